@@ -1,0 +1,55 @@
+# The same verbs for people, hooks and CI. Each target makes the environment it needs; only Python 3.11+, git and make are assumed.
+PYTHON ?= python3
+BIN := .venv/bin
+UV := $(shell command -v uv 2>/dev/null)
+WORKERS ?= 2
+
+.PHONY: demo test test-live torture format lint typecheck docs bench bench-peers clean
+
+demo: .venv/.ready
+	@$(BIN)/proctor demo
+
+test: .venv/.ready
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q
+
+test-live: .venv/.ready
+	$(BIN)/python -m pytest -m live -q || test $$? -eq 5
+
+torture: .venv/.ready
+	PROCTOR_TORTURE=1 $(BIN)/python -m pytest -n $(WORKERS) -q
+
+format: .venv/.ready
+	$(BIN)/ruff format src tests benchmarks docs
+	$(BIN)/ruff check --fix src tests benchmarks docs
+
+lint: .venv/.ready
+	$(BIN)/ruff format --check src tests benchmarks docs
+	$(BIN)/ruff check src tests benchmarks docs
+
+typecheck: .venv/.ready
+	$(BIN)/pyright
+
+docs: .venv/.ready
+	$(BIN)/python -m docs.generate
+
+bench: .venv/.ready
+	$(BIN)/python -m benchmarks
+
+bench-peers: .venv/.ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r benchmarks/peers.txt
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf .venv .pytest_cache .ruff_cache .hypothesis
+
+ifdef UV
+.venv/.ready: pyproject.toml uv.lock
+	$(UV) sync --quiet --frozen --python $(PYTHON) --extra all
+	@touch $@
+else
+.venv/.ready: pyproject.toml uv.lock
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[all]' --group dev
+	@touch $@
+endif

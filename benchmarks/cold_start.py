@@ -1,0 +1,41 @@
+"""What it costs to start: CPU of a whole process, against `python -c pass`."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks.measure import child_cpu_seconds
+from benchmarks.report import Figure
+
+SUITE = """\
+proctor: 1
+name: small
+cases:
+  - id: refund
+    expect:
+      - tool_called: {name: refund, arguments: {order: 17}}
+      - tools_in_order: [lookup_order, refund]
+      - response_contains: refund processed
+"""
+EVIDENCE = """\
+{"case": "refund", "text": "Refund processed.", "tool_calls": [{"name": "lookup_order", "arguments": {"order": 17}},
+ {"name": "refund", "arguments": {"order": 17}}]}
+"""
+
+
+def figures() -> Iterator[Figure]:
+    """Ratios of CPU time."""
+    proctor = str(Path(sys.executable).with_name("proctor"))
+    bare = child_cpu_seconds([sys.executable, "-c", "pass"], 20)
+    note = f"python -c pass: {bare * 1000:.1f} ms"
+    yield Figure("proctor --version / python -c pass", child_cpu_seconds([proctor, "--version"], 20) / bare, at_most=2.5, note=note)
+    yield Figure("import proctor / python -c pass", child_cpu_seconds([sys.executable, "-c", "import proctor"], 20) / bare, at_most=2.5)
+    with tempfile.TemporaryDirectory() as folder:
+        suite, evidence = Path(folder, "suite.yaml"), Path(folder, "evidence.json")
+        suite.write_text(SUITE)
+        evidence.write_text(EVIDENCE)
+        spent = child_cpu_seconds([proctor, "check", str(suite), str(evidence)])
+        yield Figure("proctor check, three checks on one file / python -c pass", spent / bare, at_most=20, note=f"{spent * 1000:.0f} ms")

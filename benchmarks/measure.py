@@ -1,0 +1,52 @@
+"""CPU time, best of several: the least disturbed run is the closest to the truth."""
+
+from __future__ import annotations
+
+import gc
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+
+def cpu_seconds(work: Callable[[], object], repeats: int = 5) -> float:
+    """The least CPU time of `repeats` runs of `work` in this process."""
+    best = float("inf")
+    for _ in range(repeats):
+        gc.collect()
+        start = time.process_time()
+        work()
+        best = min(best, time.process_time() - start)
+    return best
+
+
+def interleaved(works: dict[str, Callable[[], object]], repeats: int = 5) -> dict[str, float]:
+    """The least CPU time of each, taken turn by turn so that a slow moment of the machine hits all alike."""
+    best = dict.fromkeys(works, float("inf"))
+    for _ in range(repeats):
+        for name, work in works.items():
+            best[name] = min(best[name], cpu_seconds(work, 1))
+    return best
+
+
+def child_cpu_seconds(command: list[str], repeats: int = 10) -> float:
+    """The least CPU time (user and system) of `repeats` runs of a command."""
+    best = float("inf")
+    for _ in range(repeats):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        best = min(best, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    return best
+
+
+def child_peak_bytes(command: list[str]) -> int:
+    """The peak resident memory of one run of a command."""
+    watcher = (
+        "import resource, subprocess, sys; subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, check=False); "
+        "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
+    )
+    done = subprocess.run([sys.executable, "-c", watcher, *command], capture_output=True, text=True, check=True)
+    kilobytes = int(done.stdout.strip().splitlines()[-1])
+    return kilobytes * (1 if sys.platform == "darwin" else 1024)

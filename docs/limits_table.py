@@ -1,0 +1,45 @@
+"""The table of limits on the safety page: words by hand, numbers from the code."""
+
+from __future__ import annotations
+
+import importlib
+
+LIMITS: tuple[tuple[str, str, str, str], ...] = (
+    ("a suite file", "proctor.sources.texts", "MAX_SUITE_BYTES", "input error"),
+    ("nesting of a suite in JSON", "proctor.formats.json_text", "MAX_DEPTH", "input error with the position"),
+    ("nesting of a suite in YAML", "proctor.formats.yaml12", "MAX_DEPTH", "input error with the position"),
+    ("values a YAML document may unfold to through aliases", "proctor.formats.yaml12", "MAX_EXPANDED", "input error with the position"),
+    ("one line of a JSONL file", "proctor.sources.records", "MAX_LINE_BYTES", "`error` for that record, code `line_too_long`"),
+    ("one evidence document", "proctor.sources.records", "MAX_DOCUMENT_BYTES", "`error` for that record, code `too_large`"),
+    ("one file in the folder form of evidence", "proctor.sources.state_folder", "MAX_FILE_BYTES", "`error`, code `too_large`"),
+    ("files in one part of such a folder", "proctor.sources.state_folder", "MAX_FILES", "`error`, code `too_large`"),
+    ("nesting of evidence", "proctor.evidence.json_bytes", "MAX_DEPTH", "`error` for that record"),
+    ("characters of a regular expression", "proctor.patterns.engine", "LONGEST_PATTERN", "problem of the suite"),
+    ("characters a regular expression is searched in", "proctor.patterns.engine", "LONGEST_TEXT", "`error`, code `regex_limit`"),
+    ("CPU seconds of one search", "proctor.patterns.script_engine", "SECONDS", "`error`, code `regex_timeout`"),
+    ("steps the uninterruptible regex engine may be proven to need", "proctor.patterns.cost", "BUDGET", "the interruptible engine is used"),
+    ("characters of a JSONPath", "proctor.paths.parser", "LONGEST_PATH", "problem of the suite"),
+    ("steps of one JSONPath over one document", "proctor.paths.evaluate", "MOST_STEPS", "`error`, code `path_limit`"),
+    ("characters of an expression", "proctor.expressions.lexer", "LONGEST", "problem of the suite"),
+    ("characters an expression may make or read", "proctor.expressions.expression", "MOST_TEXT", "`error`"),
+    ("nesting of an expected value", "proctor.matchers.lists", "DEEPEST", "problem of the suite"),
+    ("comparisons while pairing unordered lists", "proctor.matchers.lists", "MOST_WORK", "`error`"),
+    ("comparisons while pairing expected with actual calls", "proctor.matchers.calls", "MOST_COMPARISONS", "`error`"),
+    ("work of a JSON Schema over one value", "proctor.checks._schema_limits", "MOST_WORK", "`error`, code `schema_limit`"),
+    ("unmatched records listed in a result", "proctor.actions.check", "MOST_UNMATCHED", "the rest is counted"),
+    ("problems `validate` prints", "proctor.actions.validate", "MOST_PROBLEMS", "the rest is left out, and it says so"),
+    ("characters of a Markdown report", "proctor.report.markdown", "MOST_CHARACTERS", "further details are left out, and it says so"),
+)
+"""What is limited, where the number stands, and what happens beyond it."""
+
+
+def limits_table() -> str:
+    """The table in Markdown."""
+    lines = ["| limit on | value | beyond it |", "|---|---|---|"]
+    for what, module, name, beyond in LIMITS:
+        lines.append(f"| {what} | {_shown(getattr(importlib.import_module(module), name), name)} | {beyond} |")
+    return "\n".join(lines)
+
+
+def _shown(value: float, name: str) -> str:
+    return f"{int(value) // 2**20} MB" if name.endswith("_BYTES") else f"{value:,}".replace(",", " ")

@@ -1,0 +1,146 @@
+"""proctor: examine AI agents before and after they ship.
+
+State what an agent must do, read what it did, decide every assertion with evidence:
+
+    import proctor
+
+    suite = proctor.load_suite("booking.yaml")
+    evidence = proctor.read_evidence({"text": "Done", "tool_calls": [{"name": "search", "arguments": {"q": "x"}}]})
+    result = proctor.check(suite, evidence)
+
+Names are loaded when they are first used, so that importing this package costs next to nothing.
+"""
+
+__version__ = "0.1.0"
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from proctor.actions.check import check, check_async
+    from proctor.actions.evidence import read_evidence
+    from proctor.actions.suites import load_suite, parse_suite
+    from proctor.errors import EvidenceError, InputError, ProctorError
+    from proctor.expectations import ExpectationFailed, expect
+    from proctor.model.case import Assertion, Case, Suite
+    from proctor.model.evidence import Evidence, ToolCall
+    from proctor.model.result import CaseResult, RunResult
+    from proctor.model.verdict import Verdict
+    from proctor.validators import (
+        evaluate_tool_calls,
+        explain_any_tool_call,
+        explain_no_tool_calls,
+        explain_tool_argument,
+        explain_tool_argument_with,
+        explain_tool_call_count,
+        explain_tool_call_with_args,
+        explain_tool_call_with_partial_args,
+        explain_tool_calls,
+        explain_tool_calls_subset,
+        match_any_tool_call,
+        match_no_tool_calls,
+        match_tool_argument,
+        match_tool_argument_with,
+        match_tool_argument_with_async,
+        match_tool_call_count,
+        match_tool_call_with_args,
+        match_tool_call_with_partial_args,
+        match_tool_calls,
+        match_tool_calls_subset,
+    )
+
+_HOMES = {
+    "check": "proctor.actions.check",
+    "check_async": "proctor.actions.check",
+    "read_evidence": "proctor.actions.evidence",
+    "load_suite": "proctor.actions.suites",
+    "parse_suite": "proctor.actions.suites",
+    "EvidenceError": "proctor.errors",
+    "InputError": "proctor.errors",
+    "ProctorError": "proctor.errors",
+    "ExpectationFailed": "proctor.expectations",
+    "expect": "proctor.expectations",
+    "Assertion": "proctor.model.case",
+    "Case": "proctor.model.case",
+    "Suite": "proctor.model.case",
+    "Evidence": "proctor.model.evidence",
+    "ToolCall": "proctor.model.evidence",
+    "CaseResult": "proctor.model.result",
+    "RunResult": "proctor.model.result",
+    "Verdict": "proctor.model.verdict",
+    "evaluate_tool_calls": "proctor.validators",
+    "explain_any_tool_call": "proctor.validators",
+    "explain_no_tool_calls": "proctor.validators",
+    "explain_tool_argument": "proctor.validators",
+    "explain_tool_argument_with": "proctor.validators",
+    "explain_tool_call_count": "proctor.validators",
+    "explain_tool_call_with_args": "proctor.validators",
+    "explain_tool_call_with_partial_args": "proctor.validators",
+    "explain_tool_calls": "proctor.validators",
+    "explain_tool_calls_subset": "proctor.validators",
+    "match_any_tool_call": "proctor.validators",
+    "match_no_tool_calls": "proctor.validators",
+    "match_tool_argument": "proctor.validators",
+    "match_tool_argument_with": "proctor.validators",
+    "match_tool_argument_with_async": "proctor.validators",
+    "match_tool_call_count": "proctor.validators",
+    "match_tool_call_with_args": "proctor.validators",
+    "match_tool_call_with_partial_args": "proctor.validators",
+    "match_tool_calls": "proctor.validators",
+    "match_tool_calls_subset": "proctor.validators",
+}
+
+__all__ = [
+    "Assertion",
+    "Case",
+    "CaseResult",
+    "Evidence",
+    "EvidenceError",
+    "ExpectationFailed",
+    "InputError",
+    "ProctorError",
+    "RunResult",
+    "Suite",
+    "ToolCall",
+    "Verdict",
+    "__version__",
+    "check",
+    "check_async",
+    "evaluate_tool_calls",
+    "expect",
+    "explain_any_tool_call",
+    "explain_no_tool_calls",
+    "explain_tool_argument",
+    "explain_tool_argument_with",
+    "explain_tool_call_count",
+    "explain_tool_call_with_args",
+    "explain_tool_call_with_partial_args",
+    "explain_tool_calls",
+    "explain_tool_calls_subset",
+    "load_suite",
+    "match_any_tool_call",
+    "match_no_tool_calls",
+    "match_tool_argument",
+    "match_tool_argument_with",
+    "match_tool_argument_with_async",
+    "match_tool_call_count",
+    "match_tool_call_with_args",
+    "match_tool_call_with_partial_args",
+    "match_tool_calls",
+    "match_tool_calls_subset",
+    "parse_suite",
+    "read_evidence",
+]
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'proctor' has no attribute {name!r}")
+    import importlib  # loaded by Python anyway, but not before the first name is asked for
+
+    value = getattr(importlib.import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,1 @@
+"""One file per verb: the only place where rooms are wired together."""

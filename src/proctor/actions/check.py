@@ -1,0 +1,221 @@
+"""Check recorded evidence against a suite: no agent is called.
+
+`check` is for Python and small sets: it keeps every result. `CheckStream` is for streams of any length: it hands out one result after
+another and keeps only counts.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+
+import msgspec
+
+from proctor.checks.registry import Registry
+from proctor.decide.prepare import Clock, PreparedSuite, skip_case
+from proctor.errors import EvidenceError
+from proctor.evidence.reading import read_document
+from proctor.model.case import Case, Suite
+from proctor.model.evidence import Evidence, Json, Source
+from proctor.model.problem import Problem
+from proctor.model.result import CaseResult, RunResult
+from proctor.model.show import nearest
+from proctor.scoring.metrics import Tally
+from proctor.sources.records import Record
+
+MOST_UNMATCHED = 100
+"""How many unmatched records a result lists; the rest is counted."""
+
+
+def wall_clock() -> str:
+    """The time now, ISO 8601 in UTC."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def new_run_id() -> str:
+    """An id that sorts by time and does not repeat."""
+    return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{os.urandom(4).hex()}"
+
+
+class CheckStream:
+    """One run of checks over a stream of records."""
+
+    def __init__(
+        self, suite: Suite, *, now: str | None = None, registry: Registry | None = None, clock: Callable[[], str] = wall_clock
+    ) -> None:
+        self.suite = suite
+        self._prepared = prepared(suite) if registry is None else PreparedSuite(suite, registry)
+        self._now = now
+        # One clock for the whole run: two cases of one run never disagree about today.
+        self._started_at = clock()
+        self._clock: Clock = lambda: self._started_at
+        self.tally = Tally()
+        self.unmatched: list[Json] = []
+        self.unmatched_count = 0
+        self.run_id = new_run_id()
+
+    def over(self, records: Iterable[Record]) -> Iterator[CaseResult]:
+        """Decide record after record; then one `skip` for every case that no record answered."""
+        add = self.tally.add
+        for record in records:
+            for result in self.decide(record):
+                add(result)
+                yield result
+        yield from self.unanswered()
+
+    def unanswered(self) -> Iterator[CaseResult]:
+        """One `skip` for every case that nothing answered so far."""
+        add = self.tally.add
+        for case in self._prepared.cases:
+            if not self.tally.seen(case.case.id):
+                skip = case.case.skip
+                result = (
+                    skip_case(case.case, skip.code, skip.reason)
+                    if skip is not None
+                    else skip_case(case.case, "no_evidence", "no evidence answers this case")
+                )
+                add(result)
+                yield result
+
+    def decide(self, record: Record) -> Iterable[CaseResult]:
+        """The results of one record."""
+        evidence = record.evidence
+        if evidence is None:
+            return (_unreadable(record),)
+        return self.decide_evidence(evidence, record.source)
+
+    def decide_evidence(self, evidence: Evidence, source: Source) -> Iterable[CaseResult]:
+        """The results of one piece of evidence: of the case it names, or of every case."""
+        if self._now is not None:
+            evidence = msgspec.structs.replace(evidence, now=self._now)
+        cases = self._prepared.cases_for(evidence)
+        if cases is None:
+            self._note_unmatched(evidence, source)
+            return ()
+        if len(cases) == 1:
+            return (cases[0](evidence, source, 0, self._clock),)
+        return [decide(evidence, source, 0, self._clock) for decide in cases]
+
+    def _note_unmatched(self, evidence: Evidence, source: Source) -> None:
+        self.unmatched_count += 1
+        if len(self.unmatched) < MOST_UNMATCHED:
+            near = nearest(evidence.case or "", self._prepared.names())
+            self.unmatched.append({"case": evidence.case, "file": source.file, "line": source.line, "nearest": list(near)})
+
+    def finish(self, cases: Iterable[CaseResult] = ()) -> RunResult:
+        """The result of the whole run; `cases` where the caller kept them."""
+        return RunResult(
+            suite_name=self.suite.name,
+            suite_path=self.suite.path,
+            dialect=self.suite.dialect,
+            run_id=self.run_id,
+            started_at=self._started_at,
+            outcome=self.tally.outcome(),
+            score=self.tally.score,
+            counts=dict(self.tally.counts),
+            cases=tuple(cases),
+            summary=tuple(self.tally.summaries()),
+            unmatched_evidence=tuple(self.unmatched),
+            warnings=(*self.suite.warnings, *self._unmatched_warning(), *self._empty_warnings()),
+        )
+
+    def _unmatched_warning(self) -> Iterator[Problem]:
+        if self.unmatched_count:
+            first = self.unmatched[0]
+            yield Problem(
+                message=f"{self.unmatched_count} record{'s' if self.unmatched_count > 1 else ''} name a case that is not in the suite, "
+                f"first {first['case']!r}",
+                level="warning",
+                code="unmatched_evidence",
+                nearest=tuple(first["nearest"]),
+            )
+
+    def _empty_warnings(self) -> Iterator[Problem]:
+        for case in self.suite.cases:
+            if not case.assertions and case.skip is None:
+                yield Problem(
+                    message=f"case {case.id!r} asserts nothing, so it is {case.scoring.when_empty}",
+                    origin=case.origin,
+                    level="warning",
+                    code="no_assertions",
+                )
+
+
+class _ById:
+    """A suite as a cache key by identity: comparing two suites field by field would cost more than it saves."""
+
+    def __init__(self, suite: Suite) -> None:
+        self.suite = suite
+
+    def __hash__(self) -> int:
+        return id(self.suite)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _ById) and other.suite is self.suite
+
+
+def prepared(suite: Suite) -> PreparedSuite:
+    """The suite with its checks compiled; the same suite object is compiled once."""
+    return _prepare(_ById(suite))
+
+
+@functools.lru_cache(maxsize=32)
+def _prepare(holder: _ById) -> PreparedSuite:
+    return PreparedSuite(holder.suite)
+
+
+EvidenceLike = Evidence | Mapping[str, Json] | Iterable["Evidence | Mapping[str, Json]"]
+
+
+def check(suite: Suite, evidence: EvidenceLike, *, now: str | None = None, registry: Registry | None = None) -> RunResult:
+    """Check one piece of evidence, or several, against `suite`.
+
+    Evidence is what `read_evidence` returns, or plain mappings in the same shape.
+    """
+    stream = CheckStream(suite, now=now, registry=registry)
+    results: list[CaseResult] = []
+    for number, piece in enumerate(_one_or_more(evidence), 1):
+        if isinstance(piece, Evidence):
+            results += stream.decide_evidence(piece, NO_SOURCE)
+        else:
+            for record in _records(piece, number):
+                results += stream.decide(record)
+    stream.tally.add_all(results)
+    results.extend(stream.unanswered())
+    return stream.finish(results)
+
+
+def _one_or_more(evidence: EvidenceLike) -> Iterable[Json]:
+    return (evidence,) if isinstance(evidence, (Evidence, Mapping)) else evidence
+
+
+async def check_async(suite: Suite, evidence: EvidenceLike, *, now: str | None = None, registry: Registry | None = None) -> RunResult:
+    """`check` for code that runs in an event loop: the loop is not held up while the checks are decided."""
+    import asyncio  # costs more than a small check; only this road needs it
+
+    return await asyncio.to_thread(check, suite, evidence, now=now, registry=registry)
+
+
+def _records(piece: Mapping[str, Json], number: int) -> Iterator[Record]:
+    try:
+        for evidence in read_document(dict(piece)):
+            yield Record(evidence, NO_SOURCE)
+    except EvidenceError as error:
+        yield Record(None, Source(id=f"evidence {number}"), error)
+
+
+NO_SOURCE = Source()
+"""The source of evidence handed over in code."""
+
+NO_CASE = Case(id="", name="unreadable evidence")
+"""The case of a record that could not be read, and so names none."""
+
+
+def _unreadable(record: Record) -> CaseResult:
+    error = record.error or EvidenceError("could not be read")
+    place = record.source.file or record.source.id or "the evidence"
+    where = f"{place}:{record.source.line}" if record.source.line is not None else place
+    return CaseResult(NO_CASE, "error", None, (), record.source, code=error.code, reason=f"{where}: {error.message}")

@@ -1,0 +1,46 @@
+"""A complete run on the bundled examples: one suite per dialect, one engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+import proctor.examples
+from proctor.actions.check import CheckStream
+from proctor.actions.suites import load_suite
+from proctor.model.result import CaseResult, RunResult
+from proctor.sources.records import read_records
+
+EXAMPLES = (
+    ("native/suite.yaml", "native/evidence.jsonl", "Our own format; the second run did the wrong thing, and the report says what"),
+    ("mcplab/orders.yaml", "mcplab/trace.jsonl", "An MCPLab evaluation on the trace that MCPLab recorded"),
+    ("mibo/calculator.json", "mibo/n8n-execution.json", "A Mibo test case on an execution as n8n's API returns it"),
+    ("verial/appointment.json", "verial/state.json", "Verial criteria over the end state of two systems"),
+    ("mcpjam/calculator.yaml", "mcpjam/messages.json", "An MCPJam suite file on a list of OpenAI messages"),
+)
+
+
+class DemoRun(msgspec.Struct, frozen=True, kw_only=True):
+    """One example, checked."""
+
+    suite: str
+    evidence: str
+    about: str
+    cases: tuple[CaseResult, ...]
+    result: RunResult
+
+
+def examples_folder() -> Path:
+    """Where the bundled examples lie."""
+    return Path(proctor.examples.__path__[0])
+
+
+def run_examples() -> Iterator[DemoRun]:
+    """Check every example in turn."""
+    folder = examples_folder()
+    for suite_path, evidence_path, about in EXAMPLES:
+        stream = CheckStream(load_suite(folder / suite_path))
+        cases = tuple(stream.over(read_records([str(folder / evidence_path)])))
+        yield DemoRun(suite=suite_path, evidence=evidence_path, about=about, cases=cases, result=stream.finish(cases))

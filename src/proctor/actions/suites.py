@@ -1,0 +1,88 @@
+"""Load a suite from a file or a folder, whatever its dialect."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from proctor.errors import InputError
+from proctor.formats.drafting import unique
+from proctor.formats.suites import read_suite
+from proctor.model.case import Case, Suite
+from proctor.model.problem import Problem
+from proctor.sources.texts import read_suite_text, suite_files
+
+LIBRARY_NAMES = ("servers.yaml", "agents.yaml", "proctor.yaml", "proctor.yml")
+"""Files of a workspace that are no suites."""
+
+
+def load_suite(path: str | Path, *, dialect: str | None = None) -> Suite:
+    """The suite at `path`: one file, or every suite file of a folder as one suite.
+
+    Raises `InputError` holding every problem of every file.
+    """
+    place = Path(path)
+    if place.is_dir():
+        return _load_folder(place, dialect)
+    if not place.exists():
+        raise InputError(f"no suite at {str(path)!r}: no such file or folder; `proctor init` writes one to start from")
+    return _load_file(place, dialect)
+
+
+def parse_suite(text: str, *, dialect: str | None = None, name: str = "suite") -> Suite:
+    """A suite from text rather than from a file."""
+    return read_suite(text, dialect=dialect, name=name)
+
+
+def _load_file(path: Path, dialect: str | None, root: Path | None = None) -> Suite:
+    def library() -> object:
+        from proctor.sources.workspaces import library_beside  # only MCPLab documents have references
+
+        return library_beside(path, root)
+
+    return read_suite(read_suite_text(path), file=str(path), dialect=dialect, name=path.stem, library=library)
+
+
+def _load_folder(folder: Path, dialect: str | None) -> Suite:
+    from proctor.sources.workspaces import EVALS_FOLDER, is_workspace  # a single file does not need it
+
+    root = folder if is_workspace(folder) else None
+    files = [file for file in suite_files(folder / EVALS_FOLDER if root else folder) if file.name not in LIBRARY_NAMES]
+    if not files:
+        raise InputError(f"no suite in the folder {str(folder)!r}: no .yaml, .yml or .json file")
+    suites: list[Suite] = []
+    problems: list[Problem] = []
+    for file in files:
+        try:
+            suites.append(_load_file(file, dialect, root))
+        except InputError as error:
+            # Evidence may lie beside the suites; a JSON file that no dialect claims is not a suite at all.
+            if any(problem.code == "unknown_dialect" for problem in error.problems) and file.suffix == ".json":
+                continue
+            problems.extend(error.problems or [Problem(message=f"{file}: {error}")])
+    if problems:
+        raise InputError(f"{len(problems)} problems below {str(folder)!r}", problems)
+    if not suites:
+        raise InputError(f"no suite in the folder {str(folder)!r}: {len(files)} files, and no dialect claims any of them")
+    return _joined(folder, suites)
+
+
+def _joined(folder: Path, suites: list[Suite]) -> Suite:
+    """Several suites as one; an id that two of them use gets the name of its suite in front."""
+    cases: list[Case] = []
+    taken: set[str] = set()
+    for suite in suites:
+        for case in suite.cases:
+            case_id = case.id if case.id not in taken else unique(f"{suite.name}/{case.id}", taken)
+            taken.add(case_id)
+            cases.append(case if case_id == case.id else msgspec.structs.replace(case, id=case_id))
+    dialects = {suite.dialect for suite in suites}
+    return Suite(
+        name=folder.resolve().name,
+        path=str(folder),
+        dialect=dialects.pop() if len(dialects) == 1 else "mixed",
+        cases=tuple(cases),
+        warnings=tuple(problem for suite in suites for problem in suite.warnings),
+        settings=suites[0].settings if len(suites) == 1 else {},
+    )

@@ -1,0 +1,1 @@
+"""The claims a suite can make, one file per family."""

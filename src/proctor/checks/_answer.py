@@ -1,0 +1,80 @@
+"""The answer as JSON: the recorded body, or the text read by the rules of `JSON.parse`.
+
+Blanks around the document are allowed; a byte order mark, `NaN`, comments, trailing commas and words around it are not. Of a key given
+twice the last counts. Where fences are allowed, one fenced code block around the whole answer is taken off.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from typing import Final, Literal, NamedTuple, NoReturn
+
+from proctor.errors import CheckFault
+from proctor.model.evidence import Evidence, Json
+from proctor.model.show import show
+from proctor.model.verdict import Verdict, failed, missing
+
+_FENCE: Final = "```"
+_NO_TEXT: Final = missing("response text")
+_NO_ANSWER: Final = missing("response body")
+
+
+class Answer(NamedTuple):
+    """A JSON document and where it was found."""
+
+    value: Json
+    pointer: str
+
+
+class _NotJson(Exception):
+    """The text is not a JSON document."""
+
+
+def answer_json(evidence: Evidence, *, source: Literal["body", "text"] = "body", unfence: bool = True) -> Answer | Verdict:
+    """The document to look into, or the verdict when there is none."""
+    if source == "body" and evidence.body is not None:
+        return Answer(evidence.body, "$.body")
+    text = evidence.text
+    if text is None:
+        return _NO_TEXT if source == "text" else _NO_ANSWER
+    inner = unfenced(text)
+    try:
+        return Answer(_parse(text if inner is None or not unfence else inner), "$.text")
+    except _NotJson as error:
+        hint = "the answer is one fenced code block; only its inside is JSON" if inner is not None and not unfence else None
+        reason = f"expected an answer in JSON, found {show(text)} ({error})"
+        return failed(
+            reason if hint is None else f"{reason}; {hint}",
+            code="not_json",
+            details={} if hint is None else {"hint": hint},
+            pointers=("$.text",),
+        )
+
+
+def unfenced(text: str) -> str | None:
+    """The inside of a text that is one fenced code block, or `None`."""
+    block = text.strip()
+    if len(block) < 2 * len(_FENCE) or not block.startswith(_FENCE) or not block.endswith(_FENCE):
+        return None
+    label, line_break, inner = block[len(_FENCE) : -len(_FENCE)].partition("\n")
+    if not line_break or _FENCE in inner or "`" in label:
+        return None
+    return inner
+
+
+# Several claims about one answer follow one another; the document is shared, and nobody changes it.
+@functools.lru_cache(maxsize=8)
+def _parse(text: str) -> Json:
+    try:
+        return json.loads(text, parse_constant=_refuse_constant)
+    except json.JSONDecodeError as error:
+        raise _NotJson(f"{error.msg} at line {error.lineno}, column {error.colno}") from None
+    except RecursionError:
+        raise CheckFault("json_limit", "the answer is nested too deeply to be read") from None
+    except ValueError:
+        raise CheckFault("json_limit", "the answer holds a number with too many digits to be read") from None
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise _NotJson(f"{name} is not JSON")

@@ -1,0 +1,283 @@
+"""FHIRPath on one resource, by `fhirpathpy` (the extra `health`), fenced in.
+
+The library is a plain interpreter without limits, so every function and operator goes through a guard here: it counts work,
+bounds lists, texts and numbers, and replaces what reaches outside. `matches()` uses our pattern engine, `trace()` prints nothing,
+`now()`, `today()` and `timeOfDay()` read the clock of the evidence. `replaceMatches()` is refused. The library's own parser
+skips what it does not understand; here the whole text must be an expression, and every function must exist.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, NoReturn
+
+from proctor.errors import CheckFault, MissingExtra, SpecError
+from proctor.model.evidence import Json
+from proctor.model.show import nearest, show
+from proctor.patterns.engine import compile_pattern
+
+_LONGEST = 1_000
+_MOST_NESTED = 50
+_MOST_WORK = 300_000
+_MOST_ITEMS = 20_000
+_MOST_TEXT = 1_000_000
+_MOST_BITS = 4_096
+_DEEPEST = 100
+_ADDRESS = re.compile(r"<[A-Za-z_.]{1,100} object at 0x[0-9a-f]{1,16}>")
+# Comparing every item with every other one.
+_QUADRATIC = ("distinct", "isDistinct", "union", "|", "intersect", "exclude", "subsetOf", "supersetOf", "repeat", "=", "!=", "~", "!~")
+
+Function = Callable[..., Any]
+
+
+class FhirPath:
+    """An expression that was understood; `evaluate` gives its values on a resource."""
+
+    def __init__(self, text: str, tree: dict[str, Any], model: dict[str, Any], library: dict[str, dict[str, Any]]) -> None:
+        self.text = text
+        self._tree = tree
+        self._model = model
+        self._functions = _fenced(library)
+
+    def evaluate(self, resource: dict[str, Json], now: datetime | None) -> list[Json]:
+        """The values, as JSON. `CheckFault` when the expression has none on this resource, or does not end in time."""
+        from fhirpathpy.engine import do_eval  # the optional library; present, or the expression would not have been read
+
+        if not _shallow(resource):
+            raise CheckFault("fhirpath_limit", f"FHIRPath {show(self.text)}: the resource is nested deeper than {_DEEPEST} levels")
+        context: dict[str, Any] = {
+            "dataRoot": [resource],
+            "vars": {"context": resource, "resource": resource, "ucum": "http://unitsofmeasure.org"},
+            "model": self._model,
+            "userInvocationTable": self._functions,
+            "proctor_work": [0],
+            "proctor_now": now,
+        }
+        try:
+            return [_plain(value) for value in do_eval(context, [resource], self._tree)]
+        except CheckFault as fault:
+            raise CheckFault(fault.code, f"FHIRPath {show(self.text)}: {fault.message}") from None
+        except RecursionError:
+            raise CheckFault("fhirpath_limit", f"FHIRPath {show(self.text)}: nested too deeply") from None
+        except Exception as error:
+            # The library raises bare `Exception` for a wrong type or a wrong number of values, and what Python raises besides.
+            raise CheckFault("fhirpath_error", f"FHIRPath {show(self.text)}: {_without_addresses(error)}") from None
+
+
+def _without_addresses(error: Exception) -> str:
+    """The library's message without the memory addresses it prints: a verdict must read the same every time."""
+    return show(_ADDRESS.sub("a value", str(error)) or type(error).__name__)
+
+
+def compile_fhirpath(text: str, *, field: str) -> FhirPath:
+    """Understand an expression; `SpecError` with the offset of what cannot be read, `MissingExtra` without the library."""
+    if len(text) > _LONGEST:
+        raise SpecError(f"FHIRPath of {len(text)} characters; the longest allowed is {_LONGEST}", field=field)
+    if _nesting(text) > _MOST_NESTED:
+        raise SpecError(f"FHIRPath: brackets nested more than {_MOST_NESTED} deep", field=field)
+    try:
+        # Slow to import, and optional.
+        from fhirpathpy.engine.invocations import invocation_registry
+        from fhirpathpy.models import models
+    except ImportError:
+        raise MissingExtra("FHIRPath", "health") from None
+    try:
+        tree = _parse(text, field)
+    except RecursionError:
+        raise SpecError("FHIRPath: nested too deeply", field=field) from None
+    known = [
+        name for name in invocation_registry if name.isalpha() and name not in ("replaceMatches", "containsOp", "inOp", "isOp", "asOp")
+    ]
+    for name in _functions_in(tree):
+        if name not in known:
+            raise SpecError(
+                f"FHIRPath: unknown function {name}()", field=field, offset=max(0, text.find(name)), nearest=nearest(name, known)
+            )
+    return FhirPath(text, tree, dict(models["r4"]), invocation_registry)
+
+
+def _nesting(text: str) -> int:
+    """How deep brackets are nested; those inside quotes count, too, which is on the safe side."""
+    deepest = depth = 0
+    for char in text:
+        depth += (char in "([{") - (char in ")]}")
+        deepest = max(deepest, depth)
+    return deepest
+
+
+# --- parsing ----------------------------------------------------------------------------------------------------------
+
+
+def _parse(text: str, field: str) -> dict[str, Any]:
+    from antlr4 import CommonTokenStream, InputStream  # comes with the optional library
+    from antlr4.error.ErrorListener import ErrorListener
+    from antlr4.tree.Tree import ParseTreeWalker
+    from fhirpathpy.parser.ASTPathListener import ASTPathListener
+    from fhirpathpy.parser.generated.FHIRPathLexer import FHIRPathLexer
+    from fhirpathpy.parser.generated.FHIRPathParser import FHIRPathParser
+
+    class Refuse(ErrorListener):
+        def syntaxError(self, recognizer: Any, offendingSymbol: Any, line: int, column: int, msg: str, e: Any) -> NoReturn:
+            before = sum(len(part) for part in text.splitlines(keepends=True)[: line - 1])
+            raise SpecError(f"FHIRPath: {_shorter(msg)} at character {before + column + 1}", field=field, offset=before + column)
+
+    lexer = FHIRPathLexer(InputStream(text))
+    parser = FHIRPathParser(CommonTokenStream(lexer))
+    for part in (lexer, parser):
+        part.removeErrorListeners()
+        part.addErrorListener(Refuse())
+    whole: Any = parser.entireExpression()
+    builder = ASTPathListener()
+    ParseTreeWalker().walk(builder, whole.expression())
+    return builder.parentStack[0]["children"][0]
+
+
+def _shorter(message: str) -> str:
+    """Without the list of everything that would have been possible, and in words."""
+    return (
+        message.partition(" expecting {")[0]
+        .replace("<EOF>", "end")
+        .replace("mismatched input", "unexpected")
+        .replace("extraneous input", "unexpected")
+    )
+
+
+def _functions_in(tree: dict[str, Any]) -> Iterator[str]:
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        children = node.get("children", ())
+        if node.get("type") == "Functn":
+            yield children[0]["text"].strip("`")
+        waiting.extend(children)
+
+
+# --- the fence --------------------------------------------------------------------------------------------------------
+
+
+def _fenced(library: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    own: dict[str, Function] = {
+        "trace": _trace,
+        "matches": _matches,
+        "now": _now,
+        "today": _today,
+        "timeOfDay": _time_of_day,
+        "repeat": _repeat,
+    }
+    return {name: {**entry, "fn": _guard(name, own[name] if name in own else entry["fn"])} for name, entry in library.items()}
+
+
+def _guard(name: str, function: Function) -> Function:
+    square = name in _QUADRATIC
+
+    def guarded(context: dict[str, Any], *arguments: Any) -> Any:
+        size = 1 + sum(len(argument) for argument in arguments if isinstance(argument, list))
+        _spend(context, size * size if square else size)
+        if name in ("join", "replace"):
+            _bound_growth(arguments)
+        result = function(context, *arguments)
+        _bound(context, result)
+        return result
+
+    return guarded
+
+
+def _spend(context: dict[str, Any], amount: int) -> None:
+    context["proctor_work"][0] += amount
+    if context["proctor_work"][0] > _MOST_WORK:
+        raise CheckFault("fhirpath_limit", "took too many steps")
+
+
+def _bound(context: dict[str, Any], result: Any) -> None:
+    values = result if isinstance(result, list) else (result,)
+    _spend(context, len(values))
+    if len(values) > _MOST_ITEMS:
+        raise CheckFault("fhirpath_limit", f"more than {_MOST_ITEMS} values")
+    for value in values:
+        if isinstance(value, str) and len(value) > _MOST_TEXT:
+            raise CheckFault("fhirpath_limit", f"a text of more than {_MOST_TEXT} characters")
+        if isinstance(value, int) and value.bit_length() > _MOST_BITS:
+            raise CheckFault("fhirpath_limit", "a number too large")
+
+
+def _bound_growth(arguments: tuple[Any, ...]) -> None:
+    """Two functions put a text between all pieces of another: known before whether that grows out of bounds."""
+    values = arguments[0] if isinstance(arguments[0], list) else [arguments[0]]
+    pieces = sum(len(text) + 1 for value in values if isinstance(text := getattr(value, "data", value), str))
+    if any(isinstance(text, str) and pieces * len(text) > 10 * _MOST_TEXT for text in arguments[1:]):
+        raise CheckFault("fhirpath_limit", f"a text of more than {_MOST_TEXT} characters")
+
+
+def _repeat(context: dict[str, Any], data: Any, expression: Function) -> list[Any]:
+    """The library's own may never end: it only stops at values seen before."""
+    found: list[Any] = []
+    waiting = list(data) if isinstance(data, list) else []
+    while waiting:
+        for value in expression(waiting.pop(0)):
+            _spend(context, 1 + len(found))
+            if value not in found:
+                found.append(value)
+                waiting.append(value)
+    return found
+
+
+def _trace(context: dict[str, Any], values: Any, *_: Any) -> Any:
+    return values
+
+
+def _matches(context: dict[str, Any], values: Any, pattern: Any) -> Any:
+    if not isinstance(pattern, str) or not values:
+        return []
+    text = getattr(values[0], "data", values[0])
+    if len(values) != 1 or not isinstance(text, str):
+        raise CheckFault("fhirpath_error", "matches() needs a single text")
+    # FHIRPath: the dot matches line ends, and the pattern may match anywhere.
+    return compile_pattern(pattern, "s").search(text) is not None
+
+
+def _clock(context: dict[str, Any]) -> datetime:
+    now = context["proctor_now"]
+    if now is None:
+        raise CheckFault("no_clock", "the evidence carries no clock")
+    return now
+
+
+def _now(context: dict[str, Any], *_: Any) -> str:
+    return _clock(context).isoformat(timespec="milliseconds")
+
+
+def _today(context: dict[str, Any], *_: Any) -> str:
+    return _clock(context).date().isoformat()
+
+
+def _time_of_day(context: dict[str, Any], *_: Any) -> str:
+    return _clock(context).time().isoformat(timespec="milliseconds")
+
+
+def _shallow(value: Json) -> bool:
+    """Whether a value is nested no deeper than allowed: the library walks it by recursion."""
+    level: list[Json] = [value]
+    for _ in range(_DEEPEST):
+        level = [
+            inner
+            for entry in level
+            if isinstance(entry, (dict, list))
+            for inner in (entry.values() if isinstance(entry, dict) else entry)
+            if isinstance(inner, (dict, list))
+        ]
+        if not level:
+            return True
+    return False
+
+
+def _plain(value: Any) -> Json:
+    """A value of the library as JSON: nodes opened, decimals as numbers, dates and quantities as text."""
+    value = getattr(value, "data", value)
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() and value.adjusted() < 400 else float(value)
+    if value is None or isinstance(value, (bool, int, float, str, dict, list)):
+        return value
+    return str(value)

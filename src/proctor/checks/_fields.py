@@ -1,0 +1,210 @@
+"""Field assertions, shared by the end-state families: a path, what is expected there, and the share that holds.
+
+- A plain `expected` is compared for equality, lists in order; an object that is a matcher (`{"matcher": ...}`, `{"$gt": 5}`), or holds
+  one, is matched. `null` holds when the value is absent or null.
+- In text-only sources (HL7, X12) a number or boolean is compared with what the text reads as: `17`, `17.0` and `+17` read as 17;
+  `true`, `false`, `Y` and `N` in any case read as booleans. So it is for the matchers `gt`, `gte`, `lt` and `lte`.
+- The score is the share of fields that hold, and the claim passes when all do; without fields it is enough that the record is
+  there. Where nothing was found every field is reported with `actual: null`, score 0, code `no_match`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from proctor.errors import SpecError
+from proctor.expressions.scope import NO_SCOPE, Scope
+from proctor.matchers.compile import Expected, compile_expected
+from proctor.matchers.equal import difference
+from proctor.matchers.mismatch import Mismatch, absent
+from proctor.model.evidence import Evidence, Json
+from proctor.model.missing import MISSING, Missing
+from proctor.model.show import show
+from proctor.model.verdict import Verdict, errored, failed, passed
+
+_NUMBER = re.compile(r"[+-]?(?:[0-9]{1,400}(?:\.[0-9]{0,400})?|\.[0-9]{1,400})")
+_BOOLEANS = {"true": True, "y": True, "false": False, "n": False}
+_SHOWN = 3
+_DEEPEST = 200
+
+
+class RowField(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One value at a dot path of a row or a JSON file."""
+
+    path: str
+    """A dot path; numbers index lists."""
+    expected: Json
+    """The value, or a matcher object; null: absent or null."""
+
+
+class TextField(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One value at a path; a number or boolean is compared with what the text reads as."""
+
+    path: str
+    """`PID.5.1`, `PID.3[2].1`, `OBX[2].5`."""
+    expected: Json
+    """The value, or a matcher object; null: absent or empty."""
+
+
+class FieldResult(msgspec.Struct, frozen=True):
+    """What came of one field."""
+
+    path: str
+    expected: Json
+    actual: Json
+    passed: bool
+    why: str = ""
+    """For people; not part of the record."""
+
+    def record(self) -> dict[str, Json]:
+        """The four keys of Verial's evidence."""
+        return {"path": self.path, "expected": self.expected, "actual": self.actual, "passed": self.passed}
+
+
+class Comparison:
+    """One expected value, prepared once."""
+
+    def __init__(self, expected: Json, *, field: str, text_only: bool = False) -> None:
+        self.expected = expected
+        self._matcher: Expected | None = compile_expected(expected, field=field) if _holds_matcher(expected) else None
+        self._reads_text = text_only and (isinstance(expected, (bool, int, float)) or _compares_size(expected))
+
+    @property
+    def dynamic(self) -> bool:
+        """Whether the clock or variables of the evidence are needed."""
+        return self._matcher is not None and self._matcher.dynamic
+
+    def mismatch(self, actual: Json | Missing, scope: Scope, path: str) -> Mismatch | None:
+        """What is wrong with a value; nothing when it fits."""
+        if self._reads_text and isinstance(actual, str):
+            read = _reads_as(actual)
+            if self._matcher is not None or difference(self.expected, read) is None:
+                actual = read
+        if self._matcher is not None:
+            return self._matcher.mismatch(actual, scope, path)
+        if self.expected is None and actual is MISSING:
+            return None
+        if actual is MISSING:
+            return absent(path, show(self.expected))
+        return difference(self.expected, actual, path)
+
+    def result(self, path: str, actual: Json | Missing, scope: Scope) -> FieldResult:
+        """The result of comparing a value found at `path`."""
+        wrong = self.mismatch(actual, scope, path)
+        return FieldResult(path, self.expected, None if actual is MISSING else actual, wrong is None, wrong.describe() if wrong else "")
+
+
+def _holds_matcher(value: Json) -> bool:
+    """Whether a value is or holds an object that reads as a matcher."""
+    level: list[Json] = [value]
+    for _ in range(_DEEPEST):
+        following: list[Json] = []
+        for entry in level:
+            if isinstance(entry, dict):
+                if isinstance(entry.get("matcher"), str) or (entry and all(isinstance(key, str) and key.startswith("$") for key in entry)):
+                    return True
+                following.extend(entry.values())
+            elif isinstance(entry, list):
+                following.extend(entry)
+        if not following:
+            return False
+        level = following
+    return False
+
+
+def _compares_size(expected: Json) -> bool:
+    """Whether a matcher asks for more or less than a number."""
+    words = ("gt", "gte", "lt", "lte")
+    return isinstance(expected, dict) and (expected.get("matcher") in words or any(f"${word}" in expected for word in words))
+
+
+def _reads_as(text: str) -> Json:
+    """The number or boolean a text reads as; else the text."""
+    bare = text.strip(" ")
+    if bare.lower() in _BOOLEANS:
+        return _BOOLEANS[bare.lower()]
+    if _NUMBER.fullmatch(bare):
+        return float(bare) if "." in bare else int(bare)
+    return text
+
+
+PreparedRows = tuple[tuple[str, Comparison], ...]
+"""Dot paths, each with what is expected there."""
+
+
+def prepare_rows(fields: tuple[RowField, ...]) -> PreparedRows:
+    """The fields of a row or JSON file, each with its path."""
+    for index, field in enumerate(fields):
+        if not field.path:
+            raise SpecError("the path is empty", field=f"fields.{index}.path")
+    return tuple((field.path, Comparison(field.expected, field=f"fields.{index}.expected")) for index, field in enumerate(fields))
+
+
+def refuse_fields_when_absent(absent: bool, fields: Sequence[object]) -> None:
+    """An absence claim is about the record as a whole; values beside it would be ignored, so they are refused."""
+    if absent and fields:
+        raise SpecError(
+            "absent: true takes no fields", field="absent", hint="narrow down which record is meant by the search or correlation instead"
+        )
+
+
+def scope_for(comparisons: Sequence[Comparison]) -> Callable[[Evidence], Scope]:
+    """How to get the scope these comparisons need; reading the clock is left out where none asks for it."""
+    return Scope.of if any(comparison.dynamic for comparison in comparisons) else lambda _: NO_SCOPE
+
+
+# --- verdicts ---------------------------------------------------------------------------------------------------------
+
+
+def fields_verdict(
+    subject: str, results: Sequence[FieldResult], *, key: str = "field_results", pointers: tuple[str, ...] = (), **more: Json
+) -> Verdict:
+    """The verdict over the fields of one record; `more` goes into the details beside the results."""
+    held = sum(result.passed for result in results)
+    details: dict[str, Json] = {key: [result.record() for result in results], "held": held, "total": len(results), **more}
+    if not results:
+        return passed(f"{subject} found", details=details, pointers=pointers)
+    told = f"{subject}: {held} of {len(results)} {'field holds' if len(results) == 1 else 'fields hold'}"
+    if held == len(results):
+        return passed(told, details=details, pointers=pointers)
+    return failed(f"{told}: {told_wrong(results)}", details=details, pointers=pointers, score=held / len(results))
+
+
+def told_wrong(results: Sequence[FieldResult]) -> str:
+    """The first failures in words."""
+    wrong = [result.why for result in results if not result.passed]
+    more = f"; and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
+    return "; ".join(wrong[:_SHOWN]) + more
+
+
+def no_match(reason: str, fields: Sequence[tuple[str, Json]], *, key: str = "field_results", **more: Json) -> Verdict:
+    """Nothing was found: every field fails."""
+    records: list[Json] = [FieldResult(path, expected, None, False).record() for path, expected in fields]
+    return failed(reason, code="no_match", details={key: records, "held": 0, "total": len(records), **more})
+
+
+def absence(found: str | None, what: str, *, pointers: tuple[str, ...] = ()) -> Verdict:
+    """The verdict of an absence claim: `found` describes what should not be there."""
+    if found is None:
+        return passed(f"there is no {what}")
+    return failed(f"expected no {what}, found {found}", pointers=pointers)
+
+
+def unreadable(what: str, problems: Sequence[str]) -> Verdict:
+    """An absence that cannot be claimed, because something could not be read."""
+    return errored("unreadable_evidence", f"cannot tell that there is no {what}: {'; '.join(problems[:_SHOWN])}")
+
+
+def dotted_pointer(base: str, path: str) -> str:
+    """A pointer into the evidence for a dot path: `$.state.portal.rows[0]` and `a.0.b` give `$.state.portal.rows[0].a[0].b`."""
+    for part in path.split("."):
+        base = f"{base}[{part}]" if part.isascii() and part.isdigit() else member_pointer(base, part)
+    return base
+
+
+def member_pointer(base: str, key: str) -> str:
+    """A pointer to one member, the key as it is."""
+    return f"{base}.{key}" if key.isidentifier() else f"{base}[{show(key, 80)}]"

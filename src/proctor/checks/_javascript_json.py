@@ -1,0 +1,125 @@
+"""JSON text as JavaScript's `JSON.stringify` writes it, without spaces.
+
+Claims about tool inputs search this text, so it must read as it did in the system the claim was written for: no space after
+`,` and `:`, non-ASCII characters as they are, `1.0` as `1`, large numbers as `1e+21`, keys that look like list indexes first
+and ascending. One thing is better than the original: integers below 10^21 keep all their digits.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+
+from proctor.errors import CheckFault
+from proctor.model.evidence import Json
+from proctor.model.show import kind_of
+
+_ESCAPED = re.compile('["\\\\\x00-\x1f\ud800-\udfff]')
+_SHORT = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+_LARGEST_INDEX = 2**32 - 2
+_MOST_DEPTH = 10_000
+
+
+def javascript_json(value: Json) -> str:
+    """The compact JSON text of a value. A value that JSON cannot carry raises `CheckFault`."""
+    pieces: list[str] = []
+    # Iterators of containers that are still open, and the character that closes each.
+    open_containers: list[tuple[Iterator[tuple[str | None, Json]], str]] = []
+    current: Json = value
+    while True:
+        if isinstance(current, dict):
+            pieces.append("{")
+            open_containers.append((iter(_ordered(current)), "}"))
+        elif isinstance(current, (list, tuple)):
+            pieces.append("[")
+            open_containers.append((((None, item) for item in current), "]"))
+        else:
+            pieces.append(_scalar(current))
+        if len(open_containers) > _MOST_DEPTH:
+            raise CheckFault("value_too_deep", f"a tool input is nested more than {_MOST_DEPTH} levels deep")
+        while open_containers:
+            entries, closing = open_containers[-1]
+            entry = next(entries, None)
+            if entry is None:
+                open_containers.pop()
+                pieces.append(closing)
+                continue
+            if pieces[-1] not in "{[":
+                pieces.append(",")
+            if entry[0] is not None:
+                pieces.append(f"{quoted(entry[0])}:")
+            current = entry[1]
+            break
+        else:
+            return "".join(pieces)
+
+
+def _ordered(value: dict[str, Json]) -> Sequence[tuple[str | None, Json]]:
+    """Members in the order of JavaScript: index-like keys ascending, then the others as they came."""
+    indexes = sorted((key for key in value if _is_index(key)), key=int)
+    if not indexes:
+        return list(value.items())
+    return [(key, value[key]) for key in indexes] + [(key, item) for key, item in value.items() if not _is_index(key)]
+
+
+def _is_index(key: str) -> bool:
+    if not key.isascii() or not key.isdigit() or len(key) > 10 or (len(key) > 1 and key[0] == "0"):
+        return False
+    return int(key) <= _LARGEST_INDEX
+
+
+def _scalar(value: Json) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return quoted(value)
+    if isinstance(value, int):
+        return str(value) if abs(value) < 10**21 else _integer_beyond_digits(value)
+    if isinstance(value, float):
+        return number_text(value)
+    raise CheckFault("not_json", f"a tool input holds a {kind_of(value)}, which has no JSON text")
+
+
+def _integer_beyond_digits(value: int) -> str:
+    try:
+        return number_text(float(value))
+    except OverflowError:
+        return "null"
+
+
+def quoted(text: str) -> str:
+    """A text in double quotes with JavaScript's escapes."""
+    return '"' + _ESCAPED.sub(_escape, text) + '"'
+
+
+def _escape(found: re.Match[str]) -> str:
+    char = found.group()
+    return _SHORT.get(char) or f"\\u{ord(char):04x}"
+
+
+def number_text(value: float) -> str:
+    """A double as JavaScript prints it: the shortest digits that read back, `1e+21` from there on, `1e-7` below a millionth."""
+    if not math.isfinite(value):
+        return "null"
+    if value == 0:
+        return "0"
+    sign = "-" if value < 0 else ""
+    # `repr` gives the same shortest digits; only where the point stands differs.
+    mantissa, _, exponent = repr(abs(value)).partition("e")
+    whole, _, fraction = mantissa.partition(".")
+    digits = (whole + fraction).lstrip("0")
+    point = len(whole) + int(exponent or 0) - (len(whole + fraction) - len(digits))
+    digits = digits.rstrip("0")
+    count = len(digits)
+    if count <= point <= 21:
+        return sign + digits + "0" * (point - count)
+    if 0 < point <= 21:
+        return f"{sign}{digits[:point]}.{digits[point:]}"
+    if -6 < point <= 0:
+        return f"{sign}0.{'0' * -point}{digits}"
+    power = point - 1
+    tail = f".{digits[1:]}" if count > 1 else ""
+    return f"{sign}{digits[0]}{tail}e{'+' if power > 0 else '-'}{abs(power)}"

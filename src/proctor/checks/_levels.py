@@ -1,0 +1,227 @@
+"""The runs that a claim about a node or a tool looks at.
+
+There are three levels: nodes, root tool calls, tool calls nested in nodes. A claim looks at the first level that has its name at
+all, a skipped node included. A root tool call that names a node belongs to that node; where the node itself was not recorded, the
+call shows that it ran. A call listed both at the root and in its node is one call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from proctor.expressions.scope import Scope
+from proctor.matchers.call_arguments import ArgumentRule
+from proctor.matchers.equal import deep_equal
+from proctor.model.evidence import Evidence, Json, Node, ToolCall
+
+LEVELS = ("node", "tool call", "nested tool call")
+
+
+class View(msgspec.Struct, frozen=True):
+    """One object that `arguments` can be compared with, and where it stands."""
+
+    value: Json
+    path: str
+    beside: dict[str, str] = {}
+    """Keys that stand elsewhere in the evidence, with the path of their home."""
+
+
+class Run:
+    """One run of a node, or one call of a tool. Paths and views are made only when asked for: most runs are never explained."""
+
+    __slots__ = ("_at", "_index", "calls", "position", "source")
+
+    def __init__(self, source: Node | ToolCall, at: str, index: int, position: int, calls: tuple[Run, ...] | None = None) -> None:
+        self.source = source
+        self._at = at
+        self._index = index
+        self.position = position
+        """Among all runs of the level, from 0."""
+        self.calls = calls
+        """The tool calls inside a node; nothing for a tool call."""
+
+    @property
+    def name(self) -> str:
+        """The name it was recorded under."""
+        return self.source.name
+
+    @property
+    def path(self) -> str:
+        """Where it stands in the evidence."""
+        return f"{self._at}[{self._index}]"
+
+    @property
+    def items(self) -> int:
+        """How many items it produced."""
+        return self.source.items if isinstance(self.source, Node) else 1
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the reader of the evidence wants said."""
+        return self.source.notes if isinstance(self.source, Node) else ()
+
+    def is_named(self, name: str) -> bool:
+        """Whether the run goes by this name."""
+        source = self.source
+        return source.name == name or (isinstance(source, ToolCall) and name in source.aliases)
+
+    def fits(self, rule: ArgumentRule, scope: Scope) -> bool:
+        """Whether its arguments satisfy a rule; of several items one is enough."""
+        if isinstance(self.source, ToolCall):
+            return rule.fits(self.source.arguments, scope)
+        return any(rule.fits(view.value, scope) for view in self.views())
+
+    def views(self) -> tuple[View, ...]:
+        """What its `arguments` are."""
+        if isinstance(self.source, Node):
+            return _node_views(self.source, self.path)
+        return (View(self.source.arguments, f"{self.path}.arguments"),)
+
+
+class Level(msgspec.Struct, frozen=True):
+    """The level at which a name was found, and everything that ran there."""
+
+    kind: str
+    """One of `LEVELS`."""
+    runs: tuple[Run, ...]
+    skipped: bool = False
+    """The name belongs to a node that was recorded, but only as skipped."""
+
+
+def kind_of_level(evidence: Evidence, name: str) -> str | None:
+    """The level at which `name` ran, where that can be said without looking closer; nothing when it cannot."""
+    for node in evidence.nodes or ():
+        if node.name == name:
+            return "node" if node.ran() else None
+    for call in evidence.tool_calls or ():
+        if call.node is not None:
+            return None
+        if call.name == name:
+            return "tool call"
+    return None
+
+
+def level_of(evidence: Evidence, name: str) -> Level | None:
+    """The first level that has `name`; nothing when none has."""
+    nodes, root = _arranged(evidence)
+    if any(node.name == name for node in nodes):
+        ran = tuple(run for run in nodes if _ran(run))
+        return Level("node", _numbered(ran), not any(run.name == name for run in ran))
+    if any(run.is_named(name) for run in root):
+        return Level("tool call", _numbered(root))
+    nested = [call for run in nodes for call in run.calls or ()]
+    # Positions inside one node say nothing about the level as a whole, so these runs are numbered afresh.
+    return Level("nested tool call", _numbered(_copied(nested))) if any(run.is_named(name) for run in nested) else None
+
+
+def names_of(evidence: Evidence) -> tuple[list[str], list[str]]:
+    """The names of the nodes that ran and of the tools called, each once, in order."""
+    nodes, root = _arranged(evidence)
+    tools = [call.name for call in root] + [call.name for run in nodes for call in run.calls or ()]
+    return list(dict.fromkeys(run.name for run in nodes if _ran(run))), list(dict.fromkeys(tools))
+
+
+def _ran(run: Run) -> bool:
+    return isinstance(run.source, Node) and run.source.ran()
+
+
+def _numbered(runs: Iterable[Run]) -> tuple[Run, ...]:
+    numbered = tuple(runs)
+    for position, run in enumerate(numbered):
+        run.position = position
+    return numbered
+
+
+def _copied(runs: Sequence[Run]) -> list[Run]:
+    return [Run(run.source, run._at, run._index, 0) for run in runs]  # pyright: ignore[reportPrivateUsage] - a copy of its own kind
+
+
+def _arranged(evidence: Evidence) -> tuple[list[Run], list[Run]]:
+    """The nodes with their calls, and the calls that belong to none."""
+    nodes = [_node_run(node, index) for index, node in enumerate(evidence.nodes or ())]
+    calls = evidence.tool_calls or ()
+    root = [Run(call, "$.tool_calls", index, index) for index, call in enumerate(calls) if call.node is None]
+    if len(root) < len(calls) and not _repeats(nodes, calls):
+        _adopt(nodes, calls)
+    return nodes, root
+
+
+def _repeats(nodes: Sequence[Run], calls: Sequence[ToolCall]) -> bool:
+    """Whether the root calls are those of the nodes, node by node in the same order; readers list them at both places."""
+    inner: dict[str, list[ToolCall]] = {}
+    for run in nodes:
+        if isinstance(run.source, Node) and run.source.tool_calls:
+            inner.setdefault(run.name, []).extend(run.source.tool_calls)
+    rest = {name: iter(listed) for name, listed in inner.items()}
+    for call in calls:
+        if call.node is not None:
+            known = next(rest[call.node], None) if call.node in rest else None
+            if known is not call and (known is None or not _same(known, call)):
+                return False
+    return True
+
+
+def _node_run(node: Node, index: int) -> Run:
+    if not node.tool_calls:
+        return Run(node, "$.nodes", index, index, ())
+    at = f"$.nodes[{index}].tool_calls"
+    return Run(node, "$.nodes", index, index, tuple(Run(call, at, number, number) for number, call in enumerate(node.tool_calls)))
+
+
+def _same(one: ToolCall, other: ToolCall) -> bool:
+    return one.name == other.name and one.id == other.id and deep_equal(one.arguments, other.arguments)
+
+
+def _adopt(nodes: list[Run], calls: Sequence[ToolCall]) -> None:
+    """Give every root call that names a node to that node, unless the node has it already."""
+    known = {_identity(run.name, call.source) for run in nodes for call in run.calls or ()}
+    owners: dict[str, Run] = {}
+    for run in reversed(nodes):
+        if _ran(run) or run.name not in owners:
+            owners[run.name] = run
+    inner: dict[str, list[Run]] = {}
+    for index, call in enumerate(calls):
+        if call.node is None or _identity(call.node, call) in known:
+            continue
+        if call.node not in owners:
+            owners[call.node] = Run(Node(name=call.node), "$.tool_calls", index, 0, ())
+            nodes.append(owners[call.node])
+        inner.setdefault(call.node, []).append(Run(call, "$.tool_calls", index, index))
+    for name, adopted in inner.items():
+        owners[name].calls = _numbered((*(owners[name].calls or ()), *adopted))
+
+
+def _identity(node: str, call: Node | ToolCall) -> tuple[str, str, str | None, bytes]:
+    if not isinstance(call, ToolCall):
+        return (node, call.name, None, b"")
+    try:
+        arguments = msgspec.json.encode(call.arguments)
+    except (TypeError, ValueError, RecursionError, OverflowError, msgspec.MsgspecError):
+        arguments = b"?"  # Nothing JSON could carry: name and id must do.
+    return (node, call.name, call.id, arguments)
+
+
+def _node_views(node: Node, path: str) -> tuple[View, ...]:
+    """What a node's `arguments` are: its output; for an HTTP request its output over its parameters.
+
+    An output of several items gives one view per item.
+    """
+    at = f"{path}.output"
+    output = node.output
+    if isinstance(output, list) and output:
+        return tuple(View(item, f"{at}[{index}]") for index, item in enumerate(output))
+    parameters = node.parameters
+    if not isinstance(parameters, dict) or not _is_http_request(node, parameters):
+        return (View(output, at),)
+    shown = output if isinstance(output, dict) else {}
+    # n8n leaves the default method out of the recorded parameters.
+    merged = {"method": "GET", **parameters, **shown}
+    return (View(merged, at, {key: f"{path}.parameters" for key in merged if key not in shown}),)
+
+
+def _is_http_request(node: Node, parameters: dict[str, Json]) -> bool:
+    if node.type is None:
+        return "url" in parameters
+    return "httprequest" in "".join(char for char in node.type.lower() if char.isalnum())

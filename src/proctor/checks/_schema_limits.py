@@ -1,0 +1,301 @@
+"""How much work a JSON Schema can cause, bounded before it is used.
+
+The validator cannot be stopped, and a short schema can ask for endless work: each of forty definitions that refers twice to the next
+doubles the effort. So a schema is read as a graph. An edge leads from a schema to one that applies to the same value (`$ref`, `allOf`,
+`not`, ...) or to one that applies to a child of it (`properties`, `items`, ...). This bounds how many schemas are applied to one value
+some levels down:
+
+    to the same value, d = 0     1 + the sum over same-value edges
+    d levels down                the sum over same-value edges at d, plus the child edges at d - 1;
+                                 of the members of `properties` and of the items only the largest, since a child has one name or place
+
+A schema that asks for too much at once is refused; one that does so from some depth on is used on values that stay above it.
+The graph may have edges too many (a reference is matched by the end of its address), never too few.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable
+from typing import Final
+
+from proctor.errors import CheckFault, SpecError
+from proctor.model.evidence import Json
+
+DEEPEST_VALUE: Final = 100
+"""Levels of a value; the validator recurses into it and would crash on thousands."""
+MOST_APPLICATIONS: Final = 100_000
+"""To one value."""
+MOST_WORK: Final = 50_000_000
+"""Applications to all parts of a value; about a second."""
+_HARMLESS: Final = 500
+"""Applications to one value that are not worth counting its parts for."""
+_LONGEST_CHAIN: Final = 300
+_MOST_SCHEMAS: Final = 200_000
+_DEEPEST_SCHEMA: Final = 200
+
+_SAME_LISTS: Final = ("allOf", "anyOf", "oneOf")
+_SAME_ONE: Final = ("not", "if", "then", "else")
+_SAME_MAPS: Final = ("dependentSchemas", "dependencies")
+_CHILD_ONE: Final = ("additionalProperties", "unevaluatedProperties", "unevaluatedItems", "additionalItems", "contains", "propertyNames")
+_PERCENT: Final = re.compile(rb"%([0-9A-Fa-f]{2})")
+_REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
+
+
+class _Node:
+    """One schema object: where it leads, and its bound at the depth under consideration."""
+
+    __slots__ = ("before", "children", "exclusive", "now", "rank", "same", "schema")
+
+    def __init__(self, schema: dict[str, Json]) -> None:
+        self.schema = schema
+        self.same: list[_Node] = []
+        self.children: list[_Node] = []
+        self.exclusive: list[list[_Node]] = []
+        """Groups of children of which only one applies to a given child."""
+        self.now = 0
+        self.before = 0
+        """The bound one level up."""
+        self.rank = 0
+        """The longest chain of same-value edges from here."""
+
+
+class SchemaLimits:
+    """What a schema may be used on."""
+
+    __slots__ = ("_bounds", "deepest")
+
+    def __init__(self, bounds: list[int], deepest: int | None) -> None:
+        self._bounds = bounds
+        self.deepest = deepest
+        """The deepest value it can be used on; `None`: it looks only so many levels down and any value will do."""
+
+    def applications(self, value: Json) -> int:
+        """How many schemas may be applied to any one part of `value`. Raises `CheckFault` when it is too deep for this schema."""
+        if self.deepest is None:
+            return max(self._bounds)
+        depth = depth_of(value, self.deepest)
+        if depth > self.deepest:
+            raise CheckFault("schema_limit", f"the value is nested more than {self.deepest} levels deep, too deep for this schema")
+        return max(self._bounds[: depth + 1])
+
+    def admit(self, value: Json) -> None:
+        """Raise `CheckFault` when checking `value` can take too much work."""
+        each = self.applications(value)
+        if each > _HARMLESS:
+            most = MOST_WORK // each
+            if size_of(value, most) > most:
+                raise CheckFault("schema_limit", f"the value has more than {most} parts, too many for this schema")
+
+    def work(self, value: Json, enough: int) -> int:
+        """The most applications that checking `value` can take; stops counting beyond `enough`."""
+        each = self.applications(value)
+        return each * size_of(value, enough // each)
+
+
+def depth_of(value: Json, enough: int) -> int:
+    """How deeply lists and objects are nested; stops counting beyond `enough`."""
+    depth = 0
+    level = _containers_in([value])
+    while level and depth <= enough:
+        depth += 1
+        level = _containers_in(child for one in level for child in _children(one))
+    return depth
+
+
+def size_of(value: Json, enough: int) -> int:
+    """How many values there are in a value, itself included; stops counting beyond `enough`."""
+    total = 1
+    pending = _containers_in([value])
+    while pending and total <= enough:
+        children = _children(pending.pop())
+        total += len(children)
+        pending.extend(_containers_in(children))
+    return total
+
+
+def _containers_in(values: Iterable[Json]) -> list[Json]:
+    return [value for value in values if isinstance(value, (dict, list, tuple))]
+
+
+def _children(value: Json) -> Collection[Json]:
+    return value.values() if isinstance(value, dict) else value
+
+
+def limits_of(schema: Json) -> SchemaLimits:
+    """The limits of a schema. Raises `SpecError` when there is no value it could be used on."""
+    if not isinstance(schema, dict):
+        return SchemaLimits([1], None)
+    if depth_of(schema, _DEEPEST_SCHEMA) > _DEEPEST_SCHEMA:
+        raise SpecError(f"the schema is nested more than {_DEEPEST_SCHEMA} levels deep", field="schema")
+    order = _in_order(_Graph(schema).nodes)
+    bounds: list[int] = []
+    for depth in range(DEEPEST_VALUE + 1):
+        bound, settled = _next_level(order, depth)
+        if bound > MOST_APPLICATIONS:
+            if depth == 0:
+                raise SpecError("the schema refers to itself too many times over to be checked in reasonable time", field="schema")
+            return SchemaLimits(bounds, depth - 1)
+        bounds.append(bound)
+        if bound == 0:
+            return SchemaLimits(bounds, None)
+        if settled:
+            # From here on every level is like this one.
+            return SchemaLimits(bounds + [bound] * (DEEPEST_VALUE - depth), DEEPEST_VALUE)
+    return SchemaLimits(bounds, DEEPEST_VALUE)
+
+
+def _next_level(order: list[_Node], depth: int) -> tuple[int, bool]:
+    """Move every node one level down; the largest bound, and whether none has changed."""
+    for node in order:
+        node.before = node.now
+    largest, settled = 0, True
+    for node in order:
+        total = 1
+        if depth:
+            total = sum([child.before for child in node.children])
+            for group in node.exclusive:
+                total += max([child.before for child in group])
+        for other in node.same:
+            total += other.now
+        node.now = min(total, MOST_APPLICATIONS + 1)
+        largest = max(largest, node.now)
+        settled = settled and node.now == node.before
+    return largest, settled
+
+
+def _in_order(nodes: list[_Node]) -> list[_Node]:
+    """Nodes after those they lead to on the same value; an edge that closes a circle is dropped, as the validator stops there."""
+    order: list[_Node] = []
+    finished: dict[int, bool] = {}
+    for start in nodes:
+        if id(start) in finished:
+            continue
+        finished[id(start)] = False
+        path: list[tuple[_Node, list[_Node], list[_Node]]] = [(start, list(start.same), [])]
+        while path:
+            node, waiting, kept = path[-1]
+            if not waiting:
+                path.pop()
+                _close(node, kept)
+                finished[id(node)] = True
+                order.append(node)
+                continue
+            other = waiting.pop()
+            if id(other) not in finished:
+                finished[id(other)] = False
+                path.append((other, list(other.same), []))
+                kept.append(other)
+            elif finished[id(other)]:
+                kept.append(other)
+    return order
+
+
+def _close(node: _Node, kept: list[_Node]) -> None:
+    node.same = kept
+    node.rank = 1 + max((other.rank for other in kept), default=0)
+    if node.rank > _LONGEST_CHAIN:
+        raise SpecError(f"the schema nests or chains more than {_LONGEST_CHAIN} schemas on one value", field="schema")
+
+
+class _Graph:
+    """All schemas of a document and the edges between them."""
+
+    def __init__(self, root: dict[str, Json]) -> None:
+        self.root = root
+        self.nodes: list[_Node] = []
+        self.by_object: dict[int, _Node] = {}
+        self.anchors: dict[str, list[_Node]] = {}
+        self.resources: dict[str, list[_Node]] = {}
+        self._collect()
+        for node in self.nodes:
+            self._connect(node)
+
+    def _collect(self) -> None:
+        # Every object counts as a schema, wherever it stands: a reference may point anywhere.
+        pending: list[Json] = [self.root]
+        while pending:
+            value = pending.pop()
+            if isinstance(value, dict):
+                if id(value) in self.by_object:
+                    continue
+                self._add(value)
+                pending.extend(value.values())
+            elif isinstance(value, (list, tuple)):
+                pending.extend(value)
+
+    def _add(self, schema: dict[str, Json]) -> None:
+        node = _Node(schema)
+        if len(self.nodes) >= _MOST_SCHEMAS:
+            raise SpecError(f"the schema has more than {_MOST_SCHEMAS} parts", field="schema")
+        self.nodes.append(node)
+        self.by_object[id(schema)] = node
+        for key in ("$anchor", "$dynamicAnchor"):
+            if isinstance(name := schema.get(key), str):
+                self.anchors.setdefault(name, []).append(node)
+        for key in ("$id", "id"):
+            if isinstance(address := schema.get(key), str):
+                base, _, fragment = address.partition("#")
+                self.resources.setdefault(_last_part(base), []).append(node)
+                if fragment:
+                    self.anchors.setdefault(fragment, []).append(node)
+
+    def _connect(self, node: _Node) -> None:
+        schema = node.schema
+        for key in _REFERENCES:
+            if isinstance(reference := schema.get(key), str):
+                node.same.extend(self._targets(reference))
+        if schema.get("$recursiveAnchor") is True or "$recursiveRef" in schema:
+            node.same.extend(self._targets("#"))
+        for key in _SAME_LISTS:
+            node.same.extend(self._each(schema.get(key)))
+        for key in _SAME_ONE:
+            node.same.extend(self._each([schema.get(key)]))
+        for key in _SAME_MAPS:
+            node.same.extend(self._members(schema.get(key)))
+        for key in _CHILD_ONE:
+            node.children.extend(self._each([schema.get(key)]))
+        node.children.extend(self._members(schema.get("patternProperties")))
+        items = schema.get("items")
+        places = self._each(schema.get("prefixItems")) + self._each(items if isinstance(items, list) else [items])
+        node.exclusive = [group for group in (self._members(schema.get("properties")), places) if group]
+
+    def _each(self, values: Json) -> list[_Node]:
+        if not isinstance(values, (list, tuple)):
+            return []
+        return [self.by_object[id(value)] for value in values if isinstance(value, dict)]
+
+    def _members(self, values: Json) -> list[_Node]:
+        return self._each(list(values.values())) if isinstance(values, dict) else []
+
+    def _targets(self, reference: str) -> list[_Node]:
+        base, _, fragment = reference.partition("#")
+        homes = self.resources.get(_last_part(base), []) if base else [self.by_object[id(self.root)]]
+        if not fragment:
+            return homes
+        if not fragment.startswith("/"):
+            return self.anchors.get(fragment, [])
+        # A pointer counts from the resource it stands in; which one that is does not matter for a bound.
+        everywhere = homes if base else [*homes, *(node for nodes in self.resources.values() for node in nodes)]
+        return [target for home in everywhere if (target := self._pointed(home.schema, fragment)) is not None]
+
+    def _pointed(self, start: Json, pointer: str) -> _Node | None:
+        value = start
+        for part in pointer.split("/")[1:]:
+            key = _unescaped(part)
+            if isinstance(value, dict) and key in value:
+                value = value[key]
+            elif isinstance(value, list) and key.isascii() and key.isdigit() and len(key) < 9 and int(key) < len(value):
+                value = value[int(key)]
+            else:
+                return None
+        return self.by_object.get(id(value)) if isinstance(value, dict) else None
+
+
+def _last_part(address: str) -> str:
+    return address.rstrip("/").rsplit("/", 1)[-1]
+
+
+def _unescaped(part: str) -> str:
+    raw = _PERCENT.sub(lambda found: bytes([int(found[1], 16)]), part.encode(errors="replace"))
+    return raw.decode(errors="replace").replace("~1", "/").replace("~0", "~")

@@ -1,0 +1,104 @@
+"""What HL7 messages and X12 transactions have in common as evidence: choose the last that correlates, compare its fields."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+import msgspec
+
+from proctor.checks._fields import Comparison, FieldResult, TextField, absence, fields_verdict, no_match, unreadable
+from proctor.codecs.segments import SegmentPath, compile_segment_path
+from proctor.errors import EvidenceError, SpecError
+from proctor.expressions.scope import Scope
+from proctor.model.evidence import Json
+from proctor.model.missing import MISSING
+from proctor.model.verdict import Verdict
+
+
+class Segmented(Protocol):
+    """A message or transaction: text by path."""
+
+    def value(self, path: SegmentPath) -> str | None:
+        """The text at a path; nothing when it is absent or empty."""
+        ...
+
+
+class Sought(msgspec.Struct, frozen=True):
+    """One path with the value it must have, prepared."""
+
+    path: str
+    at: SegmentPath
+    comparison: Comparison
+
+    def look(self, message: Segmented, scope: Scope) -> FieldResult:
+        """Compare the value in a message."""
+        text = message.value(self.at)
+        return self.comparison.result(self.path, MISSING if text is None else text, scope)
+
+
+def prepare_path(text: str, field: str) -> SegmentPath:
+    """Understand a path; the error names the field of the spec it came from."""
+    try:
+        return compile_segment_path(text)
+    except SpecError as error:
+        raise SpecError(error.message, field=field, offset=error.offset, hint=error.hint) from None
+
+
+def prepare_fields(fields: Sequence[TextField]) -> tuple[Sought, ...]:
+    """The fields of a spec."""
+    return tuple(
+        Sought(
+            field.path,
+            prepare_path(field.path, f"fields.{index}.path"),
+            Comparison(field.expected, field=f"fields.{index}.expected", text_only=True),
+        )
+        for index, field in enumerate(fields)
+    )
+
+
+def prepare_correlation(correlate_by: Mapping[str, Json], aliases: Mapping[str, str]) -> tuple[Sought, ...]:
+    """The paths and aliases of `correlate_by`."""
+    return tuple(
+        Sought(
+            key, prepare_path(aliases.get(key, key), f"correlate_by.{key}"), Comparison(value, field=f"correlate_by.{key}", text_only=True)
+        )
+        for key, value in correlate_by.items()
+    )
+
+
+class Reading(msgspec.Struct, frozen=True):
+    """Messages that could be read, each with the place of its text, and what was wrong with the others."""
+
+    messages: tuple[tuple[str, Segmented], ...]
+    problems: tuple[str, ...]
+
+
+def read_all(texts: Sequence[str], read: Callable[[str], Sequence[Segmented]], base: str) -> Reading:
+    """Read every text; one that cannot be read is noted and left out."""
+    messages: list[tuple[str, Segmented]] = []
+    problems: list[str] = []
+    for index, text in enumerate(texts):
+        place = f"{base}[{index}]"
+        try:
+            messages.extend((place, message) for message in read(text))
+        except EvidenceError as error:
+            problems.append(f"{place}: {error.message}")
+    return Reading(tuple(messages), tuple(problems))
+
+
+def decide_segments(
+    reading: Reading, fits: Callable[[Segmented], bool], fields: Sequence[Sought], scope: Scope, *, what: str, is_absent: bool
+) -> Verdict:
+    """The verdict over the last message that fits."""
+    found = next(((place, message) for place, message in reversed(reading.messages) if fits(message)), None)
+    if is_absent:
+        if found is None and reading.problems:
+            return unreadable(what, reading.problems)
+        return absence(found[0] if found else None, what, pointers=(found[0],) if found else ())
+    if found is None:
+        seen = f"{len(reading.messages)} read" if reading.messages else "none recorded"
+        unread = f"; unreadable: {'; '.join(reading.problems[:3])}" if reading.problems else ""
+        return no_match(f"no {what} ({seen}{unread})", [(field.path, field.comparison.expected) for field in fields])
+    place, message = found
+    return fields_verdict(what, [field.look(message, scope) for field in fields], pointers=(place,), matched=place)

@@ -1,0 +1,92 @@
+"""Claims about files the agent left behind.
+
+With `fields` the content is read as JSON, and one file that satisfies all of them is enough; else the file in which most hold is
+reported. Content that is not JSON fails and says so.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from proctor.checks._fields import (
+    FieldResult,
+    PreparedRows,
+    RowField,
+    absence,
+    fields_verdict,
+    no_match,
+    prepare_rows,
+    refuse_fields_when_absent,
+    scope_for,
+)
+from proctor.checks._globs import compile_glob, glob_matches
+from proctor.checks.registry import Decide, check
+from proctor.expressions.scope import Scope
+from proctor.model.evidence import Evidence, Json, StateFile
+from proctor.model.show import nearest, show
+from proctor.model.verdict import Verdict, missing
+from proctor.paths.dotted import find_dotted
+
+
+class FilePresent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A file matching a pattern is there, optionally JSON with the given values."""
+
+    path: str
+    """A path or pattern: `*` stays inside a folder, `**` crosses folders."""
+    fields: tuple[RowField, ...] = ()
+    """The values to compare, the content read as JSON."""
+    absent: bool = False
+    """The claim is that no file matches."""
+
+
+@check("file_present", shorthand="path", example="file_present: {path: 'outbound/*.json', fields: [{path: claim.id, expected: C-17}]}")
+def file_present(spec: FilePresent) -> Decide:
+    """A file matching a pattern is there, optionally JSON with the given values."""
+    refuse_fields_when_absent(spec.absent, spec.fields)
+    glob = compile_glob(spec.path)
+    fields = prepare_rows(spec.fields)
+    scope_of = scope_for([comparison for _, comparison in fields])
+    what = f"file {show(spec.path)}"
+
+    def decide(evidence: Evidence) -> Verdict:
+        files = evidence.state.files if evidence.state is not None else None
+        if files is None:
+            return missing("files")
+        matched = [(index, file) for index, file in enumerate(files) if glob_matches(glob, file.path)]
+        paths = [file.path for _, file in matched]
+        if spec.absent:
+            told = ", ".join(map(show, paths[:3])) + (f" and {len(paths) - 3} more" if len(paths) > 3 else "")
+            return absence(told if matched else None, what, pointers=tuple(f"$.state.files[{index}]" for index, _ in matched[:10]))
+        if not matched:
+            near = nearest(spec.path, [file.path for file in files])
+            told = f"; nearest: {', '.join(map(show, near))}" if near else f" ({len(files)} files recorded)"
+            return no_match(f"no {what}{told}", [(path, comparison.expected) for path, comparison in fields], matched_paths=[])
+        return _best(matched, fields, scope_of(evidence), paths)
+
+    return decide
+
+
+def _best(matched: list[tuple[int, StateFile]], fields: PreparedRows, scope: Scope, paths: list[str]) -> Verdict:
+    best: Verdict | None = None
+    for index, file in matched:
+        verdict = fields_verdict(
+            show(file.path), _look(file, fields, scope) if fields else [], pointers=(f"$.state.files[{index}]",), matched_paths=paths
+        )
+        if verdict.passed:
+            return verdict
+        if best is None or verdict.score > best.score:
+            best = verdict
+    assert best is not None, "called with at least one file"
+    return best
+
+
+def _look(file: StateFile, fields: PreparedRows, scope: Scope) -> list[FieldResult]:
+    try:
+        document: Json = msgspec.json.decode(file.content) if isinstance(file.content, str) else file.content
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        why = f"the content is not JSON ({error})"
+        return [
+            FieldResult(path, comparison.expected, None, False, why if position == 0 else f"{path} cannot be read")
+            for position, (path, comparison) in enumerate(fields)
+        ]
+    return [comparison.result(path, find_dotted(document, path), scope) for path, comparison in fields]

@@ -1,0 +1,77 @@
+"""Claims about HL7 v2 messages the agent sent.
+
+Of several messages that fit `correlate_by` the last one sent counts. Its keys are HL7 paths (`MSH.9.2`, `PID.3.1`) or the aliases
+`message_type` (MSH.9.1), `trigger_event` (MSH.9.2, else EVN.1) and `control_id` (MSH.10); both types also take the written form
+`ORM^O01`. A message that cannot be read is left out and named; an absence cannot be claimed beside one.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from proctor.checks._fields import TextField, refuse_fields_when_absent, scope_for
+from proctor.checks._segments import Segmented, Sought, decide_segments, prepare_correlation, prepare_fields, read_all
+from proctor.checks.registry import Decide, check
+from proctor.codecs.hl7 import read_messages
+from proctor.codecs.segments import compile_segment_path
+from proctor.expressions.scope import Scope
+from proctor.model.evidence import Evidence, Json
+from proctor.model.missing import MISSING
+from proctor.model.show import show
+from proctor.model.verdict import Verdict, missing
+
+
+class Hl7Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The last outbound HL7 v2 message that fits has the given values; the score is the share of fields that hold."""
+
+    correlate_by: dict[str, Json] = {}
+    """Which message: any HL7 path, or `message_type`, `trigger_event`, `control_id`, with its value."""
+    fields: tuple[TextField, ...] = ()
+    """The values to compare."""
+    absent: bool = False
+    """The claim is that no message fits."""
+
+
+_ALIASES = {"message_type": "MSH.9.1", "trigger_event": "MSH.9.2", "control_id": "MSH.10"}
+_TYPE, _TRIGGER, _EVENT = (compile_segment_path(path) for path in ("MSH.9.1", "MSH.9.2", "EVN.1"))
+
+
+@check("hl7_message", example="hl7_message: {correlate_by: {message_type: ADT}, fields: [{path: PID.5.1, expected: Smith}]}")
+def hl7_message(spec: Hl7Message) -> Decide:
+    """The last outbound HL7 v2 message that fits has the given values; the score is the share of fields that hold."""
+    refuse_fields_when_absent(spec.absent, spec.fields)
+    fields = prepare_fields(spec.fields)
+    correlation = prepare_correlation(spec.correlate_by, _ALIASES)
+    scope_of = scope_for([sought.comparison for sought in (*fields, *correlation)])
+    told = ", ".join(f"{key} {show(value)}" for key, value in spec.correlate_by.items())
+    what = f"outbound HL7 message with {told}" if told else "outbound HL7 message"
+
+    def decide(evidence: Evidence) -> Verdict:
+        feed = evidence.state.hl7 if evidence.state is not None else None
+        if feed is None:
+            return missing("HL7 messages")
+        scope = scope_of(evidence)
+        reading = read_all(feed.outbound, read_messages, "$.state.hl7.outbound")
+        return decide_segments(
+            reading,
+            lambda message: all(_correlates(sought, message, scope) for sought in correlation),
+            fields,
+            scope,
+            what=what,
+            is_absent=spec.absent,
+        )
+
+    return decide
+
+
+def _correlates(sought: Sought, message: Segmented, scope: Scope) -> bool:
+    if sought.path in ("message_type", "trigger_event"):
+        kind = message.value(_TYPE)
+        # Before version 2.3.1 the event stands in EVN alone.
+        trigger = message.value(_TRIGGER) or message.value(_EVENT)
+        wanted = sought.comparison.expected
+        if isinstance(wanted, str) and "^" in wanted:
+            return [kind, trigger] == wanted.split("^")[:2]
+        actual = kind if sought.path == "message_type" else trigger
+        return sought.comparison.mismatch(MISSING if actual is None else actual, scope, sought.path) is None
+    return sought.look(message, scope).passed

@@ -1,0 +1,89 @@
+"""Claims about one field of a JSON answer, by dot path."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from proctor.checks.registry import Decide, check
+from proctor.errors import SpecError
+from proctor.expressions.scope import NO_SCOPE, Scope
+from proctor.matchers.compile import compile_expected
+from proctor.matchers.equal import child
+from proctor.matchers.mismatch import shown
+from proctor.model.evidence import Evidence, Json
+from proctor.model.missing import MISSING
+from proctor.model.show import show
+from proctor.model.verdict import Verdict, failed, missing, passed
+from proctor.paths.dotted import find_dotted
+
+
+class JsonField(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A field of the answer has (or has not) a value; the value may be a matcher."""
+
+    field: str
+    """A dot path into the answer; numbers index lists: `items.0.sku`."""
+    value: Json = None
+    """The expected value, or a matcher object."""
+    condition: Literal["equals", "not_equals", "exists", "not_exists"] = "equals"
+    """`not_equals` also passes when the field is missing; with `exists` null exists."""
+
+
+_NO_BODY = missing("response body")
+
+
+@check("json_field", example="json_field: {field: items.0.price, value: {$gt: 0}}")
+def json_field(spec: JsonField) -> Decide:
+    """A field of the answer has (or has not) a value; the value may be a matcher."""
+    if not spec.field:
+        raise SpecError("the path of a field cannot be empty", field="field")
+    if spec.condition in ("exists", "not_exists"):
+        return _presence(spec)
+    expected = compile_expected(spec.value, field="value")
+    pointer = (_pointer(spec.field),)
+    wanted = spec.condition == "equals"
+    good = passed(f"{spec.field} is {'' if wanted else 'not '}{expected.shown()}", pointers=pointer)
+    without = passed(f"{spec.field} is missing, so it is not {expected.shown()}", pointers=pointer)
+    dynamic = expected.dynamic
+
+    def decide(evidence: Evidence) -> Verdict:
+        if evidence.body is None:
+            return _NO_BODY
+        actual = find_dotted(evidence.body, spec.field)
+        if actual is MISSING and not wanted:
+            return without
+        found = expected.mismatch(actual, Scope.of(evidence) if dynamic else NO_SCOPE, pointer[0])
+        if (found is None) == wanted:
+            return good
+        if found is not None:
+            return failed(found.describe(), details=found.record(), pointers=(found.path,))
+        return failed(
+            f"{pointer[0]} is what it must not be: expected anything but {expected.shown()}, found {shown(actual)}", pointers=pointer
+        )
+
+    return decide
+
+
+def _presence(spec: JsonField) -> Decide:
+    wanted = spec.condition == "exists"
+    pointer = (_pointer(spec.field),)
+    good = passed(f"{spec.field} {'exists' if wanted else 'does not exist'}", pointers=pointer)
+
+    def decide(evidence: Evidence) -> Verdict:
+        if evidence.body is None:
+            return _NO_BODY
+        actual = find_dotted(evidence.body, spec.field)
+        if (actual is not MISSING) == wanted:
+            return good
+        expectation = "a value, found nothing" if wanted else f"nothing, found {show(actual)}"
+        return failed(f"{pointer[0]}: expected {expectation}", pointers=pointer if actual is not MISSING else ())
+
+    return decide
+
+
+def _pointer(field: str) -> str:
+    path = "$.body"
+    for part in field.split("."):
+        path = f"{path}[{part}]" if part.isascii() and part.isdigit() else child(path, part)
+    return path

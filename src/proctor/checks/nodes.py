@@ -1,0 +1,168 @@
+"""Claims about the steps of a workflow and the tool calls nested in them.
+
+What is looked up: nodes first, then root tool calls, then tool calls nested in nodes; the search stays at the first level
+that has the name at all, and the verdict says which. For a node `arguments` are compared with its output (an HTTP request
+node: its output over its resolved parameters), for a tool call with its input. A node recorded as skipped did not run;
+one that ended in an error did. Where a node did not run, every nested claim fails, also a negative one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from proctor.checks._claims import CallCondition, Claim
+from proctor.checks._levels import LEVELS, Level, kind_of_level, level_of, names_of
+from proctor.checks.registry import Decide, check
+from proctor.errors import SpecError
+from proctor.expressions.scope import NO_SCOPE, Scope
+from proctor.matchers.call_arguments import Difference, argument_rule
+from proctor.model.evidence import Evidence, Json
+from proctor.model.show import nearest, shorten, show
+from proctor.model.verdict import Verdict, failed, missing, passed
+
+
+class NestedCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A claim about the tool calls inside one node."""
+
+    name: str
+    """The tool's name."""
+    condition: CallCondition = "called"
+    """`called`, `not_called`, or `count` together with `count`."""
+    arguments: dict[str, Json] = {}
+    """Arguments the call must have, literals or matchers."""
+    index: int | None = None
+    """The position among all calls of the node; negative counts from the end."""
+    count: int | None = None
+    """With condition `count`: the exact number of calls."""
+    strict: bool = False
+    """No argument beyond the listed ones may be given."""
+    forbidden_arguments: tuple[str, ...] = ()
+    """Argument names that no call of this name may carry."""
+
+
+class NodeCalled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A step of a workflow (or a tool, where no step has the name) ran, did not run, or ran so many times."""
+
+    name: str
+    """The node's display name, or a tool's name, verbatim."""
+    condition: CallCondition = "called"
+    """`called`, `not_called`, or `count` together with `count`."""
+    arguments: dict[str, Json] = {}
+    """What the node's output (a tool: its input) must have, literals or matchers."""
+    index: int | None = None
+    """The position among all runs of the level; negative counts from the end."""
+    count: int | None = None
+    """With condition `count`: the exact number of runs."""
+    count_items: bool = False
+    """Count items produced instead of runs."""
+    strict: bool = False
+    """Nothing beyond the listed arguments may be there."""
+    forbidden_arguments: tuple[str, ...] = ()
+    """Names that no run may carry."""
+    tool_calls: tuple[NestedCall, ...] = ()
+    """Claims about the tools this node called."""
+
+
+@check("node_called", shorthand="name", example="node_called: {name: AI Agent, tool_calls: [{name: Calculator, index: 0}]}")
+def node_called(spec: NodeCalled) -> Decide:
+    """A step of a workflow (or a tool, where no step has the name) ran, did not run, or ran so many times."""
+    nested = tuple(_claim(call, f"tool_calls.{index}.", ()) for index, call in enumerate(spec.tool_calls))
+    claim = _claim(spec, "", nested)
+    dynamic = claim.dynamic
+    simple = claim.condition == "called" and not claim.narrowed() and not claim.forbidden_arguments
+    name = show(spec.name)
+    holds = {kind: passed(f"{name} was {claim.wording()} (found as {kind})") for kind in LEVELS}
+    never = passed(f"{name} was not called")
+
+    def decide(evidence: Evidence) -> Verdict:
+        if evidence.nodes is None and evidence.tool_calls is None:
+            return _NOT_RECORDED
+        if simple and (kind := kind_of_level(evidence, spec.name)) is not None and not _noted(evidence):
+            return holds[kind]
+        level = level_of(evidence, spec.name)
+        if level is None or level.skipped:
+            return never if claim.absent_is_fine() else _did_not_run(claim, level, evidence)
+        problems = claim.problems(level.runs, Scope.of(evidence) if dynamic else NO_SCOPE)
+        notes = [note for run in level.runs if run.name == spec.name for note in run.notes]
+        if problems:
+            return _failure(claim, level, problems, notes)
+        good = holds[level.kind]
+        return passed(f"{good.reason}; {'; '.join(notes[:_MOST_TOLD])}") if notes else good
+
+    return decide
+
+
+def _noted(evidence: Evidence) -> bool:
+    """Whether a reader left notes that a verdict has to repeat."""
+    return any(node.notes for node in evidence.nodes or ())
+
+
+_NOT_RECORDED = missing("tool calls")
+_MOST_TOLD = 8
+
+
+def _claim(spec: NodeCalled | NestedCall, prefix: str, nested: tuple[Claim, ...]) -> Claim:
+    if not spec.name:
+        raise SpecError("the name of a node or tool cannot be empty", field=f"{prefix}name")
+    condition = spec.condition
+    if condition == "called" and spec.count is not None:
+        condition = "count"  # `count: 3` says all that has to be said.
+    if condition == "count" and spec.count is None:
+        raise SpecError("condition 'count' needs 'count'", field=f"{prefix}condition")
+    if condition == "not_called" and spec.count is not None:
+        raise SpecError("'count' has no meaning for what must not be called", field=f"{prefix}count")
+    if spec.count is not None and spec.count < 0:
+        raise SpecError(f"'count' must be at least 0, found {spec.count}", field=f"{prefix}count")
+    rule = argument_rule(spec.arguments, values="matchers", strict=spec.strict, field=f"{prefix}arguments")
+    return Claim(
+        name=spec.name,
+        condition=condition,
+        rule=rule,
+        index=spec.index,
+        count=spec.count,
+        count_items=isinstance(spec, NodeCalled) and spec.count_items,
+        forbidden_arguments=spec.forbidden_arguments,
+        nested=nested,
+        dynamic=(rule is not None and rule.dynamic) or any(claim.dynamic for claim in nested),
+        prohibits=condition == "not_called" or bool(spec.forbidden_arguments) or any(claim.prohibits for claim in nested),
+    )
+
+
+def _did_not_run(claim: Claim, level: Level | None, evidence: Evidence) -> Verdict:
+    nodes, tools = names_of(evidence)
+    name = show(claim.name)
+    if level is not None:
+        found = f"node {name} was recorded as skipped, so it did not run"
+    else:
+        close = nearest(claim.name, (*nodes, *tools))
+        found = f"no node or tool call of that name; nodes: {_listed(nodes)}; tools: {_listed(tools)}"
+        found += f"; nearest: {_listed(list(close))}" if close else ""
+    also = f"; its {len(claim.nested)} tool claim{'s' if len(claim.nested) > 1 else ''} fail with it" if claim.nested else ""
+    return failed(
+        f"expected {name} to be {claim.wording()}, found {found}{also}",
+        details={"name": claim.name, "level": None if level is None else level.kind, "nodes": nodes[:100], "tools": tools[:100]},
+    )
+
+
+def _failure(claim: Claim, level: Level, problems: Sequence[Difference], notes: Sequence[str]) -> Verdict:
+    told = "; ".join(problem.sentence for problem in problems[:_MOST_TOLD])
+    more = f"; and {len(problems) - _MOST_TOLD} more" if len(problems) > _MOST_TOLD else ""
+    said = "".join(f"; {note}" for note in notes[:_MOST_TOLD])
+    runs = sum(run.is_named(claim.name) for run in level.runs)
+    which = f"the closest of {runs} {level.kind}s" if runs > 1 and claim.condition == "called" else f"as {level.kind}"
+    return failed(
+        f"expected {show(claim.name)} to be {claim.wording()}; found {which}: {told}{more}{said}",
+        details={
+            "name": claim.name,
+            "level": level.kind,
+            "runs": runs,
+            "differences": [{"path": problem.path, "why": problem.sentence} for problem in problems[:100]],
+        },
+        pointers=tuple(dict.fromkeys(problem.path for problem in problems[:100] if problem.path)),
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(shorten(show(name), 80) for name in names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "") or "none"

@@ -1,0 +1,102 @@
+"""Claims about the rows of a web portal after the run.
+
+The row is the one whose `key` has the `value`; without a value it is the only row of the collection. Several rows that correlate are
+an `error` (`several_matches`): which one is meant cannot be told. An absence claim needs none to correlate.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from proctor.checks._fields import (
+    Comparison,
+    RowField,
+    absence,
+    dotted_pointer,
+    fields_verdict,
+    member_pointer,
+    no_match,
+    prepare_rows,
+    refuse_fields_when_absent,
+    scope_for,
+)
+from proctor.checks.registry import Decide, check
+from proctor.errors import SpecError
+from proctor.expressions.scope import Scope
+from proctor.matchers.mismatch import equal_after_conversion
+from proctor.model.evidence import Evidence, Json
+from proctor.model.missing import MISSING
+from proctor.model.show import nearest, show
+from proctor.model.verdict import Verdict, errored, missing
+from proctor.paths.dotted import find_dotted
+
+
+class PortalRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A portal row has the given values; the score is the share of fields that hold."""
+
+    resource: str
+    """The collection: `prior_auth_requests`."""
+    key: str | None = None
+    """The identifying column: `request_id`."""
+    value: Json | msgspec.UnsetType = msgspec.UNSET
+    """The value of that column; left out: the only row."""
+    fields: tuple[RowField, ...] = ()
+    """The values to compare."""
+    absent: bool = False
+    """The claim is that no row correlates."""
+
+
+_RESULTS = "assertion_results"
+
+
+@check("portal_record", example="portal_record: {resource: requests, key: id, value: R-1, fields: [{path: status, expected: submitted}]}")
+def portal_record(spec: PortalRecord) -> Decide:
+    """A portal row has the given values; the score is the share of fields that hold."""
+    if not spec.resource:
+        raise SpecError("the resource is empty", field="resource")
+    if spec.key is None and spec.value is not msgspec.UNSET:
+        raise SpecError("value needs key: which column has that value", field="value")
+    refuse_fields_when_absent(spec.absent, spec.fields)
+    fields = prepare_rows(spec.fields)
+    wanted = Comparison(spec.value, field="value") if spec.value is not msgspec.UNSET else None
+    scope_of = scope_for([comparison for _, comparison in fields] + ([wanted] if wanted else []))
+    what = f"row of {spec.resource} with {spec.key} {show(spec.value)}" if wanted else f"row of {spec.resource}"
+    base = member_pointer("$.state.portal", spec.resource)
+
+    def decide(evidence: Evidence) -> Verdict:
+        portal = evidence.state.portal if evidence.state is not None else None
+        if portal is None:
+            return missing("portal state")
+        scope = scope_of(evidence)
+        rows = portal.get(spec.resource, [])
+        found = [index for index, row in enumerate(rows) if wanted is None or _correlates(row, spec.key or "", wanted, scope)]
+        pointers = tuple(f"{base}[{index}]" for index in found[:10])
+        if spec.absent:
+            return absence(f"{len(found)}" if found else None, what, pointers=pointers)
+        if not found:
+            reason = _nothing(what, spec, rows, portal)
+            return no_match(reason, [(path, comparison.expected) for path, comparison in fields], key=_RESULTS)
+        if len(found) > 1:
+            hint = "" if wanted else "; name the row by key and value"
+            return errored("several_matches", f"expected one {what}, found {len(found)}{hint}")
+        results = [comparison.result(path, find_dotted(rows[found[0]], path), scope) for path, comparison in fields]
+        wrong = tuple(dotted_pointer(pointers[0], result.path) for result in results if not result.passed and result.actual is not None)
+        return fields_verdict(what, results, key=_RESULTS, pointers=wrong or pointers)
+
+    return decide
+
+
+def _correlates(row: Json, key: str, wanted: Comparison, scope: Scope) -> bool:
+    actual = row[key] if isinstance(row, dict) and key in row else find_dotted(row, key)
+    # An absent column is no null: a row without the key is not the row that is meant.
+    return actual is not MISSING and wanted.mismatch(actual, scope, key) is None
+
+
+def _nothing(what: str, spec: PortalRecord, rows: list[dict[str, Json]], portal: dict[str, list[dict[str, Json]]]) -> str:
+    if spec.resource not in portal:
+        near = nearest(spec.resource, portal) or tuple(portal)[:5]
+        there = f"; there are {', '.join(map(show, near))}" if near else ""
+        return f"no {what}: the portal has no {show(spec.resource)}{there}"
+    converted = any(equal_after_conversion(spec.value, row.get(spec.key or "")) for row in rows)
+    more = "; one is equal after conversion, but text never equals a number" if converted else ""
+    return f"no {what} ({len(rows)} rows){more}"

@@ -1,0 +1,266 @@
+"""Checks by name: a decorator that only marks, and a registry that collects what was marked.
+
+A check is a spec (a frozen `msgspec.Struct`) and a function beside it. The function has one of two shapes, and the
+registry treats both alike:
+
+    @check("response_contains", shorthand="text")
+    def response_contains(spec: ResponseContains, evidence: Evidence) -> Verdict: ...
+
+    @check("response_matches", shorthand="pattern")
+    def response_matches(spec: ResponseMatches) -> Decide: ...        # prepares once per suite, decides per evidence
+
+Preparing may raise `SpecError` naming the field that cannot be used; a reader turns it into a problem with a position.
+Importing a check file has no side effect: the registry walks the folder, and other distributions join through the entry
+point group `proctor.checks`, whose entries name a module (or a single marked function).
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+import pkgutil
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from types import ModuleType
+from typing import Any, TypeVar, cast
+
+import msgspec
+
+from proctor.errors import InputError, SpecError
+from proctor.model.evidence import Evidence
+from proctor.model.show import nearest
+from proctor.model.verdict import Verdict
+
+Decide = Callable[[Evidence], Verdict]
+F = TypeVar("F", bound=Callable[..., object])
+
+ENTRY_POINTS = "proctor.checks"
+PLUGIN_SWITCH = "PROCTOR_DISABLE_PLUGINS"
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """What the decorator remembers."""
+
+    name: str
+    shorthand: str | None
+    judged: bool
+    example: str
+
+
+class CheckEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One registered check."""
+
+    name: str
+    spec: type[msgspec.Struct]
+    prepare: Callable[[Any], Decide]
+    shorthand: str | None
+    """The field that a bare value stands for in a native suite: `tool_called: search`."""
+    judged: bool
+    """Whether deciding may need a judge."""
+    summary: str
+    """The first paragraph of the function's docstring."""
+    example: str
+    """One assertion as a native suite writes it."""
+    owner: str
+    """The module it comes from."""
+
+
+def check(name: str, *, shorthand: str | None = None, judged: bool = False, example: str = "") -> Callable[[F], F]:
+    """Mark a function as the check called `name`; `example` is one assertion as a native suite writes it."""
+
+    def mark(function: F) -> F:
+        function.__proctor_check__ = Mark(name, shorthand, judged, example)  # type: ignore[attr-defined]  # a function takes attributes
+        return function
+
+    return mark
+
+
+Finder = Callable[[str | None], Iterable[CheckEntry]]
+"""Gives the checks of whichever place may define a name; asked for `None`, those of every place."""
+
+
+class Registry:
+    """The checks that exist, by name. A `finder` brings in more when a name is not known yet."""
+
+    def __init__(self, entries: Iterable[CheckEntry] = (), finder: Finder | None = None) -> None:
+        self._entries: dict[str, CheckEntry] = {}
+        self._finder = finder
+        for entry in entries:
+            self.add(entry)
+
+    def _load(self, name: str | None) -> None:
+        """Bring in what may define `name`; everything, for none."""
+        if self._finder is None:
+            return
+        found = self._finder(name)
+        if name is None:
+            self._finder = None
+        for entry in found:
+            known = self._entries.get(entry.name)
+            # The same file may be looked at again, when everything is asked for.
+            if known is None or known.owner != entry.owner:
+                self.add(entry)
+
+    def add(self, entry: CheckEntry) -> None:
+        """Register one check; a name taken twice is an error that names both owners."""
+        known = self._entries.get(entry.name)
+        if known is not None:
+            raise InputError(f"check {entry.name!r} is defined twice: in {known.owner} and in {entry.owner}")
+        self._entries[entry.name] = entry
+
+    def __contains__(self, name: object) -> bool:
+        if name not in self._entries and isinstance(name, str):
+            self._load(name)
+        return name in self._entries
+
+    def __iter__(self) -> Iterator[CheckEntry]:
+        self._load(None)
+        return iter([self._entries[name] for name in sorted(self._entries)])
+
+    def names(self) -> tuple[str, ...]:
+        """All names, sorted."""
+        self._load(None)
+        return tuple(sorted(self._entries))
+
+    def get(self, name: str) -> CheckEntry:
+        """The check called `name`; an unknown name raises `SpecError` with the nearest ones."""
+        entry = self._entries.get(name)
+        if entry is not None:
+            return entry
+        if name in self:
+            return self._entries[name]
+        raise SpecError(
+            f"unknown check {name!r}",
+            field="check",
+            nearest=nearest(name, self.names()),
+            hint="`proctor describe checks` lists them all",
+        )
+
+    def prepare(self, name: str, spec: msgspec.Struct) -> Decide:
+        """The function that decides `spec` on evidence. Raises `SpecError` when the spec cannot be used."""
+        return self.get(name).prepare(spec)
+
+
+def entries_of(module: ModuleType) -> Iterator[CheckEntry]:
+    """The marked functions that `module` itself defines, in order of definition."""
+    for value in list(vars(module).values()):
+        if getattr(value, "__proctor_check__", None) is not None and getattr(value, "__module__", None) == module.__name__:
+            yield entry_of(value)
+
+
+def entry_of(function: Callable[..., Any]) -> CheckEntry:
+    """Read one marked function."""
+    mark = cast(Mark, function.__proctor_check__)  # type: ignore[attr-defined]  # set by `check`
+    owner = function.__module__
+    parameters = function.__code__.co_varnames[: function.__code__.co_argcount]
+    annotation = function.__annotations__.get("spec")
+    spec = function.__globals__.get(annotation) if isinstance(annotation, str) else annotation
+    if not (isinstance(spec, type) and issubclass(spec, msgspec.Struct)) or parameters not in (("spec",), ("spec", "evidence")):
+        raise InputError(
+            f"{owner}.{function.__name__} is marked as check {mark.name!r} but is not a function of "
+            "(spec: SomeStruct) or (spec: SomeStruct, evidence: Evidence)"
+        )
+    prepare = function if len(parameters) == 1 else functools.partial(_bind, function)
+    doc = (function.__doc__ or spec.__doc__ or "").strip()
+    return CheckEntry(
+        name=mark.name,
+        spec=spec,
+        prepare=prepare,
+        shorthand=mark.shorthand,
+        judged=mark.judged,
+        summary=" ".join(doc.split("\n\n")[0].split()),
+        example=mark.example,
+        owner=owner,
+    )
+
+
+def _bind(function: Callable[[Any, Evidence], Verdict], spec: object) -> Decide:
+    def decide(evidence: Evidence) -> Verdict:
+        return function(spec, evidence)
+
+    return decide
+
+
+def builtin_modules() -> Iterator[ModuleType]:
+    """Our own check files, by a sorted walk over the folder; those with a leading underscore are shared code."""
+    package = importlib.import_module("proctor.checks")
+    for name in sorted(info.name for info in pkgutil.iter_modules(package.__path__)):
+        if name not in ("registry", "ports") and not name.startswith("_"):
+            yield importlib.import_module(f"proctor.checks.{name}")
+
+
+def builtin_module_of(name: str) -> ModuleType | None:
+    """The file of ours that defines the check `name`, found by its text.
+
+    Loading every file to use three checks would be most of what a small run costs. Where there is no source to search, nothing is
+    found, and the caller loads everything.
+    """
+    folder = os.path.dirname(__file__)
+    mark = f'@check("{name}"'.encode()
+    for file in os.listdir(folder):
+        # This file shows marks in its docstring, and which file a folder lists first is anybody's guess.
+        if file.endswith(".py") and not file.startswith("_") and file != "registry.py":
+            with open(os.path.join(folder, file), "rb") as source:
+                if mark in source.read():
+                    return importlib.import_module(f"proctor.checks.{file.removesuffix('.py')}")
+    return None
+
+
+def collect(modules: Iterable[ModuleType]) -> Registry:
+    """A registry of everything marked in `modules`."""
+    return Registry(entry for module in modules for entry in entries_of(module))
+
+
+@functools.cache
+def default_registry() -> Registry:
+    """Our own checks and those of installed plugins. Our files are loaded as their checks are asked for."""
+    registry = Registry(finder=_find_builtin)
+    for entry in plugin_entries():
+        # Asking for the name brings in a check of ours that has it, and adding then names both: a plugin cannot quietly take its place.
+        _ = entry.name in registry
+        registry.add(entry)
+    return registry
+
+
+def _find_builtin(name: str | None) -> Iterable[CheckEntry]:
+    module = builtin_module_of(name) if name is not None else None
+    if module is not None:
+        return entries_of(module)
+    return (entry for module in builtin_modules() for entry in entries_of(module))
+
+
+def plugin_entries() -> Iterator[CheckEntry]:
+    """Checks that other distributions offer under the entry point group `proctor.checks`."""
+    if os.environ.get(PLUGIN_SWITCH) or not _some_distribution_mentions(ENTRY_POINTS):
+        return
+    from importlib.metadata import entry_points  # slow to import; needed only when a plugin is installed
+
+    for point in entry_points(group=ENTRY_POINTS):
+        loaded = point.load()
+        if isinstance(loaded, ModuleType):
+            yield from entries_of(loaded)
+        else:
+            yield entry_of(loaded)
+
+
+def _some_distribution_mentions(group: str) -> bool:
+    """Whether any installed distribution declares the group.
+
+    Importing `importlib.metadata` costs more than a small check run, so the entry point files are searched as text first.
+    """
+    wanted = f"[{group}]".encode()
+    for folder in sys.path:
+        try:
+            names = os.listdir(folder or ".")
+        except OSError:
+            continue
+        for name in names:
+            if name.endswith((".dist-info", ".egg-info")):
+                try:
+                    with open(os.path.join(folder, name, "entry_points.txt"), "rb") as file:
+                        if wanted in file.read(1_000_000):
+                            return True
+                except OSError:
+                    continue
+    return False

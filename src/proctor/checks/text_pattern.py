@@ -1,0 +1,117 @@
+"""A claim about the text of the final answer by regular expression.
+
+ECMAScript, searched anywhere in the untrimmed text, always under the limits of `patterns`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, Literal
+
+import msgspec
+
+from proctor.checks._texts import NO_TEXT, POINTER, around, not_so
+from proctor.checks.registry import Decide, check
+from proctor.errors import CheckFault, SpecError
+from proctor.model.evidence import Evidence
+from proctor.model.show import show
+from proctor.model.verdict import Verdict, failed, passed
+from proctor.patterns.engine import Pattern, compile_pattern
+from proctor.patterns.faults import PatternError
+from proctor.patterns.offsets import utf16_length
+
+_INLINE_FLAGS: Final = re.compile(r"\(\?[imsx]+\)")
+_NESTED_QUANTIFIER: Final = re.compile(r"[+*}]\??\)[+*{]")
+
+
+class ResponseMatches(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The answer matches a regular expression, or must not."""
+
+    pattern: str
+    """An ECMAScript pattern, searched anywhere."""
+    flags: str = ""
+    """ECMAScript flags: any of `i`, `m`, `s`, `u`."""
+    should_match: bool = True
+    """False turns the claim round."""
+    drop_inline_flags: bool = False
+    """Remove one leading group such as `(?i)` before reading the pattern."""
+    on_invalid: Literal["error", "fail"] = "error"
+    """Whether a pattern that cannot be read is an error of the suite or a failed check."""
+    refuse_nested_quantifiers: bool = False
+    """Fail closed on a quantified group that ends in a quantifier, as `(a+)+` does."""
+    max_length: int | None = None
+    """Fail closed on an answer of more UTF-16 units than this."""
+
+
+@check("response_matches", shorthand="pattern", example="response_matches: {pattern: 'order #[0-9]+', flags: i}")
+def response_matches(spec: ResponseMatches) -> Decide:
+    """The answer matches a regular expression, or must not."""
+    if spec.refuse_nested_quantifiers and _NESTED_QUANTIFIER.search(spec.pattern):
+        return _always(
+            failed(
+                f"the pattern {show(spec.pattern)} is refused: a group that ends in a quantifier is itself repeated",
+                code="pattern_refused",
+            )
+        )
+    try:
+        pattern = _prepared(spec)
+    except PatternError as error:
+        if spec.on_invalid == "error":
+            raise
+        return _always(failed(f"Invalid regex: {error.message}", code="invalid_pattern"))
+    good = passed(f"the answer {'matches' if spec.should_match else 'does not match'} {_shown(pattern)}", pointers=POINTER)
+
+    def decide(evidence: Evidence) -> Verdict:
+        text = evidence.text
+        if text is None:
+            return NO_TEXT
+        if spec.max_length is not None and utf16_length(text) > spec.max_length:
+            return failed(
+                f"expected an answer of at most {spec.max_length} characters to search, found {utf16_length(text)}", pointers=POINTER
+            )
+        found = pattern.search(text)
+        if (found is not None) == spec.should_match:
+            return good
+        if found is None:
+            return not_so(f"match {_shown(pattern)}", spec.pattern, text, _flag_hint(pattern, text))
+        return failed(
+            f"expected the answer not to match {_shown(pattern)}, found {show(found.text)} at character {found.start + 1}: "
+            f"{around(text, found.start, found.end)}",
+            details={"position": found.start, "matched": show(found.text)},
+            pointers=POINTER,
+        )
+
+    return decide
+
+
+def _prepared(spec: ResponseMatches) -> Pattern:
+    dropped = _INLINE_FLAGS.match(spec.pattern) if spec.drop_inline_flags else None
+    if dropped is None:
+        return compile_pattern(spec.pattern, spec.flags)
+    try:
+        return compile_pattern(spec.pattern[dropped.end() :], spec.flags)
+    except PatternError as error:
+        offset = None if error.offset is None else error.offset + dropped.end()
+        raise PatternError(error.message, offset=offset, hint=error.hint) from None
+
+
+def _shown(pattern: Pattern) -> str:
+    return f"/{show(pattern.source)[1:-1]}/{pattern.flags}"
+
+
+def _flag_hint(pattern: Pattern, text: str) -> str | None:
+    """Whether ignoring case would have made the difference; only asked of cheap patterns."""
+    if "i" in pattern.flags or len(text) > pattern.fast_limit:
+        return None
+    try:
+        relaxed = compile_pattern(pattern.source, pattern.flags + "i")
+        return "it would match with the flag `i`" if len(text) <= relaxed.fast_limit and relaxed.search(text) is not None else None
+    except (CheckFault, SpecError):
+        return None
+
+
+def _always(verdict: Verdict) -> Decide:
+    def decide(evidence: Evidence) -> Verdict:
+        return verdict
+
+    return decide

@@ -1,0 +1,252 @@
+"""Claims about what was passed to a tool, whichever call it was.
+
+A claim holds when **any** call of the tool satisfies it. `tool_input_*` look at the arguments as one compact JSON text,
+the way JavaScript writes it; `tool_argument` looks at one top-level argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import msgspec
+
+from proctor.checks._calls import (
+    MISSING_CALLS,
+    call_path,
+    call_paths,
+    existing_name,
+    indexes_named,
+    never_called,
+    no_call_fits,
+    recorded_calls,
+    require_name,
+    scope_for,
+    times,
+)
+from proctor.checks._javascript_json import javascript_json
+from proctor.checks.registry import Decide, check
+from proctor.errors import CheckFault, SpecError
+from proctor.matchers.call_arguments import argument_rule
+from proctor.matchers.equal import deep_equal
+from proctor.model.evidence import Evidence, Json
+from proctor.model.show import show
+from proctor.model.verdict import Verdict, failed, passed
+from proctor.paths.json_path import compile_path
+from proctor.patterns.engine import compile_pattern
+
+
+class ToolArgument(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Some call of the tool has this argument with this value."""
+
+    tool: str
+    """The tool's name."""
+    argument: str
+    """The argument's name, top level."""
+    value: Json | msgspec.UnsetType = msgspec.UNSET
+    """The value, or a matcher; left out: the argument only has to be there."""
+    values: Literal["matchers", "literal"] = "matchers"
+    """Whether matcher objects in `value` have their meaning."""
+
+
+class ToolInputContains(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Some call's arguments, written as compact JSON, contain this text."""
+
+    tool: str
+    """The tool's name."""
+    text: str
+    """The text to find."""
+    ignore_case: bool = True
+    """Whether upper and lower case are the same."""
+    server_prefix: bool = False
+    """As in `tool_called`."""
+
+
+class ToolInputMatches(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Some call's arguments, written as compact JSON, match this regular expression."""
+
+    tool: str
+    """The tool's name."""
+    pattern: str
+    """An ECMAScript pattern, searched anywhere."""
+    flags: str = ""
+    """ECMAScript flags: any of `i`, `m`, `s`, `u`."""
+    on_invalid: Literal["error", "fail"] = "error"
+    """Whether a pattern that cannot be read is an error of the suite or a failed check."""
+    server_prefix: bool = False
+    """As in `tool_called`."""
+
+
+class ToolInputPath(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Some call's arguments have a value at this JSONPath, optionally equal to a given one."""
+
+    tool: str
+    """The tool's name."""
+    path: str
+    """A JSONPath."""
+    equals: Json | msgspec.UnsetType = msgspec.UNSET
+    """The value to find; left out: the path only has to exist."""
+    syntax: Literal["rfc9535", "mcplab"] = "rfc9535"
+    """`mcplab` also takes the forms its users write: no leading `$`, `[(@.length-1)]`, `.length`."""
+    on_invalid: Literal["error", "fail"] = "error"
+    """Whether a path that cannot be read is an error of the suite or a failed check."""
+    server_prefix: bool = False
+    """As in `tool_called`."""
+
+
+@check("tool_argument", example="tool_argument: {tool: search, argument: limit, value: {$lte: 10}}")
+def tool_argument(spec: ToolArgument) -> Decide:
+    """Some call of the tool has this argument with this value."""
+    require_name(spec.tool, "tool")
+    if spec.value is msgspec.UNSET:
+        return _argument_present(spec)
+    try:
+        rule = argument_rule({spec.argument: spec.value}, values=spec.values)
+    except SpecError as error:
+        # The rule speaks of `arguments.<name>...`; the author wrote `value`.
+        inner = (error.field or "").removeprefix(f"arguments.{spec.argument}")
+        raise SpecError(error.message, field=f"value{inner}", offset=error.offset, nearest=error.nearest, hint=error.hint) from error
+    assert rule is not None  # one argument is listed
+    wanted = f"a call of {show(spec.tool)} with {spec.argument} = {show(spec.value)}"
+    ok = passed(f"{show(spec.tool)} was called with {spec.argument} = {show(spec.value)}")
+
+    def decide(evidence: Evidence) -> Verdict:
+        calls = recorded_calls(evidence)
+        if calls is None:
+            return MISSING_CALLS
+        named = indexes_named(calls, spec.tool)
+        if not named:
+            return never_called(spec.tool, wanted, calls)
+        scope = scope_for(rule, evidence)
+        for index in named:
+            if rule.fits(calls[index].arguments, scope):
+                return ok
+        return no_call_fits(spec.tool, wanted, rule, evidence, calls, named)
+
+    return decide
+
+
+def _argument_present(spec: ToolArgument) -> Decide:
+    wanted = f"a call of {show(spec.tool)} with the argument {show(spec.argument)}"
+    ok = passed(f"{show(spec.tool)} was called with the argument {show(spec.argument)}")
+
+    def decide(evidence: Evidence) -> Verdict:
+        calls = recorded_calls(evidence)
+        if calls is None:
+            return MISSING_CALLS
+        named = indexes_named(calls, spec.tool)
+        if not named:
+            return never_called(spec.tool, wanted, calls)
+        for index in named:
+            arguments = calls[index].arguments
+            if isinstance(arguments, dict) and spec.argument in arguments:
+                return ok
+        first = calls[named[0]].arguments
+        return failed(
+            f"expected {wanted}; it was called {times(len(named))}, {call_path(evidence, named[0])} with {show(first)}",
+            details={"tool": spec.tool, "calls": len(named)},
+            pointers=call_paths(evidence, named),
+        )
+
+    return decide
+
+
+# --- the input as a whole ---------------------------------------------------------------------------------------------
+
+
+@check("tool_input_contains", example="tool_input_contains: {tool: search, text: shoes}")
+def tool_input_contains(spec: ToolInputContains) -> Decide:
+    """Some call's arguments, written as compact JSON, contain this text."""
+    require_name(spec.tool, "tool")
+    text = spec.text.lower() if spec.ignore_case else spec.text
+
+    def holds(arguments: Json) -> bool:
+        written = javascript_json(arguments)
+        return text in (written.lower() if spec.ignore_case else written)
+
+    return _any_input(spec, holds, f"contain {show(spec.text)}")
+
+
+@check("tool_input_matches", example='tool_input_matches: {tool: search, pattern: \'"q":"[a-z ]+"\'}')
+def tool_input_matches(spec: ToolInputMatches) -> Decide:
+    """Some call's arguments, written as compact JSON, match this regular expression."""
+    require_name(spec.tool, "tool")
+    try:
+        pattern = compile_pattern(spec.pattern, spec.flags)
+    except SpecError as error:
+        if spec.on_invalid == "error":
+            raise
+        return _always(
+            failed(
+                f"expected the input of {show(spec.tool)} to match {show(spec.pattern)}; invalid regex: {error.message}",
+                code="invalid_pattern",
+            )
+        )
+
+    def holds(arguments: Json) -> bool:
+        return pattern.search(javascript_json(arguments)) is not None
+
+    return _any_input(spec, holds, f"match /{spec.pattern}/{spec.flags}")
+
+
+@check("tool_input_path", example="tool_input_path: {tool: search, path: '$.filters[0].name', equals: size}")
+def tool_input_path(spec: ToolInputPath) -> Decide:
+    """Some call's arguments have a value at this JSONPath, optionally equal to a given one."""
+    require_name(spec.tool, "tool")
+    try:
+        path = compile_path(spec.path, spec.syntax)
+    except SpecError as error:
+        if spec.on_invalid == "error":
+            raise
+        return _always(
+            failed(f"expected the input of {show(spec.tool)} to have {spec.path}; invalid JSONPath: {error.message}", code="invalid_path")
+        )
+    as_mcplab = spec.syntax == "mcplab"
+
+    def holds(arguments: Json) -> bool:
+        # jsonpath-plus finds nothing in a falsy document, and compares with `===`: lists and objects equal nothing.
+        if as_mcplab and not isinstance(arguments, (dict, list)) and not arguments:
+            return False
+        values = path.find(arguments)
+        if spec.equals is msgspec.UNSET:
+            return bool(values)
+        return any(deep_equal(spec.equals, value) for value in values if not (as_mcplab and isinstance(value, (dict, list))))
+
+    has = f"have {spec.path}" + ("" if spec.equals is msgspec.UNSET else f" = {show(spec.equals)}")
+    return _any_input(spec, holds, has)
+
+
+def _always(verdict: Verdict) -> Decide:
+    return lambda evidence: verdict
+
+
+def _any_input(spec: ToolInputContains | ToolInputMatches | ToolInputPath, holds: Callable[[Json], bool], claim: str) -> Decide:
+    """Whether any call of the tool satisfies the claim; what went wrong inside one call matters only if no other holds."""
+    ok = passed(f"an input of {show(spec.tool)} does {claim}")
+
+    def decide(evidence: Evidence) -> Verdict:
+        calls = recorded_calls(evidence)
+        if calls is None:
+            return MISSING_CALLS
+        tool = existing_name(spec.tool, evidence, calls) if spec.server_prefix else spec.tool
+        named = indexes_named(calls, tool)
+        wanted = f"an input of {show(tool)} to {claim}"
+        if not named:
+            return never_called(tool, wanted, calls)
+        fault: CheckFault | None = None
+        for index in named:
+            try:
+                if holds(calls[index].arguments):
+                    return ok
+            except CheckFault as error:
+                fault = fault or error
+        if fault is not None:
+            raise fault
+        shown = ", ".join(f"{call_path(evidence, index)} has {show(calls[index].arguments)}" for index in named[:3])
+        return failed(
+            f"expected {wanted}; it was called {times(len(named))}: {shown}",
+            details={"tool": tool, "calls": len(named)},
+            pointers=tuple(f"{pointer}.arguments" for pointer in call_paths(evidence, named)),
+        )
+
+    return decide

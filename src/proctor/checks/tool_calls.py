@@ -1,0 +1,326 @@
+"""Claims about which tools were called, how often, and with what.
+
+Counting rules: every recorded call counts, also one that failed or was given unusable arguments; names compare exactly
+and case-sensitively; calls stand in the order they were made, over all turns of a conversation. Evidence that did not
+record tools (`tool_calls` and `nodes` both absent) decides nothing: `missing_evidence`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+from proctor.checks._calls import (
+    MISSING_CALLS,
+    call_path,
+    call_paths,
+    existing_name,
+    indexes_named,
+    names_json,
+    never_called,
+    no_call_fits,
+    recorded_calls,
+    require_name,
+    scope_for,
+    times,
+    tools_sentence,
+)
+from proctor.checks.registry import Decide, check
+from proctor.errors import SpecError
+from proctor.matchers.call_arguments import ArgumentRule, argument_rule
+from proctor.matchers.equal import child
+from proctor.model.evidence import Evidence, Json, ToolCall
+from proctor.model.show import show
+from proctor.model.verdict import Verdict, failed, later, passed
+
+ArgumentMatch = Literal["partial", "exact", "ignore"]
+ArgumentValues = Literal["matchers", "placeholders", "literal"]
+
+
+class ToolCalled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A tool was called, optionally with given arguments, a number of times, or at a given position."""
+
+    name: str
+    """The tool's name."""
+    arguments: dict[str, Json] | None = None
+    """Arguments the call must have; left out: any arguments."""
+    match: ArgumentMatch = "partial"
+    """`partial`: the listed arguments must fit, others are free; `exact`: the whole argument object must be equal."""
+    values: ArgumentValues = "matchers"
+    """How expected values are read: `matchers` (matcher objects, `*`, lists in any order), `placeholders` (the words
+    `any`, `string`, `number`, `boolean`, `object`, `array`, `null` stand for a type), `literal` (plain deep equality)."""
+    strict: bool = False
+    """No argument beyond the listed ones may be given."""
+    forbidden_arguments: tuple[str, ...] = ()
+    """Argument names that no call of this tool may carry."""
+    index: int | None = None
+    """The position among all calls, 0 is the first, negative counts from the end."""
+    at_least: int = 1
+    """How many such calls there must be."""
+    at_most: int | None = None
+    """How many such calls there may be."""
+    server_prefix: bool = False
+    """`server:tool` stands for `tool` when no tool has the long name."""
+
+
+class ToolNotCalled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A tool was never called, or never with the given arguments."""
+
+    name: str
+    """The tool's name."""
+    arguments: dict[str, Json] | None = None
+    """Only calls with these arguments are forbidden."""
+    match: ArgumentMatch = "partial"
+    """As in `tool_called`."""
+    values: ArgumentValues = "matchers"
+    """As in `tool_called`."""
+    server_prefix: bool = False
+    """As in `tool_called`."""
+
+
+class ToolCallCount(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A tool was called exactly so many times."""
+
+    name: str
+    """The tool's name."""
+    count: int
+    """The exact number of calls."""
+
+
+class NoToolsCalled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """No tool was called at all."""
+
+
+# --- a tool was called ------------------------------------------------------------------------------------------------
+
+
+@check("tool_called", shorthand="name", example="tool_called: {name: search, arguments: {q: shoes}}")
+def tool_called(spec: ToolCalled) -> Decide:
+    """A tool was called, optionally with given arguments, a number of times, or at a given position."""
+    _check_counts(spec)
+    rule = argument_rule(spec.arguments, match=spec.match, values=spec.values, strict=spec.strict)
+    ok = passed(_claim(spec, rule, "was called"))
+    careful = _careful(spec, rule, ok)
+    once = spec.index is None and spec.at_least == 1 and spec.at_most is None and not spec.forbidden_arguments
+    if not once or (rule is not None and rule.plain is None):
+        return careful
+    if spec.server_prefix:
+        return careful  # a prefix needs a look at all tools
+    name = spec.name
+    wanted: dict[str, Json] = {} if rule is None else rule.plain or {}
+    items = wanted.items()
+
+    # The hot path: `==` decides on an object of arguments. Aliases, and arguments that are no object, need a second look. The words
+    # for a failure are found when they are read.
+    def decide(evidence: Evidence) -> Verdict:
+        calls = evidence.tool_calls
+        if calls is None:
+            return careful(evidence)
+        for call in calls:
+            if call.name == name and type(arguments := call.arguments) is dict and items <= arguments.items():
+                return ok
+        for call in calls:
+            if call.aliases or type(call.arguments) is not dict:
+                return careful(evidence)
+        return later(lambda: careful(evidence).told())
+
+    return decide
+
+
+def _check_counts(spec: ToolCalled) -> None:
+    require_name(spec.name)
+    if spec.at_least < 0:
+        raise SpecError(f"at_least cannot be negative, found {spec.at_least}", field="at_least")
+    if spec.at_most is not None and spec.at_most < spec.at_least:
+        raise SpecError(f"at_most {spec.at_most} is below at_least {spec.at_least}", field="at_most")
+    if spec.index is not None and (spec.at_least != 1 or spec.at_most is not None):
+        raise SpecError("index speaks of one call; at_least and at_most count calls: use one or the other", field="index")
+
+
+def _careful(spec: ToolCalled, rule: ArgumentRule | None, ok: Verdict) -> Decide:
+    forbidden = frozenset(spec.forbidden_arguments)
+
+    def decide(evidence: Evidence) -> Verdict:
+        calls = recorded_calls(evidence)
+        if calls is None:
+            return MISSING_CALLS
+        name = existing_name(spec.name, evidence, calls) if spec.server_prefix else spec.name
+        named = indexes_named(calls, name)
+        if forbidden:
+            found = _forbidden(name, forbidden, evidence, calls, named)
+            if found is not None:
+                return found
+        if spec.index is not None:
+            return _at_position(spec, spec.index, name, rule, evidence, calls, ok)
+        scope = scope_for(rule, evidence)
+        fitting = named if rule is None else [index for index in named if rule.fits(calls[index].arguments, scope)]
+        if len(fitting) >= spec.at_least and (spec.at_most is None or len(fitting) <= spec.at_most):
+            return ok
+        return later(lambda: _wrong_count(spec, name, rule, evidence, calls, named, fitting))
+
+    return decide
+
+
+def _wrong_count(
+    spec: ToolCalled,
+    name: str,
+    rule: ArgumentRule | None,
+    evidence: Evidence,
+    calls: Sequence[ToolCall],
+    named: Sequence[int],
+    fitting: Sequence[int],
+) -> Verdict:
+    wanted = _wanted(spec, rule)
+    if len(fitting) < spec.at_least:
+        if not named:
+            return never_called(name, wanted, calls)
+        if rule is not None and not fitting:
+            return no_call_fits(name, wanted, rule, evidence, calls, named)
+    with_arguments = " with these arguments" if rule is not None else ""
+    return failed(
+        f"expected {wanted}; {show(name)} was called {times(len(fitting))}{with_arguments}",
+        details={"tool": name, "calls": len(named), "fitting": len(fitting)},
+        pointers=call_paths(evidence, fitting),
+    )
+
+
+def _at_position(
+    spec: ToolCalled, index: int, name: str, rule: ArgumentRule | None, evidence: Evidence, calls: Sequence[ToolCall], ok: Verdict
+) -> Verdict:
+    wanted = _wanted(spec, rule)
+    at = index if index >= 0 else len(calls) + index
+    if not 0 <= at < len(calls):
+        return failed(
+            f"expected {wanted}; there is no position {index}, {tools_sentence(calls)}", details={"tools_called": names_json(calls)}
+        )
+    call = calls[at]
+    if not call.goes_by(name):
+        return failed(
+            f"expected {wanted}; {call_path(evidence, at)} is a call of {show(call.name)}, {tools_sentence(calls)}",
+            details={"tools_called": names_json(calls)},
+            pointers=(call_path(evidence, at),),
+        )
+    if rule is None or rule.fits(call.arguments, scope_for(rule, evidence)):
+        return ok
+    return no_call_fits(name, wanted, rule, evidence, calls, [at])
+
+
+def _forbidden(name: str, forbidden: frozenset[str], evidence: Evidence, calls: Sequence[ToolCall], named: Sequence[int]) -> Verdict | None:
+    for index in named:
+        arguments = calls[index].arguments
+        found = sorted(forbidden & arguments.keys()) if isinstance(arguments, dict) else ()
+        if found:
+            path = f"{call_path(evidence, index)}.arguments"
+            return failed(
+                f"{show(name)} must not be given {', '.join(show(key) for key in found)}; {call_path(evidence, index)} has "
+                + ", ".join(f"{key} = {show(arguments[key])}" for key in found),
+                details={"tool": name, "forbidden": found},
+                pointers=tuple(child(path, key) for key in found),
+            )
+    return None
+
+
+def _wanted(spec: ToolCalled, rule: ArgumentRule | None) -> str:
+    """What was expected, after the word `expected`."""
+    shown = f" with {_arguments_shown(spec, rule)}" if rule is not None else ""
+    if spec.index is not None:
+        return f"call {spec.index} to be {show(spec.name)}{shown}"
+    if spec.at_most is not None:
+        bounds = f"{spec.at_least}" if spec.at_least == spec.at_most else f"{spec.at_least} to {spec.at_most}"
+        return f"{bounds} calls of {show(spec.name)}{shown}"
+    count = "a call" if spec.at_least == 1 else f"at least {spec.at_least} calls"
+    return f"{count} of {show(spec.name)}{shown}"
+
+
+def _arguments_shown(spec: ToolCalled | ToolNotCalled, rule: ArgumentRule) -> str:
+    if not spec.arguments:
+        return "no arguments"
+    exactly = "exactly " if spec.match == "exact" or getattr(spec, "strict", False) else ""
+    return f"{exactly}{show(spec.arguments)}"
+
+
+def _claim(spec: ToolCalled | ToolNotCalled, rule: ArgumentRule | None, verb: str) -> str:
+    shown = f" with {_arguments_shown(spec, rule)}" if rule is not None else ""
+    return f"{show(spec.name)} {verb}{shown}"
+
+
+# --- a tool was not called --------------------------------------------------------------------------------------------
+
+
+@check("tool_not_called", shorthand="name", example="tool_not_called: delete_account")
+def tool_not_called(spec: ToolNotCalled) -> Decide:
+    """A tool was never called, or never with the given arguments."""
+    require_name(spec.name)
+    rule = argument_rule(spec.arguments, match=spec.match, values=spec.values)
+    claim = _claim(spec, rule, "was not called")
+    ok = passed(claim)
+
+    def decide(evidence: Evidence) -> Verdict:
+        calls = recorded_calls(evidence)
+        if calls is None:
+            return MISSING_CALLS
+        name = existing_name(spec.name, evidence, calls) if spec.server_prefix else spec.name
+        fitting = indexes_named(calls, name)
+        if rule is not None and fitting:
+            scope = scope_for(rule, evidence)
+            fitting = [index for index in fitting if rule.fits(calls[index].arguments, scope)]
+        if not fitting:
+            return ok
+        shown = f" with {_arguments_shown(spec, rule)}" if rule is not None else ""
+        return failed(
+            f"expected no call of {show(name)}{shown}; it was called {times(len(fitting))}, {call_path(evidence, fitting[0])} "
+            f"with {show(calls[fitting[0]].arguments)}",
+            details={"tool": name, "calls": len(fitting)},
+            pointers=call_paths(evidence, fitting),
+        )
+
+    return decide
+
+
+# --- how often --------------------------------------------------------------------------------------------------------
+
+
+@check("tool_call_count", example="tool_call_count: {name: search, count: 2}")
+def tool_call_count(spec: ToolCallCount) -> Decide:
+    """A tool was called exactly so many times."""
+    require_name(spec.name)
+    if spec.count < 0:
+        raise SpecError(f"count cannot be negative, found {spec.count}", field="count")
+    ok = passed(f"{show(spec.name)} was called {times(spec.count)}")
+
+    def decide(evidence: Evidence) -> Verdict:
+        calls = recorded_calls(evidence)
+        if calls is None:
+            return MISSING_CALLS
+        named = indexes_named(calls, spec.name)
+        if len(named) == spec.count:
+            return ok
+        return failed(
+            f"expected {show(spec.name)} to be called {times(spec.count)}; it was called {times(len(named))}, {tools_sentence(calls)}",
+            details={"tool": spec.name, "expected": spec.count, "calls": len(named)},
+            pointers=call_paths(evidence, named),
+        )
+
+    return decide
+
+
+@check("no_tools_called", example="no_tools_called: {}")
+def no_tools_called(spec: NoToolsCalled) -> Decide:
+    """No tool was called at all."""
+    ok = passed("no tool was called")
+
+    def decide(evidence: Evidence) -> Verdict:
+        calls = recorded_calls(evidence)
+        if calls is None:
+            return MISSING_CALLS
+        if not calls:
+            return ok
+        return failed(
+            f"expected no tool call at all; {tools_sentence(calls)}",
+            details={"calls": len(calls), "tools_called": names_json(calls)},
+            pointers=call_paths(evidence, range(len(calls))),
+        )
+
+    return decide

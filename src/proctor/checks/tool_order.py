@@ -1,0 +1,243 @@
+"""Claims about the order of tool calls as a whole.
+
+The same counting rules as `tool_calls`. Four readings of "these tools": the whole list exactly, an ordered subsequence,
+all of them in any order, and any one of them. `tool_pairing` compares arguments as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from proctor.checks._calls import (
+    MISSING_CALLS,
+    call_path,
+    call_paths,
+    existing_name,
+    indexes_named,
+    names_json,
+    recorded_calls,
+    require_name,
+    require_names,
+    tools_sentence,
+)
+from proctor.checks.registry import Decide, check
+from proctor.errors import SpecError
+from proctor.model.evidence import Evidence, ToolCall
+from proctor.model.show import show
+from proctor.model.verdict import Verdict, failed, later, passed
+
+
+class ToolsExactly(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The tools called are exactly these, in this order, and nothing else; or exactly one of several such lists."""
+
+    names: tuple[str, ...] = ()
+    """The whole list of calls, by name."""
+    any_of: tuple[tuple[str, ...], ...] = ()
+    """Several allowed lists, instead of `names`."""
+    server_prefix: bool = False
+    """As in `tool_called`."""
+
+
+class ToolsInOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """These tools were called in this order; other calls may lie between, a repeated name needs its own call."""
+
+    names: tuple[str, ...]
+    """The names in order."""
+    server_prefix: bool = False
+    """As in `tool_called`."""
+
+
+class ToolsCalled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Every one of these tools was called, in any order."""
+
+    names: tuple[str, ...]
+    """The names; a repeated name asks for no more than one call."""
+
+
+class AnyToolCalled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """At least one of these tools was called."""
+
+    names: tuple[str, ...]
+    """The names; with none listed the claim fails."""
+
+
+class FirstTool(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The first tool called was this one."""
+
+    name: str
+    """The tool's name."""
+
+
+@check("tools_exactly", shorthand="names", example="tools_exactly: [lookup_order, refund]")
+def tools_exactly(spec: ToolsExactly) -> Decide:
+    """The tools called are exactly these, in this order, and nothing else; or exactly one of several such lists."""
+    if spec.names and spec.any_of:
+        raise SpecError("give names or any_of, not both", field="any_of")
+    allowed = spec.any_of or (spec.names,)
+    for number, names in enumerate(allowed):
+        require_names(names, f"any_of.{number}" if spec.any_of else "names")
+    wanted = " or ".join(show(list(names)) for names in allowed)
+    ok = passed(f"the tools called are exactly {wanted}")
+
+    def decide(evidence: Evidence) -> Verdict:
+        calls = recorded_calls(evidence)
+        if calls is None:
+            return MISSING_CALLS
+        for names in allowed:
+            resolved = _resolved(names, evidence, calls) if spec.server_prefix else names
+            if len(resolved) == len(calls) and all(call.goes_by(name) for call, name in zip(calls, resolved, strict=True)):
+                return ok
+        at, why = _first_difference(allowed[0], calls)
+        suffix = f"; {why}" if len(allowed) == 1 else ""
+        return failed(
+            f"expected exactly {wanted}; {tools_sentence(calls)}{suffix}",
+            details={"expected": [list(names) for names in allowed], "tools_called": names_json(calls)},
+            pointers=call_paths(evidence, (at,)) if at < len(calls) else (),
+        )
+
+    return decide
+
+
+def _resolved(names: Sequence[str], evidence: Evidence, calls: Sequence[ToolCall]) -> list[str]:
+    return [existing_name(name, evidence, calls) for name in names]
+
+
+def _first_difference(names: Sequence[str], calls: Sequence[ToolCall]) -> tuple[int, str]:
+    for index, (name, call) in enumerate(zip(names, calls, strict=False)):
+        if not call.goes_by(name):
+            return index, f"call {index} is {show(call.name)} instead of {show(name)}"
+    if len(calls) > len(names):
+        return len(names), f"call {len(names)}, {show(calls[len(names)].name)}, is one too many"
+    if len(names) > len(calls):
+        return len(calls), f"{show(names[len(calls)])} is missing at the end"
+    return 0, "the names differ"
+
+
+@check("tools_in_order", shorthand="names", example="tools_in_order: [lookup_order, refund]")
+def tools_in_order(spec: ToolsInOrder) -> Decide:
+    """These tools were called in this order; other calls may lie between, a repeated name needs its own call."""
+    require_names(spec.names)
+    names = spec.names
+    count = len(names)
+    ok = passed(f"{' -> '.join(names)} were called in this order" if names else "no tools are listed")
+
+    def careful(evidence: Evidence) -> Verdict:
+        calls = recorded_calls(evidence)
+        if calls is None:
+            return MISSING_CALLS
+        wanted = _resolved(names, evidence, calls) if spec.server_prefix else names
+        found: list[int] = []
+        for index, call in enumerate(calls):
+            if len(found) < count and call.goes_by(wanted[len(found)]):
+                found.append(index)
+        if len(found) == count:
+            return ok
+        return later(lambda: _not_in_order(wanted, found, evidence, calls))
+
+    if not names or spec.server_prefix:
+        return careful
+
+    # The hot path knows no aliases; greedy from the left is enough to find a subsequence. The words for a failure are found
+    # when they are read.
+    def decide(evidence: Evidence) -> Verdict:
+        calls = evidence.tool_calls
+        if calls is None:
+            return careful(evidence)
+        at = 0
+        wanted = names[0]
+        for call in calls:
+            if call.name == wanted:
+                at += 1
+                if at == count:
+                    return ok
+                wanted = names[at]
+        for call in calls:
+            if call.aliases:
+                return careful(evidence)
+        return later(lambda: careful(evidence).told())
+
+    return decide
+
+
+def _not_in_order(wanted: Sequence[str], found: Sequence[int], evidence: Evidence, calls: Sequence[ToolCall]) -> Verdict:
+    stuck = wanted[len(found)]
+    anywhere = indexes_named(calls, stuck)
+    expected = " -> ".join(wanted)
+    if anywhere:
+        after = f"no call of {show(stuck)} after {call_path(evidence, found[-1])}" if found else f"{show(stuck)} out of place"
+        reason = f"expected the order {expected}; {after}, {tools_sentence(calls)}"
+    else:
+        reason = f"expected the order {expected}; {show(stuck)} was never called, {tools_sentence(calls)}"
+    return failed(
+        reason,
+        details={"expected": list(wanted), "tools_called": names_json(calls), "found": len(found), "stuck_at": stuck},
+        pointers=call_paths(evidence, anywhere),
+    )
+
+
+@check("tools_called", shorthand="names", example="tools_called: [lookup_order, send_mail]")
+def tools_called(spec: ToolsCalled) -> Decide:
+    """Every one of these tools was called, in any order."""
+    require_names(spec.names)
+    ok = passed(f"all of {show(list(spec.names))} were called")
+
+    def decide(evidence: Evidence) -> Verdict:
+        calls = recorded_calls(evidence)
+        if calls is None:
+            return MISSING_CALLS
+        known = {call.name for call in calls}
+        absent = [name for name in spec.names if name not in known and not indexes_named(calls, name)]
+        if not absent:
+            return ok
+        return failed(
+            f"expected all of {show(list(spec.names))}; {', '.join(show(name) for name in absent)} never called, {tools_sentence(calls)}",
+            details={"missing": absent, "tools_called": names_json(calls)},
+        )
+
+    return decide
+
+
+@check("any_tool_called", shorthand="names", example="any_tool_called: [search, browse]")
+def any_tool_called(spec: AnyToolCalled) -> Decide:
+    """At least one of these tools was called."""
+    require_names(spec.names)
+    names = frozenset(spec.names)
+    ok = passed(f"one of {show(list(spec.names))} was called")
+
+    def decide(evidence: Evidence) -> Verdict:
+        calls = recorded_calls(evidence)
+        if calls is None:
+            return MISSING_CALLS
+        for call in calls:
+            if call.name in names or (call.aliases and not names.isdisjoint(call.aliases)):
+                return ok
+        if not names:
+            return failed("expected one of a list of tools, but the list is empty")
+        return failed(
+            f"expected at least one of {show(list(spec.names))}; {tools_sentence(calls)}", details={"tools_called": names_json(calls)}
+        )
+
+    return decide
+
+
+@check("first_tool", shorthand="name", example="first_tool: lookup_order")
+def first_tool(spec: FirstTool) -> Decide:
+    """The first tool called was this one."""
+    require_name(spec.name)
+    ok = passed(f"the first tool called was {show(spec.name)}")
+
+    def decide(evidence: Evidence) -> Verdict:
+        calls = recorded_calls(evidence)
+        if calls is None:
+            return MISSING_CALLS
+        if calls and calls[0].goes_by(spec.name):
+            return ok
+        return failed(
+            f"expected the first tool to be {show(spec.name)}; {tools_sentence(calls)}",
+            details={"tools_called": names_json(calls)},
+            pointers=call_paths(evidence, range(min(1, len(calls)))),
+        )
+
+    return decide

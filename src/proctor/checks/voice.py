@@ -1,0 +1,138 @@
+"""Claims about what was said on a call.
+
+Every phrase, required or forbidden, counts as one field. A phrase is looked for in each turn of the speaker, then over turns that
+follow each other: a recogniser may cut one sentence into several. `codecs/speech.py` says when words are the same.
+`exact` compares the text as written. A judge may find a paraphrase where one is given; without one `auto` is `normalized`,
+and `semantic` cannot be decided. No transcript at all decides nothing, not even that a phrase was not said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import msgspec
+
+from proctor.checks.registry import Decide, check
+from proctor.codecs.speech import normalize
+from proctor.errors import SpecError
+from proctor.model.evidence import Evidence, Json, VoiceTurn
+from proctor.model.show import shorten, show
+from proctor.model.verdict import Verdict, errored, failed, missing, passed
+
+
+class VoiceSaid(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Phrases were said, or were not, by one side of a call; the score is the share of phrases that hold."""
+
+    speaker: str | None = None
+    """Whose turns are searched: `agent`, `caller`; left out: everyone's."""
+    contains: tuple[str, ...] = ()
+    """Phrases that must be said."""
+    not_contains: tuple[str, ...] = ()
+    """Phrases that must not be said."""
+    match: Literal["auto", "exact", "normalized", "semantic"] = "auto"
+    """`normalized` folds case, punctuation and spoken digits; `auto` is that and asks the judge, where there is one,
+    about a phrase not found; `semantic` always asks."""
+
+
+_LONGEST = 2_000
+
+Spoken = list[tuple[int, str]]
+"""Turns of one speaker that follow each other: their numbers and texts."""
+
+
+@check("voice_said", judged=True, example="voice_said: {speaker: agent, contains: [date of birth], not_contains: [credit card]}")
+def voice_said(spec: VoiceSaid) -> Decide:
+    """Phrases were said, or were not, by one side of a call; the score is the share of phrases that hold."""
+    _verify(spec)
+    exact = spec.match == "exact"
+    phrases = [(phrase, False, _finder(phrase, exact)) for phrase in spec.contains]
+    phrases += [(phrase, True, _finder(phrase, exact)) for phrase in spec.not_contains]
+
+    def decide(evidence: Evidence) -> Verdict:
+        voice = evidence.state.voice if evidence.state is not None else None
+        if voice is None or not voice.turns:
+            return missing("call transcript")
+        if spec.match == "semantic":
+            return errored("judge_unavailable", "match: semantic asks a judge, and none is configured")
+        runs = _runs(voice.turns, spec.speaker)
+        found = [(phrase, forbidden, _find(finder, runs)) for phrase, forbidden, finder in phrases]
+        return _verdict(found, runs, spec.speaker, voice.turns)
+
+    return decide
+
+
+def _verify(spec: VoiceSaid) -> None:
+    if not spec.contains and not spec.not_contains:
+        raise SpecError("voice_said needs a phrase in contains or not_contains", field="contains")
+    for name, phrases in (("contains", spec.contains), ("not_contains", spec.not_contains)):
+        for index, phrase in enumerate(phrases):
+            if len(phrase) > _LONGEST:
+                raise SpecError(f"a phrase of more than {_LONGEST} characters", field=f"{name}.{index}")
+            if not phrase.strip() or (spec.match != "exact" and not normalize(phrase).begins):
+                raise SpecError(f"a phrase without words: {show(phrase)}", field=f"{name}.{index}")
+
+
+def _finder(phrase: str, exact: bool) -> Callable[[str], bool]:
+    if exact:
+        return lambda text: phrase in text
+    wanted = normalize(phrase)
+    return lambda text: normalize(text).contains(wanted)
+
+
+def _runs(turns: Sequence[VoiceTurn], speaker: str | None) -> list[Spoken]:
+    """The turns of a speaker in runs that no other speaker interrupts; names are compared without case."""
+    wanted = speaker.strip().casefold() if speaker is not None else None
+    runs: list[Spoken] = []
+    previous: str | None = None
+    for number, turn in enumerate(turns):
+        name = turn.speaker.strip().casefold()
+        if wanted is None or name == wanted:
+            if name != previous or not runs:
+                runs.append([])
+            runs[-1].append((number, turn.text))
+        previous = name
+    return runs
+
+
+def _find(contains: Callable[[str], bool], runs: list[Spoken]) -> tuple[int, str] | None:
+    """Number and text of the first turn with the phrase; for a phrase over several turns, of the first of them and all text."""
+    for run in runs:
+        for number, text in run:
+            if contains(text):
+                return number, text
+    for run in runs:
+        together = " ".join(text for _, text in run)
+        if len(run) > 1 and contains(together):
+            return run[0][0], together
+    return None
+
+
+def _verdict(
+    found: list[tuple[str, bool, tuple[int, str] | None]], runs: list[Spoken], speaker: str | None, turns: Sequence[VoiceTurn]
+) -> Verdict:
+    records: list[dict[str, Json]] = []
+    wrong: list[str] = []
+    pointers: list[str] = []
+    by = f" by {speaker}" if speaker is not None else ""
+    for phrase, forbidden, place in found:
+        record: dict[str, Json] = {"phrase": phrase, "found": place is not None, "turn": shorten(place[1], 500) if place else None}
+        records.append({**record, "forbidden": True} if forbidden else record)
+        if place is not None:
+            pointers.append(f"$.state.voice.turns[{place[0]}]")
+        if forbidden and place is not None:
+            wrong.append(f"{show(phrase)} was said{by} in turn {place[0]}: {show(place[1])}")
+        elif not forbidden and place is None:
+            wrong.append(f"{show(phrase)} was not said{by}")
+    held = len(found) - len(wrong)
+    details: dict[str, Json] = {"phrase_results": records, "held": held, "total": len(found)}
+    told = f"{held} of {len(found)} phrases hold"
+    if not runs:
+        there = sorted({turn.speaker for turn in turns})[:5]
+        told += f" (no turn of {show(speaker)}; speakers: {', '.join(map(show, there))})"
+    if not wrong:
+        return passed(told, details=details, pointers=tuple(dict.fromkeys(pointers)))
+    more = f"; and {len(wrong) - 3} more" if len(wrong) > 3 else ""
+    return failed(
+        f"{told}: {'; '.join(wrong[:3])}{more}", details=details, pointers=tuple(dict.fromkeys(pointers)), score=held / len(found)
+    )

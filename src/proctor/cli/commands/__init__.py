@@ -1,0 +1,1 @@
+"""One file per command: parse its options, call an action, show the answer."""

@@ -1,0 +1,84 @@
+"""`proctor check SUITE EVIDENCE...`"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from proctor.actions.check import CheckStream
+from proctor.actions.suites import load_suite
+from proctor.cli.exits import Exit
+from proctor.cli.output import Output
+from proctor.cli.parser import add_output_flags, add_suite_flags, command_parser
+from proctor.cli.progress import Progress
+from proctor.cli.renderers import FORMATS, renderer
+from proctor.errors import InputError
+from proctor.model.result import RunResult
+from proctor.sources.records import read_records
+
+
+def run(arguments: list[str]) -> int:
+    """Check recorded evidence; returns the exit code."""
+    options = _parser().parse_args(arguments)
+    if options.now is not None:
+        _require_moment(options.now)
+    suite = load_suite(options.suite, dialect=options.dialect)
+    if options.k:
+        from proctor.decide.selection import select  # most runs take the whole suite
+
+        suite = select(suite, options.k)
+    if not suite.cases:
+        print("nothing selected: " + (f"no case fits -k {options.k!r}" if options.k else "the suite has no cases"), file=sys.stderr)
+        return Exit.NOTHING
+    stream = CheckStream(suite, now=options.now)
+    with Output(options.output) as output:
+        render = renderer(options.format, output, no_color=options.no_color)
+        progress = Progress(enabled=not options.quiet and not (output.is_terminal and options.format == "jsonl"))
+        for result in stream.over(read_records(options.evidence, format=options.evidence_format)):
+            render.add(result)
+            progress.add(result)
+        progress.finish()
+        run_result = stream.finish(render.kept())
+        render.finish(run_result)
+    if not options.quiet and options.format != "terminal":
+        for problem in run_result.warnings:
+            print(problem.headline(), file=sys.stderr)
+    return exit_code(run_result, strict=options.strict, unmatched=stream.unmatched_count)
+
+
+def exit_code(result: RunResult, *, strict: bool, unmatched: int) -> int:
+    """What the outcome of a run means for whoever waits for the process."""
+    if strict and unmatched:
+        return Exit.USAGE
+    if result.outcome == "skip":
+        return Exit.NOTHING
+    return Exit.PASSED if result.outcome == "pass" else Exit.FAILED
+
+
+def _require_moment(text: str) -> None:
+    from proctor.expressions.moments import read_moment  # most runs have a clock of their own
+
+    if read_moment(text) is None:
+        raise InputError(f"--now {text!r} is no date or time; expected ISO 8601, for example 2026-11-15T09:00:00Z")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = command_parser(
+        "check",
+        "Evaluate recorded evidence against a suite. No agent is called, nothing is fetched.",
+        [
+            "proctor check suite.yaml evidence.jsonl",
+            "proctor check scenarios.yaml trace.jsonl -k 'refund and not slow'",
+            "proctor check suite.yaml traces/ --format junit --output report.xml",
+            "cat runs.jsonl | proctor check suite.yaml - --format jsonl",
+        ],
+    )
+    parser.add_argument("suite", metavar="SUITE", help="a suite file, or a folder of suites")
+    parser.add_argument("evidence", metavar="EVIDENCE", nargs="+", help="evidence files or folders; - reads standard input")
+    add_output_flags(parser, FORMATS)
+    add_suite_flags(parser)
+    parser.add_argument("-k", metavar="EXPR", help="only cases whose id, name or tags fit: 'refund and not slow', 'test_dimension=billing'")
+    parser.add_argument("--now", metavar="ISO", help="the clock of every expression, instead of the evidence's own")
+    parser.add_argument("--strict", action="store_true", help="exit 4 when evidence names a case that is not in the suite")
+    parser.add_argument("--evidence-format", metavar="NAME", help="how to read the evidence (default: recognised by shape)")
+    return parser

@@ -1,0 +1,32 @@
+"""`proctor convert FILE --to native`"""
+
+from __future__ import annotations
+
+import sys
+
+from proctor.actions.convert import convert
+from proctor.cli.exits import Exit
+from proctor.cli.output import Output
+from proctor.cli.parser import add_suite_flags, command_parser
+
+
+def run(arguments: list[str]) -> int:
+    """Convert one suite; returns the exit code."""
+    parser = command_parser(
+        "convert",
+        "Write a suite of any dialect in the native format. The written suite gives the same verdicts.",
+        ["proctor convert evals/orders.yaml --to native", "proctor convert mibo-tests.json --output suite.yaml"],
+    )
+    parser.add_argument("file", metavar="FILE", help="a suite file, or a folder of suites")
+    parser.add_argument("--to", choices=("native",), default="native", help="the format to write (default: native)")
+    parser.add_argument("--output", metavar="FILE", help="write there instead of to standard output")
+    parser.add_argument("--quiet", action="store_true", help="no warnings on standard error")
+    add_suite_flags(parser)
+    options = parser.parse_args(arguments)
+    text, warnings = convert(options.file, dialect=options.dialect)
+    if not options.quiet:
+        for problem in warnings:
+            print(problem.render(), file=sys.stderr)
+    with Output(options.output) as output:
+        output.text(text)
+    return Exit.PASSED

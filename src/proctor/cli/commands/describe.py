@@ -1,0 +1,75 @@
+"""`proctor describe [KIND [NAME]]`"""
+
+from __future__ import annotations
+
+import textwrap
+
+import msgspec
+
+from proctor.actions.describe import ASSERTION_KEYS_NOTE, KINDS, Description, describe
+from proctor.cli.exits import Exit
+from proctor.cli.output import Output
+from proctor.cli.parser import command_parser
+
+WIDTH = 100
+
+
+def run(arguments: list[str]) -> int:
+    """Describe what exists; returns the exit code."""
+    parser = command_parser(
+        "describe",
+        "What exists: checks, matchers, functions, suite formats and shapes of evidence, with fields and examples.",
+        [
+            "proctor describe",
+            "proctor describe checks",
+            "proctor describe check tool_called",
+            "proctor describe schema > proctor.schema.json",
+        ],
+    )
+    parser.add_argument("kind", metavar="KIND", nargs="?", help=", ".join((*KINDS, "schema")))
+    parser.add_argument("name", metavar="NAME", nargs="?", help="one of them")
+    parser.add_argument("--format", choices=("terminal", "json"), default="terminal", help="terminal or json (default: terminal)")
+    options = parser.parse_args(arguments)
+    with Output(None) as output:
+        if options.kind is None:
+            output.text("".join(f"{kind:<10} {about}\n" for kind, (about, _) in KINDS.items()))
+            output.text("schema     the JSON Schema of the native format\n\n`proctor describe KIND [NAME]` says more.\n")
+        elif options.kind == "schema":
+            from proctor.checks.registry import default_registry
+            from proctor.formats.native_schema import native_schema  # only here
+
+            output.write(msgspec.json.format(msgspec.json.encode(native_schema(default_registry())), indent=2) + b"\n")
+        else:
+            found = describe(options.kind, options.name)
+            if options.format == "json":
+                output.write(msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
+            elif options.name is None:
+                output.text(_listing(found))
+            else:
+                output.text(_page(found[0]))
+    return Exit.PASSED
+
+
+def _listing(found: list[Description]) -> str:
+    width = max(len(entry.name) for entry in found)
+    lines: list[str] = []
+    for entry in found:
+        lines += textwrap.wrap(entry.summary, WIDTH, initial_indent=f"{entry.name:<{width}}  ", subsequent_indent=" " * (width + 2))
+    kind = found[0].kind.removesuffix("s")
+    return "\n".join(lines) + f"\n\n`proctor describe {kind} NAME` shows fields and an example.\n"
+
+
+def _page(entry: Description) -> str:
+    lines = [entry.name, "", *textwrap.wrap(entry.summary, WIDTH)]
+    if entry.fields:
+        lines += ["", "fields:"]
+        for field in entry.fields:
+            head = f"  {field.name}" + (f" ({field.kind.replace('`', '')})" if field.kind else "")
+            head += ", required" if field.required else f", default {field.default}" if field.default is not None else ""
+            lines += textwrap.wrap(head, WIDTH, subsequent_indent="    ")
+            lines += textwrap.wrap(field.about, WIDTH, initial_indent="      ", subsequent_indent="      ")
+    if entry.example:
+        lines += ["", "example:", *(f"  {line}" for line in entry.example.splitlines())]
+    for note in (*entry.notes, *((ASSERTION_KEYS_NOTE,) if entry.kind == "checks" else ())):
+        lines += ["", *textwrap.wrap(note, WIDTH)]
+    return "\n".join(lines) + "\n"

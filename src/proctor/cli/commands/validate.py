@@ -1,0 +1,34 @@
+"""`proctor validate PATH...`"""
+
+from __future__ import annotations
+
+import sys
+
+from proctor.actions.validate import MOST_PROBLEMS, validate
+from proctor.cli.exits import Exit
+from proctor.cli.parser import add_suite_flags, command_parser
+
+
+def run(arguments: list[str]) -> int:
+    """Validate files and folders; returns the exit code."""
+    parser = command_parser(
+        "validate",
+        "Read suites and evidence without running, and print every problem as file:line:column: message.",
+        ["proctor validate suite.yaml", "proctor validate evals/ traces.jsonl"],
+    )
+    parser.add_argument("paths", metavar="PATH", nargs="+", help="suite files, evidence files, or folders of them")
+    parser.add_argument("--evidence-format", metavar="NAME", help="read the paths as evidence of this format")
+    parser.add_argument("--quiet", action="store_true", help="problems only, no summary")
+    add_suite_flags(parser)
+    options = parser.parse_args(arguments)
+    found = validate(options.paths, dialect=options.dialect, evidence_format=options.evidence_format)
+    for problem in found.problems:
+        print(problem.render())
+    if len(found.problems) >= MOST_PROBLEMS:
+        print(f"(only the first {MOST_PROBLEMS} problems are shown)")
+    if not options.quiet:
+        errors = sum(problem.level == "error" for problem in found.problems)
+        warnings = len(found.problems) - errors
+        read = f"{found.suites} suites with {found.cases} cases, {found.records} records of evidence"
+        print(f"{read}: {errors} problems, {warnings} warnings" if found.problems else f"{read}: no problems", file=sys.stderr)
+    return Exit.PASSED if found.sound else Exit.USAGE

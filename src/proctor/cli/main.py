@@ -1,0 +1,96 @@
+"""From words to a command, and from whatever happens to an exit code."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import NamedTuple
+
+from proctor.cli.exits import Exit
+from proctor.errors import ProctorError
+from proctor.model.show import nearest
+
+
+class Command(NamedTuple):
+    """A command and the sentence that stands beside it in `--help`."""
+
+    name: str
+    summary: str
+
+    def run(self, arguments: list[str]) -> int:
+        """Load the command's module and run it."""
+        module = importlib.import_module(f"proctor.cli.commands.{self.name}")
+        code: int = module.run(arguments)
+        return code
+
+
+COMMANDS = (
+    Command("init", "write a small commented suite and evidence to start from"),
+    Command("check", "evaluate recorded evidence against a suite; no agent is called"),
+    Command("validate", "read suites and evidence without running, and print every problem"),
+    Command("convert", "write a suite of any dialect in the native format"),
+    Command("describe", "what exists: checks, matchers, functions, formats, with fields and examples"),
+    Command("demo", "a complete run on bundled examples; no network, no keys"),
+)
+
+
+def usage() -> str:
+    """What `proctor --help` prints."""
+    width = max(len(command.name) for command in COMMANDS)
+    lines = [
+        "usage: proctor COMMAND [options]",
+        "",
+        "Examine AI agents: state what an agent must do, read what it did, decide every assertion with evidence.",
+        "",
+        "commands:",
+        *(f"  {command.name:<{width}}  {command.summary}" for command in COMMANDS),
+        "",
+        "start here:",
+        "  proctor demo",
+        "  proctor init my-suite && proctor check my-suite/suite.yaml my-suite/evidence.jsonl",
+        "",
+        "`proctor COMMAND --help` explains a command; `proctor --version` prints the version.",
+        "Exit codes: 0 all passed, 1 something failed, 2 interrupted, 3 internal error, 4 usage or input error, 5 nothing selected.",
+    ]
+    return "\n".join(lines)
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command line; returns the exit code."""
+    try:
+        code = _dispatch(arguments)
+        sys.stdout.flush()
+        return code
+    except ProctorError as error:
+        print(str(error), file=sys.stderr)
+        return Exit.USAGE
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return Exit.INTERRUPTED
+    except BrokenPipeError:
+        # The reader went away (`| head`): not our failure, and Python must not complain about it while it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Exit.FAILED
+    except SystemExit as done:
+        return done.code if isinstance(done.code, int) else Exit.PASSED
+    except Exception as error:
+        if os.environ.get("PROCTOR_DEBUG"):
+            raise
+        print(f"proctor: internal error: {type(error).__name__}: {error}", file=sys.stderr)
+        print("  this is a bug in proctor; PROCTOR_DEBUG=1 shows where", file=sys.stderr)
+        return Exit.INTERNAL
+
+
+def _dispatch(arguments: list[str]) -> int:
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(usage())
+        return Exit.PASSED if arguments else Exit.USAGE
+    word, rest = arguments[0], arguments[1:]
+    for command in COMMANDS:
+        if command.name == word:
+            return command.run(rest)
+    close = nearest(word, [command.name for command in COMMANDS])
+    print(f"proctor: unknown command {word!r}" + (f"; nearest: {', '.join(close)}" if close else ""), file=sys.stderr)
+    print("  `proctor --help` lists the commands", file=sys.stderr)
+    return Exit.USAGE

@@ -1,0 +1,114 @@
+"""The report formats behind one small shape: take results as they come, then finish.
+
+Streaming formats keep nothing (`jsonl`) or a bounded number of failures (`terminal`); the others need the whole run.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shutil
+from collections.abc import Callable
+from typing import Protocol
+
+from proctor.cli.output import Output
+from proctor.model.result import CaseResult, RunResult
+
+FORMATS = ("terminal", "json", "jsonl", "junit", "markdown")
+
+
+class Renderer(Protocol):
+    """Takes results one by one."""
+
+    def add(self, result: CaseResult, /) -> None:
+        """One result has come."""
+        ...
+
+    def kept(self) -> list[CaseResult]:
+        """The results this format holds on to, for the result of the run."""
+        ...
+
+    def finish(self, run: RunResult) -> None:
+        """The run is over."""
+        ...
+
+
+class JsonLines:
+    """One line per case as it ends."""
+
+    def __init__(self, output: Output) -> None:
+        from proctor.report.json_text import CaseEncoder  # only this format needs it
+
+        self._write = output.write
+        self._encode = CaseEncoder().encode
+
+    def add(self, result: CaseResult) -> None:
+        """Write the line."""
+        self._write(self._encode(result) + b"\n")
+
+    def kept(self) -> list[CaseResult]:
+        """Nothing is kept."""
+        return []
+
+    def finish(self, run: RunResult) -> None:
+        """Every line is written already."""
+
+
+class Terminal:
+    """For people."""
+
+    def __init__(self, output: Output, *, colour: bool) -> None:
+        from proctor.report.terminal import TerminalReport  # only this format needs it
+
+        self._output = output
+        width = shutil.get_terminal_size((100, 24)).columns if output.is_terminal else 100
+        self._report = TerminalReport(colour=colour, width=max(60, min(width, 120)))
+        self.add = self._report.add
+
+    def kept(self) -> list[CaseResult]:
+        """The report keeps a bounded number of failures itself."""
+        return []
+
+    def finish(self, run: RunResult) -> None:
+        """Write the whole report."""
+        self._output.text(self._report.finish(run))
+
+
+class Whole:
+    """Formats that describe the whole run at once."""
+
+    def __init__(self, output: Output, render: Callable[[RunResult], str]) -> None:
+        self._output = output
+        self._render = render
+        self._results: list[CaseResult] = []
+        self.add = self._results.append
+
+    def kept(self) -> list[CaseResult]:
+        """Everything."""
+        return self._results
+
+    def finish(self, run: RunResult) -> None:
+        """Write the document."""
+        self._output.text(self._render(run))
+
+
+_WHOLE = {
+    "json": ("proctor.report.json_text", "render_json"),
+    "junit": ("proctor.report.junit", "render_junit"),
+    "markdown": ("proctor.report.markdown", "render_markdown"),
+}
+
+
+def renderer(format: str, output: Output, *, no_color: bool = False) -> Renderer:
+    """The renderer of a format."""
+    if format == "jsonl":
+        return JsonLines(output)
+    if format == "terminal":
+        return Terminal(output, colour=wants_colour(output, no_color))
+    module, name = _WHOLE[format]
+    return Whole(output, getattr(importlib.import_module(module), name))
+
+
+def wants_colour(output: Output, no_color: bool) -> bool:
+    """Colour only on a terminal, and only if nobody asked for none (the NO_COLOR convention)."""
+    return output.is_terminal and not no_color and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

@@ -1,0 +1,215 @@
+"""FHIR R4 search over resources held in memory: what `GET Appointment?patient=Patient/1&status=booked` would find.
+
+Parameters are joined by AND, values between commas by OR. Bundles are opened (their entries are searched), contained resources
+are not. Results keep the order of the store unless `_sort` says otherwise; `_count` keeps that many. What is not
+implemented is refused with `unsupported_search`, never ignored: a search that leaves out a condition finds too much.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+import msgspec
+
+from proctor.codecs.fhir_dates import ranges_of
+from proctor.codecs.fhir_matching import MODIFIERS, Test, compile_value, cut, fold, reference_text, reference_type, strings_of, tokens_of
+from proctor.codecs.fhir_parameters import Parameter, Place, parameters_of
+from proctor.errors import CheckFault, SpecError
+from proctor.model.evidence import Json
+from proctor.model.show import nearest, show
+
+_MOST_VALUES = 10_000
+_MOST_BUNDLES = 100
+# The types a choice element (`effective[x]`) ends in.
+_CHOICES = (
+    "DateTime",
+    "Period",
+    "Timing",
+    "Instant",
+    "Date",
+    "CodeableConcept",
+    "Reference",
+    "Quantity",
+    "String",
+    "Boolean",
+    "Integer",
+    "Decimal",
+    "Age",
+    "Range",
+    "Uri",
+)
+
+
+class Found(msgspec.Struct, frozen=True):
+    """One resource and where it stands in the store: `resources[3]`, `resources[0].entry[1].resource`."""
+
+    place: str
+    resource: dict[str, Json]
+
+    @property
+    def name(self) -> str:
+        """`Appointment/17`, or the type alone."""
+        kind, key = self.resource.get("resourceType"), self.resource.get("id")
+        return f"{kind}/{key}" if isinstance(key, str) else str(kind)
+
+
+def open_store(resources: Iterable[Json]) -> Iterator[Found]:
+    """Every resource in order, Bundles replaced by their entries (also a Bundle inside a Bundle, to a depth)."""
+    waiting = [(f"resources[{index}]", resource, 0) for index, resource in enumerate(resources)]
+    waiting.reverse()
+    while waiting:
+        place, resource, depth = waiting.pop()
+        if not isinstance(resource, dict):
+            continue
+        entries = resource.get("entry")
+        if resource.get("resourceType") != "Bundle" or not isinstance(entries, list) or depth >= _MOST_BUNDLES:
+            yield Found(place, resource)
+            continue
+        inner = [
+            (f"{place}.entry[{index}].resource", entry.get("resource"), depth + 1)
+            for index, entry in enumerate(entries)
+            if isinstance(entry, dict)
+        ]
+        waiting.extend(reversed(inner))
+
+
+Filter = Callable[[dict[str, Json]], bool]
+
+
+class Search(msgspec.Struct, frozen=True):
+    """A search that was understood; `find` runs it."""
+
+    resource_type: str
+    filters: tuple[Filter, ...]
+    order: tuple[tuple[Parameter, bool], ...] = ()
+    """Parameters to sort by, each with whether it descends."""
+    most: int | None = None
+
+    def find(self, resources: Iterable[Json]) -> list[Found]:
+        """The resources that fit, in order."""
+        found = [
+            entry
+            for entry in open_store(resources)
+            if entry.resource.get("resourceType") == self.resource_type and all(fits(entry.resource) for fits in self.filters)
+        ]
+        # The last key first: sorting is stable, so the first key decides in the end.
+        for parameter, descending in reversed(self.order):
+            found = _sorted(found, parameter, descending)
+        return found if self.most is None else found[: self.most]
+
+
+def compile_search(resource_type: str, search: Mapping[str, str], *, field: str = "search") -> Search:
+    """Understand a search. `CheckFault` for what is not implemented, `SpecError` for a value of the wrong form."""
+    known = parameters_of(resource_type)
+    filters: list[Filter] = []
+    order: list[tuple[Parameter, bool]] = []
+    most: int | None = None
+    for name, value in search.items():
+        if name == "_sort":
+            for key in filter(None, value.split(",")):
+                order.append((_known(resource_type, key.lstrip("-"), known), key.startswith("-")))
+        elif name == "_count":
+            if not (value.isascii() and value.isdigit()) or len(value) > 9:
+                raise SpecError(f"_count: expected a whole number, found {show(value)}", field=f"{field}._count")
+            most = int(value)
+        else:
+            filters.append(_compile_parameter(resource_type, name, value, known, f"{field}.{name}"))
+    return Search(resource_type, tuple(filters), tuple(order), most)
+
+
+def _known(resource_type: str, name: str, known: Mapping[str, Parameter]) -> Parameter:
+    if name in known:
+        return known[name]
+    near = nearest(name, known)
+    more = f"; nearest: {', '.join(near)}" if near else ""
+    raise CheckFault("unsupported_search", f"search parameter {name!r} of {resource_type} is not supported{more}")
+
+
+def _compile_parameter(resource_type: str, name: str, value: str, known: Mapping[str, Parameter], field: str) -> Filter:
+    name, _, word = name.partition(":")
+    modifier = word or None
+    parameter = _known(resource_type, name, known)
+    if modifier == "missing":
+        if value not in ("true", "false"):
+            raise SpecError(f"{name}:missing: expected true or false, found {show(value)}", field=field)
+        absent = value == "true"
+        return lambda resource: absent is (next(values_of(resource, parameter), None) is None)
+    typed = parameter.kind == "reference" and modifier is not None and modifier[:1].isupper() and modifier.isalpha()
+    if modifier is not None and modifier not in MODIFIERS[parameter.kind] and not typed:
+        allowed = ", ".join(f":{entry}" for entry in (*MODIFIERS[parameter.kind], "missing"))
+        raise CheckFault(
+            "unsupported_search", f"modifier {':' + modifier!r} of search parameter {name!r} is not supported; there are {allowed}"
+        )
+    fits: list[Test] = [compile_value(parameter.kind, modifier, part, field=field) for part in cut(value, ",")]
+    negated = modifier == "not"
+
+    def test(resource: dict[str, Json]) -> bool:
+        return any(one(element) for element in values_of(resource, parameter) for one in fits) is not negated
+
+    return test
+
+
+def values_of(resource: dict[str, Json], parameter: Parameter) -> Iterator[Json]:
+    """The elements a parameter looks at, lists opened, null left out."""
+    for place in parameter.places:
+        for element in _elements(resource, place):
+            if place.target is not None and reference_type(element) not in (place.target, None):
+                continue
+            if place.member is not None and not (isinstance(element, dict) and element.get(place.member[0]) == place.member[1]):
+                continue
+            yield element
+
+
+def _elements(resource: dict[str, Json], place: Place) -> list[Json]:
+    current: list[Json] = [resource]
+    for step in place.steps:
+        following: list[Json] = []
+        for element in current:
+            if isinstance(element, dict):
+                value = _member(element, step)
+                following.extend(entry for entry in (value if isinstance(value, list) else (value,)) if entry is not None)
+        if len(following) > _MOST_VALUES:
+            raise CheckFault("search_limit", f"more than {_MOST_VALUES} values of {'.'.join(place.steps)} in one resource")
+        current = following
+    return current
+
+
+def _member(element: dict[str, Json], name: str) -> Json:
+    if name in element:
+        return element[name]
+    for choice in _CHOICES:
+        if name + choice in element:
+            return element[name + choice]
+    return None
+
+
+def _sorted(found: list[Found], parameter: Parameter, descending: bool) -> list[Found]:
+    """Stable; resources without a value come last either way."""
+    with_key = [(key, entry) for entry in found if (key := _sort_key(entry.resource, parameter, descending)) is not None]
+    keyed = {id(entry) for _, entry in with_key}
+    with_key.sort(key=lambda pair: pair[0], reverse=descending)
+    return [entry for _, entry in with_key] + [entry for entry in found if id(entry) not in keyed]
+
+
+def _sort_key(resource: dict[str, Json], parameter: Parameter, descending: bool) -> Json:
+    keys = [key for element in values_of(resource, parameter) if (key := _key_of(element, parameter)) is not None]
+    if not keys:
+        return None
+    return max(keys) if descending else min(keys)
+
+
+def _key_of(element: Json, parameter: Parameter) -> Json:
+    match parameter.kind:
+        case "date":
+            return next((found.start for found in ranges_of(element)), None)
+        case "token":
+            return next((code for _, code in tokens_of(element)), None)
+        case "reference":
+            return reference_text(element)
+        case "string":
+            return next((fold(text) for text in strings_of(element)), None)
+        case "uri":
+            return element if isinstance(element, str) else None
+        case "number" | "quantity":
+            value = element.get("value") if isinstance(element, dict) else element
+            return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None

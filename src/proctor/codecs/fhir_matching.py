@@ -1,0 +1,289 @@
+"""How one value of a FHIR search parameter is compared with one element, kind by kind (FHIR R4, section 3.1.1.4).
+
+- token: `code`, `system|code`, `|code` (no system), `system|`; text is compared as written, upper and lower case differ
+- reference: `Type/id`, a bare `id` (any type), or an address; versions (`/_history/2`) are dropped on both sides
+- string: begins with, ignoring case and accents; `:exact` as written; `:contains` anywhere. Names and addresses: any part
+- date: ranges, see `fhir_dates`; number, quantity: the stated precision is the tolerance (`100` is 99.5 up to 100.5)
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterator
+from decimal import Decimal, InvalidOperation
+
+from proctor.codecs.fhir_dates import COMPARISONS, PREFIXES, ranges_of, read_date
+from proctor.codecs.fhir_parameters import Kind
+from proctor.errors import SpecError
+from proctor.model.evidence import Json
+from proctor.model.show import show
+
+Test = Callable[[Json], bool]
+"""Whether one element fits."""
+
+_ESCAPE = re.compile(r"\\([\\,|$])")
+_NAME_PARTS = ("text", "family", "given", "prefix", "suffix", "line", "city", "district", "state", "postalCode", "country")
+
+
+def compile_value(kind: Kind, modifier: str | None, value: str, *, field: str) -> Test:
+    """The test for one value (one of those between commas). A value of the wrong form raises `SpecError`."""
+    match kind:
+        case "token":
+            return _described(value) if modifier == "text" else _token(value)
+        case "reference":
+            return _identified(value) if modifier == "identifier" else _reference(unescape(value), modifier)
+        case "date":
+            return _date(value, field)
+        case "string":
+            return _string(unescape(value), modifier)
+        case "uri":
+            address = unescape(value)
+            return lambda element: element == address
+        case "number":
+            return _number(value, field)
+        case "quantity":
+            return _quantity(value, field)
+
+
+MODIFIERS: dict[Kind, tuple[str, ...]] = {
+    "token": ("not", "text"),
+    "reference": ("identifier",),
+    "date": (),
+    "string": ("exact", "contains"),
+    "uri": (),
+    "number": (),
+    "quantity": (),
+}
+"""Modifiers beside `:missing`; a reference also takes a resource type (`subject:Patient`)."""
+
+
+# --- token ------------------------------------------------------------------------------------------------------------
+
+
+def tokens_of(element: Json) -> Iterator[tuple[str | None, str]]:
+    """System and code of everything an element says: a code, a Coding, a CodeableConcept, an Identifier, a ContactPoint."""
+    if isinstance(element, bool):
+        yield None, "true" if element else "false"
+    elif isinstance(element, str):
+        yield None, element
+    elif isinstance(element, (int, float)):
+        yield None, str(element)
+    elif isinstance(element, dict):
+        codings = element.get("coding")
+        for coding in codings if isinstance(codings, list) else ():
+            if isinstance(coding, dict):
+                yield from _system_and_code(coding, "code")
+        yield from _system_and_code(element, "code")
+        yield from _system_and_code(element, "value")
+
+
+def _system_and_code(element: dict[str, Json], key: str) -> Iterator[tuple[str | None, str]]:
+    code = element.get(key)
+    if isinstance(code, str):
+        system = element.get("system")
+        yield system if isinstance(system, str) and system else None, code
+
+
+def _token(value: str) -> Test:
+    stated, *rest = cut(value, "|")
+    if not rest:
+        code = unescape(stated)
+        return lambda element: any(found == code for _, found in tokens_of(element))
+    system, code = unescape(stated), unescape("|".join(rest))
+    if not code:
+        return lambda element: any(where == system for where, _ in tokens_of(element))
+    wanted = system or None
+    # A bare code element carries no system of its own: only its definition does, so any stated system may be it.
+    return lambda element: any(
+        found == code and (where == wanted or (wanted is not None and isinstance(element, str))) for where, found in tokens_of(element)
+    )
+
+
+def _described(value: str) -> Test:
+    wanted = fold(value)
+
+    def fits(element: Json) -> bool:
+        if not isinstance(element, dict):
+            return False
+        codings = element.get("coding")
+        told = [element, *(codings if isinstance(codings, list) else ())]
+        words = (entry.get(key) for entry in told if isinstance(entry, dict) for key in ("text", "display"))
+        return any(isinstance(word, str) and fold(word).startswith(wanted) for word in words)
+
+    return fits
+
+
+# --- reference --------------------------------------------------------------------------------------------------------
+
+
+def reference_text(element: Json) -> str | None:
+    """What a Reference (or canonical) points at, its version dropped."""
+    text = element.get("reference") if isinstance(element, dict) else element
+    return _unversioned(text) if isinstance(text, str) else None
+
+
+def reference_type(element: Json) -> str | None:
+    """The resource type a Reference names, where it names one."""
+    text = reference_text(element)
+    parts = text.split("/") if text else []
+    if len(parts) >= 2:
+        return parts[-2]
+    stated = element.get("type") if isinstance(element, dict) else None
+    return stated if isinstance(stated, str) else None
+
+
+def _unversioned(text: str) -> str:
+    return text.partition("/_history/")[0].partition("|")[0]
+
+
+def _reference(value: str, of_type: str | None) -> Test:
+    wanted = _unversioned(value)
+    bare = "/" not in wanted and ":" not in wanted
+    if bare and of_type is not None:
+        wanted, bare = f"{of_type}/{wanted}", False
+
+    def fits(element: Json) -> bool:
+        found = reference_text(element)
+        if found is None:
+            return False
+        if bare:
+            return found == wanted or found.endswith((f"/{wanted}", f":{wanted}"))
+        # One side may be an address and the other relative to it.
+        return found == wanted or found.endswith(f"/{wanted}") or ("://" in wanted and "/" in found and wanted.endswith(f"/{found}"))
+
+    return fits
+
+
+def _identified(value: str) -> Test:
+    fits_token = _token(value)
+    return lambda element: isinstance(element, dict) and isinstance(element.get("identifier"), dict) and fits_token(element["identifier"])
+
+
+# --- string -----------------------------------------------------------------------------------------------------------
+
+
+def fold(text: str) -> str:
+    """Text without case and accents."""
+    if text.isascii():
+        return text.lower()
+    return "".join(char for char in unicodedata.normalize("NFKD", text) if not unicodedata.combining(char)).casefold()
+
+
+def strings_of(element: Json) -> Iterator[str]:
+    """The texts of an element: itself, or every part of a name or address."""
+    if isinstance(element, str):
+        yield element
+    elif isinstance(element, dict):
+        for key in _NAME_PARTS:
+            part = element.get(key)
+            for text in part if isinstance(part, list) else (part,):
+                if isinstance(text, str):
+                    yield text
+
+
+def _string(value: str, modifier: str | None) -> Test:
+    if modifier == "exact":
+        return lambda element: value in strings_of(element)
+    wanted = fold(value)
+    if modifier == "contains":
+        return lambda element: any(wanted in fold(text) for text in strings_of(element))
+    return lambda element: any(fold(text).startswith(wanted) for text in strings_of(element))
+
+
+# --- dates and numbers ------------------------------------------------------------------------------------------------
+
+
+def _prefixed(value: str) -> tuple[str, str]:
+    return (value[:2], value[2:]) if value[:2] in PREFIXES else ("eq", value)
+
+
+def _date(value: str, field: str) -> Test:
+    prefix, text = _prefixed(value)
+    stated = read_date(text)
+    if stated is None:
+        raise SpecError(
+            f"not a FHIR date: {show(text)}",
+            field=field,
+            hint="write 2026, 2026-11, 2026-11-15 or 2026-11-15T09:00:00Z",
+        )
+    compare = COMPARISONS[prefix]
+    return lambda element: any(compare(stated, found) for found in ranges_of(element))
+
+
+def _decimal(value: Json) -> Decimal | None:
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return None
+    try:
+        number = Decimal(str(value))
+    except (InvalidOperation, ValueError):
+        return None
+    # Exponents beyond any measurement would make the comparison below huge.
+    return number if number.is_finite() and -400 < number.adjusted() < 400 else None
+
+
+def _number(value: str, field: str) -> Test:
+    prefix, text = _prefixed(value)
+    stated = _decimal(text)
+    if stated is None:
+        raise SpecError(f"not a number: {show(text)}", field=field)
+    half = Decimal((0, (5,), int(stated.as_tuple().exponent) - 1))
+    low, high = stated - half, stated + half
+    tolerance = abs(stated) / 10
+    compare: dict[str, Callable[[Decimal], bool]] = {
+        "eq": lambda found: low <= found < high,
+        "ne": lambda found: not low <= found < high,
+        "gt": lambda found: found > stated,
+        "lt": lambda found: found < stated,
+        "ge": lambda found: found >= stated,
+        "le": lambda found: found <= stated,
+        "sa": lambda found: found >= high,
+        "eb": lambda found: found < low,
+        "ap": lambda found: abs(found - stated) <= tolerance,
+    }
+    holds = compare[prefix]
+
+    def fits(element: Json) -> bool:
+        found = _decimal(element)
+        return found is not None and holds(found)
+
+    return fits
+
+
+def _quantity(value: str, field: str) -> Test:
+    amount, _, unit = value.partition("|")
+    system, _, code = unit.partition("|")
+    fits_amount = _number(amount, field)
+
+    def fits(element: Json) -> bool:
+        if not isinstance(element, dict) or not fits_amount(element.get("value")):
+            return False
+        if system and element.get("system") != system:
+            return False
+        return not code or code in (element.get("code"), element.get("unit"))
+
+    return fits
+
+
+# --- escapes ----------------------------------------------------------------------------------------------------------
+
+
+def cut(text: str, separator: str) -> list[str]:
+    """The pieces between separators that no backslash escapes; escapes stay as they are."""
+    pieces: list[str] = []
+    start = position = 0
+    while position < len(text):
+        if text[position] == "\\":
+            position += 2
+            continue
+        if text[position] == separator:
+            pieces.append(text[start:position])
+            start = position + 1
+        position += 1
+    pieces.append(text[start:])
+    return pieces
+
+
+def unescape(text: str) -> str:
+    r"""Text without its search escapes: `\,`, `\|`, `\$` and `\\`."""
+    return _ESCAPE.sub(r"\1", text) if "\\" in text else text

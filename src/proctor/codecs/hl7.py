@@ -1,0 +1,130 @@
+r"""HL7 v2 messages: delimiters from MSH, segments, and the text at a path.
+
+Segments end in CR, LF or both; the framing bytes of MLLP and a byte order mark are dropped. One text may hold several
+messages, each beginning with MSH; the envelope of a batch (FHS, BHS, BTS, FTS) is left out. MSH.1 is the field separator
+itself and MSH.2 the other delimiters, so MSH.9 is the message type, as the standard counts.
+Escapes undone in single values: `\F\ \S\ \T\ \R\ \E\` (the delimiters), `\Xhh..\` (bytes: UTF-8, else Latin-1), `\.br\` (a line
+break); any other is kept as written. HL7's explicit null `""` is that text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import msgspec
+
+from proctor.codecs.segments import Delimiters, Segment, SegmentPath, find_segment, pick
+from proctor.errors import EvidenceError
+from proctor.model.show import show
+
+_LINE_ENDS = re.compile(r"\r\n|\r|\n")
+_ENVELOPE = ("FHS", "BHS", "BTS", "FTS")
+
+
+class Hl7Message(msgspec.Struct, frozen=True):
+    """One parsed message."""
+
+    delimiters: Delimiters
+    field_separator: str
+    escape: str | None
+    segments: tuple[Segment, ...]
+
+    def value(self, path: SegmentPath) -> str | None:
+        """The text at a path; nothing when it is absent or empty."""
+        segment = find_segment(self.segments, path)
+        if segment is None:
+            return None
+        if segment.name == "MSH" and path.field in (1, 2):
+            # The delimiters themselves must not be divided by themselves.
+            return segment.field(path.field) or None
+        return pick(segment, path, self.delimiters, self._unescape)
+
+    def _unescape(self, text: str) -> str:
+        mark = self.escape
+        if mark is None or mark not in text:
+            return text
+        pieces = text.split(mark)
+        # Between two marks stands an escape; a lone last mark is text.
+        result = [pieces[0]]
+        position = 1
+        while position < len(pieces):
+            code = self._escaped(pieces[position]) if position + 1 < len(pieces) else None
+            if code is None:
+                result.append(mark + pieces[position])
+                position += 1
+            else:
+                result.append(code + pieces[position + 1])
+                position += 2
+        return "".join(result)
+
+    def _escaped(self, code: str) -> str | None:
+        marks = {
+            "F": self.field_separator,
+            "S": self.delimiters.component,
+            "T": self.delimiters.subcomponent,
+            "R": self.delimiters.repetition,
+            "E": self.escape,
+            ".br": "\n",
+        }
+        if code in marks:
+            return marks[code]
+        if code[:1] == "X" and len(code) > 1:
+            try:
+                raw = bytes.fromhex(code[1:])
+            except ValueError:
+                return None
+            try:
+                return raw.decode("utf-8")
+            except UnicodeDecodeError:
+                return raw.decode("latin-1")
+        return None
+
+
+def read_messages(text: str) -> list[Hl7Message]:
+    """Every message in a text; `EvidenceError` when it does not begin with one."""
+    messages: list[Hl7Message] = []
+    lines: list[str] = []
+    for line in _lines(text):
+        if line.startswith("MSH"):
+            if lines:
+                messages.append(_message(lines))
+            lines = [line]
+        elif lines:
+            lines.append(line)
+        else:
+            raise EvidenceError(f"not an HL7 v2 message: it begins with {show(line[:20])} instead of MSH")
+    if not lines:
+        raise EvidenceError("not an HL7 v2 message: it is empty")
+    messages.append(_message(lines))
+    return messages
+
+
+def _lines(text: str) -> Iterator[str]:
+    for line in _LINE_ENDS.split(text):
+        bare = line.strip("\x0b\x1c\ufeff \t") if line[:1] in "\x0b\x1c\ufeff \t" else line.rstrip("\x1c")
+        if bare and not bare.startswith(_ENVELOPE):
+            yield bare
+
+
+def _message(lines: list[str]) -> Hl7Message:
+    header = lines[0]
+    separator = header[3:4]
+    if not separator or separator.isalnum() or separator.isspace():
+        raise EvidenceError(f"not an HL7 v2 message: no field separator after MSH in {show(header[:20])}")
+    encoding = header[4:].split(separator, 1)[0]
+    marks = [mark if mark != separator and not mark.isalnum() else None for mark in encoding[:4]]
+    component, repetition, escape, subcomponent = (*marks, None, None, None, None)[:4]
+    return Hl7Message(
+        Delimiters(component, repetition, subcomponent),
+        separator,
+        escape,
+        tuple(_segment(line, separator) for line in lines),
+    )
+
+
+def _segment(line: str, separator: str) -> Segment:
+    name, *fields = line.split(separator)
+    if name == "MSH":
+        fields.insert(0, separator)
+    return Segment(name, line, tuple(fields))

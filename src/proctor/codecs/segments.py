@@ -1,0 +1,132 @@
+"""Segments of delimited text, which HL7 v2 and X12 share, and the paths into them.
+
+    PID.5.1         segment, field, component        PID.3.4.2      a subcomponent
+    PID.3[2].1      the second repetition            PID            the whole segment
+    OBX[2].5        the second segment of that name  PID-5.1        the way HL7 users write it
+    NM1[IL].3       the first NM1 whose first field is IL; DTP['346'].3 where that is a number
+
+Everything counts from 1. Without a bracket the first segment and the first repetition are meant. What still has structure
+below it (`PID.5` of `Smith^John`) is given whole, as written; the last piece is given with its escapes undone. Empty text
+counts as absent.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from proctor.errors import SpecError
+from proctor.model.show import show
+
+_PATH = re.compile(
+    r"(?P<name>[A-Z][A-Z0-9]{1,2})"
+    r"(?:\[(?:(?P<position>[0-9]{1,6})|'(?P<single>[^']{1,80})'|\"(?P<double>[^\"]{1,80})\"|(?P<word>[A-Za-z][A-Za-z0-9]{0,79}))\])?"
+    r"(?:[.-](?P<field>[0-9]{1,4})(?:\[(?P<repetition>[0-9]{1,6})\])?"
+    r"(?:[.-](?P<component>[0-9]{1,4})(?:[.-](?P<subcomponent>[0-9]{1,4}))?)?)?"
+)
+
+
+class SegmentPath(msgspec.Struct, frozen=True):
+    """A path that was understood; numbers count from 1."""
+
+    text: str
+    name: str
+    position: int | None
+    """Which segment of that name."""
+    first: str | None
+    """Or the one whose first field is this."""
+    field: int | None
+    repetition: int | None
+    component: int | None
+    subcomponent: int | None
+
+
+class Delimiters(msgspec.Struct, frozen=True):
+    """The characters that divide a field; a level that a message does not have is `None`."""
+
+    component: str | None
+    repetition: str | None = None
+    subcomponent: str | None = None
+
+
+class Segment(msgspec.Struct, frozen=True):
+    """One segment: its text, and its fields as written; `fields[0]` is field 1."""
+
+    name: str
+    text: str
+    fields: tuple[str, ...]
+
+    def field(self, number: int) -> str:
+        """Field `number`, or empty text."""
+        return self.fields[number - 1] if 0 < number <= len(self.fields) else ""
+
+
+@functools.lru_cache(maxsize=1024)
+def compile_segment_path(text: str) -> SegmentPath:
+    """Understand a path; `SpecError` (field `path`) when it is none."""
+    match = _PATH.match(text)
+    if match is None or match.end() != len(text):
+        at = match.end() if match is not None else 0
+        raise SpecError(
+            f"not a segment path: {show(text)}, unexpected {show(text[at : at + 10])} at character {at + 1}"
+            if text
+            else "the path is empty",
+            field="path",
+            offset=at,
+            hint="a path is like PID.5.1, PID.3[2].1, OBX[2].5 or NM1[IL].3",
+        )
+    numbers = {
+        name: int(value)
+        for name in ("position", "field", "repetition", "component", "subcomponent")
+        if (value := match.group(name)) is not None
+    }
+    for name, number in numbers.items():
+        if number == 0:
+            raise SpecError(f"{show(text)}: positions count from 1", field="path", offset=match.start(name))
+    return SegmentPath(
+        text,
+        match.group("name"),
+        numbers.get("position"),
+        match.group("single") or match.group("double") or match.group("word"),
+        numbers.get("field"),
+        numbers.get("repetition"),
+        numbers.get("component"),
+        numbers.get("subcomponent"),
+    )
+
+
+def find_segment(segments: Sequence[Segment], path: SegmentPath) -> Segment | None:
+    """The segment a path is about."""
+    left = path.position or 1
+    for segment in segments:
+        if segment.name != path.name or (path.first is not None and segment.field(1) != path.first):
+            continue
+        left -= 1
+        if left == 0:
+            return segment
+    return None
+
+
+def pick(segment: Segment, path: SegmentPath, delimiters: Delimiters, unescape: Callable[[str], str]) -> str | None:
+    """The text a path selects inside its segment; nothing when it is absent or empty."""
+    if path.field is None:
+        return segment.text
+    piece = segment.field(path.field)
+    if path.repetition is not None or path.component is not None:
+        piece = _part(piece, delimiters.repetition, path.repetition or 1)
+    if path.component is not None:
+        piece = _part(piece, delimiters.component, path.component)
+    if path.subcomponent is not None:
+        piece = _part(piece, delimiters.subcomponent, path.subcomponent)
+    if not piece:
+        return None
+    divided = any(mark is not None and mark in piece for mark in (delimiters.repetition, delimiters.component, delimiters.subcomponent))
+    return piece if divided else unescape(piece)
+
+
+def _part(text: str, delimiter: str | None, number: int) -> str:
+    parts = text.split(delimiter, number) if delimiter is not None else [text]
+    return parts[number - 1] if number <= len(parts) else ""

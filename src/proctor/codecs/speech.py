@@ -1,0 +1,107 @@
+"""How spoken words are compared: what a transcript writes differently, though the same was said.
+
+1. Text is brought to Unicode form NFKC and case-folded.
+2. Apostrophes are dropped (`don't` is `dont`); every other character that is no letter, mark or digit (hyphens too) ends a word.
+3. The words `zero` to `nine` are digits, and so are `oh` and `o` beside a digit; `double` and `triple` before a digit repeat it.
+4. Digits stand alone: `42`, `4 2` and `four two` are the same. A match may not begin or end inside a word, so `42` is not
+   found in `421`; but it is in `four two one`, where each digit is a word of its own.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+import msgspec
+
+_APOSTROPHES = re.compile("['\u2018\u2019\u02bc\u0060\u00b4]")
+_DIGITS = {word: str(value) for value, word in enumerate(("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"))}
+_REPEATS = {"double": 2, "triple": 3}
+_ZEROS = ("oh", "o")
+
+
+class Speech(msgspec.Struct, frozen=True):
+    """Words brought to one form: units between spaces, and where whole words begin and end."""
+
+    text: str
+    """` member id 4 2 `: every unit has a space on both sides."""
+    begins: frozenset[int]
+    """Positions in `text` of the space before a word."""
+    ends: frozenset[int]
+    """Positions in `text` of the space behind a word."""
+
+    def contains(self, phrase: Speech) -> bool:
+        """Whether the units of `phrase` follow one another here, from the begin of a word to the end of one."""
+        wanted = phrase.text
+        at = self.text.find(wanted)
+        while at >= 0:
+            if at in self.begins and at + len(wanted) - 1 in self.ends:
+                return True
+            at = self.text.find(wanted, at + 1)
+        return False
+
+
+def normalize(text: str) -> Speech:
+    """Bring text to the form in which speech is compared."""
+    parts: list[str] = [" "]
+    begins: set[int] = set()
+    ends: set[int] = set()
+    length = 1
+    for units in _units(_words(text)):
+        begins.add(length - 1)
+        for unit in units:
+            parts.append(unit + " ")
+            length += len(unit) + 1
+        ends.add(length - 1)
+    return Speech("".join(parts), frozenset(begins), frozenset(ends))
+
+
+def _words(text: str) -> list[str]:
+    folded = _APOSTROPHES.sub("", unicodedata.normalize("NFKC", text)).casefold()
+    return "".join(char if char.isalnum() or unicodedata.category(char)[0] == "M" else " " for char in folded).split()
+
+
+def _units(words: list[str]) -> list[list[str]]:
+    """Each word as its units: one for a word, one per digit for a number; `double five` is two words."""
+    folded = _zeros([_DIGITS.get(word, word) for word in words])
+    units: list[list[str]] = []
+    position = 0
+    while position < len(folded):
+        word = folded[position]
+        following = folded[position + 1] if position + 1 < len(folded) else ""
+        if word in _REPEATS and len(following) == 1 and following.isdecimal():
+            units.extend([[_digit(following)]] * _REPEATS[word])
+            position += 2
+        else:
+            units.append(_split(word))
+            position += 1
+    return units
+
+
+def _zeros(words: list[str]) -> list[str]:
+    """`oh` beside a digit is zero; backwards first, so that a row of them before a digit (`oh oh seven`) is taken whole."""
+    for step, order in ((1, range(len(words) - 2, -1, -1)), (-1, range(1, len(words)))):
+        for position in order:
+            beside = words[position + step]
+            if words[position] in _ZEROS and (beside[:1] if step > 0 else beside[-1:]).isdecimal():
+                words[position] = "0"
+    return words
+
+
+def _split(word: str) -> list[str]:
+    if word.isalpha():
+        return [word]
+    units: list[str] = []
+    for char in word:
+        if char.isdecimal():
+            units.append(_digit(char))
+        elif units and not units[-1][-1].isdecimal():
+            units[-1] += char
+        else:
+            units.append(char)
+    return units
+
+
+def _digit(char: str) -> str:
+    """An ASCII digit, also for the digits of other scripts."""
+    return str(unicodedata.decimal(char))

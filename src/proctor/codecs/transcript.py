@@ -1,0 +1,139 @@
+"""Transcripts of calls: WebVTT, SubRip and JSON become turns.
+
+- WebVTT: cues with `<v Name>` spans; NOTE, STYLE and REGION blocks, other tags and timestamps are dropped.
+- SubRip: numbered cues; tags are dropped.
+- In both, a line `Name: text` names its speaker where no span does, and cues of one speaker that follow each other are one turn:
+  captions are cut by time, not by sense.
+- JSON: a list of turns, or an object holding one under `turns`, `transcript`, `messages`, `utterances` or `segments`; turns
+  stay as they are recorded.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterator
+from typing import Literal
+
+import msgspec
+
+from proctor.errors import EvidenceError
+from proctor.model.evidence import Json, VoiceTurn
+from proctor.model.show import kind_of
+
+TranscriptKind = Literal["vtt", "srt", "json"]
+
+_LISTS = ("turns", "transcript", "messages", "utterances", "segments")
+_SPEAKERS = ("speaker", "role", "name", "participant", "channel")
+_TEXTS = ("text", "content", "transcript", "utterance", "message")
+_LINE_ENDS = re.compile(r"\r\n|\r|\n")
+_TIMING = re.compile(r"\s{0,10}[0-9][0-9:.,]{0,20}\s{0,10}-->\s{0,10}[0-9]")
+_VOICE = re.compile(r"<v(?:\.[^\s>]{0,100})?[ \t]([^>\n]{1,200})>|</v>")
+_TAG = re.compile(r"</?[A-Za-z0-9:.][^<>]{0,200}>|\{\\[^{}]{0,40}\}")
+_NAMED = re.compile(r"(?:- ?)?(\w[\w .'()-]{0,39}):[ \t]+(?=\S)")
+
+
+def read_transcript(text: str, kind: TranscriptKind | None = None) -> tuple[VoiceTurn, ...]:
+    """The turns of a transcript; the kind is recognised when it is not given. `EvidenceError` for anything else."""
+    text = text.removeprefix("\ufeff")
+    if kind is None:
+        kind = _recognise(text)
+    if kind == "json":
+        return _json_turns(text)
+    if kind == "vtt" and not text.startswith("WEBVTT"):
+        raise EvidenceError("not a WebVTT transcript: the first line is not WEBVTT")
+    turns = list(_merged(_spoken(cue) for cue in _cues(text)))
+    if not turns and kind == "srt" and text.strip():
+        raise EvidenceError("not a SubRip transcript: it has no cue with a time line")
+    return tuple(turns)
+
+
+def _recognise(text: str) -> TranscriptKind:
+    if text.startswith("WEBVTT"):
+        return "vtt"
+    return "json" if text.lstrip()[:1] in ("{", "[") else "srt"
+
+
+# --- captions ---------------------------------------------------------------------------------------------------------
+
+
+def _cues(text: str) -> Iterator[list[str]]:
+    """The text lines of each cue: what stands between a time line and the next blank line."""
+    lines: list[str] | None = None
+    for line in _LINE_ENDS.split(text):
+        if _TIMING.match(line):
+            # SubRip files often lack the blank line; the number before the time line is then no text.
+            if lines:
+                yield lines[:-1] if lines[-1].strip().isdecimal() else lines
+            lines = []
+        elif not line.strip():
+            if lines:
+                yield lines
+            lines = None
+        elif lines is not None:
+            lines.append(line)
+    if lines:
+        yield lines
+
+
+def _spoken(lines: list[str]) -> list[VoiceTurn]:
+    """What is said in one cue, by whom."""
+    turns: list[VoiceTurn] = []
+    speaker, position = "", 0
+    whole = "\n".join(lines)
+    spans: list[tuple[str, str]] = []
+    for match in _VOICE.finditer(whole):
+        spans.append((speaker, whole[position : match.start()]))
+        speaker, position = (match.group(1) or "").strip(), match.end()
+    spans.append((speaker, whole[position:]))
+    for speaker, part in spans:
+        for line in part.split("\n"):
+            said = " ".join(html.unescape(_TAG.sub("", line)).split())
+            named = _NAMED.match(said) if not speaker else None
+            if named is not None:
+                turns.append(VoiceTurn(speaker=named.group(1).strip(), text=said[named.end() :]))
+            elif said:
+                # A further line of the cue goes on with the speaker named above it.
+                turns.append(VoiceTurn(speaker=speaker or (turns[-1].speaker if turns else ""), text=said))
+    return turns
+
+
+def _merged(cues: Iterator[list[VoiceTurn]]) -> Iterator[VoiceTurn]:
+    speaker, said = "", list[str]()
+    for turn in (turn for cue in cues for turn in cue):
+        if said and turn.speaker != speaker:
+            yield VoiceTurn(speaker=speaker, text=" ".join(said))
+            said = []
+        speaker = turn.speaker
+        said.append(turn.text)
+    if said:
+        yield VoiceTurn(speaker=speaker, text=" ".join(said))
+
+
+# --- JSON -------------------------------------------------------------------------------------------------------------
+
+
+def _json_turns(text: str) -> tuple[VoiceTurn, ...]:
+    try:
+        document = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise EvidenceError(f"not a JSON transcript: {error}") from None
+    entries: Json = document
+    if isinstance(document, dict):
+        entries = next((document[key] for key in _LISTS if isinstance(document.get(key), list)), None)
+    if not isinstance(entries, list):
+        raise EvidenceError(f"not a JSON transcript: expected a list of turns, or an object with one under {', '.join(_LISTS)}")
+    return tuple(_json_turn(entry, index) for index, entry in enumerate(entries))
+
+
+def _json_turn(entry: Json, index: int) -> VoiceTurn:
+    if isinstance(entry, str):
+        named = _NAMED.match(entry)
+        return VoiceTurn(speaker=named.group(1).strip(), text=entry[named.end() :]) if named else VoiceTurn(text=entry)
+    if not isinstance(entry, dict):
+        raise EvidenceError(f"turn {index} of the transcript: expected an object, found {kind_of(entry)}")
+    said = next((entry[key] for key in _TEXTS if isinstance(entry.get(key), str)), None)
+    if said is None:
+        raise EvidenceError(f"turn {index} of the transcript has no text under {', '.join(_TEXTS)}")
+    speaker = next((entry[key] for key in _SPEAKERS if isinstance(entry.get(key), str)), "")
+    return VoiceTurn(speaker=speaker, text=said)

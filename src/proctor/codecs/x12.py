@@ -1,0 +1,115 @@
+"""X12 interchanges: delimiters from ISA, transactions from ST to SE, and the text at a path.
+
+The ISA segment tells all delimiters: the character after `ISA` divides elements, the sixteenth element is the component
+separator, the character behind it ends segments, and the eleventh element divides repetitions (since version 00402; before, it is
+a letter, and there are none). Line ends behind a terminator are dropped. One text may hold several interchanges, each several
+transactions; a transaction is looked at together with its own ISA and GS.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from proctor.codecs.segments import Delimiters, Segment, SegmentPath, find_segment, pick
+from proctor.errors import EvidenceError
+from proctor.model.show import show
+
+_BLANK = " \t\r\n\ufeff\x00\x1a"
+
+
+class X12Transaction(msgspec.Struct, frozen=True):
+    """One transaction set: its envelope (ISA, GS) and its segments from ST to SE."""
+
+    delimiters: Delimiters
+    segments: tuple[Segment, ...]
+    interchange: Segment
+    group: Segment | None
+
+    @property
+    def kind(self) -> str:
+        """The transaction set: `271`."""
+        return self.segments[0].field(1).strip()
+
+    def value(self, path: SegmentPath) -> str | None:
+        """The text at a path; nothing when it is absent or empty."""
+        if path.name == "ISA":
+            # Fixed width, padded, and its last element is a delimiter itself.
+            if path.field is None:
+                return self.interchange.text
+            return self.interchange.field(path.field).strip(" ") or None
+        segments = ((self.group,) if self.group is not None else ()) if path.name == "GS" else self.segments
+        segment = find_segment(segments, path)
+        return pick(segment, path, self.delimiters, _as_written) if segment is not None else None
+
+
+def _as_written(text: str) -> str:
+    return text
+
+
+def read_transactions(text: str) -> list[X12Transaction]:
+    """Every transaction in a text; `EvidenceError` when it does not begin with an interchange."""
+    position = _after_blanks(text, 0)
+    if not text.startswith("ISA", position):
+        begins = show(text[position : position + 20])
+        raise EvidenceError(f"not an X12 interchange: it begins with {begins} instead of ISA")
+    found: list[X12Transaction] = []
+    while text.startswith("ISA", position):
+        position = _after_blanks(text, _interchange(text, position, found))
+    return found
+
+
+def _after_blanks(text: str, position: int) -> int:
+    while position < len(text) and text[position] in _BLANK:
+        position += 1
+    return position
+
+
+def _header(text: str, start: int) -> tuple[list[str], int]:
+    """The sixteen elements of ISA (the last one a single character) and the position of the segment terminator."""
+    divider = text[start + 3 : start + 4]
+    elements: list[str] = []
+    position = start + 4
+    if divider and not divider.isalnum() and not divider.isspace():
+        while len(elements) < 15 and (end := text.find(divider, position, position + 200)) >= 0:
+            elements.append(text[position:end])
+            position = end + 1
+    terminator = text[position + 1 : position + 2]
+    if len(elements) < 15 or not terminator or terminator.isalnum() or terminator == divider:
+        raise EvidenceError("not an X12 interchange: ISA does not have its sixteen elements and a segment terminator")
+    return [*elements, text[position]], position + 1
+
+
+def _interchange(text: str, start: int, found: list[X12Transaction]) -> int:
+    """Read one interchange into `found`; the position behind it."""
+    elements, position = _header(text, start)
+    divider, terminator = text[start + 3], text[position]
+    divides_repetitions = len(elements[10]) == 1 and not elements[10].isalnum() and elements[10] != " "
+    delimiters = Delimiters(elements[15], elements[10] if divides_repetitions else None)
+    interchange = Segment("ISA", text[start:position], tuple(elements))
+    group: Segment | None = None
+    current: list[Segment] = []
+    position += 1
+    while position < len(text):
+        end = text.find(terminator, position)
+        end = len(text) if end < 0 else end
+        raw = text[position:end].strip(_BLANK)
+        if raw.startswith("ISA" + divider):
+            break
+        position = end + 1
+        name, *fields = raw.split(divider)
+        if name == "IEA":
+            break
+        segment = Segment(name, raw, tuple(fields))
+        if name == "GS":
+            group = segment
+        elif name == "ST":
+            current = [segment]
+        elif current and name:
+            current.append(segment)
+        if name == "SE" and current:
+            found.append(X12Transaction(delimiters, tuple(current), interchange, group))
+            current = []
+    if current:
+        # Broken off before SE: what is there is still evidence.
+        found.append(X12Transaction(delimiters, tuple(current), interchange, group))
+    return position

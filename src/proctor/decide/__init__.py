@@ -1,0 +1,1 @@
+"""Cases decided on evidence: checks prepared once, dependencies, turns, captures."""

@@ -1,0 +1,137 @@
+"""Choosing cases with `-k EXPR`.
+
+    expression = term { "or" term } ;
+    term       = factor { "and" factor } ;
+    factor     = "not" factor | "(" expression ")" | word ;
+    word       = any run of characters without white space or parentheses, or a quoted text
+
+A word chooses a case when it is part of the case's id or name or of a tag, in any case of letters; `key=value` asks for a tag with
+exactly that value.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from proctor.errors import InputError
+from proctor.model.case import Case, Suite
+from proctor.model.origin import Origin
+from proctor.model.problem import Problem
+
+Chooses = Callable[[Case], bool]
+_TOKEN = re.compile(r"\s*(?:([()])|\"([^\"]*)\"|'([^']*)'|([^\s()\"']+))")
+_MAX_TOKENS = 500
+
+
+def select(suite: Suite, expression: str | None) -> Suite:
+    """The suite with only the chosen cases."""
+    if not expression:
+        return suite
+    chooses = compile_selection(expression)
+    return Suite(
+        name=suite.name,
+        dialect=suite.dialect,
+        path=suite.path,
+        description=suite.description,
+        cases=tuple(case for case in suite.cases if chooses(case)),
+        warnings=suite.warnings,
+        settings=suite.settings,
+    )
+
+
+def compile_selection(expression: str) -> Chooses:
+    """The function that says whether a case is chosen; raises `InputError` with a column."""
+    return _Parser(expression).parse()
+
+
+class _Parser:
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._tokens = self._scan(text)
+        self._at = 0
+
+    def _scan(self, text: str) -> list[tuple[str, str, int]]:
+        tokens: list[tuple[str, str, int]] = []
+        position = 0
+        stripped = text.rstrip()
+        while position < len(stripped):
+            found = _TOKEN.match(stripped, position)
+            if found is None:
+                raise self._error("a quoted text that is not closed", position)
+            punctuation, double, single, word = found.groups()
+            start = found.end() - len(found.group().lstrip())
+            if punctuation:
+                tokens.append((punctuation, punctuation, start))
+            elif word is not None and word in ("and", "or", "not"):
+                tokens.append((word, word, start))
+            else:
+                tokens.append(("word", next(t for t in (double, single, word) if t is not None), start))
+            position = found.end()
+        if len(tokens) > _MAX_TOKENS:
+            raise self._error(f"longer than {_MAX_TOKENS} words", 0)
+        return [*tokens, ("end", "", len(stripped))]
+
+    def _error(self, message: str, position: int) -> InputError:
+        problem = Problem(
+            message=f"-k: {message}",
+            origin=Origin(file="-k", line=1, column=position + 1),
+            excerpt=self._text,
+            hint="for example: -k 'refund and not slow'",
+        )
+        return InputError(problem.message, [problem])
+
+    def parse(self) -> Chooses:
+        chooses = self._expression(0)
+        kind, text, position = self._tokens[self._at]
+        if kind != "end":
+            raise self._error(f"expected 'and', 'or' or the end, found {text!r}", position)
+        return chooses
+
+    def _take(self, kind: str) -> bool:
+        if self._tokens[self._at][0] == kind:
+            self._at += 1
+            return True
+        return False
+
+    def _expression(self, depth: int) -> Chooses:
+        parts = [self._term(depth)]
+        while self._take("or"):
+            parts.append(self._term(depth))
+        return parts[0] if len(parts) == 1 else lambda case: any(part(case) for part in parts)
+
+    def _term(self, depth: int) -> Chooses:
+        parts = [self._factor(depth)]
+        while self._take("and"):
+            parts.append(self._factor(depth))
+        return parts[0] if len(parts) == 1 else lambda case: all(part(case) for part in parts)
+
+    def _factor(self, depth: int) -> Chooses:
+        kind, text, position = self._tokens[self._at]
+        if depth > 50:
+            raise self._error("nested too deeply", position)
+        self._at += 1
+        if kind == "not":
+            inner = self._factor(depth + 1)
+            return lambda case: not inner(case)
+        if kind == "(":
+            inner = self._expression(depth + 1)
+            if not self._take(")"):
+                raise self._error("expected ')'", self._tokens[self._at][2])
+            return inner
+        if kind == "word":
+            return _word(text)
+        raise self._error(f"expected a word, found {text!r}" if text else "expected a word", position)
+
+
+def _word(text: str) -> Chooses:
+    key, equals, value = text.partition("=")
+    needle = text.lower()
+
+    def chooses(case: Case) -> bool:
+        if equals and key in case.tags and str(case.tags[key]).lower() == value.lower():
+            return True
+        words = [case.id, case.name, *(f"{tag} {wanted}" for tag, wanted in case.tags.items())]
+        return any(needle in word.lower() for word in words)
+
+    return chooses

@@ -1,0 +1,107 @@
+"""The exception tree of proctor.
+
+    ProctorError
+    ├── InputError          what the user wrote: a suite, an option, a path; carries every problem found
+    │   ├── SpecError       one field of a check or matcher cannot be used; the reader adds the position
+    │   └── MissingExtra    an optional part is not installed; names the install command
+    ├── EvidenceError       a trace that cannot be read
+    ├── CheckFault          a check that could not be decided; becomes outcome `error` with its code
+    ├── TargetError         the agent under test could not be reached or answered nonsense
+    ├── JudgeError          the judging model could not be reached or answered nonsense
+    └── StoreError          results could not be kept or found
+
+A failing assertion is a verdict, never an exception. Inner code raises *what* is wrong; the reader that knows
+the file adds *where*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from proctor.model.problem import Problem
+
+
+class ProctorError(Exception):
+    """The root of everything proctor raises on purpose."""
+
+
+class InputError(ProctorError):
+    """Something the user wrote cannot be used; `problems` holds every finding in file order."""
+
+    def __init__(self, message: str, problems: Sequence[Problem] = ()) -> None:
+        super().__init__(message)
+        self.problems: tuple[Problem, ...] = tuple(problems)
+
+    def __str__(self) -> str:
+        """All problems in full, or the bare message when there are none."""
+        if not self.problems:
+            return super().__str__()
+        return "\n".join(problem.render() for problem in self.problems)
+
+
+class SpecError(InputError):
+    """A field of a check, matcher or expression is unusable.
+
+    `field` is the path inside the spec (`"pattern"`, `"arguments.date"`); `offset` is the 0-based position
+    inside a text field, where the fault has one.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        field: str | None = None,
+        offset: int | None = None,
+        nearest: Sequence[str] = (),
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.field = field
+        self.offset = offset
+        self.nearest = tuple(nearest)
+        self.hint = hint
+
+
+class MissingExtra(InputError):
+    """An optional part of proctor is not installed."""
+
+    def __init__(self, what: str, extra: str) -> None:
+        super().__init__(f"{what} needs an optional part: pip install 'proctor[{extra}]'")
+        self.extra = extra
+
+
+class EvidenceError(ProctorError):
+    """A recorded run that cannot be read.
+
+    `code` is the stable word a result carries; `file` and `line` are added by whoever opened the file.
+    """
+
+    def __init__(self, message: str, *, code: str = "unreadable_evidence") -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code
+
+
+class CheckFault(ProctorError):
+    """A check could not be decided on this evidence: a pattern ran out of time, an expression has no value.
+
+    The engine turns it into a verdict `error` with `code`; other assertions are not affected.
+    """
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+class TargetError(ProctorError):
+    """The agent under test could not be reached, or what it answered cannot be used."""
+
+
+class JudgeError(ProctorError):
+    """The judging model could not be reached, or what it answered cannot be used."""
+
+
+class StoreError(ProctorError):
+    """Results could not be written or found."""

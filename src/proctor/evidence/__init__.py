@@ -1,0 +1,1 @@
+"""Readers that turn recorded runs of every shape into evidence."""

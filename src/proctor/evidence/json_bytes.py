@@ -1,0 +1,151 @@
+"""From bytes to decoded JSON, refusing what is not JSON with a message that says what it is instead.
+
+Rules: UTF-8, with or without a byte order mark. `NaN` and `Infinity` are refused. At most `MAX_DEPTH` levels of nesting, so that
+nobody further in has to fear a stack overflow. A lone half of a surrogate pair (JavaScript writes one when it cuts a text in the
+middle of an emoji) becomes U+FFFD. Of a repeated key the last value counts, as everywhere.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+from proctor.errors import EvidenceError
+from proctor.model.evidence import Json
+from proctor.model.missing import MISSING, Missing
+
+MAX_DEPTH = 256
+"""Levels of lists and objects inside each other."""
+
+_BINARY: tuple[tuple[bytes, str], ...] = (
+    (b"\x1f\x8b", "gzip-compressed data; unpack it first (gunzip)"),
+    (b"\x28\xb5\x2f\xfd", "zstd-compressed data; unpack it first"),
+    (b"PK\x03\x04", "a zip archive; unpack it first"),
+    (b"BZh", "bzip2-compressed data; unpack it first"),
+    (b"\xfd7zXZ", "xz-compressed data; unpack it first"),
+    (b"PAR1", "a Parquet file, not JSON"),
+    (b"SQLite format 3", "a SQLite database, not JSON"),
+    (b"\x89PNG", "a PNG picture, not JSON"),
+    (b"%PDF", "a PDF document, not JSON"),
+    (b"\xff\xfe", "UTF-16 text; save it as UTF-8"),
+    (b"\xfe\xff", "UTF-16 text; save it as UTF-8"),
+)
+
+_BOM = b"\xef\xbb\xbf"
+_AT_BYTE = re.compile(r"^(.*) \(byte (\d+)\)$", re.DOTALL)
+# An escaped backslash, a whole surrogate pair, or a half one. Only the last is replaced.
+_SURROGATES = re.compile(rb"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
+_ANY = msgspec.json.Decoder()
+
+
+def decode(data: bytes) -> Json:
+    """Decoded JSON; everything that is not is an `EvidenceError`."""
+    if data.startswith(_BOM):
+        data = data[len(_BOM) :]
+    try:
+        return _ANY.decode(data)
+    except RecursionError:
+        raise too_deep() from None
+    except UnicodeDecodeError:
+        raise not_utf8(data) from None
+    except msgspec.MsgspecError as error:
+        mended = _without_half_surrogates(data)
+        if mended is None:
+            raise _not_json(data, str(error)) from None
+    try:
+        return _ANY.decode(mended)
+    except (RecursionError, UnicodeDecodeError, msgspec.MsgspecError) as error:
+        raise _not_json(mended, str(error)) from None
+
+
+def binary_kind(data: bytes) -> str | None:
+    """What a file is, if its first bytes say that it is no text."""
+    for magic, meaning in _BINARY:
+        if data.startswith(magic):
+            return meaning
+    return None
+
+
+def embedded(text: str) -> Json | Missing:
+    """The JSON inside a text, or `MISSING` where the text is not JSON (or nests too deep to be used)."""
+    try:
+        value = _ANY.decode(text)
+    except (RecursionError, UnicodeError, msgspec.MsgspecError):
+        return MISSING
+    # Depth needs brackets; most texts have few.
+    if text.count("[") + text.count("{") > MAX_DEPTH and exceeds_depth(value):
+        return MISSING
+    return value
+
+
+def container_in(value: Json) -> Json:
+    """The object or list written in a text; any other value, and any other text, as it came."""
+    if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
+        inner = embedded(value)
+        if isinstance(inner, (dict, list)):
+            return inner
+    return value
+
+
+def exceeds_depth(value: Json) -> bool:
+    """Whether lists and objects nest deeper than `MAX_DEPTH`; looks level by level, without recursion."""
+    level: list[Any] = [value]
+    for _ in range(MAX_DEPTH + 1):
+        below: list[Any] = []
+        for item in level:
+            if isinstance(item, dict):
+                below.extend(member for member in item.values() if isinstance(member, (dict, list)))
+            elif isinstance(item, list):
+                below.extend(member for member in item if isinstance(member, (dict, list)))
+        if not below:
+            return False
+        level = below
+    return True
+
+
+def too_deep() -> EvidenceError:
+    """The error for a document that nests too deep."""
+    return EvidenceError(f"nested more than {MAX_DEPTH} levels deep", code="too_deep")
+
+
+def not_utf8(data: bytes) -> EvidenceError:
+    """The error for text that is not UTF-8, naming the first bad byte."""
+    try:
+        data.decode()
+    except UnicodeDecodeError as error:
+        return EvidenceError(f"not UTF-8 text: byte 0x{data[error.start]:02x} at offset {error.start}")
+    return EvidenceError("not UTF-8 text")
+
+
+def _without_half_surrogates(data: bytes) -> bytes | None:
+    # `None`: there are none, the document is broken otherwise.
+    if b"\\ud" not in data and b"\\uD" not in data:
+        return None
+    mended, _ = _SURROGATES.subn(lambda found: b"\\ufffd" if len(found.group()) == 6 else found.group(), data)
+    return mended if mended != data else None
+
+
+def _not_json(data: bytes, message: str) -> EvidenceError:
+    if not data.strip():
+        return EvidenceError("empty: no JSON in it")
+    if b"\0" in data[:1000]:
+        return EvidenceError("not JSON: binary data")
+    found = _AT_BYTE.match(message)
+    if found is None:
+        if "truncated" in message:
+            return EvidenceError("not JSON: it ends too early")
+        what = message.partition(" - at ")[0]
+        return EvidenceError(f"not JSON: {what[:1].lower()}{what[1:]}")
+    offset = int(found.group(2))
+    what = found.group(1).removeprefix("JSON is malformed: ")
+    if what == "trailing characters":
+        # Of these the decoder names the byte after the first.
+        offset -= 1
+    rest = data[offset : offset + 9]
+    if rest.startswith((b"NaN", b"Infinity")) or (rest.startswith(b"I") and data[max(0, offset - 1) : offset] == b"-"):
+        what = "NaN and Infinity are not JSON"
+    line = data.count(b"\n", 0, offset) + 1
+    column = offset - (data.rfind(b"\n", 0, offset) + 1) + 1
+    return EvidenceError(f"not JSON: {what} at line {line}, column {column}")

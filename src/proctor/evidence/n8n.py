@@ -1,0 +1,246 @@
+"""n8n executions as its API returns them: one object, or a page `{"data": [...]}` of them.
+
+Rules: nodes in order of `executionIndex`, one per run. A run of a tool is not a node but a tool call, of the agent that made
+it and of the whole run; its arguments are `inputOverride.ai_tool`, it is found under its node's name and under the name the model
+used. The answer is that of the last AI root node, else of the last main node that ran. The HTTP status is that of a Respond to
+Webhook node (200 unless configured), otherwise not recorded. The clock is `startedAt`, the duration goes to `stoppedAt`.
+Tokens are those of the language-model sub-nodes, summed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from proctor.errors import EvidenceError
+from proctor.evidence.n8n_expressions import Outputs, resolve
+from proctor.evidence.n8n_tools import ToolRun, tool_calls_of
+from proctor.evidence.shape import dict_of, first_of, list_of, text_or_none
+from proctor.evidence.text import as_text
+from proctor.evidence.times import iso_ms_between
+from proctor.evidence.usage import add_usage, usage_in
+from proctor.evidence.workflow import answer_of, answering_node, is_http_request, is_trigger, usage_of
+from proctor.model.evidence import Evidence, Json, Node, ToolCall
+
+_INPUT_KEYS = ("chatInput", "message", "input", "text", "question", "prompt", "query")
+
+
+class Run(msgspec.Struct, kw_only=True):
+    """One run of a node as n8n recorded it, with its place in the order."""
+
+    name: str
+    index: int
+    """Which run of this node it is."""
+    order: tuple[float, float, int]
+    record: dict[str, Any]
+    definition: dict[str, Any]
+    items: list[Json]
+    is_tool: bool
+    is_sub_node: bool
+
+
+def sniff(document: Json) -> bool:
+    """Whether this is an execution or a page of executions."""
+    if not isinstance(document, dict):
+        return False
+    data = document.get("data")
+    if isinstance(data, list):
+        return bool(data) and all(_is_execution(entry) for entry in data)
+    return _is_execution(document)
+
+
+def read(document: Json) -> list[Evidence]:
+    """Every execution in the document."""
+    data = dict_of(document).get("data")
+    if isinstance(data, list):
+        return [_execution(dict_of(entry), f"$.data[{index}]") for index, entry in enumerate(data)]
+    return [_execution(dict_of(document), "$")]
+
+
+def has_run_data(document: Json) -> bool:
+    """Whether `data.resultData.runData` is there."""
+    return isinstance(dict_of(dict_of(dict_of(document).get("data")).get("resultData")).get("runData"), dict)
+
+
+def _is_execution(document: Json) -> bool:
+    # An execution listed without `includeData=true` is recognised too, so that the error can say what is missing.
+    return has_run_data(document) or (isinstance(document, dict) and "workflowId" in document and "startedAt" in document)
+
+
+def _execution(document: dict[str, Any], path: str) -> Evidence:
+    if not has_run_data(document):
+        raise EvidenceError(f"{path}: an n8n execution without its run data; export it with includeData=true")
+    result = document["data"]["resultData"]
+    workflow = dict_of(document.get("workflowData"))
+    runs = _runs(dict_of(result["runData"]), workflow)
+    calls = tool_calls_of([_tool_run(run) for run in runs if run.is_tool], _agent_steps(runs))
+    nodes = tuple(_node(run, runs, calls) for run in runs if not run.is_tool)
+    sub_nodes = frozenset(run.name for run in runs if run.is_sub_node)
+    text, body = answer_of(answering_node(nodes, sub_nodes))
+    message, metadata = _request(runs, document, workflow)
+    error = result.get("error")
+    return Evidence(
+        case=text_or_none(document.get("case")),
+        input=message,
+        text=text,
+        body=body,
+        tool_calls=tuple(call for _, call in calls),
+        nodes=nodes,
+        http_status=_http_status(runs),
+        duration_ms=iso_ms_between(document.get("startedAt"), document.get("stoppedAt")),
+        usage=add_usage(node.usage for node in nodes if node.name in sub_nodes)
+        or usage_of([node for node in nodes if node.name not in sub_nodes]),
+        now=text_or_none(document.get("startedAt")),
+        error=None if error is None else as_text(dict_of(error).get("message")) or as_text(error),
+        metadata=metadata,
+    )
+
+
+def _runs(run_data: dict[str, Any], workflow: dict[str, Any]) -> list[Run]:
+    definitions = {
+        node["name"]: node for node in list_of(workflow.get("nodes")) if isinstance(node, dict) and isinstance(node.get("name"), str)
+    }
+    connections = dict_of(workflow.get("connections"))
+    runs: list[Run] = []
+    for name, records in run_data.items():
+        wired = set(dict_of(connections.get(name)))
+        for index, record in enumerate(list_of(records)):
+            if not isinstance(record, dict):
+                continue
+            data = dict_of(record.get("data"))
+            kinds = set(data) | set(dict_of(record.get("inputOverride"))) | wired
+            runs.append(
+                Run(
+                    name=name,
+                    index=index,
+                    # Before executionIndex existed there was only the start time.
+                    order=(_number(record.get("executionIndex")), _number(record.get("startTime")), len(runs)),
+                    record=record,
+                    definition=dict_of(definitions.get(name)),
+                    items=_items(data),
+                    is_tool="ai_tool" in kinds,
+                    is_sub_node="main" not in kinds and any(kind.startswith("ai_") for kind in kinds),
+                )
+            )
+    runs.sort(key=lambda run: run.order)
+    return runs
+
+
+def _items(data: dict[str, Any]) -> list[Json]:
+    # data.<connection type>[branch][item].json: all branches in order, whatever the connection type.
+    branches = [branch for outputs in data.values() for branch in list_of(outputs)]
+    return [dict_of(item).get("json") for branch in branches for item in list_of(branch)]
+
+
+def _number(value: Json) -> float:
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e18 else 0.0
+
+
+def _source(run: Run) -> tuple[str | None, int]:
+    source = dict_of((list_of(run.record.get("source")) or [None])[0])
+    number = source.get("previousNodeRun")
+    return text_or_none(source.get("previousNode")), number if isinstance(number, int) else 0
+
+
+def _output(run: Run) -> Json:
+    return run.items[0] if len(run.items) == 1 else (run.items or None)
+
+
+def _tool_run(run: Run) -> ToolRun:
+    agent, agent_run = _source(run)
+    override = _items(dict_of(run.record.get("inputOverride")))
+    return ToolRun(
+        name=run.name,
+        own_name=text_or_none(dict_of(run.definition.get("parameters")).get("name")),
+        agent=agent,
+        agent_run=agent_run,
+        arguments=override[0] if override else None,
+        output=_output(run),
+        error=run.record.get("error"),
+        duration_ms=run.record.get("executionTime"),
+    )
+
+
+def _agent_steps(runs: list[Run]) -> list[tuple[str, int, list[Any]]]:
+    found: list[tuple[str, int, list[Any]]] = []
+    for run in runs:
+        steps = [step for item in run.items for step in list_of(dict_of(item).get("intermediateSteps"))]
+        if steps and not run.is_sub_node and not run.is_tool:
+            found.append((run.name, run.index, steps))
+    return found
+
+
+def _node(run: Run, runs: list[Run], calls: list[tuple[int, ToolCall]]) -> Node:
+    node_type = text_or_none(run.definition.get("type"))
+    parameters, notes = None, ()
+    if is_http_request(node_type):
+        resolved = resolve(run.definition.get("parameters"), _outputs_for(run, runs))
+        parameters, notes = {"method": "GET", **dict_of(resolved.value)}, resolved.notes
+    error = run.record.get("error")
+    duration = run.record.get("executionTime")
+    return Node(
+        name=run.name,
+        type=node_type,
+        status="error" if error is not None or run.record.get("executionStatus") == "error" else "success",
+        input=_input(run, runs),
+        output=_output(run),
+        parameters=parameters,
+        tool_calls=tuple(call for agent_run, call in calls if call.node == run.name and agent_run == run.index),
+        duration_ms=duration if isinstance(duration, (int, float)) else None,
+        error=None if error is None else dict_of(error).get("message") or error,
+        items=len(run.items),
+        usage=usage_in(_output(run)),
+        notes=notes,
+    )
+
+
+def _input(run: Run, runs: list[Run]) -> Json:
+    override = _items(dict_of(run.record.get("inputOverride")))
+    if override:
+        return override[0] if len(override) == 1 else override
+    name, index = _source(run)
+    return next((_output(other) for other in runs if other.name == name and other.index == index), None)
+
+
+def _outputs_for(run: Run, runs: list[Run]) -> Outputs:
+    name, index = _source(run)
+    named: dict[str, Json] = {}
+    current: list[Json] = []
+    for other in runs:
+        if other.order < run.order and other.items:
+            named[other.name] = other.items[0]
+            if other.name == name and other.index == index:
+                current = [other.items[0]]
+    return Outputs(current, named)
+
+
+def _http_status(runs: list[Run]) -> int | None:
+    for run in runs:
+        if str(run.definition.get("type")).endswith(".respondToWebhook"):
+            options = dict_of(dict_of(run.definition.get("parameters")).get("options"))
+            code = resolve(options.get("responseCode", 200), _outputs_for(run, runs)).value
+            if isinstance(code, str) and code.isascii() and code.isdigit() and len(code) == 3:
+                code = int(code)
+            return code if isinstance(code, int) and not isinstance(code, bool) and 100 <= code <= 599 else None
+    return None
+
+
+def _request(runs: list[Run], document: dict[str, Any], workflow: dict[str, Any]) -> tuple[Json, dict[str, Json]]:
+    """What the run was started with, and what identifies it."""
+    started = next(
+        (run for run in runs if not _source(run)[0] and (run.items or is_trigger(text_or_none(run.definition.get("type"))))), None
+    )
+    item = dict_of(started.items[0]) if started is not None and started.items else {}
+    body = item.get("body", item)
+    message = first_of(dict_of(body), *_INPUT_KEYS)
+    headers = {key.lower(): value for key, value in dict_of(item.get("headers")).items()}
+    known = {
+        "execution_id": document.get("id"),
+        "workflow_id": document.get("workflowId") or workflow.get("id"),
+        "workflow_name": workflow.get("name"),
+        "status": document.get("status"),
+        "mode": document.get("mode"),
+        "request_id": headers.get("x-request-id"),
+    }
+    return (message if message is not None else body or None), {key: value for key, value in known.items() if value is not None}

@@ -1,0 +1,114 @@
+"""n8n expressions in the parameters of a node, resolved by lookup alone.
+
+A parameter that begins with `=` is an expression: text with parts in `{{ }}`. Resolved are plain paths:
+
+    $json.a.b   $json["a"].b[0]   $input.item.json.a   $input.first().json.a
+    $('Node').item.json.a   $('Node').first().json.a   $node["Node"].json.a
+
+One part that fills the whole text keeps its JSON type. Everything else (calculations, functions, unknown nodes, absent values)
+stays as it is written, and is reported, so that a verdict can say so. Nothing is ever executed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from proctor.evidence.text import as_text
+from proctor.model.evidence import Json
+from proctor.model.missing import MISSING, Missing
+
+_DEPTH = 32
+
+_QUOTED = r"""(?:"([^"\\]*)"|'([^'\\]*)')"""
+_CURRENT = re.compile(r"\$json|\$input\s*\.\s*(?:item|first\(\)|last\(\))\s*\.\s*json")
+_NAMED = re.compile(r"\$\(\s*" + _QUOTED + r"\s*\)\s*\.\s*(?:item|first\(\)|last\(\))\s*\.\s*json")
+_OLD_NAMED = re.compile(r"\$node\s*(?:\[\s*" + _QUOTED + r"\s*\]|\.\s*([A-Za-z_$][\w$]*))\s*\.\s*json")
+_STEP = re.compile(r"\s*(?:\??\.\s*([A-Za-z_$][\w$]*)|(?:\?\.)?\[\s*(?:" + _QUOTED + r"|(\d{1,9}))\s*\])")
+
+
+class Outputs(msgspec.Struct, frozen=True):
+    """What expressions may refer to: items that `$json` can mean, nearest first, and the outputs of nodes by name."""
+
+    current: Sequence[Json]
+    named: Mapping[str, Json]
+
+
+class Resolved(msgspec.Struct, frozen=True):
+    """Parameters with what could be resolved, and a note for each expression left as written."""
+
+    value: Json
+    notes: tuple[str, ...] = ()
+
+
+def resolve(parameters: Json, outputs: Outputs) -> Resolved:
+    """Parameters with every expression in them resolved, at any depth."""
+    notes: list[str] = []
+    value = _resolve(parameters, outputs, "", notes, 0)
+    return Resolved(value, tuple(notes))
+
+
+def _resolve(value: Json, outputs: Outputs, field: str, notes: list[str], depth: int) -> Json:
+    if isinstance(value, str):
+        return _text(value, outputs, field, notes) if value.startswith("=") else value
+    if depth >= _DEPTH:
+        return value
+    if isinstance(value, dict):
+        return {key: _resolve(member, outputs, f"{field}.{key}" if field else key, notes, depth + 1) for key, member in value.items()}
+    if isinstance(value, list):
+        return [_resolve(member, outputs, f"{field}[{index}]", notes, depth + 1) for index, member in enumerate(value)]
+    return value
+
+
+def _text(written: str, outputs: Outputs, field: str, notes: list[str]) -> Json:
+    parts: list[Json] = []
+    rest = written[1:]
+    while True:
+        before, opened, after = rest.partition("{{")
+        if before:
+            parts.append(before)
+        if not opened:
+            break
+        inside, closed, rest = after.partition("}}")
+        found = _lookup(inside.strip(), outputs) if closed else MISSING
+        if isinstance(found, Missing):
+            notes.append(f"parameter {field}: expression {written} was not resolved")
+            return written
+        parts.append(found)
+    if len(parts) == 1:
+        return parts[0]
+    return "".join(as_text(part) or "" for part in parts)
+
+
+def _lookup(expression: str, outputs: Outputs) -> Json | Missing:
+    found = _CURRENT.match(expression)
+    if found is not None:
+        for item in outputs.current:
+            value = _walk(item, expression, found.end())
+            if value is not MISSING:
+                return value
+        return MISSING
+    found = _NAMED.match(expression) or _OLD_NAMED.match(expression)
+    if found is None:
+        return MISSING
+    name = next((group for group in found.groups() if group is not None), "")
+    return _walk(outputs.named[name], expression, found.end()) if name in outputs.named else MISSING
+
+
+def _walk(value: Json, expression: str, at: int) -> Json | Missing:
+    while at < len(expression):
+        step = _STEP.match(expression, at)
+        if step is None:
+            return MISSING
+        name, double, single, index = step.groups()
+        key = next((group for group in (name, double, single) if group is not None), None)
+        if index is not None and isinstance(value, list) and int(index) < len(value):
+            value = value[int(index)]
+        elif key is not None and isinstance(value, dict) and key in value:
+            value = value[key]
+        else:
+            return MISSING
+        at = step.end()
+    return value

@@ -1,0 +1,133 @@
+"""Which tools an n8n agent called, from the runs of the tool nodes and from what the agent says it did.
+
+Newer executions have a run for each call of a tool node; the arguments are in it. The agent's `intermediateSteps` (present when
+Return Intermediate Steps is on) name the tool as the model knows it, and carry the arguments where the run does not. A step
+belongs to the first unused run of the same agent run that has its name, else, when both lists are equally long, to the one at its
+place. Where no runs were recorded the steps alone are the calls.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+from proctor.evidence.calls import CONTENT_ERROR, PROTOCOL_ERROR, mcp_error, read_arguments
+from proctor.evidence.shape import dict_of, list_of, text_or_none
+from proctor.model.evidence import Json, ToolCall
+
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]+")
+
+
+class ToolRun(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of a tool node."""
+
+    name: str
+    own_name: str | None
+    agent: str | None
+    agent_run: int
+    arguments: Json
+    output: Json
+    error: Json
+    duration_ms: Json
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """One entry of `intermediateSteps`."""
+
+    tool: str
+    arguments: Json
+    result: Json
+    id: str | None
+
+
+def tool_calls_of(runs: list[ToolRun], agents: list[tuple[str, int, list[Any]]]) -> list[tuple[int, ToolCall]]:
+    """The calls in order, each with the run of the agent that made it."""
+    steps = {(name, index): [step for step in map(read_step, entries) if step is not None] for name, index, entries in agents}
+    by_agent: dict[tuple[str, int], list[ToolRun]] = {}
+    for run in runs:
+        by_agent.setdefault((run.agent or "", run.agent_run), []).append(run)
+    paired: dict[int, Step] = {}
+    for key, made in by_agent.items():
+        paired.update(_pair(made, steps.get(key, [])))
+    calls = [(run.agent_run, _call(run, paired.get(id(run)))) for run in runs]
+    for (name, index), listed in steps.items():
+        if (name, index) not in by_agent:
+            calls.extend((index, _from_step(step, name)) for step in listed)
+    return calls
+
+
+def read_step(entry: Json) -> Step | None:
+    """One intermediate step; arguments are `toolInput`, else those of the message the step came from."""
+    action = dict_of(dict_of(entry).get("action"))
+    tool = text_or_none(action.get("tool"))
+    if tool is None:
+        return None
+    call_id, arguments = text_or_none(action.get("toolCallId")), action.get("toolInput")
+    if arguments is None or arguments == "" or arguments == {}:
+        logged = [call for message in list_of(action.get("messageLog")) for call in _logged_calls(message)]
+        same = [call for call in logged if call.get("id") == call_id] or logged
+        arguments = same[0].get("args") if same else arguments
+    return Step(tool=tool, arguments=read_arguments(arguments), result=dict_of(entry).get("observation"), id=call_id)
+
+
+def _logged_calls(message: Json) -> list[dict[str, Any]]:
+    inner = dict_of(message).get("kwargs")
+    calls = dict_of(inner if isinstance(inner, dict) else message).get("tool_calls")
+    return [call for call in list_of(calls) if isinstance(call, dict)]
+
+
+def _pair(runs: list[ToolRun], steps: list[Step]) -> dict[int, Step]:
+    paired: dict[int, Step] = {}
+    left = list(steps)
+    for run in runs:
+        names = {run.name, _model_name(run.name), run.own_name}
+        match = next((step for step in left if step.tool in names), None)
+        if match is not None:
+            paired[id(run)] = match
+            left.remove(match)
+    if len(runs) == len(steps):
+        for run, step in zip((run for run in runs if id(run) not in paired), left, strict=True):
+            paired[id(run)] = step
+    return paired
+
+
+def _model_name(node_name: str) -> str:
+    # n8n offers a tool to the model under its node's name, other characters replaced.
+    return _NOT_IN_NAMES.sub("_", node_name)
+
+
+def _call(run: ToolRun, step: Step | None) -> ToolCall:
+    result = run.output
+    if isinstance(result, dict) and set(result) == {"response"}:
+        result = result["response"]
+    arguments = run.arguments if run.arguments is not None else (step.arguments if step is not None else {})
+    aliases = dict.fromkeys(name for name in (step.tool if step else None, run.own_name, _model_name(run.name)) if name)
+    aliases.pop(run.name, None)
+    error, kind = None, None
+    if run.error is not None:
+        error, kind = dict_of(run.error).get("message") or run.error, PROTOCOL_ERROR
+    elif mcp_error(result) is not None:
+        error, kind = mcp_error(result), CONTENT_ERROR
+    return ToolCall(
+        name=run.name,
+        arguments=read_arguments(arguments),
+        result=result,
+        error=error,
+        error_kind=kind,
+        duration_ms=run.duration_ms if isinstance(run.duration_ms, (int, float)) else None,
+        node=run.agent,
+        id=step.id if step is not None else None,
+        aliases=tuple(aliases),
+    )
+
+
+def call_of_step(entry: Json, agent: str) -> ToolCall | None:
+    """The call an intermediate step tells of."""
+    step = read_step(entry)
+    return None if step is None else _from_step(step, agent)
+
+
+def _from_step(step: Step, agent: str) -> ToolCall:
+    return ToolCall(name=step.tool, arguments=step.arguments, result=step.result, node=agent, id=step.id)

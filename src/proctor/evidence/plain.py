@@ -1,0 +1,283 @@
+"""Plain evidence: one JSON object is one observed run, in our own words.
+
+What is filled in when it is not written:
+
+- `text` from `body` by the lookup order of an HTTP response; `body` from `text` when that is JSON.
+- `usage` and `tool_calls` from `body`, when there are none beside it.
+- From `turns`: all their tool calls, nodes and tokens in order; text, body and HTTP status of the last; input of the first; the
+  sum of their durations when every turn has one. One turn that records tools makes them observable in all of them.
+- A tool call that names its `node` is nested in that node; a node that is not listed is added, as the call shows that it ran.
+
+Unknown keys are kept in `metadata`. A value of the wrong kind is an error that names its path.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from proctor.errors import EvidenceError
+from proctor.evidence.calls import read_calls
+from proctor.evidence.shape import (
+    dict_of,
+    first_of,
+    integer_at,
+    list_at,
+    number_at,
+    object_at,
+    text_at,
+    wrong,
+)
+from proctor.evidence.state import read_state
+from proctor.evidence.text import as_text, json_in, text_in
+from proctor.evidence.usage import add_usage, read_usage, usage_in
+from proctor.model.evidence import Evidence, EvidenceTurn, Json, Node, Render, ToolCall, Usage
+
+# Spellings of the dialects for our own keys.
+ALIASES = {"toolCalls": "tool_calls", "httpStatus": "http_status", "durationMs": "duration_ms", "availableTools": "available_tools"}
+
+KEYS = frozenset(Evidence.__struct_fields__) | frozenset(ALIASES)
+"""Every key of plain evidence that means something to us."""
+
+CARRYING = frozenset(("text", "body", "tool_calls", "toolCalls", "nodes", "turns", "state", "renders", "http_status", "httpStatus"))
+"""Keys that make an object evidence whatever else is in it."""
+
+_TURN_KEYS = frozenset(EvidenceTurn.__struct_fields__)
+
+
+def sniff(document: Json) -> bool:
+    """Whether this is an object of our own keys: one that carries something, or nothing but known ones."""
+    return isinstance(document, dict) and (not CARRYING.isdisjoint(document) or KEYS.issuperset(document))
+
+
+def read(document: Json) -> list[Evidence]:
+    """One plain object as evidence."""
+    return [read_plain(document)]
+
+
+def read_plain(document: Json, path: str = "$") -> Evidence:
+    """One plain object as evidence; `path` is where it stands in the file."""
+    entry = {ALIASES.get(key, key): value for key, value in object_at(document, path).items()}
+    turns = _turns(entry.get("turns"), f"{path}.turns")
+    observed = _observed(entry, path)
+    state, other_families = read_state(entry["state"], f"{path}.state") if entry.get("state") is not None else (None, {})
+    metadata = {key: value for key, value in entry.items() if key not in KEYS}
+    if other_families:
+        metadata["state"] = other_families
+    metadata.update(_members(entry.get("metadata"), f"{path}.metadata"))
+    nodes, calls = nested_in_nodes(observed.nodes, observed.tool_calls)
+    evidence = Evidence(
+        case=text_at(entry.get("case"), f"{path}.case"),
+        input=entry.get("input"),
+        text=observed.text,
+        body=observed.body,
+        tool_calls=calls,
+        nodes=nodes,
+        http_status=observed.http_status,
+        duration_ms=observed.duration_ms,
+        usage=observed.usage,
+        turns=turns,
+        context=None if entry.get("context") is None else object_at(entry["context"], f"{path}.context"),
+        available_tools=_names(entry.get("available_tools"), f"{path}.available_tools"),
+        renders=_renders(entry.get("renders"), f"{path}.renders"),
+        now=text_at(entry.get("now"), f"{path}.now"),
+        timezone=text_at(entry.get("timezone"), f"{path}.timezone"),
+        state=state,
+        error=_error(entry.get("error"), f"{path}.error"),
+        metadata=metadata,
+    )
+    return with_turn_defaults(evidence)
+
+
+def with_turn_defaults(evidence: Evidence) -> Evidence:
+    """What the case level does not state, taken from the turns."""
+    turns = evidence.turns
+    if not turns:
+        return evidence
+    last = turns[-1]
+    calls, nodes = evidence.tool_calls, evidence.nodes
+    if calls is None and any(turn.tool_calls is not None for turn in turns):
+        calls = tuple(call for turn in turns for call in turn_calls(turn))
+    if nodes is None and any(turn.nodes is not None for turn in turns):
+        nodes = tuple(node for turn in turns for node in turn.nodes or ())
+    durations = [turn.duration_ms for turn in turns if turn.duration_ms is not None]
+    return msgspec.structs.replace(
+        evidence,
+        input=evidence.input if evidence.input is not None else turns[0].input,
+        text=evidence.text if evidence.text is not None else last.text,
+        body=evidence.body if evidence.body is not None else last.body,
+        tool_calls=calls,
+        nodes=nodes,
+        http_status=evidence.http_status if evidence.http_status is not None else last.http_status,
+        duration_ms=evidence.duration_ms if evidence.duration_ms is not None or len(durations) < len(turns) else sum(durations),
+        usage=evidence.usage or add_usage(turn.usage for turn in turns),
+    )
+
+
+def turn_calls(turn: EvidenceTurn) -> tuple[ToolCall, ...]:
+    """The calls of a turn: its own, else those nested in its nodes."""
+    if turn.tool_calls is not None:
+        return turn.tool_calls
+    return tuple(call for node in turn.nodes or () for call in node.tool_calls)
+
+
+def nested_in_nodes(
+    nodes: tuple[Node, ...] | None, calls: tuple[ToolCall, ...] | None
+) -> tuple[tuple[Node, ...] | None, tuple[ToolCall, ...] | None]:
+    """Root calls that name a node, put into that node as well.
+
+    A node that lists calls of its own already has them. Of several runs of a node the first gets them.
+    """
+    by_node: dict[str, list[ToolCall]] = {}
+    for call in calls or ():
+        if call.node is not None:
+            by_node.setdefault(call.node, []).append(call)
+    if not by_node:
+        return nodes, calls
+    complete: list[Node] = []
+    for node in nodes or ():
+        inner = by_node.pop(node.name, None)
+        complete.append(node if inner is None or node.tool_calls else msgspec.structs.replace(node, tool_calls=tuple(inner)))
+    complete.extend(Node(name=name, tool_calls=tuple(inner)) for name, inner in by_node.items())
+    return tuple(complete), calls
+
+
+def read_nodes(value: Json, path: str) -> tuple[Node, ...]:
+    """A list of nodes."""
+    return tuple(_node(entry, f"{path}[{index}]") for index, entry in enumerate(list_at(value, path)))
+
+
+class _Observed(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run and a single turn have in common."""
+
+    text: str | None
+    body: Json
+    tool_calls: tuple[ToolCall, ...] | None
+    nodes: tuple[Node, ...] | None
+    http_status: int | None
+    duration_ms: float | None
+    usage: Usage | None
+
+
+def _observed(entry: dict[str, Any], path: str) -> _Observed:
+    text, body = text_at(entry.get("text"), f"{path}.text"), entry.get("body")
+    calls = None if entry.get("tool_calls") is None else read_calls(entry["tool_calls"], f"{path}.tool_calls")
+    if calls is None:
+        calls = _calls_in(body, f"{path}.body.tool_calls")
+    return _Observed(
+        text=text if text is not None else text_in(body),
+        body=body if body is not None else json_in(text),
+        tool_calls=calls,
+        nodes=None if entry.get("nodes") is None else read_nodes(entry["nodes"], f"{path}.nodes"),
+        http_status=integer_at(entry.get("http_status"), f"{path}.http_status"),
+        duration_ms=number_at(entry.get("duration_ms"), f"{path}.duration_ms"),
+        usage=_usage(entry.get("usage"), f"{path}.usage") or usage_in(body),
+    )
+
+
+def _calls_in(body: Json, path: str) -> tuple[ToolCall, ...] | None:
+    inside = dict_of(body).get("tool_calls")
+    if not isinstance(inside, list):
+        return None
+    try:
+        return read_calls(inside, path)
+    except EvidenceError:
+        # The body belongs to the agent: a member that only shares our word is not a mistake in the evidence.
+        return None
+
+
+def _turns(value: Json, path: str) -> tuple[EvidenceTurn, ...] | None:
+    if value is None:
+        return None
+    turns = [_turn(entry, f"{path}[{index}]") for index, entry in enumerate(list_at(value, path))]
+    if any(turn.tool_calls is not None or turn.nodes is not None for turn in turns):
+        turns = [msgspec.structs.replace(turn, tool_calls=()) if turn.tool_calls is None and turn.nodes is None else turn for turn in turns]
+    return tuple(turns)
+
+
+def _turn(value: Json, path: str) -> EvidenceTurn:
+    entry = {ALIASES.get(key, key): member for key, member in object_at(value, path).items()}
+    observed = _observed(entry, path)
+    nodes, calls = nested_in_nodes(observed.nodes, observed.tool_calls)
+    metadata = {key: member for key, member in entry.items() if key not in _TURN_KEYS}
+    metadata.update(_members(entry.get("metadata"), f"{path}.metadata"))
+    return EvidenceTurn(
+        input=as_text(entry.get("input")),
+        text=observed.text,
+        body=observed.body,
+        tool_calls=calls,
+        nodes=nodes,
+        http_status=observed.http_status,
+        duration_ms=observed.duration_ms,
+        usage=observed.usage,
+        metadata=metadata,
+    )
+
+
+def _node(value: Json, path: str) -> Node:
+    entry = object_at(value, path)
+    name = text_at(entry.get("name"), f"{path}.name")
+    if name is None:
+        raise wrong(f"{path}.name", "text", None)
+    calls = first_of(entry, "tool_calls", "tools_called", "toolCalls")
+    items = integer_at(entry.get("items"), f"{path}.items")
+    return Node(
+        name=name,
+        type=text_at(entry.get("type"), f"{path}.type"),
+        status=text_at(entry.get("status"), f"{path}.status") or "success",
+        input=entry.get("input"),
+        output=entry.get("output"),
+        parameters=entry.get("parameters"),
+        tool_calls=() if calls is None else tuple(_owned(call, name) for call in read_calls(calls, f"{path}.tool_calls")),
+        duration_ms=number_at(entry.get("duration_ms"), f"{path}.duration_ms"),
+        error=entry.get("error"),
+        items=1 if items is None else items,
+        usage=_usage(entry.get("usage"), f"{path}.usage"),
+        notes=_names(entry.get("notes"), f"{path}.notes") or (),
+    )
+
+
+def _owned(call: ToolCall, node: str) -> ToolCall:
+    return call if call.node is not None else msgspec.structs.replace(call, node=node)
+
+
+def _usage(value: Json, path: str) -> Usage | None:
+    return None if value is None else read_usage(object_at(value, path))
+
+
+def _renders(value: Json, path: str) -> tuple[Render, ...] | None:
+    if value is None:
+        return None
+    renders: list[Render] = []
+    for index, given in enumerate(list_at(value, path)):
+        at = f"{path}[{index}]"
+        entry = object_at(given, at)
+        tool, status = text_at(first_of(entry, "tool", "toolName"), f"{at}.tool"), text_at(entry.get("status"), f"{at}.status")
+        if tool is None or status is None:
+            raise wrong(f"{at}.{'tool' if tool is None else 'status'}", "text", None)
+        elapsed = number_at(first_of(entry, "elapsed_ms", "elapsedMs"), f"{at}.elapsed_ms")
+        errors = _names(first_of(entry, "console_errors", "consoleErrors"), f"{at}.console_errors")
+        renders.append(Render(tool=tool, status=status, elapsed_ms=elapsed, console_errors=errors or ()))
+    return tuple(renders)
+
+
+def _names(value: Json, path: str) -> tuple[str, ...] | None:
+    if value is None:
+        return None
+    names = [text_at(entry, f"{path}[{index}]") for index, entry in enumerate(list_at(value, path))]
+    return tuple(name for name in names if name is not None)
+
+
+def _members(value: Json, path: str) -> dict[str, Json]:
+    return {} if value is None else object_at(value, path)
+
+
+def _error(value: Json, path: str) -> str | None:
+    if value is None or value is False or value == "":
+        return None
+    if isinstance(value, dict):
+        return as_text(value.get("message")) or as_text(value)
+    if value is True:
+        return "the run ended in an error"
+    return text_at(value, path)

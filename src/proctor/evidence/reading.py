@@ -1,0 +1,49 @@
+"""Recorded evidence in, `Evidence` out: the doors of this room. Nothing here opens files.
+
+Plain evidence in our own spelling is read on the spot (`fast`). Everything else goes the general road (`recognise`), which knows all
+formats and is loaded when it is first needed.
+"""
+
+from __future__ import annotations
+
+from proctor.evidence.fast import decode_line
+from proctor.evidence.spans import Span, spans_of_request
+from proctor.model.evidence import Evidence, Json
+
+__all__ = ["read_bytes", "read_document", "read_line", "spans_in"]
+
+
+def read_document(value: Json, *, format: str | None = None) -> list[Evidence]:
+    """All evidence in one decoded document."""
+    from proctor.evidence.recognise import read_value  # loads a reader per format
+
+    return read_value(value, format)
+
+
+def read_bytes(data: bytes, *, format: str | None = None) -> list[Evidence]:
+    """All evidence in one document as bytes: JSON text, or OTLP protobuf."""
+    if format is None:
+        evidence = decode_line(data)
+        if evidence is not None:
+            return [evidence]
+    from proctor.evidence.recognise import read_data  # loads a reader per format
+
+    return read_data(data, format)
+
+
+def read_line(line: bytes) -> Evidence | list[Evidence]:
+    """The evidence on one line of JSONL; an empty list for lines that are none (blank, or a trace's header)."""
+    evidence = decode_line(line)
+    if evidence is not None:
+        return evidence
+    if not line.strip():
+        return []
+    found = read_bytes(line)
+    return found[0] if len(found) == 1 else found
+
+
+def spans_in(value: Json) -> list[Span] | None:
+    """The spans of an OTLP document, for whoever merges traces over several of them; nothing for other documents."""
+    from proctor.evidence.otlp import sniff  # loads what reads spans
+
+    return spans_of_request(value) if sniff(value) else None

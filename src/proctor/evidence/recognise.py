@@ -1,0 +1,190 @@
+"""The general road: which format a document is of, and its evidence.
+
+A document is recognised by its shape. Exactly one format may claim it; otherwise the error says who did, or what the document
+looked like, and `--evidence-format` decides. A list is a message list, or a list of documents that are recognised one by one (OTLP
+requests among them are merged).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from proctor.errors import EvidenceError
+from proctor.evidence import flowise, mcplab, messages, mibo, n8n, otlp, plain
+from proctor.evidence.json_bytes import binary_kind, decode, exceeds_depth, too_deep
+from proctor.evidence.spans import spans_of_request
+from proctor.evidence.unknown import unknown_shape
+from proctor.model.evidence import Evidence, Json
+from proctor.model.show import nearest
+
+
+class Format(msgspec.Struct, frozen=True, kw_only=True):
+    """One way evidence is written down."""
+
+    name: str
+    summary: str
+    sniff: Callable[[Json], bool]
+    """Whether a decoded document is of this format."""
+    read: Callable[[Json], list[Evidence]]
+    keys: tuple[str, ...] = ()
+    """Keys that tell it, for the message about a document nobody knows."""
+    owns: frozenset[str] = frozenset()
+    """Keys of plain evidence that this format uses for itself."""
+
+
+def _provider(name: str, summary: str, *keys: str) -> Format:
+    def sniff(document: Json) -> bool:
+        return name in messages.providers_of(document)
+
+    owns = messages.BESIDE | {"text", "usage", "input"} if name == "responses" else messages.BESIDE | {"usage", "input"}
+    return Format(name=name, summary=summary, sniff=sniff, read=messages.reader(name), keys=keys, owns=owns)
+
+
+_ALL = (
+    Format(
+        name="plain",
+        summary="plain evidence: one object with text, body, tool_calls, nodes, turns, state, ...",
+        sniff=plain.sniff,
+        read=plain.read,
+        keys=("text", "body", "tool_calls", "nodes", "turns", "state", "http_status"),
+    ),
+    Format(
+        name="mibo",
+        summary='Mibo trace bodies: {"data": ...} or {"spans": [...]}',
+        sniff=mibo.sniff,
+        read=mibo.read,
+        keys=("data", "spans"),
+    ),
+    Format(name="otlp", summary="OTLP traces, JSON or protobuf", sniff=otlp.sniff, read=otlp.read, keys=("resourceSpans",)),
+    Format(
+        name="n8n", summary="n8n executions as its API returns them", sniff=n8n.sniff, read=n8n.read, keys=("resultData", "workflowData")
+    ),
+    Format(
+        name="flowise",
+        summary="Flowise predictions",
+        sniff=flowise.sniff,
+        read=flowise.read,
+        keys=("agentFlowExecutedData", "usedTools", "chatMessageId"),
+        owns=frozenset(("text",)),
+    ),
+    Format(
+        name="mcplab",
+        summary="lines of an MCPLab trace.jsonl",
+        sniff=mcplab.sniff,
+        read=mcplab.read,
+        keys=("scenario_id",),
+        owns=frozenset(("error",)),
+    ),
+    _provider("openai", "OpenAI chat messages or a chat completion", "messages", "choices"),
+    _provider("responses", "items or an answer of OpenAI's Responses API", "output"),
+    _provider("anthropic", "Anthropic messages or an answer", "messages", "content"),
+    _provider("gemini", "Gemini contents or an answer", "contents", "candidates"),
+    _provider("langchain", "LangChain messages", "messages"),
+    _provider("ai-sdk", "AI SDK messages", "messages"),
+)
+
+FORMATS: dict[str, Format] = {entry.name: entry for entry in _ALL}
+"""Every format by the name `--evidence-format` takes."""
+
+
+def read_value(value: Json, format: str | None) -> list[Evidence]:
+    """All evidence in one decoded document."""
+    named = _named(format)
+    if exceeds_depth(value):
+        raise too_deep()
+    return _read(value, named)
+
+
+def read_data(data: bytes, format: str | None) -> list[Evidence]:
+    """All evidence in one document as bytes: JSON text, or OTLP protobuf."""
+    named = _named(format)
+    meaning = binary_kind(data)
+    if meaning is not None:
+        raise EvidenceError(meaning)
+    try:
+        value = decode(data)
+    except EvidenceError as error:
+        # Protobuf begins with field 1, a newline to JSON, which is why JSON is tried first.
+        if not _may_be_protobuf(data, named):
+            raise
+        try:
+            return otlp.read_protobuf(data)
+        except EvidenceError:
+            raise error from None
+    return read_value(value, format)
+
+
+def _named(name: str | None) -> Format | None:
+    if name is None:
+        return None
+    if name not in FORMATS:
+        close = nearest(name, FORMATS)
+        hint = f"; nearest: {', '.join(close)}" if close else ""
+        raise EvidenceError(f"unknown evidence format {name!r}{hint}; known: {', '.join(FORMATS)}", code="unknown_format")
+    return FORMATS[name]
+
+
+def _may_be_protobuf(data: bytes, named: Format | None) -> bool:
+    if named is not None:
+        return named.name == "otlp"
+    return (data[:1] == b"\n" and data.lstrip()[:1] not in (b"{", b"[")) or (data[:1] == b"\n" and b"\0" in data)
+
+
+def _read(value: Json, named: Format | None) -> list[Evidence]:
+    if named is not None:
+        return _read_as(value, named)
+    if isinstance(value, list):
+        return _read_list(value)
+    return _recognised(value).read(value)
+
+
+def _read_as(value: Json, named: Format) -> list[Evidence]:
+    if isinstance(value, list) and named.name not in messages.PROVIDERS:
+        return [evidence for index, entry in enumerate(value) for evidence in _inside(entry, index, named)]
+    return named.read(value)
+
+
+def _read_list(value: list[Any]) -> list[Evidence]:
+    providers = messages.providers_of(value)
+    if providers:
+        return _only([FORMATS[name] for name in providers], value).read(value)
+    broken = messages.unreadable(value)
+    if broken is not None:
+        raise broken
+    if not all(isinstance(entry, dict) for entry in value):
+        raise unknown_shape(value, _ALL)
+    if value and all(otlp.sniff(entry) for entry in value):
+        return otlp.read_batches(spans_of_request(entry, f"$[{index}]") for index, entry in enumerate(value))
+    return [evidence for index, entry in enumerate(value) for evidence in _inside(entry, index, None)]
+
+
+def _inside(entry: Json, index: int, named: Format | None) -> list[Evidence]:
+    try:
+        return (named or _recognised(entry)).read(entry)
+    except EvidenceError as error:
+        message = error.message
+        place = message.replace("$", f"$[{index}]", 1) if message.startswith("$") else f"$[{index}]: {message}"
+        raise EvidenceError(place, code=error.code) from None
+
+
+def _recognised(value: Json) -> Format:
+    if not isinstance(value, dict):
+        raise unknown_shape(value, _ALL)
+    specific = [entry for entry in _ALL if entry.name not in messages.PROVIDERS and entry.name != "plain" and entry.sniff(value)]
+    specific.extend(FORMATS[name] for name in messages.providers_of(value))
+    claims = list(specific)
+    if plain.sniff(value) and not any(plain.CARRYING.isdisjoint(value.keys() - entry.owns) for entry in specific):
+        claims.insert(0, FORMATS["plain"])
+    if not claims:
+        raise messages.unreadable(value) or unknown_shape(value, _ALL)
+    return _only(claims, value)
+
+
+def _only(claims: list[Format], value: Json) -> Format:
+    if len(claims) > 1:
+        names = " and ".join(f"{entry.name} ({entry.summary})" for entry in claims)
+        raise EvidenceError(f"this could be {names}; say which with --evidence-format", code="ambiguous_evidence")
+    return claims[0]

@@ -1,0 +1,223 @@
+"""A trace of spans as evidence.
+
+Rules: spans count in order of their start, or as listed when any has no time. The root is the first span without a parent in the
+trace. A tool span is a tool call of the nearest step above it; every other span is a node. A tool span directly inside another of
+the same tool is the same call seen twice (client and server). Where a trace has no tool spans, the calls a model asked for are
+the calls. The text is the root's, else that of the last AI span that has one. Tokens are the root's, else
+those below it, an agent's own total standing for everything inside it. HTTP status, duration and clock are the root's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from proctor.evidence import otlp_names as names
+from proctor.evidence.json_bytes import container_in
+from proctor.evidence.shape import first_of, text_or_none
+from proctor.evidence.span_values import (
+    duration_ms,
+    input_of_span,
+    kind_of_span,
+    output_of_span,
+    requested_calls,
+    talks_to_model,
+    text_of_span,
+    tool_call_of_span,
+    type_of_span,
+    usage_of_span,
+)
+from proctor.evidence.spans import Span
+from proctor.evidence.text import json_in
+from proctor.evidence.times import iso_of_ns
+from proctor.evidence.usage import add_usage, count_of
+from proctor.evidence.workflow import answer_of, answering_node, with_parameters
+from proctor.model.evidence import Evidence, Json, Node, ToolCall, Usage
+
+
+class _Tree:
+    """The spans of one trace in order, and who is below whom."""
+
+    def __init__(self, spans: Sequence[Span]) -> None:
+        self.spans = sorted(spans, key=lambda span: span.start_ns) if all(span.start_ns for span in spans) else list(spans)
+        self.by_id = {span.id: span for span in self.spans}
+        self.tools = {span.id for span in self.spans if kind_of_span(span) == "tool"}
+        self.children: dict[str, list[Span]] = {}
+        self.roots: list[Span] = []
+        for span in self.spans:
+            if span.parent_id is None or span.parent_id not in self.by_id:
+                self.roots.append(span)
+            else:
+                self.children.setdefault(span.parent_id, []).append(span)
+        # Parents in a circle leave no root; the first span then stands for it.
+        self.root = self.roots[0] if self.roots else (self.spans[0] if self.spans else None)
+
+    def step_above(self, span: Span) -> Span | None:
+        """The nearest ancestor that is not a tool."""
+        seen = {span.id}
+        above = self.by_id.get(span.parent_id or "")
+        while above is not None and above.id not in seen:
+            if above.id not in self.tools:
+                return above
+            seen.add(above.id)
+            above = self.by_id.get(above.parent_id or "")
+        return None
+
+    def usage(self) -> Usage | None:
+        """Tokens from the roots down; below a span that reports its own nothing is counted."""
+        parts: list[Usage | None] = []
+        waiting = list(self.roots or self.spans[:1])
+        seen: set[str] = set()
+        while waiting:
+            span = waiting.pop()
+            if span.id in seen:
+                continue
+            seen.add(span.id)
+            own = usage_of_span(span)
+            if own is not None:
+                parts.append(own)
+            else:
+                waiting.extend(self.children.get(span.id, ()))
+        return add_usage(parts)
+
+
+def evidence_of(spans: Sequence[Span], *, case: str | None = None) -> Evidence:
+    """One trace as one evidence."""
+    tree = _Tree(spans)
+    calls = _tool_calls(tree)
+    nodes = _nodes(tree, calls)
+    text, body = _answer(tree, nodes)
+    root = tree.root
+    return Evidence(
+        case=case,
+        input=_input(tree),
+        text=text,
+        body=body,
+        tool_calls=tuple(call for _, call in calls),
+        nodes=nodes,
+        http_status=_http_status(tree),
+        duration_ms=_duration(tree),
+        usage=tree.usage(),
+        now=iso_of_ns(root.start_ns) if root is not None else None,
+        error=(root.message or "the trace ended in an error") if root is not None and root.failed and text is None else None,
+        metadata=_metadata(root),
+    )
+
+
+def _tool_calls(tree: _Tree) -> list[tuple[str | None, ToolCall]]:
+    """Calls in order, each with the id of the span it is nested in."""
+    made: dict[str, tuple[str | None, ToolCall]] = {}
+    for span in tree.spans:
+        if span.id not in tree.tools:
+            continue
+        above = tree.step_above(span)
+        call = tool_call_of_span(span, above.name if above is not None else None)
+        outer = made.get(span.parent_id or "")
+        if outer is not None and outer[1].name == call.name:
+            made[span.parent_id or ""] = (outer[0], _same_call(outer[1], call))
+            continue
+        made[span.id] = (above.id if above is not None else None, call)
+    if tree.tools:
+        return list(made.values())
+    return _requested(tree)
+
+
+def _same_call(outer: ToolCall, inner: ToolCall) -> ToolCall:
+    return msgspec.structs.replace(
+        outer,
+        arguments=outer.arguments or inner.arguments,
+        result=outer.result if outer.result is not None else inner.result,
+        error=outer.error if outer.failed() else inner.error,
+        error_kind=outer.error_kind or inner.error_kind,
+        server=outer.server or inner.server,
+    )
+
+
+def _requested(tree: _Tree) -> list[tuple[str | None, ToolCall]]:
+    models = [span for span in tree.spans if kind_of_span(span) == "llm"]
+    # An agent span repeats what its model spans say.
+    asked = [span for span in models if requested_calls(span)] or [span for span in tree.spans if talks_to_model(span)]
+    found: list[tuple[str | None, ToolCall]] = []
+    for span in asked:
+        holder = tree.by_id.get(span.parent_id or "") or span
+        found.extend((holder.id, msgspec.structs.replace(call, node=holder.name)) for call in requested_calls(span))
+    return found
+
+
+def _nodes(tree: _Tree, calls: list[tuple[str | None, ToolCall]]) -> tuple[Node, ...]:
+    by_span: dict[str | None, list[ToolCall]] = {}
+    for span_id, call in calls:
+        by_span.setdefault(span_id, []).append(call)
+    return with_parameters([_node(span, tuple(by_span.get(span.id, ()))) for span in tree.spans if span.id not in tree.tools])
+
+
+def _node(span: Span, calls: tuple[ToolCall, ...]) -> Node:
+    output = output_of_span(span)
+    status = text_or_none(span.attributes.get(names.N8N_STATUS)) or ("error" if span.failed else "success")
+    return Node(
+        name=span.name,
+        type=type_of_span(span),
+        status=status,
+        input=input_of_span(span),
+        output=output,
+        parameters=container_in(span.attributes.get(names.N8N_PARAMETERS)),
+        tool_calls=calls,
+        duration_ms=duration_ms(span),
+        error=(span.message or "the step failed") if span.failed else None,
+        items=len(output) if isinstance(output, list) and names.N8N_OUTPUT in span.attributes else 1,
+        usage=usage_of_span(span),
+    )
+
+
+def _answer(tree: _Tree, nodes: tuple[Node, ...]) -> tuple[str | None, Json]:
+    steps = [span for span in tree.spans if span.id not in tree.tools]
+    ordered = [*reversed([span for span in steps if talks_to_model(span)]), *_unless_n8n(steps[::-1])]
+    if tree.root is not None and tree.root.id not in tree.tools:
+        ordered = [*_unless_n8n([tree.root]), *ordered]
+    for span in ordered:
+        text = text_of_span(span)
+        if text is not None and text.strip():
+            spoken, output = json_in(text), output_of_span(span)
+            return text, output if names.N8N_OUTPUT in span.attributes or spoken is None else spoken
+    return answer_of(answering_node(nodes)) if any(names.N8N_TYPE in span.attributes for span in steps) else (None, None)
+
+
+def _unless_n8n(spans: Sequence[Span]) -> list[Span]:
+    # An n8n node's output is not an answer by itself: a webhook at the root carries the request.
+    return [
+        span
+        for span in spans
+        if names.N8N_TYPE not in span.attributes or first_of(span.attributes, *names.OUTPUT_MESSAGES, *names.OUTPUT_TEXT)
+    ]
+
+
+def _input(tree: _Tree) -> Json:
+    models = [span for span in tree.spans if talks_to_model(span)]
+    for span in [*([tree.root] if tree.root is not None else []), *models[:1]]:
+        value = input_of_span(span)
+        if value is not None:
+            return value
+    return None
+
+
+def _http_status(tree: _Tree) -> int | None:
+    for root in tree.roots:
+        status = count_of(first_of(root.attributes, *names.HTTP_STATUS))
+        if status is not None:
+            return status
+    return None
+
+
+def _duration(tree: _Tree) -> float | None:
+    if len(tree.roots) == 1:
+        return duration_ms(tree.roots[0])
+    timed = [root for root in tree.roots if root.start_ns and root.end_ns]
+    return (max(root.end_ns for root in timed) - min(root.start_ns for root in timed)) / 1e6 if timed else None
+
+
+def _metadata(root: Span | None) -> dict[str, Json]:
+    if root is None:
+        return {}
+    known = {"trace_id": root.trace_id or None, "service.name": root.resource.get("service.name"), "span": root.name or None}
+    return {key: value for key, value in known.items() if value is not None}

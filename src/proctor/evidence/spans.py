@@ -1,0 +1,147 @@
+"""Spans, whatever they were written as: Mibo's canonical JSON, OTLP JSON, OTLP protobuf.
+
+All three become the same `Span`: attributes as a plain object, times in nanoseconds (0: not recorded), the status as failed or
+not. Spans of one trace that arrive in several requests are merged by trace and span id: what comes later wins, attribute by
+attribute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from proctor.errors import EvidenceError
+from proctor.evidence.json_bytes import too_deep
+from proctor.evidence.shape import dict_of, first_of, list_of, object_at, text_or_none, wrong
+from proctor.model.evidence import Json
+
+_VALUE_DEPTH = 64
+_ERROR_CODES = (2, "2", "STATUS_CODE_ERROR", "ERROR", "error")
+
+
+class SpanEvent(msgspec.Struct, frozen=True):
+    """Something that happened during a span."""
+
+    name: str
+    attributes: dict[str, Json]
+
+
+class Span(msgspec.Struct, frozen=True, kw_only=True):
+    """One step of a trace."""
+
+    trace_id: str = ""
+    id: str
+    parent_id: str | None = None
+    name: str = ""
+    start_ns: int = 0
+    end_ns: int = 0
+    attributes: dict[str, Json] = {}
+    failed: bool = False
+    message: str | None = None
+    """What the status says."""
+    events: tuple[SpanEvent, ...] = ()
+    resource: dict[str, Json] = {}
+
+
+def read_span(value: Json, path: str, resource: dict[str, Json] | None = None) -> Span:
+    """A span as JSON, canonical (`span_id`, attributes as an object) or OTLP (`spanId`, attributes as a list)."""
+    entry = object_at(value, path)
+    span_id = first_of(entry, "span_id", "spanId")
+    if not isinstance(span_id, (str, int)) or isinstance(span_id, bool) or span_id == "":
+        raise wrong(f"{path}.span_id", "text", span_id)
+    status = dict_of(entry.get("status"))
+    events = [dict_of(event) for event in list_of(entry.get("events"))]
+    return Span(
+        trace_id=text_or_none(first_of(entry, "trace_id", "traceId")) or "",
+        id=str(span_id),
+        parent_id=text_or_none(first_of(entry, "parent_span_id", "parentSpanId")) or None,
+        name=text_or_none(entry.get("name")) or "",
+        start_ns=_nanoseconds(first_of(entry, "start_time_unix_nano", "startTimeUnixNano")),
+        end_ns=_nanoseconds(first_of(entry, "end_time_unix_nano", "endTimeUnixNano")),
+        attributes=read_attributes(entry.get("attributes")),
+        failed=status.get("code") in _ERROR_CODES,
+        message=text_or_none(status.get("message")),
+        events=tuple(SpanEvent(text_or_none(event.get("name")) or "", read_attributes(event.get("attributes"))) for event in events),
+        resource=resource or {},
+    )
+
+
+def read_attributes(value: Json) -> dict[str, Json]:
+    """Attributes as an object, from an object or from OTLP's list of keys and typed values."""
+    if isinstance(value, dict):
+        return value
+    found: dict[str, Json] = {}
+    for entry in list_of(value):
+        if isinstance(entry, dict) and isinstance(entry.get("key"), str):
+            found[entry["key"]] = _any_value(entry.get("value"), 0)
+    return found
+
+
+def merge_spans(batches: Iterable[Iterable[Span]]) -> dict[str, list[Span]]:
+    """Spans of several requests by trace, in order of first arrival."""
+    traces: dict[str, dict[str, Span]] = {}
+    for batch in batches:
+        for span in batch:
+            known = traces.setdefault(span.trace_id, {})
+            before = known.get(span.id)
+            known[span.id] = span if before is None else _merged(before, span)
+    return {trace_id: list(spans.values()) for trace_id, spans in traces.items()}
+
+
+def _merged(before: Span, after: Span) -> Span:
+    return msgspec.structs.replace(
+        after,
+        parent_id=after.parent_id or before.parent_id,
+        name=after.name or before.name,
+        start_ns=after.start_ns or before.start_ns,
+        end_ns=after.end_ns or before.end_ns,
+        attributes={**before.attributes, **after.attributes},
+        failed=before.failed or after.failed,
+        message=after.message or before.message,
+        events=after.events or before.events,
+        resource={**before.resource, **after.resource},
+    )
+
+
+def _nanoseconds(value: Json) -> int:
+    # OTLP writes 64-bit numbers as text.
+    if isinstance(value, str):
+        value = int(value) if value.isascii() and value.isdigit() and len(value) <= 20 else 0
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 2**64 else 0
+
+
+def _any_value(value: Json, depth: int) -> Json:
+    if depth > _VALUE_DEPTH:
+        raise too_deep()
+    if not isinstance(value, dict):
+        return value
+    if "stringValue" in value:
+        return value["stringValue"]
+    if "intValue" in value:
+        number = value["intValue"]
+        if isinstance(number, str) and len(number) <= 20 and number.removeprefix("-").isdecimal() and number.isascii():
+            return int(number)
+        return number
+    if "arrayValue" in value:
+        return [_any_value(entry, depth + 1) for entry in list_of(dict_of(value["arrayValue"]).get("values"))]
+    if "kvlistValue" in value:
+        pairs = [entry for entry in list_of(dict_of(value["kvlistValue"]).get("values")) if isinstance(entry, dict)]
+        return {str(entry.get("key")): _any_value(entry.get("value"), depth + 1) for entry in pairs}
+    return first_of(value, "boolValue", "doubleValue", "bytesValue")
+
+
+def spans_of_request(document: Json, path: str = "$") -> list[Span]:
+    """The spans of one OTLP JSON request."""
+    entry = object_at(document, path)
+    found: list[Span] = []
+    key = next((key for key in ("resourceSpans", "resource_spans", "batches") if key in entry), None)
+    if key is None:
+        raise EvidenceError(f"{path}: expected OTLP with resourceSpans")
+    for index, group in enumerate(list_of(entry[key])):
+        resource = read_attributes(dict_of(dict_of(group).get("resource")).get("attributes"))
+        scopes = first_of(dict_of(group), "scopeSpans", "scope_spans", "instrumentationLibrarySpans")
+        for number, scope in enumerate(list_of(scopes)):
+            at = f"{path}.{key}[{index}].scopeSpans[{number}].spans"
+            found.extend(read_span(span, f"{at}[{place}]", resource) for place, span in enumerate(list_of(dict_of(scope).get("spans"))))
+    return found

@@ -1,0 +1,57 @@
+"""Where the answer stands in a response, and what JSON an answer is.
+
+The lookup order of an HTTP response is `text`, `message`, `content`, `output`, `answer`, `response`, else the whole response as
+text; that of a workflow node's output is `text`, `output`, `message`, `content`, `response`, else the whole output. (Mibo
+documents both; they differ.) A key that is null is passed over. A value that is not text is written as compact JSON.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from proctor.evidence.json_bytes import embedded
+from proctor.model.evidence import Json
+from proctor.model.missing import MISSING
+
+HTTP_KEYS = ("text", "message", "content", "output", "answer", "response")
+NODE_KEYS = ("text", "output", "message", "content", "response")
+
+MAYBE_JSON = frozenset('{["-0123456789tfn \t\r\n')
+"""First characters of a text that may be JSON; the cheapest test there is."""
+_STARTS = frozenset('{["-0123456789')
+_LETTERS = frozenset("tfn")
+_WORDS = frozenset(("true", "false", "null"))
+
+
+def as_text(value: Json) -> str | None:
+    """Text as it is, anything else as compact JSON; nothing for null."""
+    if value is None or isinstance(value, str):
+        return value
+    return msgspec.json.encode(value).decode()
+
+
+def text_in(body: Json, keys: tuple[str, ...] = HTTP_KEYS) -> str | None:
+    """The answer inside a response body (or, with `NODE_KEYS`, a node's output)."""
+    if isinstance(body, dict):
+        for key in keys:
+            value = body.get(key)
+            if value is not None:
+                return as_text(value)
+    return as_text(body)
+
+
+def json_in(text: str | None) -> Json:
+    """The JSON value an answer consists of; null where it is not JSON."""
+    if not text or not may_be_json(text):
+        return None
+    value = embedded(text)
+    return None if value is MISSING else value
+
+
+def may_be_json(text: str) -> bool:
+    """A cheap look at the first character: whether it is worth parsing this as JSON at all."""
+    text = text.lstrip()
+    first = text[:1]
+    if first in _LETTERS:
+        return text.rstrip() in _WORDS
+    return first in _STARTS

@@ -1,0 +1,61 @@
+"""What to say about a document that no format claims: what it looks like, and which known shape is nearest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from proctor.errors import EvidenceError
+from proctor.model.evidence import Json
+from proctor.model.show import kind_of, nearest, shorten, show
+
+_KEYS_SHOWN = 8
+
+
+class Shape(Protocol):
+    """As much of a format as this page needs."""
+
+    @property
+    def name(self) -> str:
+        """What `--evidence-format` takes."""
+        ...
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Keys that tell this format."""
+        ...
+
+
+def unknown_shape(value: Json, formats: Sequence[Shape]) -> EvidenceError:
+    """The error for a document nobody knows."""
+    lines = [f"no known form of evidence: {_looks_like(value)}"]
+    close = _nearest(value, formats) if isinstance(value, dict) else []
+    if close:
+        lines.append("nearest: " + "; ".join(close))
+    lines.append(f"known forms: {', '.join(entry.name for entry in formats)}; name one with --evidence-format")
+    return EvidenceError("\n  ".join(lines), code="unknown_shape")
+
+
+def _looks_like(value: Json) -> str:
+    if isinstance(value, dict):
+        return f"an object with the keys {_listed(value)}"
+    if isinstance(value, list):
+        kinds = list(dict.fromkeys(kind_of(entry) for entry in value))
+        return f"a list of {len(value)} ({', '.join(kinds)})" if value else "an empty list"
+    return f"{kind_of(value)} {show(value, 60)}" if value is not None else "null"
+
+
+def _listed(keys: Iterable[str]) -> str:
+    names = [show(shorten(key, 40)) for key in keys]
+    more = len(names) - _KEYS_SHOWN
+    return ", ".join(names[:_KEYS_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def _nearest(document: dict[str, Json], formats: Sequence[Shape]) -> list[str]:
+    owner = {key: entry.name for entry in reversed(formats) for key in entry.keys}
+    found: list[str] = []
+    for key in list(document)[:50]:
+        close = nearest(key, owner, most=1)
+        if close:
+            found.append(f"{show(shorten(key, 40))} is like {show(close[0])} of {owner[close[0]]}")
+    return found[:3]

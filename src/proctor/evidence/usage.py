@@ -1,0 +1,106 @@
+"""Tokens spent, in every spelling a provider or platform uses.
+
+`read_usage` reads one usage object; `usage_in` finds it inside a response or a node's output:
+
+    OpenAI and compatible     usage.prompt_tokens, completion_tokens, total_tokens
+    Anthropic                 usage.input_tokens, output_tokens
+    AI SDK                    usage.inputTokens, outputTokens, totalTokens (before version 5: promptTokens, completionTokens)
+    Gemini                    usageMetadata.promptTokenCount, candidatesTokenCount, totalTokenCount
+    Gemini through LangChain  usageMetadata or usage_metadata.input_tokens, output_tokens, total_tokens
+    generic                   meta.tokens: a number, or {total, input, output}
+    n8n, LangChain            tokenUsage, token_usage or tokenUsageEstimate.promptTokens, completionTokens, totalTokens
+
+A count must be a whole number of at least 0; anything else counts as not reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from proctor.evidence.shape import dict_of
+from proctor.model.evidence import Json, Usage
+
+_INPUT = ("input_tokens", "prompt_tokens", "inputTokens", "promptTokens", "promptTokenCount", "prompt_token_count")
+_OUTPUT = ("output_tokens", "completion_tokens", "outputTokens", "completionTokens", "candidatesTokenCount", "candidates_token_count")
+_TOTAL = ("total_tokens", "totalTokens", "totalTokenCount", "total_token_count")
+
+HOLDERS = ("usage", "usageMetadata", "usage_metadata", "tokenUsage", "token_usage", "tokenUsageEstimate")
+"""Keys of a response that hold a usage object."""
+
+_OUTER_HOLDERS = ("responseMetadata", "response_metadata", "llm_output", "llmOutput")
+
+
+def count_of(value: Json) -> int | None:
+    """A token count, or nothing if this is none. An object carries it as `total` (AI SDK 6)."""
+    if isinstance(value, dict):
+        value = value.get("total")
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return value if isinstance(value, int) and value >= 0 else None
+
+
+def read_usage(value: Json) -> Usage | None:
+    """One usage object in any spelling; nothing if it reports no count."""
+    if not isinstance(value, dict):
+        return None
+    return _usage(_first(value, _INPUT), _first(value, _OUTPUT), _first(value, _TOTAL))
+
+
+def usage_in(value: Json) -> Usage | None:
+    """The usage a response or node output reports; over a list of items the sum."""
+    if isinstance(value, list):
+        return add_usage(usage_in(item) for item in value if isinstance(item, dict))
+    if not isinstance(value, dict):
+        return None
+    for holder in HOLDERS:
+        found = read_usage(value.get(holder))
+        if found is not None:
+            return found
+    found = _generic(dict_of(value.get("meta")).get("tokens"))
+    if found is not None:
+        return found
+    for outer in _OUTER_HOLDERS:
+        inner = value.get(outer)
+        if isinstance(inner, dict):
+            for holder in HOLDERS:
+                found = read_usage(inner.get(holder))
+                if found is not None:
+                    return found
+    return None
+
+
+def add_usage(parts: Iterable[Usage | None]) -> Usage | None:
+    """The sum; a kind of count that no part reports stays unreported."""
+    known = [part for part in parts if part is not None]
+    if not known:
+        return None
+    if len(known) == 1:
+        return known[0]
+    inputs = [part.input_tokens for part in known if part.input_tokens is not None]
+    outputs = [part.output_tokens for part in known if part.output_tokens is not None]
+    # Once one part reports a total of its own, the sum needs the totals of all.
+    totals = [part.total() or 0 for part in known] if any(part.total_tokens is not None for part in known) else []
+    return _usage(sum(inputs) if inputs else None, sum(outputs) if outputs else None, sum(totals) if totals else None)
+
+
+def _generic(tokens: Json) -> Usage | None:
+    if isinstance(tokens, dict):
+        return _usage(*(count_of(tokens.get(key)) for key in ("input", "output", "total")))
+    return _usage(None, None, count_of(tokens))
+
+
+def _usage(input_tokens: int | None, output_tokens: int | None, total_tokens: int | None) -> Usage | None:
+    if input_tokens is None and output_tokens is None and total_tokens is None:
+        return None
+    return Usage(input_tokens=input_tokens, output_tokens=output_tokens, total_tokens=total_tokens)
+
+
+def _first(value: dict[str, Any], keys: tuple[str, ...]) -> int | None:
+    for key in keys:
+        count = count_of(value.get(key))
+        if count is not None:
+            return count
+    return None

@@ -1,0 +1,100 @@
+"""What workflow platforms have in common: kinds of nodes, and which node gives the answer.
+
+A node is an AI node when its type contains `langchain`, `openai`, `anthropic`, `azure`, `gemini` or `ollama` (Mibo's list), or has
+`agent`, `llm` or `ai` as a word of its own, as hand-written integrations spell it. Language models, memories, tools and
+other parts that hang below an AI node are sub-nodes: they never give the answer. Triggers do not either.
+
+The answer is that of the last AI node that ran and has an output, else of the last other node that ran.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import msgspec
+
+from proctor.evidence.n8n_expressions import Outputs, resolve
+from proctor.evidence.shape import dict_of
+from proctor.evidence.text import NODE_KEYS, text_in
+from proctor.evidence.usage import add_usage
+from proctor.model.evidence import Json, Node, Usage
+
+_AI_PARTS = ("langchain", "openai", "anthropic", "azure", "gemini", "ollama")
+_AI_WORDS = frozenset(("ai", "agent", "llm"))
+_WORD = re.compile(r"[a-z]+")
+# n8n names its sub-nodes by what they are: lmChatOpenAi, memoryBufferWindow, toolCalculator, outputParserStructured.
+_SUB_NODE = re.compile(
+    r"\.(?:lm|memory|tool|embeddings|outputParser|textSplitter|document|retriever|reranker|mcpClientTool|modelSelector)(?![a-z])"
+)
+
+
+def is_ai(node_type: str | None) -> bool:
+    """Whether nodes of this type talk to a model."""
+    if not node_type:
+        return False
+    lowered = node_type.lower()
+    return any(part in lowered for part in _AI_PARTS) or not _AI_WORDS.isdisjoint(_WORD.findall(lowered))
+
+
+def is_sub_node(node_type: str | None) -> bool:
+    """Whether nodes of this type are parts of another node: models, memories, tools, parsers."""
+    return bool(node_type) and _SUB_NODE.search(node_type or "") is not None
+
+
+def is_trigger(node_type: str | None) -> bool:
+    """Whether nodes of this type start a workflow."""
+    if not node_type:
+        return False
+    own = node_type.rsplit(".", 1)[-1].lower()
+    return own in ("webhook", "start") or "trigger" in own
+
+
+def is_http_request(node_type: str | None) -> bool:
+    """Whether nodes of this type send an HTTP request whose parameters count as arguments."""
+    return bool(node_type) and "httprequest" in (node_type or "").lower().replace("-", "").replace("_", "")
+
+
+def answering_node(nodes: Sequence[Node], sub_nodes: frozenset[str] = frozenset()) -> Node | None:
+    """The node that gives the answer; `sub_nodes` are names known to be parts of others."""
+    candidates = [
+        node for node in nodes if node.ran() and node.name not in sub_nodes and not is_sub_node(node.type) and not is_trigger(node.type)
+    ]
+    for node in reversed(candidates):
+        if is_ai(node.type) and node.output is not None:
+            return node
+    return candidates[-1] if candidates else None
+
+
+def answer_of(node: Node | None) -> tuple[str | None, Json]:
+    """The text and the body a node answers with."""
+    return (None, None) if node is None else (text_in(node.output, NODE_KEYS), node.output)
+
+
+def usage_of(nodes: Sequence[Node]) -> Usage | None:
+    """Tokens over all AI nodes; where no node has a type, over all nodes."""
+    untyped = all(node.type is None for node in nodes)
+    return add_usage(node.usage for node in nodes if untyped or is_ai(node.type))
+
+
+def with_parameters(nodes: list[Node]) -> tuple[Node, ...]:
+    """The parameters of HTTP Request nodes resolved against the other nodes; other nodes keep none.
+
+    The map does not say which node fed which, so `$json` is the nearest earlier node that has the value, else a later one.
+    """
+    outputs = {node.name: _first_item(node.output) for node in nodes if node.output is not None}
+    finished: list[Node] = []
+    for index, node in enumerate(nodes):
+        parameters, notes = None, node.notes
+        if is_http_request(node.type):
+            around = [*reversed(nodes[:index]), *nodes[index + 1 :]]
+            resolved = resolve(
+                dict_of(node.parameters), Outputs([outputs[other.name] for other in around if other.name in outputs], outputs)
+            )
+            parameters, notes = {"method": "GET", **dict_of(resolved.value)}, resolved.notes
+        finished.append(msgspec.structs.replace(node, parameters=parameters, notes=notes))
+    return tuple(finished)
+
+
+def _first_item(output: Json) -> Json:
+    return output[0] if isinstance(output, list) and output else output

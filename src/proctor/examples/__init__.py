@@ -1,0 +1,1 @@
+"""The bundled examples: one suite and one piece of evidence per dialect, run by `proctor demo`."""

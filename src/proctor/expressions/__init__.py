@@ -1,0 +1,1 @@
+"""The little expression language of dynamic expected values."""

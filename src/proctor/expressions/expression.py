@@ -1,0 +1,253 @@
+"""Expressions: expected values that are computed when a case is decided.
+
+    expression = call | TEXT | NUMBER | "true" | "false" | "null" | NAME
+    call       = NAME "(" [ expression { "," expression } ] ")"
+
+A name with parentheses is a function, in any case of letters. A bare name is a variable of the context; where the context has
+none of that name, `TODAY` and `NOW` are calls. There are no operators and no loops, so an expression always ends; its depth, its
+length and the amount of text it may make or read are bounded.
+
+What is wrong with the text itself is a `SpecError` with its offset, when the suite is read. What is wrong on one piece of evidence
+(a variable that is not there, text that is no date) is a `CheckFault` with code `expression_error`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from datetime import UTC, datetime, tzinfo
+
+import msgspec
+
+from proctor.errors import CheckFault, SpecError
+from proctor.expressions.arguments import Unfit
+from proctor.expressions.functions import FUNCTIONS, Function
+from proctor.expressions.lexer import Token, tokens
+from proctor.expressions.moments import zone_named
+from proctor.expressions.scope import Scope
+from proctor.model.evidence import Json
+from proctor.model.show import nearest, shorten
+
+DEEPEST = 50
+MOST_TEXT = 1_000_000
+"""How many characters one evaluation may make or read."""
+_WORDS: dict[str, Json] = {"true": True, "false": False, "null": None}
+
+
+class Literal(msgspec.Struct, frozen=True):
+    """A value written down."""
+
+    value: Json
+    offset: int
+
+
+class Variable(msgspec.Struct, frozen=True):
+    """A bare name."""
+
+    name: str
+    offset: int
+
+
+class Call(msgspec.Struct, frozen=True):
+    """A function and its arguments."""
+
+    function: Function
+    arguments: tuple[Literal | Variable | Call, ...]
+    offset: int
+
+
+Term = Literal | Variable | Call
+
+
+class Expression:
+    """A readable expression; `evaluate` gives its value in a scope."""
+
+    __slots__ = ("root", "text")
+
+    def __init__(self, text: str, root: Term) -> None:
+        self.text = text
+        self.root = root
+
+    def __repr__(self) -> str:
+        return f"Expression({self.text!r})"
+
+    def variables(self) -> tuple[Variable, ...]:
+        """Every bare name, in order; those that are calls without parentheses (`TODAY`) are among them."""
+        return tuple(_variables(self.root))
+
+    def unknown(self, context: dict[str, Json]) -> tuple[Variable, ...]:
+        """The bare names that have no value in a context."""
+        return tuple(v for v in self.variables() if v.name not in context and not is_bare_call(v.name))
+
+    def evaluate(self, scope: Scope) -> Json:
+        """The value: JSON, or a `date`, or an aware `datetime`."""
+        return _Evaluation(self.text, scope).value(self.root)
+
+
+def is_bare_call(name: str) -> bool:
+    """Whether a name alone stands for a call, as `TODAY` does."""
+    function = FUNCTIONS.get(name.upper())
+    return function is not None and function.bare
+
+
+def compile_expression(text: str, *, field: str | None = None) -> Expression:
+    """Read an expression; a fault in it is a `SpecError` at `field` with its offset."""
+    try:
+        return _compiled(text)
+    except SpecError as error:
+        raise SpecError(error.message, field=field, offset=error.offset, nearest=error.nearest, hint=error.hint) from None
+
+
+@functools.lru_cache(maxsize=1024)
+def _compiled(text: str) -> Expression:
+    return Expression(text, _Parser(tokens(text)).whole())
+
+
+def _variables(term: Term) -> Iterator[Variable]:
+    if isinstance(term, Variable):
+        yield term
+    elif isinstance(term, Call):
+        for argument in term.arguments:
+            yield from _variables(argument)
+
+
+class _Parser:
+    def __init__(self, words: list[Token]) -> None:
+        self._words = words
+        self._at = 0
+
+    def whole(self) -> Term:
+        if self._words[0].kind == "end":
+            raise SpecError("the expression is empty", offset=0)
+        term = self._term(0)
+        rest = self._next()
+        if rest.kind != "end":
+            raise SpecError(f"unexpected {shorten(rest.source, 40)!r} after the expression", offset=rest.offset)
+        return term
+
+    def _next(self) -> Token:
+        word = self._words[self._at]
+        self._at += 1
+        return word
+
+    def _peek(self) -> Token:
+        return self._words[self._at]
+
+    def _term(self, depth: int) -> Term:
+        word = self._next()
+        if depth > DEEPEST:
+            raise SpecError(f"the expression is nested more than {DEEPEST} deep", offset=word.offset)
+        if word.kind in ("text", "number"):
+            return Literal(word.value, word.offset)
+        if word.kind != "name":
+            found = "the end" if word.kind == "end" else repr(word.source)
+            raise SpecError(f"expected a value or a function, found {found}", offset=word.offset)
+        if self._peek().kind == "(":
+            return self._call(word, depth)
+        if word.value in _WORDS:
+            return Literal(_WORDS[word.value], word.offset)
+        return Variable(word.value, word.offset)
+
+    def _call(self, name: Token, depth: int) -> Term:
+        function = FUNCTIONS.get(name.value.upper())
+        if function is None:
+            raise SpecError(
+                f"unknown function {name.value!r}",
+                offset=name.offset,
+                nearest=nearest(name.value, FUNCTIONS),
+                hint="known functions: " + ", ".join(FUNCTIONS),
+            )
+        self._next()
+        arguments: list[Term] = []
+        if self._peek().kind == ")":
+            self._next()
+        else:
+            while True:
+                arguments.append(self._term(depth + 1))
+                word = self._next()
+                if word.kind == ")":
+                    break
+                if word.kind != ",":
+                    found = "the end" if word.kind == "end" else repr(shorten(word.source, 40))
+                    raise SpecError(f"expected ',' or ')' in the arguments of {function.name}, found {found}", offset=word.offset)
+        self._verify(function, arguments, name)
+        return Call(function, tuple(arguments), name.offset)
+
+    @staticmethod
+    def _verify(function: Function, arguments: list[Term], name: Token) -> None:
+        if not function.accepts(len(arguments)):
+            raise SpecError(f"wrong number of arguments ({len(arguments)}) in {name.value}; write {function.signature}", offset=name.offset)
+        for index, argument in enumerate(arguments):
+            if isinstance(argument, Literal):
+                try:
+                    function.kind_at(index)(argument.value)
+                except Unfit as error:
+                    raise SpecError(
+                        f"{function.name}, argument {index + 1}: {error.message}", offset=argument.offset, nearest=error.nearest
+                    ) from None
+
+
+class _Evaluation:
+    """One evaluation: the scope, and how much text it may still make. It is the `Machine` of functions."""
+
+    def __init__(self, text: str, scope: Scope) -> None:
+        self._text = text
+        self._scope = scope
+        self._left = MOST_TEXT
+
+    def clock(self) -> datetime:
+        zone = self.zone()
+        if self._scope.now is None:
+            raise Unfit("the evidence carries no clock that can be read")
+        return self._scope.now.astimezone(UTC).astimezone(zone)
+
+    def zone(self) -> tzinfo:
+        return zone_named(self._scope.zone)
+
+    def spend(self, characters: int) -> None:
+        self._left -= characters
+        if self._left < 0:
+            raise Unfit(f"more than {MOST_TEXT} characters of text")
+
+    def value(self, term: Term) -> Json:
+        match term:
+            case Literal():
+                return term.value
+            case Variable():
+                return self._variable(term)
+            case Call():
+                return self._call(term)
+
+    def _variable(self, term: Variable) -> Json:
+        if term.name in self._scope.context:
+            return self._scope.context[term.name]
+        if is_bare_call(term.name):
+            return self._applied(FUNCTIONS[term.name.upper()], (), term.offset)
+        function = FUNCTIONS.get(term.name.upper())
+        if function is not None:
+            raise self._fault(f"{term.name!r} is a function: write {function.signature}", term.offset)
+        close = nearest(term.name, self._scope.context)
+        known = f"; nearest: {', '.join(map(repr, close))}" if close else ""
+        raise self._fault(f"unknown variable {term.name!r}{known}", term.offset)
+
+    def _call(self, term: Call) -> Json:
+        values: list[Json] = []
+        for index, argument in enumerate(term.arguments):
+            raw = self.value(argument)
+            try:
+                values.append(term.function.kind_at(index)(raw))
+            except Unfit as error:
+                close = f"; nearest: {', '.join(map(repr, error.nearest))}" if error.nearest else ""
+                raise self._fault(f"{term.function.name}, argument {index + 1}: {error.message}{close}", argument.offset) from None
+        return self._applied(term.function, values, term.offset)
+
+    def _applied(self, function: Function, values: list[Json] | tuple[()], offset: int) -> Json:
+        try:
+            return function.apply(self, *values)
+        except Unfit as error:
+            raise self._fault(f"{function.name}: {error.message}", offset) from None
+        except (OverflowError, ValueError):
+            raise self._fault(f"{function.name}: the result lies outside of the calendar (years 1 to 9999)", offset) from None
+
+    def _fault(self, message: str, offset: int) -> CheckFault:
+        return CheckFault("expression_error", f"expression {shorten(self._text, 120)!r}, column {offset + 1}: {message}")

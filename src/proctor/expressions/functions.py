@@ -1,0 +1,185 @@
+"""The functions of expressions, by name: what each takes, gives and is for. The reference pages are made from this table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime, time, tzinfo
+from typing import Any, Protocol
+
+import msgspec
+
+from proctor.expressions import arguments
+from proctor.expressions.arguments import Kind, Unfit
+from proctor.expressions.date_format import format_moment
+from proctor.expressions.moments import INSTANT_UNITS, Moment, at_clock, in_zone, shift
+from proctor.expressions.text_form import text_form
+from proctor.model.evidence import Json
+from proctor.model.show import kind_of, show
+
+
+class Machine(Protocol):
+    """What a function may ask of the evaluation it runs in."""
+
+    def clock(self) -> datetime:
+        """The current time in the zone of the case."""
+        ...
+
+    def zone(self) -> tzinfo:
+        """The zone of the case."""
+        ...
+
+    def spend(self, characters: int) -> None:
+        """Account for text that is about to be made or read; ends an evaluation that uses too much."""
+        ...
+
+
+class Function(msgspec.Struct, frozen=True, kw_only=True):
+    """One function and what the documentation says of it."""
+
+    name: str
+    signature: str
+    summary: str
+    example: str
+    kinds: tuple[Kind, ...]
+    """The kind of each argument; with `variadic` the last one repeats."""
+    variadic: bool = False
+    bare: bool = False
+    """Whether the name alone, without parentheses, is a call."""
+    apply: Callable[..., Json]
+
+    def kind_at(self, index: int) -> Kind:
+        """The kind of the argument at `index`."""
+        return self.kinds[min(index, len(self.kinds) - 1)]
+
+    def accepts(self, given: int) -> bool:
+        """Whether this many arguments may be given."""
+        return given >= len(self.kinds) if self.variadic else given == len(self.kinds)
+
+
+FUNCTIONS: dict[str, Function] = {}
+"""Every function, by its upper-case name."""
+
+
+def _function(
+    signature: str, summary: str, example: str, kinds: Sequence[Kind] = (), **more: bool
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def register(apply: Callable[..., Any]) -> Callable[..., Any]:
+        name = signature.partition("(")[0]
+        FUNCTIONS[name] = Function(
+            name=name, signature=signature, summary=summary, example=example, kinds=tuple(kinds), apply=apply, **more
+        )
+        return apply
+
+    return register
+
+
+@_function("TODAY()", "The current date in the zone of the case; `TODAY` alone is the same.", "TODAY()", bare=True)
+def _today(machine: Machine) -> Json:
+    return machine.clock().date()
+
+
+@_function("NOW()", "The current date and time in the zone of the case; `NOW` alone is the same.", "NOW()", bare=True)
+def _now(machine: Machine) -> Json:
+    return machine.clock()
+
+
+@_function(
+    "DATE_ADD(date, count, unit)",
+    "A later date. Days and larger units keep the clock time, hours and smaller move the instant; month ends clamp.",
+    "DATE_ADD(TODAY(), 3, 'days')",
+    (arguments.moment, arguments.count, arguments.unit),
+)
+def _date_add(machine: Machine, date: Moment, count: float, unit: str) -> Json:
+    if unit not in INSTANT_UNITS and count != int(count):
+        raise Unfit(f"expected a whole number of {unit}, found {show(count)}")
+    zone = machine.zone()
+    return shift(in_zone(date, zone), count, unit, zone)
+
+
+@_function(
+    "DATE_SUB(date, count, unit)",
+    "An earlier date, by the same rules as `DATE_ADD`.",
+    "DATE_SUB(TODAY(), 1, 'week')",
+    (arguments.moment, arguments.count, arguments.unit),
+)
+def _date_sub(machine: Machine, date: Moment, count: float, unit: str) -> Json:
+    return _date_add(machine, date, -count, unit)
+
+
+@_function(
+    "AT_TIME(date, time)",
+    "The date at a clock time: `'14:30'`, `'09:00:00'`, `'3:30 PM'`.",
+    "AT_TIME(DATE_ADD(TODAY(), 1, 'days'), '09:00')",
+    (arguments.moment, arguments.clock),
+)
+def _at_time(machine: Machine, date: Moment, clock: time) -> Json:
+    zone = machine.zone()
+    return at_clock(in_zone(date, zone), clock, zone)
+
+
+@_function(
+    "FORMAT_DATE(date, format)",
+    "A date as text, by `strftime` directives, in English whatever the locale.",
+    "FORMAT_DATE(TODAY(), '%Y-%m-%d')",
+    (arguments.moment, arguments.date_format),
+)
+def _format_date(machine: Machine, date: Moment, form: str) -> Json:
+    zone = machine.zone()
+    local = in_zone(date, zone)
+    machine.spend(len(form) * 4)
+    return format_moment(local if isinstance(local, datetime) else at_clock(local, time(), zone), form)
+
+
+@_function(
+    "CONCAT(a, b, ...)",
+    "Any number of values joined to one text; null is empty.",
+    "CONCAT('order-', ORDER_ID)",
+    (arguments.anything,),
+    variadic=True,
+)
+def _concat(machine: Machine, *values: Json) -> Json:
+    parts: list[str] = []
+    for value in values:
+        part = text_form(value)
+        machine.spend(len(part))
+        parts.append(part)
+    return "".join(parts)
+
+
+@_function("UPPER(text)", "The text in upper case.", "UPPER(CITY)", (arguments.anything,))
+def _upper(machine: Machine, value: Json) -> Json:
+    text = text_form(value)
+    machine.spend(len(text))
+    return text.upper()
+
+
+@_function("LOWER(text)", "The text in lower case.", "LOWER(EMAIL)", (arguments.anything,))
+def _lower(machine: Machine, value: Json) -> Json:
+    text = text_form(value)
+    machine.spend(len(text))
+    return text.lower()
+
+
+@_function(
+    "JSON_EXTRACT(data, path)",
+    "A value out of an object, a list or JSON text, by dot path; a path that leads nowhere gives null.",
+    "JSON_EXTRACT(ORDER_DATA, 'items.0.sku')",
+    (arguments.anything, arguments.path),
+)
+def _json_extract(machine: Machine, data: Json, path: str) -> Json:
+    if isinstance(data, str):
+        machine.spend(len(data))
+        try:
+            data = msgspec.json.decode(data)
+        except (msgspec.MsgspecError, RecursionError, UnicodeError, ValueError):
+            raise Unfit(f"expected JSON text, found text {show(data, 80)}") from None
+    if not isinstance(data, (dict, list)):
+        raise Unfit(f"expected an object, a list or JSON text, found {kind_of(data)}")
+    for part in path.split("."):
+        if isinstance(data, dict):
+            data = data.get(part)
+        elif isinstance(data, list) and part.isascii() and part.isdigit() and len(part) < 10 and int(part) < len(data):
+            data = data[int(part)]
+        else:
+            return None
+    return data

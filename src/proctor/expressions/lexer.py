@@ -1,0 +1,103 @@
+r"""The words of an expression, each with its place.
+
+A name is a letter or underscore, then letters, digits and underscores. A number is `[-] digits [. digits]`. Text stands in single or
+double quotes, with the escapes `\\`, `\'`, `\"`, `\n`, `\r`, `\t` and `\uXXXX`. Then there are `(`, `)` and `,`; white space
+between is free.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+import msgspec
+
+from proctor.errors import SpecError
+from proctor.model.evidence import Json
+
+LONGEST = 10_000
+_LONGEST_NUMBER = 100
+
+_NUMBER = re.compile(r"-?\d+(?:\.\d+)?", re.ASCII)
+_NAME = re.compile(r"[^\W\d]\w*")
+_ESCAPES = {"n": "\n", "r": "\r", "t": "\t", "'": "'", '"': '"', "\\": "\\"}
+
+TokenKind = Literal["name", "number", "text", "(", ")", ",", "end"]
+
+
+class Token(msgspec.Struct, frozen=True):
+    """One word; `value` is the name, the number or the text it stands for."""
+
+    kind: TokenKind
+    value: Json
+    offset: int
+    source: str
+
+
+def tokens(text: str) -> list[Token]:
+    """All words of `text` and a final `end`. Raises `SpecError` with the offset of what is none."""
+    if len(text) > LONGEST:
+        raise SpecError(f"the expression has {len(text)} characters; at most {LONGEST} are read", offset=LONGEST)
+    found: list[Token] = []
+    at = 0
+    while at < len(text):
+        char = text[at]
+        if char.isspace():
+            at += 1
+            continue
+        token = _token(text, at, char)
+        found.append(token)
+        at += len(token.source)
+    found.append(Token("end", None, len(text), ""))
+    return found
+
+
+def _token(text: str, at: int, char: str) -> Token:
+    if char == "(" or char == ")" or char == ",":
+        return Token(char, char, at, char)
+    if char in "'\"":
+        return _quoted(text, at)
+    if (number := _NUMBER.match(text, at)) is not None:
+        return _number(number.group(), at)
+    if (name := _NAME.match(text, at)) is not None:
+        return Token("name", name.group(), at, name.group())
+    hint = None
+    if char == ".":
+        hint = "write JSON_EXTRACT(NAME, 'path.to.value') to look into a variable"
+    elif char in "+-*/&|=<>":
+        hint = "there are no operators; use functions such as DATE_ADD or CONCAT"
+    raise SpecError(f"unexpected {char!r} in the expression", offset=at, hint=hint)
+
+
+def _number(source: str, at: int) -> Token:
+    if len(source) > _LONGEST_NUMBER:
+        raise SpecError(f"a number of {len(source)} digits is too long", offset=at)
+    return Token("number", float(source) if "." in source else int(source), at, source)
+
+
+def _quoted(text: str, start: int) -> Token:
+    quote = text[start]
+    parts: list[str] = []
+    at = start + 1
+    while at < len(text):
+        char = text[at]
+        if char == quote:
+            return Token("text", "".join(parts), start, text[start : at + 1])
+        if char == "\\":
+            piece, width = _escape(text, at)
+            parts.append(piece)
+            at += width
+        else:
+            parts.append(char)
+            at += 1
+    raise SpecError("text without a closing quote", offset=start)
+
+
+def _escape(text: str, at: int) -> tuple[str, int]:
+    letter = text[at + 1 : at + 2]
+    if letter in _ESCAPES and letter:
+        return _ESCAPES[letter], 2
+    digits = text[at + 2 : at + 6]
+    if letter == "u" and len(digits) == 4 and all(digit in "0123456789abcdefABCDEF" for digit in digits):
+        return chr(int(digits, 16)), 6
+    raise SpecError(f"unknown escape {text[at : at + 2]!r}", offset=at, hint="a backslash itself is written \\\\")

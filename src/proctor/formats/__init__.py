@@ -1,0 +1,1 @@
+"""Readers and writers of suites: the four dialects and our own."""

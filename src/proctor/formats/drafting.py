@@ -1,0 +1,107 @@
+"""What every dialect reader needs when it turns a document into a suite: verified assertions, sound dependencies, unique ids."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from proctor.checks.registry import Registry, default_registry
+from proctor.errors import SpecError
+from proctor.formats.located import Located, Reading
+from proctor.model.case import Assertion
+from proctor.model.evidence import Json
+from proctor.model.show import nearest
+
+
+def draft(
+    reading: Reading,
+    node: Located,
+    check: str,
+    spec: msgspec.Struct,
+    *,
+    fields: Mapping[str, Located] | None = None,
+    registry: Registry | None = None,
+    **more: Json,
+) -> Assertion:
+    """An assertion written at `node`, prepared once to see that its spec can be used.
+
+    `fields` maps spec fields to the values they came from, where the dialect spells them differently. `more` are the
+    other fields of `Assertion`.
+    """
+    try:
+        (registry or default_registry()).prepare(check, spec)
+    except SpecError as error:
+        reading.spec_error(node, error, fields)
+    return Assertion(check=check, spec=spec, origin=reading.origin(node), **more)
+
+
+def verify_dependencies(reading: Reading, entries: Sequence[tuple[Assertion, Located]]) -> None:
+    """Report duplicate ids, unknown dependencies, cycles, and turn assertions that depend on later or whole-run ones."""
+    by_id: dict[str, Assertion] = {}
+    for assertion, node in entries:
+        if assertion.id is None:
+            continue
+        if assertion.id in by_id:
+            reading.error(
+                _at(node, "id"), f"duplicate assertion id {assertion.id!r}", code="duplicate_id", hint="ids are unique over the case"
+            )
+        by_id.setdefault(assertion.id, assertion)
+    sound = True
+    for assertion, node in entries:
+        for wanted in assertion.depends_on:
+            other = by_id.get(wanted)
+            if other is None:
+                sound = False
+                reading.error(
+                    _at(node, "depends_on"),
+                    f"depends on {wanted!r}, but no assertion of this case has that id",
+                    nearest=nearest(wanted, by_id),
+                    code="unknown_dependency",
+                )
+            elif assertion.turn is not None and other.turn is None:
+                reading.error(
+                    _at(node, "depends_on"),
+                    f"an assertion of a turn cannot depend on {wanted!r}, which is about the whole conversation",
+                    code="unknown_dependency",
+                )
+    if sound:
+        for assertion, node in entries:
+            if assertion.id is not None and _reaches_itself(assertion.id, by_id):
+                reading.error(_at(node, "depends_on"), f"assertion {assertion.id!r} depends on itself", code="dependency_cycle")
+
+
+def _at(node: Located, key: str) -> Located:
+    found = node.get(key)
+    return node if found is None else found
+
+
+def _reaches_itself(start: str, by_id: Mapping[str, Assertion]) -> bool:
+    seen: set[str] = set()
+    waiting = list(by_id[start].depends_on)
+    while waiting:
+        current = waiting.pop()
+        if current == start:
+            return True
+        if current not in seen and current in by_id:
+            seen.add(current)
+            waiting.extend(by_id[current].depends_on)
+    return False
+
+
+def slug(text: str) -> str:
+    """A short id made of a sentence: lower case, words joined by hyphens."""
+    words = re.sub(r"[^a-z0-9]+", "-", text.lower()[:400]).strip("-")
+    return words[:60].rstrip("-") or "case"
+
+
+def unique(wanted: str, taken: Iterable[str]) -> str:
+    """`wanted`, or with the first free number behind it."""
+    known = set(taken)
+    if wanted not in known:
+        return wanted
+    number = 2
+    while f"{wanted}-{number}" in known:
+        number += 1
+    return f"{wanted}-{number}"

@@ -1,0 +1,39 @@
+"""The sentence written under a field, read back for reference pages, `describe` and the schema."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import sys
+
+import msgspec
+
+
+@functools.cache
+def field_docs(struct: type[msgspec.Struct]) -> dict[str, str]:
+    """Field name to the text written under it in the source; empty where the source cannot be had."""
+    import inspect  # only reference pages and `describe` come here
+
+    module = sys.modules.get(struct.__module__)
+    try:
+        tree = ast.parse(inspect.getsource(module)) if module is not None else None
+    except (OSError, TypeError, SyntaxError):
+        return {}
+    for item in ast.walk(tree) if tree is not None else ():
+        if isinstance(item, ast.ClassDef) and item.name == struct.__name__:
+            return _documented(item)
+    return {}
+
+
+def _documented(item: ast.ClassDef) -> dict[str, str]:
+    docs: dict[str, str] = {}
+    for field, following in zip(item.body, item.body[1:], strict=False):
+        if (
+            isinstance(field, ast.AnnAssign)
+            and isinstance(field.target, ast.Name)
+            and isinstance(following, ast.Expr)
+            and isinstance(following.value, ast.Constant)
+            and isinstance(following.value.value, str)
+        ):
+            docs[field.target.id] = " ".join(following.value.value.split())
+    return docs

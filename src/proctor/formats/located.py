@@ -1,0 +1,270 @@
+"""A document as a tree in which every value knows its line and column.
+
+Both readers (`yaml12`, `json_text`) build this tree; the dialect readers walk it, and report problems through a
+`Reading`, which collects all of them in one pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Literal
+
+import msgspec
+
+from proctor.errors import InputError, SpecError
+from proctor.formats.places import LINE_END
+from proctor.model.evidence import Json
+from proctor.model.origin import Origin
+from proctor.model.problem import Problem
+from proctor.model.show import kind_of, nearest, show
+
+Kind = Literal["object", "list", "text", "number", "true/false", "null"]
+
+
+class Located(msgspec.Struct, kw_only=True):
+    """One value of a document.
+
+    `value` is the scalar, or a list of `Located`, or a dict of `Located`. `key_at` gives the position of each key of an
+    object as `(line, column)`; `width` is how many characters to underline.
+    """
+
+    value: Json
+    line: int
+    column: int
+    path: str = "$"
+    width: int = 1
+    key_at: dict[str, tuple[int, int]] = {}
+
+    @property
+    def kind(self) -> str:
+        """The kind of the value in the user's words."""
+        return kind_of(self.value)
+
+    @property
+    def is_object(self) -> bool:
+        """Whether this is an object."""
+        return isinstance(self.value, dict)
+
+    @property
+    def is_list(self) -> bool:
+        """Whether this is a list."""
+        return isinstance(self.value, list)
+
+    def get(self, key: str) -> Located | None:
+        """The member `key` of an object, or nothing."""
+        return self.value.get(key) if isinstance(self.value, dict) else None
+
+    def members(self) -> Iterator[tuple[str, Located]]:
+        """Keys and values of an object, in order; nothing for other kinds."""
+        return iter(self.value.items()) if isinstance(self.value, dict) else iter(())
+
+    def items(self) -> Iterator[Located]:
+        """The elements of a list; nothing for other kinds."""
+        return iter(self.value) if isinstance(self.value, list) else iter(())
+
+    def plain(self) -> Json:
+        """The value without positions."""
+        if isinstance(self.value, dict):
+            return {key: item.plain() for key, item in self.value.items()}
+        if isinstance(self.value, list):
+            return [item.plain() for item in self.value]
+        return self.value
+
+
+class Reading:
+    """One document being read: its text for excerpts, and every problem found in it."""
+
+    def __init__(self, *, file: str | None, text: str) -> None:
+        self.file = file
+        self._text = text
+        self._lines: list[str] | None = None
+        self.problems: list[Problem] = []
+
+    # --- places -------------------------------------------------------------------------------------------------
+
+    def origin(self, node: Located) -> Origin:
+        """The place of a value."""
+        return Origin(file=self.file, line=node.line, column=node.column, path=node.path)
+
+    def excerpt(self, line: int) -> str | None:
+        """A source line, without its end."""
+        if self._lines is None:
+            self._lines = LINE_END.split(self._text.removeprefix("\ufeff"))
+        return self._lines[line - 1] if 0 < line <= len(self._lines) else None
+
+    # --- problems -----------------------------------------------------------------------------------------------
+
+    def error(self, node: Located, message: str, **more: Json) -> None:
+        """Report that the value cannot be used. `more`: `expected`, `nearest`, `hint`, `code`."""
+        self._report(node, message, "error", more)
+
+    def warn(self, node: Located, message: str, **more: Json) -> None:
+        """Report something worth knowing that does not stop the suite from being used."""
+        self._report(node, message, "warning", more)
+
+    def error_at_key(self, node: Located, key: str, message: str, **more: Json) -> None:
+        """Report a problem with a key itself rather than with its value."""
+        self._report(self._key_node(node, key), message, "error", more)
+
+    def warn_at_key(self, node: Located, key: str, message: str, **more: Json) -> None:
+        """Warn about a key itself rather than about its value."""
+        self._report(self._key_node(node, key), message, "warning", more)
+
+    def _key_node(self, node: Located, key: str) -> Located:
+        line, column = node.key_at.get(key, (node.line, node.column))
+        return Located(value=key, line=line, column=column, path=member_path(node.path, key), width=len(key))
+
+    def _report(self, node: Located, message: str, level: Literal["error", "warning"], more: dict[str, Json]) -> None:
+        self.problems.append(
+            Problem(
+                message=message,
+                level=level,
+                origin=self.origin(node),
+                excerpt=self.excerpt(node.line),
+                width=node.width,
+                **more,
+            )
+        )
+
+    def spec_error(self, node: Located, error: SpecError, fields: Mapping[str, Located] | None = None) -> None:
+        """Report a spec that cannot be used, at the field it names.
+
+        `fields` maps spec fields to the values they came from, where the dialect spells them differently; otherwise the
+        dotted field is looked up below `node`.
+        """
+        self.error(self._place_of(node, error, fields), error.message, nearest=error.nearest, hint=error.hint)
+
+    def spec_warning(self, node: Located, error: SpecError, fields: Mapping[str, Located] | None = None, **more: Json) -> None:
+        """The same as a warning, for a dialect in which such a spec is a failed check rather than a broken suite."""
+        self.warn(self._place_of(node, error, fields), error.message, nearest=error.nearest, **{"hint": error.hint, **more})
+
+    def _place_of(self, node: Located, error: SpecError, fields: Mapping[str, Located] | None) -> Located:
+        at = node
+        if error.field:
+            first, _, rest = error.field.partition(".")
+            known = fields or {}
+            if error.field in known:
+                at = known[error.field]
+            elif first in known:
+                at = self._descend(known[first], rest)
+            else:
+                at = self._descend(node, error.field)
+        if error.offset is not None and isinstance(at.value, str) and at.width > 1:
+            # Inside a quoted scalar the text starts one column later. Escapes before the fault shift it; close enough
+            # for a caret, and the message carries the exact offset in words.
+            quoted = at.width > len(at.value)
+            column = at.column + error.offset + (1 if quoted else 0)
+            at = Located(value=at.value, line=at.line, column=column, path=at.path, width=1)
+        return at
+
+    @staticmethod
+    def _descend(node: Located, field: str) -> Located:
+        for part in field.split("."):
+            inner = node.get(part)
+            if inner is None and node.is_list and part.isdigit() and int(part) < len(node.value):
+                inner = node.value[int(part)]
+            if inner is None:
+                return node
+            node = inner
+        return node
+
+    def finish(self) -> tuple[Problem, ...]:
+        """The warnings; raises `InputError` with everything in file order when there is any error."""
+        # Problems in the files of a library stand behind those of the document that refers to them.
+        ordered = sorted(
+            self.problems, key=lambda p: (p.origin.file != self.file, p.origin.file or "", p.origin.line or 0, p.origin.column or 0)
+        )
+        if any(problem.level == "error" for problem in ordered):
+            count = sum(problem.level == "error" for problem in ordered)
+            raise InputError(f"{count} problem{'s' if count > 1 else ''} in {self.file or 'the document'}", ordered)
+        return tuple(ordered)
+
+    # --- asking for values ----------------------------------------------------------------------------------------
+
+    def known_keys(self, node: Located, allowed: tuple[str, ...], what: str, hints: Mapping[str, str] | None = None) -> None:
+        """Report every key that is not allowed here, with the nearest one and all that are; `hints` are next steps by key."""
+        for key, _ in node.members():
+            if key not in allowed:
+                self.error_at_key(
+                    node,
+                    key,
+                    f"unknown key {key!r} in {what}",
+                    nearest=nearest(key, allowed),
+                    expected="one of " + ", ".join(sorted(allowed)),
+                    hint=(hints or {}).get(key),
+                    code="unknown_key",
+                )
+
+    def an_object(self, node: Located | None, what: str) -> Located | None:
+        """`node` if it is an object; otherwise a problem and nothing."""
+        return self._of_kind(node, dict, "an object", what)
+
+    def a_list(self, node: Located | None, what: str) -> Located | None:
+        """`node` if it is a list; otherwise a problem and nothing."""
+        return self._of_kind(node, list, "a list", what)
+
+    def text(self, node: Located | None, what: str) -> str | None:
+        """The text of `node`; otherwise a problem and nothing."""
+        found = self._of_kind(node, str, "text", what)
+        return found.value if found is not None else None
+
+    def boolean(self, node: Located | None, what: str) -> bool | None:
+        """The true or false of `node`; otherwise a problem and nothing."""
+        found = self._of_kind(node, bool, "true or false", what)
+        return found.value if found is not None else None
+
+    def number(self, node: Located | None, what: str) -> float | int | None:
+        """The number in `node`; otherwise a problem and nothing."""
+        found = self._of_kind(node, (int, float), "a number", what)
+        return found.value if found is not None else None
+
+    def integer(self, node: Located | None, what: str, *, at_least: int | None = None) -> int | None:
+        """The whole number in `node`, not below `at_least`; otherwise a problem and nothing."""
+        found = self._of_kind(node, (int, float), "a whole number", what)
+        if found is None:
+            return None
+        value = found.value
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if not isinstance(value, int) or (at_least is not None and value < at_least):
+            bound = f" of at least {at_least}" if at_least is not None else ""
+            self.error(found, f"{what}: expected a whole number{bound}, found {show(found.value)}")
+            return None
+        return value
+
+    def _of_kind(self, node: Located | None, kinds: type | tuple[type, ...], wanted: str, what: str) -> Located | None:
+        if node is None:
+            return None
+        is_bool = isinstance(node.value, bool)
+        if isinstance(node.value, kinds) and (not is_bool or kinds is bool):
+            return node
+        found = node.kind if node.value is None or isinstance(node.value, (dict, list)) else f"{node.kind} {show(node.value, 60)}"
+        self.error(node, f"{what}: expected {wanted}, found {found}", code="wrong_type")
+        return None
+
+    def required(self, node: Located, key: str, what: str) -> Located | None:
+        """The member `key`; a problem and nothing when it is missing."""
+        found = node.get(key)
+        if found is None and key not in (node.value if node.is_object else {}):
+            self.error(node, f"{what} needs {key!r}", code="missing_key")
+        return found
+
+
+def member_path(path: str, key: str) -> str:
+    """The path of a member: `$.a.b`, with brackets where the key is not a plain word."""
+    return _bounded(path, f".{key}" if key.isidentifier() and len(key) <= 80 else f"[{show(key, 80)}]")
+
+
+def item_path(path: str, index: int) -> str:
+    """The path of an element of a list: `$.a[0]`."""
+    return _bounded(path, f"[{index}]")
+
+
+# Every value carries its path, so a hostile document with long paths and many values would cost their product.
+_LONGEST_PATH = 500
+
+
+def _bounded(path: str, step: str) -> str:
+    if len(path) <= _LONGEST_PATH:
+        return path + step
+    return path if path.endswith("…") else path + "…"

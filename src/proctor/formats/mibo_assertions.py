@@ -1,0 +1,373 @@
+"""The assertions of Mibo test cases as our own checks.
+
+Where Mibo's documentation is silent the reading is: `condition` left out is `MUST_CALL` (`CALL_COUNT` beside `expected_count`),
+`should_match` is true, a semantic threshold is 0.8. Our extensions: `EQUALS`, `EXISTS`, `NOT_EXISTS` in `json_match`, `flags` in
+`response_regex`, `count: items` in `node_call`, and on every assertion `label`, `weight`, `axis`, `required`, `advisory`,
+`when_missing`. An object whose keys all begin with `$` is a plain literal in Mibo, so it is written down as one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import cast, get_args
+
+import msgspec
+
+from proctor.checks.json_field import JsonField
+from proctor.checks.json_schema import JsonSchema
+from proctor.checks.limits import HttpStatus, RespondedWithin, TokensWithin
+from proctor.checks.nodes import NestedCall, NodeCalled
+from proctor.checks.semantic import Judged
+from proctor.checks.text_pattern import ResponseMatches
+from proctor.errors import SpecError
+from proctor.expressions.expression import is_bare_call
+from proctor.expressions.functions import FUNCTIONS
+from proctor.formats.drafting import draft
+from proctor.formats.located import Located, Reading
+from proctor.matchers.compile import compile_expected
+from proctor.model.case import Assertion, WhenMissing
+from proctor.model.evidence import Json
+from proctor.model.show import nearest, shorten, show
+
+_COMMON = ("id", "depends_on", "label", "weight", "axis", "required", "advisory", "when_missing")
+_CALL = ("condition", "expected_name", "expected_arguments", "expected_index", "expected_count", "strict", "forbidden_arguments")
+_CALL_CONDITIONS = {"MUST_CALL": "called", "MUST_NOT_CALL": "not_called", "CALL_COUNT": "count"}
+_FIELD_CONDITIONS = {"EQUALS": "equals", "NOT_EQUALS": "not_equals", "EXISTS": "exists", "NOT_EXISTS": "not_exists"}
+_LIMITS = {"max_total_tokens": "total", "max_input_tokens": "input", "max_output_tokens": "output"}
+_SEMANTIC = ("criteria", "threshold", "type", "negative_constraints", "target_node", "output_key")
+_SEMANTIC_TYPES = {"quality_check": "quality", "hallucination_check": "hallucination"}
+DEFAULT_THRESHOLD = 0.8
+
+Fields = dict[str, Located]
+
+
+class AssertionReader:
+    """Reads the assertions of one place: a turn, or the whole case."""
+
+    def __init__(self, reading: Reading, context: dict[str, Json], turn: int | None) -> None:
+        self._reading = reading
+        self._context = context
+        self._turn = turn
+        self._targets: dict[str, Callable[[Located], Assertion | None]] = {
+            "node_call": self._node_call,
+            "json_match": self._json_match,
+            "response_regex": self._response_regex,
+            "json_schema": self._json_schema,
+            "http_status": self._http_status,
+            "response_time": self._response_time,
+            "token_limit": self._token_limit,
+        }
+
+    def procedural(self, node: Located) -> Assertion | None:
+        """A deterministic assertion, by its `target`."""
+        place = self._reading.required(node, "target", "an assertion")
+        target = self._reading.text(place, "target")
+        if place is None or target is None:
+            return None
+        known = self._targets.get(target)
+        if known is not None:
+            return known(node)
+        self._reading.error(
+            place,
+            f"unknown target {target!r}",
+            nearest=nearest(target, self._targets),
+            expected="one of " + ", ".join(self._targets),
+            hint="a semantic assertion has no target and stands in the list 'semantic'" if target == "semantic" else None,
+            code="unknown_target",
+        )
+        return None
+
+    def semantic(self, node: Located) -> Assertion | None:
+        """An assertion for a judge."""
+        reading = self._reading
+        before = len(reading.problems)
+        reading.known_keys(node, (*_SEMANTIC, *_COMMON), "a semantic assertion")
+        criteria = reading.text(reading.required(node, "criteria", "a semantic assertion"), "criteria")
+        threshold = reading.number(node.get("threshold"), "threshold")
+        kind = self._word(node, "type", _SEMANTIC_TYPES, "quality_check")
+        constraints = self._texts(node, "negative_constraints")
+        target = reading.text(node.get("target_node"), "target_node")
+        key = reading.text(node.get("output_key"), "output_key")
+        if criteria is None or kind is None or self._errors_since(before):
+            return None
+        spec = Judged(
+            criteria=criteria,
+            threshold=DEFAULT_THRESHOLD if threshold is None else float(threshold),
+            kind=kind,
+            negative_constraints=constraints,
+            target_node=target,
+            output_key=key,
+        )
+        return self._drafted(node, "judged", spec, shorten(criteria, 80))
+
+    # --- node_call ----------------------------------------------------------------------------------------------
+
+    def _node_call(self, node: Located) -> Assertion | None:
+        before = len(self._reading.problems)
+        self._reading.known_keys(node, ("target", *_CALL, "expected_tool_calls", "count", *_COMMON), "node_call")
+        fields: Fields = {}
+        claim = self._call(node, "node_call", "", fields)
+        count = self._word(node, "count", {"runs": False, "items": True}, "runs")
+        nested: list[NestedCall] = []
+        listed = self._reading.a_list(node.get("expected_tool_calls"), "expected_tool_calls")
+        for index, entry in enumerate(listed.items() if listed is not None else ()):
+            if self._reading.an_object(entry, "an expected tool call") is None:
+                continue
+            entry = present(entry)
+            self._reading.known_keys(entry, _CALL, "an expected tool call")
+            fields[f"tool_calls.{index}"] = entry
+            inner = self._call(entry, "an expected tool call", f"tool_calls.{index}.", fields)
+            if inner is not None:
+                nested.append(NestedCall(**inner))
+        if claim is None or self._errors_since(before):
+            return None
+        if nested and claim["condition"] == "not_called":
+            self._reading.warn(
+                node,
+                "a node that must not run calls no tools: this forbids only runs in which the expected tool calls hold",
+                code="odd_claim",
+            )
+        spec = NodeCalled(**claim, count_items=bool(count), tool_calls=tuple(nested))
+        words = {"called": "calls", "not_called": "never calls", "count": f"calls {spec.count} times:"}
+        inner = ", ".join(("not " if call.condition == "not_called" else "") + shorten(call.name, 40) for call in nested[:4])
+        label = f"{words[spec.condition]} {shorten(spec.name, 60)}" + (f" with {inner}" if nested else "")
+        return self._drafted(node, "node_called", spec, label, fields)
+
+    def _call(self, node: Located, what: str, prefix: str, fields: Fields) -> dict[str, Json] | None:
+        """The fields that a claim about a node and one about a nested tool share."""
+        reading = self._reading
+        name = reading.text(reading.required(node, "expected_name", what), "expected_name")
+        default = "CALL_COUNT" if node.get("expected_count") is not None else "MUST_CALL"
+        condition = self._word(node, "condition", _CALL_CONDITIONS, default)
+        count = reading.integer(node.get("expected_count"), "expected_count", at_least=0)
+        if condition == "count" and node.get("expected_count") is None:
+            reading.error(node.get("condition") or node, "CALL_COUNT needs 'expected_count'", code="missing_key")
+        elif condition != "count" and count is not None:
+            reading.warn_at_key(node, "expected_count", "'expected_count' has an effect only with CALL_COUNT", code="no_effect")
+            count = None
+        arguments = reading.an_object(node.get("expected_arguments"), "expected_arguments")
+        strict = reading.boolean(node.get("strict"), "strict")
+        index = reading.integer(node.get("expected_index"), "expected_index")
+        for key, ours in (("expected_name", "name"), ("expected_count", "count"), ("condition", "condition")):
+            place = node.get(key)
+            if place is not None:
+                fields[prefix + ours] = place
+        if name is None or condition is None:
+            return None
+        return {
+            "name": name,
+            "condition": condition,
+            "arguments": {} if arguments is None else self._expected_members(arguments, f"{prefix}arguments", fields),
+            "index": index,
+            "count": count,
+            "strict": bool(strict),
+            "forbidden_arguments": self._texts(node, "forbidden_arguments"),
+        }
+
+    # --- the answer ---------------------------------------------------------------------------------------------
+
+    def _json_match(self, node: Located) -> Assertion | None:
+        reading = self._reading
+        before = len(reading.problems)
+        reading.known_keys(node, ("target", "field", "expected_value", "condition", *_COMMON), "json_match")
+        field = reading.text(reading.required(node, "field", "json_match"), "field")
+        condition = self._word(node, "condition", _FIELD_CONDITIONS, "EQUALS")
+        fields: Fields = {}
+        value: Json = None
+        if condition in ("equals", "not_equals"):
+            place = reading.required(node, "expected_value", "json_match")
+            value = None if place is None else expected_value(place, "value", fields)
+        elif node.get("expected_value") is not None:
+            reading.warn_at_key(node, "expected_value", "'expected_value' has no effect with this condition", code="no_effect")
+        if field is None or condition is None or self._errors_since(before):
+            return None
+        told = {
+            "equals": f"is {show(value, 60)}",
+            "not_equals": f"is not {show(value, 60)}",
+            "exists": "exists",
+            "not_exists": "does not exist",
+        }
+        spec = JsonField(field=field, value=value, condition=condition)
+        return self._drafted(node, "json_field", spec, f"{field} {told[condition]}", fields)
+
+    def _response_regex(self, node: Located) -> Assertion | None:
+        reading = self._reading
+        before = len(reading.problems)
+        reading.known_keys(node, ("target", "pattern", "should_match", "flags", *_COMMON), "response_regex")
+        pattern = reading.text(reading.required(node, "pattern", "response_regex"), "pattern")
+        wanted = reading.boolean(node.get("should_match"), "should_match")
+        flags = reading.text(node.get("flags"), "flags")
+        if pattern is None or self._errors_since(before):
+            return None
+        spec = ResponseMatches(pattern=pattern, flags=flags or "", should_match=wanted is not False)
+        label = f"answer {'matches' if spec.should_match else 'does not match'} {shorten(pattern, 60)}"
+        return self._drafted(node, "response_matches", spec, label)
+
+    def _json_schema(self, node: Located) -> Assertion | None:
+        reading = self._reading
+        before = len(reading.problems)
+        reading.known_keys(node, ("target", "schema", "field", *_COMMON), "json_schema")
+        schema = reading.required(node, "schema", "json_schema")
+        if schema is not None and not isinstance(schema.value, bool):
+            schema = reading.an_object(schema, "schema")
+        field = reading.text(node.get("field"), "field")
+        if schema is None or self._errors_since(before):
+            return None
+        return self._drafted(node, "json_schema", JsonSchema(schema=schema.plain(), field=field), f"{field or 'answer'} fits its schema")
+
+    # --- measures -----------------------------------------------------------------------------------------------
+
+    def _http_status(self, node: Located) -> Assertion | None:
+        self._reading.known_keys(node, ("target", "expected_status", *_COMMON), "http_status")
+        status = self._reading.integer(self._reading.required(node, "expected_status", "http_status"), "expected_status")
+        if status is None:
+            return None
+        return self._drafted(
+            node, "http_status", HttpStatus(status=status), f"HTTP status {status}", _only(node, "expected_status", "status")
+        )
+
+    def _response_time(self, node: Located) -> Assertion | None:
+        self._reading.known_keys(node, ("target", "max_ms", *_COMMON), "response_time")
+        limit = self._reading.number(self._reading.required(node, "max_ms", "response_time"), "max_ms")
+        if limit is None:
+            return None
+        spec = RespondedWithin(ms=float(limit))
+        return self._drafted(node, "responded_within", spec, f"answers within {limit:g} ms", _only(node, "max_ms", "ms"))
+
+    def _token_limit(self, node: Located) -> Assertion | None:
+        self._reading.known_keys(node, ("target", *_LIMITS, *_COMMON), "token_limit")
+        limits: dict[str, Json] = {}
+        fields: Fields = {}
+        for key, ours in _LIMITS.items():
+            place = node.get(key)
+            limit = self._reading.integer(place, key, at_least=0)
+            if place is not None and limit is not None:
+                limits[ours], fields[ours] = limit, place
+        if not any(node.get(key) is not None for key in _LIMITS):
+            self._reading.error(node, "token_limit needs at least one limit", expected=", ".join(_LIMITS), code="missing_key")
+        if not limits:
+            return None
+        told = ", ".join(f"{limit} {kind}" for kind, limit in limits.items())
+        return self._drafted(node, "tokens_within", TokensWithin(**limits), f"at most {told} tokens", fields)
+
+    # --- what all share -----------------------------------------------------------------------------------------
+
+    def _drafted(self, node: Located, check: str, spec: msgspec.Struct, label: str, fields: Fields | None = None) -> Assertion | None:
+        reading = self._reading
+        before = len(reading.problems)
+        more: dict[str, Json] = {"label": label, "depends_on": self._dependencies(node), "turn": self._turn}
+        for key, ask in (("id", reading.text), ("axis", reading.text), ("required", reading.boolean), ("advisory", reading.boolean)):
+            value = ask(node.get(key), key)
+            if value is not None:
+                more[key] = value
+        more["label"] = reading.text(node.get("label"), "label") or label
+        weight = reading.number(node.get("weight"), "weight")
+        if weight is not None:
+            if not weight > 0:
+                reading.error(node.get("weight") or node, f"weight: expected a number above 0, found {show(weight)}")
+            more["weight"] = float(weight)
+        when = self._word(node, "when_missing", {word: word for word in get_args(WhenMissing)}, "fail")
+        if when is None or self._errors_since(before):
+            return None
+        assertion = draft(reading, node, check, spec, fields=fields, when_missing=when, **more)
+        if not self._errors_since(before):
+            self._verify_variables(node, spec, fields or {})
+        return assertion
+
+    def _dependencies(self, node: Located) -> tuple[str, ...]:
+        place = node.get("depends_on")
+        if place is not None and place.is_list:
+            return self._texts(node, "depends_on")
+        wanted = self._reading.text(place, "depends_on")
+        return () if wanted is None else (wanted,)
+
+    def _texts(self, node: Located, key: str) -> tuple[str, ...]:
+        listed = self._reading.a_list(node.get(key), key)
+        found = [self._reading.text(item, f"{key} [{index}]") for index, item in enumerate(listed.items() if listed is not None else ())]
+        return tuple(text for text in found if text is not None)
+
+    def _word(self, node: Located, key: str, words: dict[str, Json], default: str) -> Json:
+        """What one of some words stands for; nothing after a problem."""
+        place = node.get(key)
+        if place is None:
+            return words[default]
+        word = self._reading.text(place, key)
+        if word is None:
+            return None
+        if word not in words:
+            self._reading.error(place, f"unknown {key} {word!r}", nearest=nearest(word, words), expected="one of " + ", ".join(words))
+            return None
+        return words[word]
+
+    def _errors_since(self, before: int) -> bool:
+        return any(problem.level == "error" for problem in self._reading.problems[before:])
+
+    def _expected_members(self, node: Located, prefix: str, fields: Fields) -> dict[str, Json]:
+        fields[prefix] = node
+        return {key: expected_value(item, f"{prefix}.{key}", fields) for key, item in node.members()}
+
+    # --- variables ----------------------------------------------------------------------------------------------
+
+    def _verify_variables(self, node: Located, spec: msgspec.Struct, fields: Fields) -> None:
+        """Report names that the context does not have, and warn of those that hide a function."""
+        for value, field in _expected_values(spec):
+            for use in compile_expected(value, field=field).uses:
+                known = use.name in self._context
+                if known and use.name.upper() in FUNCTIONS:
+                    self._reading.warn(
+                        fields.get(use.field, node),
+                        f"{use.name!r} is a variable of the context here, not the function; write {use.name}() for the function",
+                        code="hidden_function",
+                    )
+                elif not known and not is_bare_call(use.name):
+                    function = FUNCTIONS.get(use.name.upper())
+                    error = SpecError(
+                        f"unknown variable {use.name!r} in the expression"
+                        + (f"; write {function.signature}" if function is not None else ""),
+                        field=use.field,
+                        offset=use.offset,
+                        nearest=nearest(use.name, (*self._context, *FUNCTIONS)),
+                        hint=None if self._context else "the test case has no context",
+                    )
+                    self._reading.spec_error(node, error, fields)
+
+
+def _expected_values(spec: msgspec.Struct) -> Iterable[tuple[Json, str]]:
+    """Every expected value of a spec, with its field."""
+    if isinstance(spec, JsonField) and spec.condition in ("equals", "not_equals"):
+        yield spec.value, "value"
+    elif isinstance(spec, NodeCalled):
+        for key, value in spec.arguments.items():
+            yield value, f"arguments.{key}"
+        for index, call in enumerate(spec.tool_calls):
+            for key, value in call.arguments.items():
+                yield value, f"tool_calls.{index}.arguments.{key}"
+
+
+def _only(node: Located, key: str, ours: str) -> Fields:
+    place = node.get(key)
+    return {} if place is None else {ours: place}
+
+
+def present(node: Located) -> Located:
+    """An object without the members that are null: exports write out what was never set. An expected value may be null."""
+    if not node.is_object or not any(member.value is None for _, member in node.members()):
+        return node
+    kept = {key: member for key, member in node.members() if member.value is not None or key == "expected_value"}
+    return msgspec.structs.replace(node, value=kept)
+
+
+def expected_value(node: Located, field: str, fields: Fields) -> Json:
+    """An expected value without positions; `fields` learns where each part of it stands.
+
+    Our short spelling of matchers is unknown to Mibo: an object such as `{"$gt": 5}` is a literal there, and stays one.
+    """
+    fields[field] = node
+    if node.is_list:
+        return [expected_value(item, f"{field}.{index}", fields) for index, item in enumerate(node.items())]
+    if not node.is_object:
+        return node.value
+    members = cast(dict[str, Located], node.value)
+    if members and all(key.startswith("$") for key in members):
+        return {"matcher": "object", "value": {key: expected_value(item, f"{field}.value.{key}", fields) for key, item in members.items()}}
+    return {key: expected_value(item, f"{field}.{key}", fields) for key, item in members.items()}

@@ -1,0 +1,362 @@
+"""Our own format: the superset of the four dialects, in as few words as possible.
+
+    proctor: 1
+    name: Refund desk
+    cases:
+      - id: double-charge
+        input: I was charged twice
+        expect:
+          - tool_called: {name: lookup_order, arguments: {id: 17}}
+          - tools_in_order: [lookup_order, refund]
+          - response_contains: refund processed
+            weight: 2
+
+An assertion is an object with one check name as a key; its value holds the fields of the check, or, where the check has a
+shorthand, just that one. Beside it may stand `id`, `label`, `weight`, `axis`, `required`, `advisory`, `when_missing`, `depends_on`.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from proctor.checks.registry import CheckEntry, Registry, default_registry
+from proctor.errors import SpecError
+from proctor.formats.building import UNUSABLE, build, build_struct, type_of
+from proctor.formats.drafting import draft, slug, unique, verify_dependencies
+from proctor.formats.located import Located, Reading
+from proctor.model.case import Assertion, Capture, Case, Scoring, Skip, Suite, Turn
+from proctor.model.evidence import Json
+from proctor.model.show import nearest, show
+
+VERSION = 1
+SUITE_KEYS = (
+    "proctor",
+    "name",
+    "description",
+    "context",
+    "timezone",
+    "scoring",
+    "tags",
+    "cases",
+    "targets",
+    "default_target",
+    "models",
+    "judge",
+    "settings",
+)
+SETTINGS_KEYS = ("targets", "default_target", "models", "judge")
+CASE_KEYS = (
+    "id",
+    "name",
+    "description",
+    "input",
+    "turns",
+    "body",
+    "context",
+    "timezone",
+    "tags",
+    "expect",
+    "extract",
+    "scoring",
+    "skip",
+    "repeat",
+    "pass_rate",
+    "settings",
+)
+ASSERTION_KEYS = ("id", "label", "weight", "axis", "required", "advisory", "when_missing", "depends_on")
+
+
+def sniff(document: Located) -> bool:
+    """Whether the document says `proctor:` at the top."""
+    return document.get("proctor") is not None
+
+
+def read(document: Located, reading: Reading, *, name: str) -> Suite:
+    """Read a native suite."""
+    return _Reader(reading, default_registry()).suite(document, name)
+
+
+def default_label(entry: CheckEntry, spec: msgspec.Struct) -> str:
+    """What an assertion without a label is called: the check and its main value."""
+    if entry.shorthand is None:
+        return entry.name
+    value = getattr(spec, entry.shorthand)
+    return entry.name if value in (None, (), "") else f"{entry.name} · {value if isinstance(value, str) else show(value, 80)}"
+
+
+class _Reader:
+    def __init__(self, reading: Reading, registry: Registry) -> None:
+        self.reading = reading
+        self.registry = registry
+
+    def suite(self, document: Located, name: str) -> Suite:
+        reading = self.reading
+        reading.known_keys(document, SUITE_KEYS, "a suite")
+        version = document.get("proctor")
+        if version is not None and (version.value is True or version.value != VERSION):
+            reading.error(
+                version, f"proctor: {show(version.plain())} is not a version of the format that this release reads", expected="proctor: 1"
+            )
+        context = self._object(document.get("context"), "context")
+        timezone = reading.text(document.get("timezone"), "timezone")
+        scoring = self.scoring(document.get("scoring"), Scoring())
+        tags = self.tags(document.get("tags"))
+        cases: list[Case] = []
+        listed = reading.required(document, "cases", "a suite")
+        for node, given_id in self._case_nodes(listed):
+            case = self.case(node, given_id, [c.id for c in cases], context, timezone, scoring, tags)
+            if case is not None:
+                cases.append(case)
+        settings = {key: member.plain() for key, member in document.members() if key in SETTINGS_KEYS}
+        settings.update(self._object(document.get("settings"), "settings"))
+        return Suite(
+            name=reading.text(document.get("name"), "name") or name,
+            description=reading.text(document.get("description"), "description") or "",
+            cases=tuple(cases),
+            settings=settings,
+        )
+
+    def _case_nodes(self, listed: Located | None) -> list[tuple[Located, str | None]]:
+        if listed is None:
+            return []
+        if listed.is_object:
+            return [(node, key) for key, node in listed.members()]
+        if self.reading.a_list(listed, "cases") is None:
+            return []
+        return [(node, None) for node in listed.items()]
+
+    def case(
+        self,
+        node: Located,
+        given_id: str | None,
+        taken: list[str],
+        context: dict[str, Json],
+        timezone: str | None,
+        scoring: Scoring,
+        tags: dict[str, Json],
+    ) -> Case | None:
+        reading = self.reading
+        if reading.an_object(node, "a case") is None:
+            return None
+        reading.known_keys(node, CASE_KEYS, "a case")
+        name = reading.text(node.get("name"), "name") or ""
+        case_id = given_id or reading.text(node.get("id"), "id")
+        id_node = node.get("id")
+        if case_id is None and id_node is None:
+            case_id = unique(slug(name), taken) if name else unique(f"case-{len(taken) + 1}", taken)
+        case_id = case_id or unique("case", taken)
+        if case_id in taken:
+            reading.error(
+                id_node or node, f"duplicate case id {case_id!r}", code="duplicate_id", hint="every case of a suite has its own id"
+            )
+        self._one_input(node)
+        turns, turn_assertions = self.turns(node.get("turns"))
+        entries = [*turn_assertions, *self.assertions(node.get("expect"), None)]
+        verify_dependencies(reading, entries)
+        return Case(
+            id=case_id,
+            name=name,
+            description=reading.text(node.get("description"), "description") or "",
+            input=reading.text(node.get("input"), "input"),
+            turns=turns,
+            custom_body=member.plain() if (member := node.get("body")) is not None else None,
+            context={**context, **self._object(node.get("context"), "context")},
+            timezone=reading.text(node.get("timezone"), "timezone") or timezone,
+            tags={**tags, **self.tags(node.get("tags"))},
+            assertions=tuple(assertion for assertion, _ in entries),
+            captures=self.captures(node.get("extract")),
+            scoring=self.scoring(node.get("scoring"), scoring),
+            skip=self.skip(node.get("skip")),
+            repetitions=reading.integer(node.get("repeat"), "repeat", at_least=1),
+            pass_threshold=self._share(node.get("pass_rate"), "pass_rate"),
+            settings=self._object(node.get("settings"), "settings"),
+            origin=reading.origin(node),
+        )
+
+    def _one_input(self, node: Located) -> None:
+        given = [key for key in ("input", "turns", "body") if node.get(key) is not None]
+        if len(given) > 1:
+            self.reading.error_at_key(
+                node, given[1], f"a case has one input, but this one has {' and '.join(repr(key) for key in given)}", code="two_inputs"
+            )
+
+    def turns(self, node: Located | None) -> tuple[tuple[Turn, ...], list[tuple[Assertion, Located]]]:
+        turns: list[Turn] = []
+        entries: list[tuple[Assertion, Located]] = []
+        if node is None or self.reading.a_list(node, "turns") is None:
+            return (), []
+        for index, item in enumerate(node.items()):
+            if isinstance(item.value, str):
+                turns.append(Turn(input=item.value, origin=self.reading.origin(item)))
+                continue
+            if self.reading.an_object(item, "a turn") is None:
+                continue
+            self.reading.known_keys(item, ("input", "expect"), "a turn")
+            said = self.reading.text(self.reading.required(item, "input", "a turn"), "input")
+            turns.append(Turn(input=said or "", origin=self.reading.origin(item)))
+            entries.extend(self.assertions(item.get("expect"), index))
+        return tuple(turns), entries
+
+    def assertions(self, node: Located | None, turn: int | None) -> list[tuple[Assertion, Located]]:
+        if node is None:
+            return []
+        items = [node] if node.is_object else list(node.items()) if self.reading.a_list(node, "expect") is not None else []
+        built = [(self.assertion(item, turn), item) for item in items]
+        return [(assertion, item) for assertion, item in built if assertion is not None]
+
+    def assertion(self, node: Located, turn: int | None) -> Assertion | None:
+        reading = self.reading
+        if isinstance(node.value, str) and node.value in self.registry:
+            # `- no_tool_errors` is `- no_tool_errors: {}`
+            return self._drafted(
+                node, self.registry.get(node.value), Located(value={}, line=node.line, column=node.column, path=node.path), turn, {}
+            )
+        if reading.an_object(node, "an assertion") is None:
+            return None
+        names = [key for key, _ in node.members() if key not in ASSERTION_KEYS]
+        if len(names) != 1:
+            self._not_one_check(node, names)
+            return None
+        try:
+            entry = self.registry.get(names[0])
+        except SpecError as error:
+            self._unknown_check(node, names[0], error)
+            return None
+        value = node.get(names[0])
+        assert value is not None
+        return self._drafted(node, entry, value, turn, self._common(node))
+
+    def _not_one_check(self, node: Located, names: list[str]) -> None:
+        if not names:
+            self.reading.error(node, "an assertion needs the name of a check as a key", hint="`proctor describe checks` lists them all")
+            return
+        known = [name for name in names if name in self.registry]
+        for name in names:
+            if name not in self.registry or name != known[0]:
+                near = nearest(name, (*ASSERTION_KEYS, *self.registry.names()))
+                message = (
+                    f"an assertion makes one claim, but {name!r} is a second one"
+                    if name in self.registry
+                    else f"unknown key {name!r} in an assertion"
+                )
+                self.reading.error_at_key(node, name, message, nearest=near, expected="one check name and " + ", ".join(ASSERTION_KEYS))
+
+    def _unknown_check(self, node: Located, name: str, error: SpecError) -> None:
+        self.reading.error_at_key(
+            node,
+            name,
+            error.message,
+            nearest=error.nearest,
+            expected=f"one of {len(self.registry.names())} checks",
+            hint=error.hint,
+            code="unknown_check",
+        )
+
+    def _drafted(self, node: Located, entry: CheckEntry, value: Located, turn: int | None, common: dict[str, Json]) -> Assertion | None:
+        fields: dict[str, Located] = {}
+        spec = self._spec(entry, value, fields)
+        if spec is UNUSABLE:
+            return None
+        common.setdefault("label", "")
+        if not common["label"]:
+            common["label"] = default_label(entry, spec)
+        return draft(self.reading, node, entry.name, spec, fields=fields, registry=self.registry, turn=turn, **common)
+
+    def _spec(self, entry: CheckEntry, value: Located, fields: dict[str, Located]) -> Json:
+        what = entry.name
+        info = type_of(entry.spec)
+        if value.value is None and not any(field.required for field in info.fields):
+            return entry.spec()
+        if entry.shorthand is not None and self._is_shorthand(entry, value):
+            field = next(field for field in info.fields if field.name == entry.shorthand)
+            built = build(field.type, value, self.reading, what)
+            if built is UNUSABLE:
+                return UNUSABLE
+            absent = [f.name for f in info.fields if f.required and f.name != field.name]
+            if absent:
+                self.reading.error(
+                    value, f"{what} needs {' and '.join(repr(name) for name in absent)} too", hint=f"write it as {what}: {{...}}"
+                )
+                return UNUSABLE
+            fields[entry.shorthand] = value
+            return entry.spec(**{entry.shorthand: built})
+        fields.update(value.members())
+        return build_struct(entry.spec, value, self.reading, what)
+
+    @staticmethod
+    def _is_shorthand(entry: CheckEntry, value: Located) -> bool:
+        """A bare value stands for the shorthand field; an object always holds the fields by name."""
+        return not value.is_object
+
+    def _common(self, node: Located) -> dict[str, Json]:
+        reading = self.reading
+        common: dict[str, Json] = {}
+        for key in ("id", "label", "axis"):
+            if (text := reading.text(node.get(key), key)) is not None:
+                common[key] = text
+        for key in ("required", "advisory"):
+            if (flag := reading.boolean(node.get(key), key)) is not None:
+                common[key] = flag
+        weight_node = node.get("weight")
+        weight = reading.number(weight_node, "weight")
+        if weight is not None and weight_node is not None:
+            if weight > 0:
+                common["weight"] = float(weight)
+            else:
+                reading.error(weight_node, f"weight: expected a number above 0, found {show(weight)}")
+        for key in ("when_missing", "depends_on"):
+            member = node.get(key)
+            if member is not None:
+                field = next(f for f in type_of(Assertion).fields if f.name == key)
+                built = build(field.type, member, reading, key)
+                if built is not UNUSABLE:
+                    common[key] = built
+        return common
+
+    def captures(self, node: Located | None) -> tuple[Capture, ...]:
+        if node is None:
+            return ()
+        if node.is_object:  # {total: 'total: (\d+)'}
+            named = [(key, self.reading.text(member, f"extract {key!r}")) for key, member in node.members()]
+            return tuple(Capture(name=key, pattern=pattern) for key, pattern in named if pattern is not None)
+        if self.reading.a_list(node, "extract") is None:
+            return ()
+        built = [build_struct(Capture, item, self.reading, "extract") for item in node.items()]
+        return tuple(item for item in built if item is not UNUSABLE)
+
+    def scoring(self, node: Located | None, default: Scoring) -> Scoring:
+        if node is None:
+            return default
+        if isinstance(node.value, str):
+            field = next(f for f in type_of(Scoring).fields if f.name == "mode")
+            mode = build(field.type, node, self.reading, "scoring")
+            return default if mode is UNUSABLE else msgspec.structs.replace(default, mode=mode)
+        built = build_struct(Scoring, node, self.reading, "scoring")
+        return default if built is UNUSABLE else built
+
+    def skip(self, node: Located | None) -> Skip | None:
+        if node is None or node.value is False:
+            return None
+        if isinstance(node.value, str) or node.value is True:
+            return Skip(code="skipped_by_author", reason=node.value if isinstance(node.value, str) else "the author skipped this case")
+        built = build_struct(Skip, node, self.reading, "skip")
+        return None if built is UNUSABLE else built
+
+    def tags(self, node: Located | None) -> dict[str, Json]:
+        if node is None:
+            return {}
+        if node.is_list or isinstance(node.value, str):
+            words = [node] if isinstance(node.value, str) else list(node.items())
+            return {word: True for word in (self.reading.text(item, "a tag") for item in words) if word is not None}
+        return self._object(node, "tags")
+
+    def _object(self, node: Located | None, what: str) -> dict[str, Json]:
+        found = self.reading.an_object(node, what)
+        return found.plain() if found is not None else {}
+
+    def _share(self, node: Located | None, what: str) -> float | None:
+        value = self.reading.number(node, what)
+        if value is not None and node is not None and not 0 <= value <= 1:
+            self.reading.error(node, f"{what}: expected a number from 0 to 1, found {show(value)}")
+            return None
+        return value

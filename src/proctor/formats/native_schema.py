@@ -1,0 +1,162 @@
+"""The JSON Schema of the native format, generated from the registry so that it cannot fall behind.
+
+Editors use it to complete and check a suite while it is written: put `# yaml-language-server: $schema=...` at the top of the file.
+"""
+
+from __future__ import annotations
+
+from msgspec import inspect as mi
+
+from proctor.checks.registry import CheckEntry, Registry
+from proctor.formats.building import type_of
+from proctor.formats.field_docs import field_docs
+from proctor.formats.native import ASSERTION_KEYS, CASE_KEYS, SUITE_KEYS
+from proctor.model.case import Capture, Scoring, Skip
+from proctor.model.evidence import Json
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+_TEXT: dict[str, Json] = {"type": "string"}
+_OBJECT: dict[str, Json] = {"type": "object"}
+
+_ASSERTION_FIELDS: dict[str, Json] = {
+    "id": {**_TEXT, "description": "A name for this assertion, unique in the case."},
+    "label": {**_TEXT, "description": "What reports call this assertion."},
+    "weight": {"type": "number", "exclusiveMinimum": 0, "default": 1, "description": "How much it counts in a weighted score."},
+    "axis": {**_TEXT, "description": "The axis its score belongs to."},
+    "required": {"type": "boolean", "default": False, "description": "If it fails, the case fails whatever the mean."},
+    "advisory": {"type": "boolean", "default": False, "description": "Reported, but it never gates."},
+    "when_missing": {
+        "enum": ["fail", "error", "skip"],
+        "default": "fail",
+        "description": "The outcome when the evidence was not recorded.",
+    },
+    "depends_on": {"anyOf": [_TEXT, {"type": "array", "items": _TEXT}], "description": "Skip this unless these passed."},
+}
+
+
+def native_schema(registry: Registry) -> dict[str, Json]:
+    """The schema of a whole suite file."""
+    assert set(_ASSERTION_FIELDS) == set(ASSERTION_KEYS)
+    defs: dict[str, Json] = {
+        "assertion": {
+            "anyOf": [
+                {"enum": [entry.name for entry in registry if not any(f.required for f in type_of(entry.spec).fields)]},
+                *({"$ref": f"#/$defs/assert_{entry.name}"} for entry in registry),
+            ]
+        },
+        "assertions": {"anyOf": [{"$ref": "#/$defs/assertion"}, {"type": "array", "items": {"$ref": "#/$defs/assertion"}}]},
+        "case": _case_schema(),
+        "turn": {
+            "anyOf": [
+                _TEXT,
+                {**_closed({"input": _TEXT, "expect": {"$ref": "#/$defs/assertions"}}), "required": ["input"]},
+            ]
+        },
+        "scoring": {"anyOf": [{"enum": ["boolean", "weighted"]}, type_schema(type_of(Scoring))]},
+        "tags": {"anyOf": [_TEXT, _OBJECT, {"type": "array", "items": _TEXT}]},
+    }
+    for entry in registry:
+        defs[f"assert_{entry.name}"] = _assertion_schema(entry)
+    properties = _suite_properties()
+    assert set(properties) == set(SUITE_KEYS)
+    return {
+        "$schema": DIALECT,
+        "title": "proctor suite",
+        "description": "A suite of cases for proctor, native format version 1.",
+        **_closed(properties),
+        "required": ["proctor", "cases"],
+        "$defs": defs,
+    }
+
+
+def _suite_properties() -> dict[str, Json]:
+    cases = {"$ref": "#/$defs/case"}
+    return {
+        "proctor": {"const": 1, "description": "The version of the format."},
+        "name": _TEXT,
+        "description": _TEXT,
+        "context": {**_OBJECT, "description": "Variables for every case."},
+        "timezone": {**_TEXT, "description": "An IANA zone, for dates."},
+        "scoring": {"$ref": "#/$defs/scoring"},
+        "tags": {"$ref": "#/$defs/tags"},
+        "cases": {"anyOf": [{"type": "array", "items": cases}, {"type": "object", "additionalProperties": cases}]},
+        "targets": _OBJECT,
+        "default_target": _TEXT,
+        "models": _OBJECT,
+        "judge": _OBJECT,
+        "settings": _OBJECT,
+    }
+
+
+def _case_schema() -> dict[str, Json]:
+    properties: dict[str, Json] = {
+        "id": {**_TEXT, "description": "Unique in the suite."},
+        "name": _TEXT,
+        "description": _TEXT,
+        "input": {**_TEXT, "description": "The message to the agent."},
+        "turns": {"type": "array", "items": {"$ref": "#/$defs/turn"}, "description": "The messages of a conversation, in order."},
+        "body": {"description": "A request body sent exactly as written."},
+        "context": _OBJECT,
+        "timezone": _TEXT,
+        "tags": {"$ref": "#/$defs/tags"},
+        "expect": {"$ref": "#/$defs/assertions", "description": "What must be true afterwards."},
+        "extract": {
+            "anyOf": [{"type": "object", "additionalProperties": _TEXT}, {"type": "array", "items": type_schema(type_of(Capture))}]
+        },
+        "scoring": {"$ref": "#/$defs/scoring"},
+        "skip": {"anyOf": [{"type": "boolean"}, _TEXT, type_schema(type_of(Skip))]},
+        "repeat": {"type": "integer", "minimum": 1},
+        "pass_rate": {"type": "number", "minimum": 0, "maximum": 1},
+        "settings": _OBJECT,
+    }
+    assert set(properties) == set(CASE_KEYS)
+    return _closed(properties)
+
+
+def _assertion_schema(entry: CheckEntry) -> dict[str, Json]:
+    full = type_schema(type_of(entry.spec), docs=field_docs(entry.spec))
+    forms: list[Json] = [full]
+    if entry.shorthand is not None:
+        forms.append(type_schema(next(f.type for f in type_of(entry.spec).fields if f.name == entry.shorthand)))
+    if not any(field.required for field in type_of(entry.spec).fields):
+        forms.append({"type": "null"})
+    value = {"description": entry.summary, **(forms[0] if len(forms) == 1 else {"anyOf": forms})}
+    return {**_closed({entry.name: value, **_ASSERTION_FIELDS}), "required": [entry.name]}
+
+
+def type_schema(info: mi.Type, docs: dict[str, str] | None = None) -> dict[str, Json]:
+    """The schema of one described type, as `building` accepts it."""
+    match info:
+        case mi.StructType():
+            properties = {}
+            for field in info.fields:
+                schema = type_schema(field.type, field_docs(field.type.cls) if isinstance(field.type, mi.StructType) else None)
+                properties[field.encode_name] = {**schema, "description": docs[field.name]} if docs and field.name in docs else schema
+            return {**_closed(properties), "required": [field.encode_name for field in info.fields if field.required]}
+        case mi.LiteralType():
+            return {"enum": list(info.values)}
+        case mi.VarTupleType() | mi.ListType():
+            item = type_schema(info.item_type)
+            return {"anyOf": [{"type": "array", "items": item}, item]}
+        case mi.DictType():
+            return {"type": "object", "additionalProperties": type_schema(info.value_type)}
+        case mi.UnionType():
+            choices = [type_schema(choice) for choice in info.types if "Unset" not in type(choice).__name__]
+            return choices[0] if len(choices) == 1 else {} if {} in choices else {"anyOf": choices}
+        case mi.StrType():
+            return {"type": "string"}
+        case mi.BoolType():
+            return {"type": "boolean"}
+        case mi.IntType():
+            return {"type": "integer"}
+        case mi.FloatType():
+            return {"type": "number"}
+        case mi.NoneType():
+            return {"type": "null"}
+        case _:
+            return {}
+
+
+def _closed(properties: dict[str, Json]) -> dict[str, Json]:
+    return {"type": "object", "additionalProperties": False, "properties": properties}

@@ -1,0 +1,80 @@
+"""Any suite text, whatever its dialect: recognised by shape, or named by the user.
+
+Exactly one dialect may claim a document. Two claims, or none, are problems that say so and name the flag that decides.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from types import ModuleType
+
+import msgspec
+
+from proctor.errors import InputError
+from proctor.formats.documents import read_text
+from proctor.formats.located import Located, Reading
+from proctor.model.case import Suite
+from proctor.model.show import nearest
+
+DIALECTS = ("native", "mcplab", "mibo", "verial", "mcpjam")
+
+
+def read_suite(
+    text: str,
+    *,
+    file: str | None = None,
+    dialect: str | None = None,
+    name: str | None = None,
+    library: Callable[[], object] | None = None,
+) -> Suite:
+    """Read one suite document; raises `InputError` with every problem in it.
+
+    `library` gives what the `ref` entries of an MCPLab document refer to; it is asked only for such a document.
+    """
+    if dialect is not None and dialect not in DIALECTS:
+        raise InputError(
+            f"unknown dialect {dialect!r}; expected one of {', '.join(DIALECTS)}; nearest: {', '.join(nearest(dialect, DIALECTS))}"
+        )
+    reading = Reading(file=file, text=text)
+    document = read_text(text, file=file, reading=reading)
+    if document is None:
+        reading.finish()
+        raise InputError(f"{file or 'the suite'} is empty; `proctor init` writes one to start from")
+    chosen = dialect or recognise(document, reading)
+    suite = None
+    if chosen is not None:
+        read: Callable[..., Suite] = reader(chosen).read
+        more = {"library": library()} if library is not None and chosen == "mcplab" else {}
+        suite = read(document, reading, name=name or "suite", **more)
+    warnings = reading.finish()
+    assert suite is not None and chosen is not None  # without a dialect `finish` has raised
+    return msgspec.structs.replace(suite, dialect=chosen, path=file, warnings=(*suite.warnings, *warnings))
+
+
+def reader(dialect: str) -> ModuleType:
+    """The module that reads a dialect; imported when first asked for."""
+    return importlib.import_module(f"proctor.formats.{dialect}")
+
+
+def recognise(document: Located, reading: Reading) -> str | None:
+    """The one dialect that claims the document; a problem and nothing otherwise."""
+    # What says `proctor:` at the top is native, and asking the others would only load them.
+    if reader("native").sniff(document):
+        return "native"
+    claims = [dialect for dialect in DIALECTS if reader(dialect).sniff(document)]
+    if len(claims) == 1:
+        return claims[0]
+    if claims:
+        message = f"this document could be {' or '.join(claims)}"
+    else:
+        message = "this document is no suite that proctor knows"
+    keys = ", ".join(repr(key) for key, _ in list(document.members())[:8])
+    reading.error(
+        document,
+        message + (f": it has the keys {keys}" if keys else f": it is {document.kind}"),
+        expected="`proctor: 1` at the top, or the shape of an MCPLab, Mibo, Verial or MCPJam document",
+        hint="name the dialect with --dialect " + "|".join(DIALECTS),
+        code="unknown_dialect",
+    )
+    return None

@@ -1,0 +1,392 @@
+"""Verial documents: a task with criteria, a benchmark with tasks, or criteria alone.
+
+Read are `{"task": {...}, "criteria": [...]}`, a task or a list of tasks with `criteria` inside, a benchmark with `tasks`, criteria as a
+list (grouped by `task_id`), one criterion, the `{"data": [...]}` of a list call, and the arguments of a `create` call of the MCP tools.
+All names come in snake_case or camelCase; `evals` and a text `assert` are the generations before: JSON in that text is the
+typed assertion, English is left to a judge, who sees the state.
+
+A criterion that cannot be understood fails with its full weight and is warned about where it stands; the rest of the file
+counts. A weight that is not above zero, and FHIRPath (our extension) that cannot be read, are errors of the file.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from proctor.checks.registry import default_registry
+from proctor.checks.semantic import Judged
+from proctor.checks.unsupported import Unsupported
+from proctor.errors import SpecError
+from proctor.formats.drafting import unique
+from proctor.formats.located import Located, Reading
+from proctor.formats.verial_assertions import KINDS, Entity, Malformed, Translated, kind_named, members, report, snake, translate
+from proctor.model.case import Assertion, Case, Scoring, Suite
+from proctor.model.evidence import Json
+from proctor.model.show import nearest, show
+
+SCORING = Scoring(mode="weighted", pass_at=0.9, partial_above=0.0, when_empty="fail")
+"""Verial's rule: pass from 0.9 on, partial above 0."""
+
+_ROW = ("id", "organization_id", "created_at", "updated_at", "action")
+_CRITERION = (
+    *_ROW,
+    *("task_id", "benchmark_id", "label", "name", "description", "assertion", "assert", "weight", "axis", "input_entity_id"),
+    *("when_missing", "required", "advisory"),
+)
+_TASK = (
+    *_ROW,
+    *("benchmark_id", "name", "description", "task_item", "instruction", "scenario", "entities", "tags", "timeout", "criteria", "evals"),
+)
+_BENCHMARK = (
+    *_ROW,
+    *("name", "description", "environment_id", "environment", "timeout", "concurrency", "slug", "version", "published", "visibility"),
+    *("tasks", "criteria", "evals", "entities", "benchmark", "task"),
+)
+_CALLS_WITHOUT_CRITERION = ("list", "get", "update", "delete")
+_DEEPEST = 100
+
+
+def sniff(document: Located) -> bool:
+    """Whether a document looks like Verial's."""
+    if document.is_list:
+        return any(_is_criterion(entry) or _has_criteria(entry) for entry in document.items())
+    if not document.is_object or document.get("proctor") is not None:
+        return False
+    data, tasks, task = document.get("data"), document.get("tasks"), document.get("task")
+    if data is not None and data.is_list:
+        return sniff(data)
+    if tasks is not None and tasks.is_list:
+        return any(_has_criteria(entry) for entry in tasks.items()) or _has_criteria(document)
+    return _is_criterion(document) or _has_criteria(document) or (task is not None and _has_criteria(task))
+
+
+def _is_criterion(node: Located) -> bool:
+    found = members(node)
+    kind = found.get("assert")
+    assertion = found.get("assertion")
+    if assertion is not None:
+        return (assertion.is_object and assertion.get("assert") is not None) or isinstance(assertion.value, str)
+    if kind is None or not isinstance(kind.value, str):
+        return False
+    return kind_named(kind.value) is not None or any(key in found for key in ("label", "task_id", "weight"))
+
+
+def _has_criteria(node: Located) -> bool:
+    return any(isinstance(found := node.get(key), Located) and found.is_list for key in ("criteria", "evals"))
+
+
+def read(document: Located, reading: Reading, *, name: str) -> Suite:
+    """The suite in a document; problems go to `reading`."""
+    return _Reader(reading, name).suite(document)
+
+
+class _Reader:
+    def __init__(self, reading: Reading, name: str) -> None:
+        self.reading = reading
+        self.name = name
+        self.cases: list[Case] = []
+
+    # --- documents ------------------------------------------------------------------------------------------------
+
+    def suite(self, document: Located) -> Suite:
+        found = members(document)
+        if "data" in found and found["data"].is_list:
+            document, found = found["data"], {}
+        if document.is_list:
+            self._mixed(list(document.items()))
+        elif not document.is_object:
+            self._not_verial(document)
+        elif "tasks" in found or "benchmark" in found:
+            return self._benchmark(document, found)
+        elif _is_criterion(document):
+            self._loose([document])
+        elif "task" in found:
+            self._warn_unknown(document, ("task", "criteria", "evals", "entities", *_ROW), "this document")
+            self._task(found["task"], _criteria_in(found), entities=found.get("entities"))
+        elif _has_criteria(document):
+            self._task(document, [])
+        else:
+            self._not_verial(document)
+        return Suite(name=self.name, dialect="verial", cases=tuple(self.cases))
+
+    def _not_verial(self, document: Located) -> None:
+        self.reading.error(
+            document,
+            "this is no Verial document",
+            expected="a task with criteria, a benchmark with tasks, or a list of criteria",
+            code="not_verial",
+        )
+
+    def _mixed(self, entries: Sequence[Located]) -> None:
+        """A list: tasks with criteria inside become cases, criteria are grouped by their task."""
+        loose: list[Located] = []
+        for entry in entries:
+            if not entry.is_object:
+                self.reading.error(entry, f"expected a task or a criterion, found {entry.kind}", code="wrong_type")
+            elif _has_criteria(entry):
+                self._task(entry, [])
+            else:
+                loose.append(entry)
+        self._loose(loose)
+
+    def _loose(self, criteria: Sequence[Located]) -> None:
+        """Criteria without their task: one case per `task_id`, in order."""
+        groups: dict[str, list[Located]] = {}
+        for node in criteria:
+            found = members(node)
+            action = found.get("action")
+            if action is not None and action.value in _CALLS_WITHOUT_CRITERION:
+                self.reading.warn(action, f"a call of {show(action.value)} states no criterion and is left out", code="no_criterion")
+                continue
+            task = found.get("task_id")
+            groups.setdefault(task.value if task is not None and isinstance(task.value, str) else self.name, []).append(node)
+        for task_id, nodes in groups.items():
+            self._add(
+                Case(
+                    id=task_id,
+                    name=task_id,
+                    assertions=tuple(self._criteria(nodes, [])),
+                    scoring=SCORING,
+                    origin=self.reading.origin(nodes[0]),
+                )
+            )
+
+    def _benchmark(self, document: Located, found: dict[str, Located]) -> Suite:
+        self._warn_unknown(document, _BENCHMARK, "a benchmark")
+        head = found["benchmark"] if "benchmark" in found and found["benchmark"].is_object else document
+        if head is not document:
+            self._warn_unknown(head, _BENCHMARK, "a benchmark")
+        stated = {**members(head), **{key: value for key, value in found.items() if key != "benchmark"}}
+        by_task: dict[str, list[Located]] = {}
+        for node in _criteria_in(stated):
+            task = members(node).get("task_id")
+            by_task.setdefault(str(task.value) if task is not None else "", []).append(node)
+        tasks = self.reading.a_list(stated.get("tasks"), "tasks")
+        for node in tasks.items() if tasks is not None else ():
+            key = members(node).get("id")
+            self._task(node, by_task.pop(str(key.value), []) if key is not None else [], timeout=stated.get("timeout"))
+        for nodes in by_task.values():
+            for node in nodes:
+                self.reading.error(node, "the criterion names no task of this benchmark", code="unknown_task")
+        name = stated.get("name")
+        description = stated.get("description")
+        kept = ("id", "slug", "version", "environment_id", "timeout", "concurrency", "visibility", "published")
+        return Suite(
+            name=name.value if name is not None and isinstance(name.value, str) and name.value else self.name,
+            dialect="verial",
+            description=description.value if description is not None and isinstance(description.value, str) else "",
+            cases=tuple(self.cases),
+            settings={key: stated[key].plain() for key in kept if key in stated and stated[key].value is not None},
+        )
+
+    # --- tasks ----------------------------------------------------------------------------------------------------
+
+    def _task(self, node: Located, criteria: list[Located], *, entities: Located | None = None, timeout: Located | None = None) -> None:
+        if self.reading.an_object(node, "a task") is None:
+            return
+        self._warn_unknown(node, _TASK, "a task")
+        found = members(node)
+        listed = [*_criteria_in(found), *criteria]
+        for key in ("criteria", "evals"):
+            self.reading.a_list(found.get(key), key)
+        if not listed:
+            self.reading.warn(node, "the task has no criteria: it fails", code="no_assertions")
+        bound = self._entities([entry for entry in (found.get("entities"), entities) if entry is not None])
+        name = self._text(found.get("name"), "name") or ""
+        item = found.get("task_item")
+        stated = item.get("instruction") if item is not None and item.is_object else found.get("instruction")
+        settings = {
+            key: found[key].plain() for key in ("task_item", "scenario", "timeout") if key in found and found[key].value is not None
+        }
+        if timeout is not None and timeout.value is not None:
+            settings.setdefault("timeout", timeout.plain())
+        self._add(
+            Case(
+                id=self._text(found.get("id"), "id") or name or self.name,
+                name=name,
+                description=self._text(found.get("description"), "description") or "",
+                input=self._text(stated, "instruction"),
+                tags=self._tags(found.get("tags")),
+                assertions=tuple(self._criteria(listed, bound)),
+                scoring=SCORING,
+                settings=settings,
+                origin=self.reading.origin(node),
+            )
+        )
+
+    def _add(self, case: Case) -> None:
+        self.cases.append(msgspec.structs.replace(case, id=unique(case.id, (other.id for other in self.cases))))
+
+    def _text(self, node: Located | None, what: str) -> str | None:
+        return self.reading.text(node, what) if node is not None and node.value is not None else None
+
+    def _tags(self, node: Located | None) -> dict[str, Json]:
+        if node is None or node.value is None:
+            return {}
+        if node.is_object:
+            return {key: value.plain() for key, value in node.members()}
+        listed = self.reading.a_list(node, "tags")
+        texts = [self.reading.text(entry, "a tag") for entry in (listed.items() if listed is not None else ())]
+        return {text: True for text in texts if text is not None}
+
+    def _entities(self, nodes: list[Located]) -> list[Entity]:
+        found: list[Entity] = []
+        for node in nodes:
+            listed = self.reading.a_list(node, "entities") if node.value is not None else None
+            for entry in listed.items() if listed is not None else ():
+                if self.reading.an_object(entry, "an entity") is not None:
+                    found.append(entry.plain())
+        return found
+
+    def _warn_unknown(self, node: Located, known: tuple[str, ...], what: str) -> None:
+        for key, _ in node.members():
+            if snake(key) not in known:
+                self.reading.warn_at_key(
+                    node, key, f"unknown key {key!r} in {what} is left out", nearest=nearest(snake(key), known), code="unknown_key"
+                )
+
+    # --- criteria -------------------------------------------------------------------------------------------------
+
+    def _criteria(self, nodes: Sequence[Located], entities: list[Entity]) -> Iterator[Assertion]:
+        for node in nodes:
+            if self.reading.an_object(node, "a criterion") is not None:
+                yield self._criterion(node, entities)
+
+    def _criterion(self, node: Located, entities: list[Entity]) -> Assertion:
+        found = members(node)
+        label = self._text(found.get("label"), "label") or self._text(found.get("name"), "name")
+        try:
+            entity = self._entity(found.get("input_entity_id"), entities)
+            translated = self._assertion(node, found, entity)
+        except Malformed as problem:
+            report(self.reading, problem)
+            near = f"; nearest: {', '.join(problem.near)}" if problem.near else ""
+            translated = Translated("unsupported", Unsupported(reason=problem.message + near), {})
+        return Assertion(
+            check=translated.check,
+            spec=translated.spec,
+            id=self._text(found.get("id"), "id"),
+            label=label or translated.check.replace("_", " "),
+            weight=self._weight(found.get("weight")),
+            axis=self._text(found.get("axis"), "axis"),
+            required=self._flag(found.get("required"), "required"),
+            advisory=self._flag(found.get("advisory"), "advisory"),
+            when_missing=self._when_missing(found.get("when_missing")),
+            origin=self.reading.origin(node),
+        )
+
+    def _entity(self, node: Located | None, entities: list[Entity]) -> Entity | None:
+        """The entity a criterion is about: the one it names, else the only one of its task."""
+        if node is None or node.value is None:
+            return entities[0] if len(entities) == 1 else None
+        for entity in entities:
+            if entity.get("id") == node.value:
+                return entity
+        known = [str(entity.get("id")) for entity in entities]
+        if not entities:
+            # Criteria exported alone: whether the entity is needed shows when a placeholder asks for it.
+            self.reading.warn(node, f"the entity {show(node.value)} is not in this document", code="unknown_entity")
+            return None
+        raise Malformed(f"input_entity_id: the task has no entity {show(node.value)}", node, nearest(str(node.value), known))
+
+    def _assertion(self, node: Located, found: dict[str, Located], entity: Entity | None) -> Translated:
+        stated = found.get("assertion")
+        if stated is None:
+            stated = found.get("assert")
+            if stated is not None and isinstance(stated.value, str) and kind_named(stated.value) is not None:
+                # The assertion itself, with the keys of a criterion beside its own.
+                stated = _without(node, _CRITERION)
+            else:
+                self._warn_unknown(node, _CRITERION, "a criterion")
+        else:
+            self._warn_unknown(node, _CRITERION, "a criterion")
+        if stated is None or stated.value is None:
+            raise Malformed("a criterion needs an assertion", node)
+        if isinstance(stated.value, str):
+            text = stated.value.strip()
+            if not text:
+                raise Malformed("the assertion is empty", stated)
+            if not text.startswith("{"):
+                return self._verified(Translated("judged", Judged(criteria=text, subject="state"), {}), stated)
+            stated = _decoded(text, stated)
+        if not stated.is_object:
+            raise Malformed(f"assertion: expected an object, found {stated.kind}", stated)
+        kind = stated.get("assert")
+        if kind is None or not isinstance(kind.value, str):
+            raise Malformed("an assertion needs 'assert', its kind", stated if kind is None else kind)
+        named = kind_named(kind.value)
+        if named is None:
+            raise Malformed(f"unknown assertion {show(kind.value)}", kind, nearest(kind.value, KINDS) or tuple(KINDS))
+        return self._verified(translate(stated, named, entity), stated)
+
+    def _verified(self, translated: Translated, node: Located) -> Translated:
+        try:
+            default_registry().prepare(translated.check, translated.spec)
+        except SpecError as error:
+            at = _place(error.field, translated.fields, node)
+            if error.field is not None and error.field.endswith(".fhirpath"):
+                self.reading.spec_error(node, error, translated.fields)
+            else:
+                raise Malformed(error.message, at, error.nearest) from None
+        return translated
+
+    def _weight(self, node: Located | None) -> float:
+        if node is None or node.value is None:
+            return 1.0
+        weight = self.reading.number(node, "weight")
+        if weight is not None and not (weight > 0 and math.isfinite(weight)):
+            self.reading.error(node, f"weight: expected a number above 0, found {show(weight)}", code="bad_weight")
+            return 1.0
+        return float(weight) if weight is not None else 1.0
+
+    def _flag(self, node: Located | None, what: str) -> bool:
+        return bool(self.reading.boolean(node, what)) if node is not None and node.value is not None else False
+
+    def _when_missing(self, node: Located | None) -> Json:
+        if node is None or node.value is None:
+            return "fail"
+        if node.value not in ("fail", "error", "skip"):
+            self.reading.error(node, f"when_missing: expected fail, error or skip, found {show(node.plain())}")
+            return "fail"
+        return node.value
+
+
+def _criteria_in(found: dict[str, Located]) -> list[Located]:
+    return [entry for key in ("criteria", "evals") if key in found for entry in found[key].items()]
+
+
+def _without(node: Located, keys: tuple[str, ...]) -> Located:
+    kept = {key: value for key, value in node.members() if snake(key) not in keys or snake(key) == "assert"}
+    return Located(value=kept, line=node.line, column=node.column, path=node.path, width=node.width, key_at=node.key_at)
+
+
+def _decoded(text: str, node: Located) -> Located:
+    """The JSON inside a text, every value placed where the text stands."""
+    try:
+        value = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise Malformed(f"the assertion is text that begins like JSON, but is none: {error}", node) from None
+    return _placed(value, node, 0)
+
+
+def _placed(value: Json, node: Located, depth: int) -> Located:
+    if depth > _DEEPEST:
+        raise Malformed(f"the assertion is nested more than {_DEEPEST} deep", node)
+    inner: Json = value
+    if isinstance(value, dict):
+        inner = {key: _placed(entry, node, depth + 1) for key, entry in value.items()}
+    elif isinstance(value, list):
+        inner = [_placed(entry, node, depth + 1) for entry in value]
+    return Located(value=inner, line=node.line, column=node.column, path=node.path, width=node.width)
+
+
+def _place(field: str | None, fields: dict[str, Located], node: Located) -> Located:
+    """Where a field of the spec was written: the longest part of its path that is known."""
+    while field:
+        if field in fields:
+            return fields[field]
+        field = field.rpartition(".")[0]
+    return node

@@ -1,0 +1,85 @@
+"""JSON-like values as YAML that people like to read.
+
+Only what every YAML 1.2 reader agrees on: block style, short things in flow style on one line, plain words where a word cannot be
+mistaken for anything else, and JSON-quoted text everywhere else.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from proctor.model.evidence import Json
+
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:[ ./-]{1,2}[A-Za-z0-9_]+)*")
+_KEY = re.compile(r"[$A-Za-z_][$A-Za-z0-9_.-]*")
+_RESERVED = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n", "nan", "inf"})
+_WIDTH = 100
+
+
+def to_yaml(value: Json) -> str:
+    """The document, ending in a line break."""
+    return "\n".join(_block(value, 0)) + "\n"
+
+
+def _block(value: Json, indent: int) -> list[str]:
+    pad = " " * indent
+    if isinstance(value, dict) and value:
+        lines: list[str] = []
+        for key, item in value.items():
+            lines.extend(_entry(f"{pad}{_key(key)}:", item, indent + 2))
+        return lines
+    if isinstance(value, (list, tuple)) and value:
+        lines = []
+        for item in value:
+            flow = _flow(item)
+            if not isinstance(item, dict) or not item or (len(item) == 1 and len(flow) + indent + 2 <= _WIDTH and _is_small(item)):
+                lines.extend(_entry(f"{pad}-", item, indent + 2))
+            else:
+                inner = _block(item, indent + 2)
+                inner[0] = f"{pad}- {inner[0].lstrip()}"
+                lines.extend(inner)
+        return lines
+    return [pad + _flow(value)]
+
+
+def _entry(head: str, item: Json, indent: int) -> list[str]:
+    flow = _flow(item)
+    if not isinstance(item, (dict, list, tuple)) or not item or (_is_small(item) and len(head) + 1 + len(flow) <= _WIDTH):
+        return [f"{head} {flow}"]
+    return [head, *_block(item, indent)]
+
+
+def _is_small(value: Json) -> bool:
+    """Whether a value reads well on one line: nothing nested beyond one level of small things."""
+    if isinstance(value, dict):
+        return all(not isinstance(item, (dict, list, tuple)) or _is_flat(item) for item in value.values())
+    if isinstance(value, (list, tuple)):
+        return all(not isinstance(item, (dict, list, tuple)) for item in value)
+    return True
+
+
+def _is_flat(value: Json) -> bool:
+    items = value.values() if isinstance(value, dict) else value
+    return all(not isinstance(item, (dict, list, tuple)) for item in items)
+
+
+def _flow(value: Json) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_key(key)}: {_flow(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(_flow(item) for item in value) + "]"
+    if isinstance(value, str):
+        return value if _PLAIN.fullmatch(value) and value.lower() not in _RESERVED else _quoted(value)
+    return msgspec.json.encode(value).decode()
+
+
+def _key(key: str) -> str:
+    return key if _KEY.fullmatch(key) and key.lower() not in _RESERVED else _quoted(key)
+
+
+def _quoted(text: str) -> str:
+    # JSON text is a valid double-quoted scalar, but for what YAML counts as unprintable or as a line break.
+    encoded = msgspec.json.encode(text).decode("utf-8")
+    return re.sub("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]", lambda found: f"\\u{ord(found.group()):04x}", encoded)

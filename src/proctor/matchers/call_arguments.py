@@ -1,0 +1,267 @@
+"""What the arguments of a tool call must look like: prepared once per suite, asked for every call.
+
+A rule lists arguments by name, top level only, and reads their values in one of three ways:
+
+* `matchers`: matcher objects anywhere, `*`, lists in any order;
+* `placeholders`: the words `any`, `string`, `number`, `boolean`, `object`, `array`, `null` (trimmed, any case) stand for a
+  type, everything else is compared as JSON text with sorted keys would be, so that NaN and infinities equal null;
+* `literal`: plain deep equality.
+
+A *partial* rule leaves further arguments free, an *exact* one allows none and knows no placeholders. Integers are exact
+at any size. Missing arguments (null) count as an empty object; arguments that are no object fit only a rule that asks
+for nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Literal, Protocol
+
+import msgspec
+
+from proctor.errors import CheckFault
+from proctor.expressions.scope import Scope
+from proctor.matchers.equal import child, deep_equal, difference, unexpected
+from proctor.matchers.mismatch import Mismatch, absent
+from proctor.model.evidence import Json
+from proctor.model.missing import MISSING, Missing
+from proctor.model.show import kind_of, show
+
+if TYPE_CHECKING:
+    from proctor.matchers.expected import Expected
+
+WILDCARD = "*"
+
+ArgumentMatch = Literal["partial", "exact", "ignore"]
+ArgumentValues = Literal["matchers", "placeholders", "literal"]
+
+# What JavaScript's `trim` removes; `str.strip()` without arguments removes a slightly different set.
+_JS_SPACE = "\t\n\v\f\r \u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
+
+_MOST_STEPS = 2_000_000
+"""Values compared before giving up: a cyclic value built in code must not hang."""
+
+_PLACEHOLDERS: dict[str, Callable[[Json], bool]] = {
+    "any": lambda value: True,
+    "string": lambda value: isinstance(value, str),
+    "number": lambda value: isinstance(value, (int, float)) and not isinstance(value, bool),
+    "boolean": lambda value: isinstance(value, bool),
+    "object": lambda value: isinstance(value, dict),
+    "array": lambda value: isinstance(value, (list, tuple)),
+    "null": lambda value: value is None,
+}
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """One argument that does not fit: where it stands in the evidence, and a sentence about it."""
+
+    path: str
+    sentence: str
+
+
+class _FieldTest(Protocol):
+    """A claim about one argument."""
+
+    def fits(self, actual: Json | Missing, scope: Scope) -> bool: ...
+
+    def explain(self, actual: Json | Missing, scope: Scope, path: str) -> str: ...
+
+
+class _Equal:
+    """Equality under a given notion of it."""
+
+    __slots__ = ("_same", "_value")
+
+    def __init__(self, value: Json, same: Callable[[Json, Json], bool]) -> None:
+        self._value = value
+        self._same = same
+
+    def fits(self, actual: Json | Missing, scope: Scope) -> bool:
+        return actual is not MISSING and self._same(self._value, actual)
+
+    def explain(self, actual: Json | Missing, scope: Scope, path: str) -> str:
+        found = absent(path, show(self._value)) if actual is MISSING else difference(self._value, actual, path)
+        return found.describe() if found is not None else f"{path} is different: expected {show(self._value)}, found {show(actual)}"
+
+
+class _Placeholder:
+    """A word that stands for a type."""
+
+    __slots__ = ("_test", "_word")
+
+    def __init__(self, word: str) -> None:
+        self._word = word
+        self._test = _PLACEHOLDERS[word]
+
+    def fits(self, actual: Json | Missing, scope: Scope) -> bool:
+        return actual is not MISSING and self._test(actual)
+
+    def explain(self, actual: Json | Missing, scope: Scope, path: str) -> str:
+        wanted = "any value" if self._word == "any" else f"any value of type {self._word}"
+        found = absent(path, wanted) if actual is MISSING else Mismatch(path, f"is {kind_of(actual)}", wanted, actual)
+        return found.describe()
+
+
+class _Matcher:
+    """A literal that may hold matchers."""
+
+    __slots__ = ("_expected",)
+
+    def __init__(self, expected: Expected) -> None:
+        self._expected = expected
+
+    def fits(self, actual: Json | Missing, scope: Scope) -> bool:
+        return self._expected.mismatch(actual, scope) is None
+
+    def explain(self, actual: Json | Missing, scope: Scope, path: str) -> str:
+        found = self._expected.mismatch(actual, scope, path)
+        return found.describe() if found is not None else f"{path} fits"
+
+
+class ArgumentRule:
+    """A prepared claim about the arguments of one call."""
+
+    __slots__ = ("_closed", "_fields", "dynamic", "plain")
+
+    def __init__(self, fields: tuple[tuple[str, _FieldTest], ...], *, closed: bool, dynamic: bool, plain: dict[str, Json] | None) -> None:
+        self._fields = fields
+        self._closed = closed
+        self.dynamic = dynamic
+        """Whether the clock or the context of the evidence matters."""
+        self.plain = plain
+        """The listed arguments, where `==` alone decides whether an object of arguments fits; nothing where more is needed."""
+
+    def fits(self, arguments: Json, scope: Scope) -> bool:
+        """Whether these arguments satisfy the rule."""
+        if arguments is None:
+            arguments = {}
+        if not isinstance(arguments, dict):
+            return not self._fields and not self._closed
+        for name, test in self._fields:
+            if not test.fits(arguments.get(name, MISSING), scope):
+                return False
+        return not self._closed or not self._beyond(arguments)
+
+    def differences(self, arguments: Json, scope: Scope, path: str) -> list[Difference]:
+        """Every argument that does not fit; `path` is where the arguments stand in the evidence."""
+        if arguments is None:
+            arguments = {}
+        if not isinstance(arguments, dict):
+            return (
+                []
+                if self.fits(arguments, scope)
+                else [Difference(path, f"{path} is {kind_of(arguments)} instead of object: found {show(arguments)}")]
+            )
+        found: list[Difference] = []
+        for name, test in self._fields:
+            actual = arguments.get(name, MISSING)
+            at = child(path, name)
+            # One misfit decided the verdict; that another argument cannot be compared must not undo it.
+            try:
+                if not test.fits(actual, scope):
+                    found.append(Difference(at, test.explain(actual, scope, at)))
+            except CheckFault as fault:
+                found.append(Difference(at, f"{at} could not be compared: {fault.message}"))
+        if self._closed:
+            found.extend(
+                Difference(child(path, str(name)), unexpected(child(path, str(name)), arguments[name]).describe())
+                for name in self._beyond(arguments)
+            )
+        return found
+
+    def _beyond(self, arguments: dict[str, Json]) -> list[str]:
+        listed = {name for name, _ in self._fields}
+        return [name for name in arguments if name not in listed]
+
+
+def argument_rule(
+    expected: Mapping[str, Json] | None,
+    *,
+    match: ArgumentMatch = "partial",
+    values: ArgumentValues = "literal",
+    strict: bool = False,
+    field: str = "arguments",
+) -> ArgumentRule | None:
+    """The prepared rule, or nothing where any arguments will do. A matcher that cannot be used raises `SpecError`."""
+    if match == "ignore":
+        expected = None
+    exact = match == "exact" and expected is not None
+    listed = dict(expected or {})
+    closed = exact or strict
+    if not listed and not closed:
+        return None
+    fields: list[tuple[str, _FieldTest]] = []
+    plain = not closed
+    dynamic = False
+    for name, value in listed.items():
+        test, moving = _field_test(value, values, exact=exact, field=f"{field}.{name}")
+        fields.append((name, test))
+        dynamic = dynamic or moving
+        plain = plain and not moving and not isinstance(test, _Placeholder) and _compares_plainly(value)
+    return ArgumentRule(tuple(fields), closed=closed, dynamic=dynamic, plain=listed if plain else None)
+
+
+def _field_test(value: Json, values: ArgumentValues, *, exact: bool, field: str) -> tuple[_FieldTest, bool]:
+    """The test, and whether it is dynamic."""
+    if values == "matchers" and (isinstance(value, (dict, list, tuple)) or value == WILDCARD):
+        from proctor.matchers.compile import compile_expected  # brings in every matcher; most arguments are plain values
+
+        expected = compile_expected(value, field=field)
+        return _Matcher(expected), expected.dynamic
+    if values == "matchers":
+        return _Equal(value, deep_equal), False
+    if values == "literal":
+        return _Equal(value, deep_equal), False
+    word = value.strip(_JS_SPACE).lower() if isinstance(value, str) and not exact else ""
+    if word in _PLACEHOLDERS:
+        return _Placeholder(word), False
+    return _Equal(value, same_json), False
+
+
+def _compares_plainly(value: Json) -> bool:
+    """Whether Python's `==` is the comparison meant, however the value is read.
+
+    Not so for `*`, for 0 and 1, which equal a boolean, and for null and what is written as null (NaN, infinities).
+    """
+    if isinstance(value, str):
+        return value != WILDCARD
+    return isinstance(value, (int, float)) and value not in (0, 1) and (isinstance(value, int) or math.isfinite(value))
+
+
+def same_json(a: Json, b: Json) -> bool:
+    """Whether two values have the same JSON text once object keys are sorted.
+
+    NaN and infinities are written as null, so they equal null and one another; `-0` equals `0` and `1.0` equals `1`.
+    Unlike the text of the original, integers above 2^53 stay exact.
+    """
+    waiting: list[tuple[Json, Json]] = [(a, b)]
+    steps = 0
+    while waiting:
+        steps += 1
+        if steps > _MOST_STEPS:
+            raise CheckFault("value_limit", f"comparing values gave up after {_MOST_STEPS} steps")
+        left, right = waiting.pop()
+        if isinstance(left, dict) and isinstance(right, dict):
+            if left.keys() != right.keys():
+                return False
+            waiting.extend((value, right[key]) for key, value in left.items())
+        elif isinstance(left, (list, tuple)) and isinstance(right, (list, tuple)):
+            if len(left) != len(right):
+                return False
+            waiting.extend(zip(left, right, strict=True))
+        elif not _same_scalar(left, right):
+            return False
+    return True
+
+
+def _same_scalar(a: Json, b: Json) -> bool:
+    if isinstance(a, float) and not math.isfinite(a):
+        a = None
+    if isinstance(b, float) and not math.isfinite(b):
+        b = None
+    if isinstance(a, bool) or isinstance(b, bool) or a is None or b is None:
+        return a is b
+    if isinstance(a, (int, float)) and isinstance(b, (int, float)):
+        return a == b
+    return type(a) is type(b) and bool(a == b)

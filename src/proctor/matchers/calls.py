@@ -1,0 +1,263 @@
+"""Pairing expected tool calls with the actual ones.
+
+Two calls can pair when they have the same name and the arguments fit. Which pairs are looked for depends on the order:
+
+* `strict`: position by position;
+* `superset`: one forward walk over the actual calls, others may lie between; once an expected call is not found the walk
+  is over, and all later expected calls stay unpaired as well;
+* `ignore`: a maximum matching, so that a valid assignment is found whenever there is one.
+
+Afterwards an unpaired expected call takes an unused actual call of the same name (strict: at its position; superset: from
+where its search began; ignore: the first): both are used up and count as an argument mismatch, neither as missing nor as
+extra. What is left is missing or extra. A missing call that could pair with an extra one was made after all: it is listed
+as out of order too, in `superset` only where it was made on the wrong side of another expected call.
+
+The verdict: nothing missing, no mismatch, and no more extra calls than allowed. A negative expectation holds when no call
+was made at all, whatever is expected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Literal, get_args
+
+import msgspec
+
+from proctor.errors import CheckFault
+from proctor.expressions.scope import NO_SCOPE
+from proctor.matchers.assignment import maximum_pairing
+from proctor.matchers.call_arguments import ArgumentMatch, ArgumentRule, Difference, argument_rule
+from proctor.model.evidence import Json, ToolCall
+from proctor.model.show import nearest, show
+
+CallOrder = Literal["ignore", "strict", "superset"]
+
+MOST_COMPARISONS = 2_000_000
+"""Comparisons of one expected with one actual call before giving up."""
+
+
+class OutOfOrder(msgspec.Struct, frozen=True):
+    """An expected call that was made, but not where the order asks for it."""
+
+    tool_name: str
+    expected_index: int
+    actual_index: int
+
+
+class ArgumentMismatch(msgspec.Struct, frozen=True):
+    """An expected call whose tool was called with other arguments."""
+
+    tool_name: str
+    expected_args: Json
+    actual_args: Json
+    expected_index: int
+    actual_index: int
+
+
+class ToolCallMatch(msgspec.Struct, frozen=True):
+    """How expected and actual calls pair up. Calls in `out_of_order` stand in `missing` and `extra` too."""
+
+    missing: tuple[ToolCall, ...]
+    extra: tuple[ToolCall, ...]
+    out_of_order: tuple[OutOfOrder, ...]
+    argument_mismatches: tuple[ArgumentMismatch, ...]
+    passed: bool
+
+
+class MatchOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How expected and actual calls are compared. `check_options` says whether the values can be used."""
+
+    order: CallOrder = "ignore"
+    arguments: ArgumentMatch = "partial"
+    max_extra: int | None = None
+    negative: bool = False
+    positive_only: bool = False
+    """Some call must have been made, even where none is expected by name."""
+
+
+def check_options(options: MatchOptions) -> tuple[str, str] | None:
+    """What cannot be used, as option and message; nothing when all is well."""
+    # The values come from callers and files: what the types promise is checked here.
+    closed: list[tuple[str, Json, tuple[str, ...]]] = [
+        ("order", options.order, get_args(CallOrder)),
+        ("arguments", options.arguments, get_args(ArgumentMatch)),
+    ]
+    for name, value, allowed in closed:
+        if value not in allowed:
+            close = nearest(value, allowed) if isinstance(value, str) else ()
+            suffix = f"; nearest: {close[0]!r}" if close else ""
+            return name, f"{name}: expected one of {', '.join(allowed)}, found {show(value)}{suffix}"
+    limit: Json = options.max_extra
+    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
+        return "max_extra", f"max_extra: expected a whole number of at least 0, found {show(limit)}"
+    if options.negative and options.positive_only:
+        return "positive_only", "a negative expectation cannot be positive-only"
+    return None
+
+
+class Pairing:
+    """Expected calls, prepared to be compared with the calls of one evidence after another."""
+
+    __slots__ = ("_expected", "_options", "_rules")
+
+    def __init__(self, expected: Sequence[ToolCall], options: MatchOptions) -> None:
+        self._expected = tuple(expected)
+        self._options = options
+        self._rules: tuple[ArgumentRule | None, ...] = tuple(
+            argument_rule(call.arguments or {}, match=options.arguments, values="placeholders") for call in self._expected
+        )
+
+    def match(self, actual: Sequence[ToolCall]) -> ToolCallMatch:
+        """Pair the expected calls with these."""
+        options = self._options
+        if options.negative:
+            return ToolCallMatch((), tuple(actual), (), (), passed=not actual)
+        if options.positive_only and not actual:
+            return ToolCallMatch(self._expected, (), (), (), passed=False)
+        return _Attempt(self._expected, self._rules, tuple(actual), options).result()
+
+    def differences(self, mismatch: ArgumentMismatch, path: str) -> list[Difference]:
+        """A mismatch field by field; `path` is where the actual arguments stand in the evidence."""
+        rule = self._rules[mismatch.expected_index]
+        return [] if rule is None else rule.differences(mismatch.actual_args, NO_SCOPE, path)
+
+
+class _Attempt:
+    """One comparison: which expected call took which actual one."""
+
+    def __init__(
+        self, expected: tuple[ToolCall, ...], rules: tuple[ArgumentRule | None, ...], actual: tuple[ToolCall, ...], options: MatchOptions
+    ) -> None:
+        self.expected = expected
+        self.rules = rules
+        self.actual = actual
+        self.options = options
+        self.pairs: dict[int, int] = {}
+        self.begins: list[int] = [0] * len(expected)
+        """Superset: where the search for each expected call began."""
+        self.comparisons = 0
+        self.by_name: dict[str, list[int]] = {}
+        for index, call in enumerate(actual):
+            for name in {call.name, *call.aliases}:
+                self.by_name.setdefault(name, []).append(index)
+
+    def result(self) -> ToolCallMatch:
+        if self.options.order == "strict":
+            self._pair_by_position()
+        elif self.options.order == "superset":
+            self._pair_forward()
+        else:
+            self.pairs = self._most_pairs(range(len(self.expected)), frozenset())
+        mismatches = self._mismatches()
+        used = set(self.pairs.values()) | {entry.actual_index for entry in mismatches}
+        explained = {entry.expected_index for entry in mismatches}
+        missing = [index for index in range(len(self.expected)) if index not in self.pairs and index not in explained]
+        extra = [index for index in range(len(self.actual)) if index not in used]
+        limit = self.options.max_extra
+        return ToolCallMatch(
+            tuple(self.expected[index] for index in missing),
+            tuple(self.actual[index] for index in extra),
+            self._out_of_order(missing, used, mismatches),
+            tuple(mismatches),
+            passed=not missing and not mismatches and (limit is None or len(extra) <= limit),
+        )
+
+    def _fits(self, expected_index: int, actual_index: int) -> bool:
+        self.comparisons += 1
+        if self.comparisons > MOST_COMPARISONS:
+            raise CheckFault(
+                "match_limit", f"pairing {len(self.expected)} expected with {len(self.actual)} actual calls takes too many comparisons"
+            )
+        rule = self.rules[expected_index]
+        call = self.actual[actual_index]
+        return call.goes_by(self.expected[expected_index].name) and (rule is None or rule.fits(call.arguments, NO_SCOPE))
+
+    def _pair_by_position(self) -> None:
+        for index in range(min(len(self.expected), len(self.actual))):
+            if self._fits(index, index):
+                self.pairs[index] = index
+
+    def _pair_forward(self) -> None:
+        cursor = 0
+        for index in range(len(self.expected)):
+            self.begins[index] = cursor
+            while cursor < len(self.actual):
+                cursor += 1
+                if self._fits(index, cursor - 1):
+                    self.pairs[index] = cursor - 1
+                    break
+
+    def _most_pairs(self, wanted: Sequence[int], used: frozenset[int]) -> dict[int, int]:
+        """As many pairs as possible of the expected calls `wanted` with the actual calls not `used`.
+
+        First come, first served is tried first: it compares far fewer calls, and it mostly is enough.
+        """
+        pairs: dict[int, int] = {}
+        taken: set[int] = set()
+        for index in wanted:
+            for at in self.by_name.get(self.expected[index].name, ()):
+                if at not in taken and at not in used and self._fits(index, at):
+                    pairs[index] = at
+                    taken.add(at)
+                    break
+        if len(pairs) == len(wanted):
+            return pairs
+        edges = [self._candidates(index, len(wanted), used) for index in wanted]
+        found = maximum_pairing(edges, len(self.actual))
+        return {index: at for index, at in zip(wanted, found, strict=True) if at >= 0}
+
+    def _candidates(self, index: int, enough: int, used: frozenset[int]) -> list[int]:
+        """The actual calls that fit. As many as there are expected calls are enough: the others cannot take them all."""
+        found: list[int] = []
+        for at in self.by_name.get(self.expected[index].name, ()):
+            if at not in used and self._fits(index, at):
+                found.append(at)
+                if len(found) == enough:
+                    break
+        return found
+
+    def _mismatches(self) -> list[ArgumentMismatch]:
+        found: list[ArgumentMismatch] = []
+        used = set(self.pairs.values())
+        # Both the beginnings and the used calls only ever grow, so each name is walked once.
+        walks: dict[str, Iterator[int]] = {}
+        for index, call in enumerate(self.expected):
+            if index in self.pairs:
+                continue
+            if self.options.order == "strict":
+                choices: Iterator[int] = iter((index,) if index < len(self.actual) and self.actual[index].goes_by(call.name) else ())
+            else:
+                choices = walks.setdefault(call.name, iter(self.by_name.get(call.name, ())))
+            for at in choices:
+                if at not in used and at >= self.begins[index]:
+                    used.add(at)
+                    found.append(ArgumentMismatch(call.name, call.arguments, self.actual[at].arguments, index, at))
+                    break
+        return found
+
+    def _out_of_order(self, missing: list[int], used: set[int], mismatches: list[ArgumentMismatch]) -> tuple[OutOfOrder, ...]:
+        if self.options.order == "ignore" or not missing:
+            return ()
+        found = self._most_pairs(missing, frozenset(used))
+        if self.options.order == "superset":
+            placed = {**self.pairs, **{entry.expected_index: entry.actual_index for entry in mismatches}, **found}
+            crossing = _crossing(placed)
+            found = {index: at for index, at in found.items() if index in crossing}
+        return tuple(OutOfOrder(self.expected[index].name, index, found[index]) for index in missing if index in found)
+
+
+def _crossing(placed: dict[int, int]) -> set[int]:
+    """The expected calls that were made before an earlier one or after a later one."""
+    crossing: set[int] = set()
+    indexes = sorted(placed)
+    latest = -1
+    for index in indexes:
+        if placed[index] < latest:
+            crossing.add(index)
+        latest = max(latest, placed[index])
+    earliest = max(placed.values(), default=0)
+    for index in reversed(indexes):
+        if placed[index] > earliest:
+            crossing.add(index)
+        earliest = min(earliest, placed[index])
+    return crossing

@@ -1,0 +1,150 @@
+"""Expected values, ready to be compared: plain values, the wildcard, objects, and the `optional` wrapper.
+
+Everything that compares is an `Expected`. `mismatch` gives nothing when the actual value fits, else the first thing that does not.
+An absent value (`MISSING`) fits nothing but what is optional.
+"""
+
+from __future__ import annotations
+
+from datetime import date
+
+import msgspec
+
+from proctor.expressions.scope import Scope
+from proctor.expressions.text_form import text_form
+from proctor.matchers.equal import child, unexpected
+from proctor.matchers.mismatch import Mismatch, absent, different
+from proctor.model.evidence import Json
+from proctor.model.missing import MISSING, Missing
+from proctor.model.show import show
+
+
+class Use(msgspec.Struct, frozen=True):
+    """A variable that an expected value looks up: in which field, by which name, and where in the text."""
+
+    field: str
+    name: str
+    offset: int
+
+
+class Expected:
+    """What a value must be like."""
+
+    __slots__ = ("dynamic", "optional", "plain", "raw", "size", "uses")
+
+    def __init__(
+        self, raw: Json, *, dynamic: bool = False, uses: tuple[Use, ...] = (), size: int = 1, plain: bool = False, optional: bool = False
+    ) -> None:
+        self.raw = raw
+        """The expected value as it was written."""
+        self.dynamic = dynamic
+        """Whether comparing looks at variables, clock or zone."""
+        self.uses = uses
+        self.size = size
+        """How many values it holds, itself included."""
+        self.plain = plain
+        """Whether it is a literal through and through: no wildcard, no matcher."""
+        self.optional = optional
+        """Whether an absent value fits."""
+
+    def mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
+        """Nothing when `actual` fits, else the first thing that does not."""
+        raise TypeError(f"{type(self).__name__} does not compare")
+
+    def shown(self) -> str:
+        """The expected value in a sentence."""
+        return show(self.raw)
+
+
+class Scalar(Expected):
+    """Text, null: equal to itself and nothing else."""
+
+    __slots__ = ()
+
+    def mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
+        """Nothing when equal."""
+        return None if actual == self.raw else different(path, self.raw, actual)
+
+
+class Number(Expected):
+    """A number: `1` equals `1.0`, never `true`."""
+
+    __slots__ = ()
+
+    def mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
+        """Nothing when equal."""
+        return None if actual == self.raw and not isinstance(actual, bool) else different(path, self.raw, actual)
+
+
+class Boolean(Expected):
+    """True or false, never a number."""
+
+    __slots__ = ()
+
+    def mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
+        """Nothing when equal."""
+        return None if actual is self.raw else different(path, self.raw, actual)
+
+
+class Present(Expected):
+    """Any value that is there, null included."""
+
+    __slots__ = ()
+
+    def mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
+        """Nothing when there is a value."""
+        return absent(path, "any value") if actual is MISSING else None
+
+
+class Object(Expected):
+    """Exactly these members, each as expected."""
+
+    __slots__ = ("_members",)
+
+    def __init__(self, raw: Json, members: dict[str, Expected]) -> None:
+        super().__init__(
+            raw,
+            dynamic=any(member.dynamic for member in members.values()),
+            uses=tuple(use for member in members.values() for use in member.uses),
+            size=1 + sum(member.size for member in members.values()),
+            plain=all(member.plain for member in members.values()),
+        )
+        self._members = tuple((key, child("", key), member) for key, member in members.items())
+
+    def mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
+        """The first member that is missing, different or not expected."""
+        if not isinstance(actual, dict):
+            return different(path, self.raw, actual)
+        seen = 0
+        for key, step, member in self._members:
+            if key in actual:
+                seen += 1
+                found = member.mismatch(actual[key], scope, path + step)
+            else:
+                found = member.mismatch(MISSING, scope, path + step)
+            if found is not None:
+                return found
+        if seen < len(actual):
+            known = {key for key, _, _ in self._members}
+            extra = next(key for key in actual if key not in known)
+            return unexpected(child(path, extra), actual[extra])
+        return None
+
+
+class Optional(Expected):
+    """What is expected, or null, or nothing at all."""
+
+    __slots__ = ("_inner",)
+
+    def __init__(self, inner: Expected, raw: Json) -> None:
+        super().__init__(raw, dynamic=inner.dynamic, uses=inner.uses, size=inner.size, optional=True)
+        self._inner = inner
+
+    def mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
+        """Nothing when absent or null, else what the inner value says."""
+        return None if actual is MISSING or actual is None else self._inner.mismatch(actual, scope, path)
+
+
+def from_expression(value: Json, source: str) -> str:
+    """A computed value in a sentence, with the expression it came from."""
+    return f"{show(text_form(value) if isinstance(value, date) else value)} (from {source})"

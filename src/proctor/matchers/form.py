@@ -1,0 +1,124 @@
+"""A matcher as the user wrote it, in either spelling, and what every matcher declares about itself.
+
+Word spelling: `{"matcher": "date", "expression": "TODAY()", "tolerance_minutes": 5, "optional": true}`. Short spelling:
+`{$date: {$expr: "TODAY()"}, $tolerance_minutes: 5, $optional: true}`. Both become a `Form`, so that matchers know only one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from proctor.errors import SpecError
+from proctor.expressions.expression import Expression, compile_expression
+from proctor.expressions.scope import Scope
+from proctor.matchers.expected import Expected, Use, from_expression
+from proctor.model.evidence import Json
+from proctor.model.show import kind_of, show
+
+
+class Operand(msgspec.Struct, frozen=True):
+    """What a matcher compares with: a constant, or an expression computed for each piece of evidence."""
+
+    constant: Json
+    expression: Expression | None
+    uses: tuple[Use, ...] = ()
+
+    def value(self, scope: Scope) -> Json:
+        """The value to compare with."""
+        return self.constant if self.expression is None else self.expression.evaluate(scope)
+
+    def shown(self, value: Json) -> str:
+        """That value in a sentence."""
+        return show(value) if self.expression is None else from_expression(value, self.expression.text)
+
+
+class Form(msgspec.Struct, frozen=True, kw_only=True):
+    """One matcher with the values of its keys and the field each stands in."""
+
+    name: str
+    keys: dict[str, Json]
+    places: dict[str, str]
+    field: str
+    raw: Json
+
+    def place(self, key: str) -> str:
+        """The field of a key, or of the whole matcher when it was not written."""
+        return self.places.get(key, self.field)
+
+    def operand(self) -> Operand:
+        """`value` or `expression`, exactly one of them."""
+        if ("value" in self.keys) == ("expression" in self.keys):
+            both = "value" in self.keys
+            raise SpecError(
+                f"matcher {self.name!r} has both 'value' and 'expression'"
+                if both
+                else f"matcher {self.name!r} needs 'value' or 'expression'",
+                field=self.place("expression"),
+            )
+        if "value" in self.keys:
+            return Operand(self.keys["value"], None)
+        text = self.keys["expression"]
+        place = self.place("expression")
+        if not isinstance(text, str):
+            raise SpecError(f"an expression is text, found {kind_of(text)}", field=place)
+        expression = compile_expression(text, field=place)
+        return Operand(None, expression, tuple(Use(place, v.name, v.offset) for v in expression.variables()))
+
+    def required(self, key: str) -> Json:
+        """The value of a key that must be there."""
+        if key not in self.keys:
+            raise SpecError(f"matcher {self.name!r} needs {key!r}", field=self.field)
+        return self.keys[key]
+
+    def text(self, key: str, default: str | None = None) -> str:
+        """A key whose value is text."""
+        value = self.required(key) if default is None else self.keys.get(key, default)
+        if not isinstance(value, str):
+            raise SpecError(f"matcher {self.name!r}: {key!r} must be text, found {kind_of(value)}", field=self.place(key))
+        return value
+
+    def number(self, key: str, default: float) -> float:
+        """A key whose value is a number of at least zero."""
+        value = self.keys.get(key, default)
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
+            raise SpecError(
+                f"matcher {self.name!r}: {key!r} must be a number of at least 0, found {show(value, 60)}", field=self.place(key)
+            )
+        return value
+
+
+class Nested(Protocol):
+    """How a matcher compiles what stands inside it."""
+
+    def __call__(self, value: Json, field: str) -> Expected:
+        """The expected value written at `field`."""
+        ...
+
+
+class Matcher(msgspec.Struct, frozen=True, kw_only=True):
+    """One way to compare, and what the documentation says of it."""
+
+    name: str
+    summary: str
+    keys: dict[str, str]
+    """The keys it takes beside `matcher` and `optional`, each with its meaning."""
+    example: dict[str, Json]
+    """In word spelling."""
+    short: dict[str, Json]
+    """The same in short spelling."""
+    build: Callable[[Form, Nested], Expected]
+
+
+def matcher(
+    name: str, summary: str, keys: dict[str, str], *, example: dict[str, Json], short: dict[str, Json]
+) -> Callable[[Callable[[Form, Nested], Expected]], Matcher]:
+    """Turn a function that builds an `Expected` into a `Matcher`."""
+
+    def register(build: Callable[[Form, Nested], Expected]) -> Matcher:
+        return Matcher(name=name, summary=summary, keys=keys, example={"matcher": name, **example}, short=short, build=build)
+
+    return register

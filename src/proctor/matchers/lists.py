@@ -1,0 +1,152 @@
+"""Lists compare as multisets: the order is free, duplicates count, at every depth.
+
+A list of plain values is compared by counting; one that holds wildcards or matchers by a maximum pairing, because a wildcard must
+not take the element that another expectation needs. Both the depth and the amount of work are bounded.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable
+
+from proctor.errors import CheckFault
+from proctor.expressions.scope import Scope
+from proctor.matchers.assignment import maximum_pairing
+from proctor.matchers.equal import deep_equal
+from proctor.matchers.expected import Expected
+from proctor.matchers.mismatch import Mismatch, different
+from proctor.model.evidence import Json
+from proctor.model.missing import Missing
+from proctor.model.show import show
+
+DEEPEST = 100
+"""How deep an expected structure may be nested; what is deeper cannot be equal to one."""
+MOST_WORK = 1_000_000
+
+
+class PlainList(Expected):
+    """A list of plain values, order free."""
+
+    __slots__ = ("_counts", "_elements", "_keys")
+
+    def __init__(self, raw: list[Json], elements: tuple[Expected, ...]) -> None:
+        super().__init__(raw, plain=True, size=1 + sum(element.size for element in elements))
+        self._elements = elements
+        self._keys = [canonical(value) for value in raw]
+        self._counts = Counter(self._keys)
+
+    def mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
+        """Nothing when both have the same elements, as often."""
+        if not isinstance(actual, (list, tuple)):
+            return different(path, self.raw, actual)
+        if deep_equal(self.raw, actual):
+            return None
+        keys = [canonical(value) for value in actual]
+        surplus = Counter(keys)
+        surplus.subtract(self._counts)
+        extra: list[int] = []
+        for index, key in enumerate(keys):
+            if surplus[key] > 0:
+                surplus[key] -= 1
+                extra.append(index)
+        lacking: list[int] = []
+        for index, key in enumerate(self._keys):
+            if surplus[key] < 0:
+                surplus[key] += 1
+                lacking.append(index)
+        return explain(self, self._elements, actual, lacking, extra, scope, path) if extra or lacking else None
+
+
+class MatcherList(Expected):
+    """A list with wildcards or matchers among its elements, order free. An optional element may be absent."""
+
+    __slots__ = ("_elements",)
+
+    def __init__(self, raw: list[Json], elements: tuple[Expected, ...]) -> None:
+        super().__init__(
+            raw,
+            dynamic=any(element.dynamic for element in elements),
+            uses=tuple(use for element in elements for use in element.uses),
+            size=1 + sum(element.size for element in elements),
+        )
+        self._elements = elements
+
+    def mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
+        """Nothing when the elements can be paired up."""
+        if not isinstance(actual, (list, tuple)):
+            return different(path, self.raw, actual)
+        if self.size * weigh(actual, MOST_WORK // self.size) > MOST_WORK:
+            raise CheckFault("value_too_large", f"{path} has too many elements to be compared with {self.size} matchers in any order")
+        elements = self._elements
+        fits = [[j for j, element in enumerate(elements) if element.mismatch(value, scope, path) is None] for value in actual]
+        # Every actual element needs a partner, and so does every expected one that is not optional. A pairing that covers the
+        # one side and another that covers the other can always be joined into one (Mendelsohn and Dulmage).
+        extra = [index for index, partner in enumerate(maximum_pairing(fits, len(elements))) if partner < 0]
+        required = [j for j, element in enumerate(elements) if not element.optional]
+        wanted: list[list[int]] = [[] for _ in elements]
+        for index, partners in enumerate(fits):
+            for j in partners:
+                wanted[j].append(index)
+        pairing = maximum_pairing([wanted[j] for j in required], len(actual))
+        lacking = [j for j, partner in zip(required, pairing, strict=True) if partner < 0]
+        return explain(self, elements, actual, lacking, extra, scope, path) if extra or lacking else None
+
+
+def explain(
+    whole: Expected,
+    elements: tuple[Expected, ...],
+    actual: list[Json] | tuple[Json, ...],
+    lacking: list[int],
+    extra: list[int],
+    scope: Scope,
+    path: str,
+) -> Mismatch:
+    """What to say about two lists that do not pair up."""
+    if len(lacking) == len(extra) == 1:
+        # One element changed: say what is wrong with it rather than quoting two lists.
+        inner = elements[lacking[0]].mismatch(actual[extra[0]], scope, f"{path}[{extra[0]}]")
+        if inner is not None:
+            return inner
+    parts: list[str] = []
+    if lacking:
+        parts.append("lacks " + ", ".join(elements[index].shown() for index in lacking[:3]) + _more(lacking))
+    if extra:
+        parts.append("has the unexpected " + ", ".join(show(actual[index], 60) for index in extra[:3]) + _more(extra))
+    return Mismatch(path, " and ".join(parts), whole.shown(), actual)
+
+
+def _more(indexes: list[int]) -> str:
+    return f" and {len(indexes) - 3} more" if len(indexes) > 3 else ""
+
+
+def canonical(value: Json, depth: int = 0) -> Hashable:
+    """A key that is equal for two values exactly when they are equal with lists in any order."""
+    if isinstance(value, dict):
+        if depth > DEEPEST:
+            return object()  # Equal to nothing: no expected structure is that deep.
+        return ("object", frozenset((key, canonical(item, depth + 1)) for key, item in value.items()))
+    if isinstance(value, (list, tuple)):
+        if depth > DEEPEST:
+            return object()
+        return ("list", frozenset(Counter(canonical(item, depth + 1) for item in value).items()))
+    if isinstance(value, bool):
+        return ("boolean", value)
+    if isinstance(value, float) and value != value:
+        return object()
+    return value
+
+
+def weigh(value: Json, limit: int) -> int:
+    """About how much work it is to compare a value once; stops counting above `limit`."""
+    total = 0
+    waiting: list[Json] = [value]
+    while waiting and total <= limit:
+        current = waiting.pop()
+        total += 1
+        if isinstance(current, str):
+            total += len(current) // 64
+        elif isinstance(current, dict):
+            waiting.extend(current.values())
+        elif isinstance(current, (list, tuple)):
+            waiting.extend(current)
+    return total

@@ -1,0 +1,71 @@
+"""What did not fit, where, and what was expected instead."""
+
+from __future__ import annotations
+
+import msgspec
+
+from proctor.model.evidence import Json
+from proctor.model.missing import MISSING, Missing
+from proctor.model.show import kind_of, show
+
+
+class Mismatch(msgspec.Struct, frozen=True):
+    """One difference between an expected and an actual value."""
+
+    path: str
+    """Where, as a path into the evidence: `$.tool_calls[2].arguments.id`."""
+    why: str
+    """The finding as the rest of a sentence that begins with the path: `is different`."""
+    expected: str
+    """What was expected, as text for people."""
+    actual: Json | Missing
+
+    def describe(self) -> str:
+        """One sentence with the path and both values."""
+        return f"{self.path} {self.why}: expected {self.expected}, found {shown(self.actual)}"
+
+    def record(self) -> dict[str, Json]:
+        """The same for machines, values as shortened JSON text; an absent value reads `nothing`, without quotes."""
+        return {"path": self.path, "why": self.why, "expected": self.expected, "actual": shown(self.actual)}
+
+
+def shown(value: Json | Missing) -> str:
+    """A value for people; an absent one is `nothing`."""
+    return "nothing" if value is MISSING else show(value)
+
+
+def absent(path: str, expected: str) -> Mismatch:
+    """The mismatch of a value that is not there."""
+    return Mismatch(path, "is missing", expected, MISSING)
+
+
+def different(path: str, expected: Json, actual: Json | Missing) -> Mismatch:
+    """The mismatch of two plain values; says so when they would be equal after conversion."""
+    if actual is MISSING:
+        return absent(path, show(expected))
+    return Mismatch(path, _how(expected, actual), show(expected), actual)
+
+
+def _how(expected: Json, actual: Json) -> str:
+    kinds = kind_of(expected), kind_of(actual)
+    if kinds[0] == kinds[1]:
+        return "is different"
+    if "text" in kinds and equal_after_conversion(expected, actual):
+        return f"is equal only after conversion ({kinds[1]} instead of {kinds[0]}; equal after conversion)"
+    return f"is {kinds[1]} instead of {kinds[0]}"
+
+
+def equal_after_conversion(one: Json, other: Json) -> bool:
+    """Whether a text and a number or boolean would be equal, were the text read as one."""
+    if isinstance(other, str):
+        one, other = other, one
+    if not isinstance(one, str) or len(one) > 400 or "_" in one:
+        return False
+    if isinstance(other, bool):
+        return one.strip().lower() == ("true" if other else "false")
+    if isinstance(other, (int, float)):
+        try:
+            return float(one) == other if isinstance(other, float) or "." in one or "e" in one.lower() else int(one) == other
+        except (ValueError, OverflowError):
+            return False
+    return False

@@ -1,0 +1,163 @@
+"""Matchers with an order: `date`, and the bounds `gt`, `gte`, `lt`, `lte` over numbers and dates.
+
+Text is read as ISO 8601; a value with an offset is first brought into the zone of the case, one without is read in it. When either
+side has no time of day, calendar days are compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import date
+
+from proctor.errors import CheckFault, SpecError
+from proctor.expressions.moments import Moment, in_zone, minutes_apart, order, read_moment, zone_named
+from proctor.expressions.scope import Scope
+from proctor.matchers.expected import Expected
+from proctor.matchers.form import Form, Matcher, Nested, Operand, matcher
+from proctor.matchers.mismatch import Mismatch, absent
+from proctor.model.evidence import Json
+from proctor.model.missing import MISSING, Missing
+from proctor.model.show import kind_of, show
+
+
+def moment_of(value: Json, scope: Scope) -> Moment | None:
+    """A date, or ISO text read in the zone; nothing for anything else."""
+    read = value if isinstance(value, date) else read_moment(value) if isinstance(value, str) else None
+    if read is None:
+        return None
+    try:
+        return in_zone(read, zone_named(scope.zone))
+    except OverflowError:  # The first or last day of the calendar, moved over its edge by the zone.
+        return None
+
+
+def _computed_moment(operand: Operand, value: Json, scope: Scope) -> Moment:
+    moment = moment_of(value, scope)
+    if moment is None:
+        source = operand.expression.text if operand.expression is not None else show(value)
+        raise CheckFault("expression_error", f"expression {source!r} gives {kind_of(value)} {show(value, 60)}, which is no date")
+    return moment
+
+
+class DateNear(Expected):
+    """A date, give or take some minutes."""
+
+    __slots__ = ("_operand", "_tolerance")
+
+    def __init__(self, form: Form) -> None:
+        self._operand = form.operand()
+        constant = self._operand.constant
+        if self._operand.expression is None and (not isinstance(constant, str) or read_moment(constant) is None):
+            raise SpecError(
+                f"matcher 'date': expected a date such as '2026-11-15' or '2026-11-15T09:00', found {show(constant, 60)}",
+                field=form.place("value"),
+            )
+        super().__init__(form.raw, dynamic=True, uses=self._operand.uses)
+        self._tolerance = form.number("tolerance_minutes", 0)
+
+    def mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
+        """Nothing when the two lie no farther apart than the tolerance."""
+        value = self._operand.value(scope)
+        wanted = _computed_moment(self._operand, value, scope)
+        within = f" within {self._tolerance:g} minutes" if self._tolerance else ""
+        shown = self._operand.shown(value) + within
+        if actual is MISSING:
+            return absent(path, shown)
+        found = moment_of(actual, scope)
+        if found is None:
+            return Mismatch(path, f"is {kind_of(actual)} that does not read as a date", shown, actual)
+        apart = minutes_apart(found, wanted)
+        if apart <= self._tolerance:
+            return None
+        return Mismatch(path, f"lies {_duration(apart)} away", shown, actual)
+
+
+def _duration(minutes: float) -> str:
+    if minutes and minutes % 1440 == 0:
+        days = int(minutes // 1440)
+        return f"{days} day{'s' if days != 1 else ''}"
+    return f"{minutes:g} minute{'s' if minutes != 1 else ''}"
+
+
+@matcher(
+    "date",
+    "The value is a date or time, give or take `tolerance_minutes`; calendar days are compared where either side has no time of day.",
+    {
+        "value": "the date, ISO 8601",
+        "expression": "an expression that gives it",
+        "tolerance_minutes": "how far it may be away; 0 by default, a day counts 1440",
+    },
+    example={"expression": "AT_TIME(DATE_ADD(TODAY(), 1, 'day'), '09:00')", "tolerance_minutes": 5},
+    short={"$date": {"$expr": "TODAY()"}, "$tolerance_minutes": 5},
+)
+def near_date(form: Form, nested: Nested) -> Expected:
+    """Build `date`."""
+    return DateNear(form)
+
+
+class Bound(Expected):
+    """A number, or a date, on one side of another."""
+
+    __slots__ = ("_operand", "_phrase", "_test")
+
+    def __init__(self, form: Form, phrase: str, test: Callable[[int], bool]) -> None:
+        self._operand = form.operand()
+        constant = self._operand.constant
+        is_date = isinstance(constant, str) and read_moment(constant) is not None
+        if self._operand.expression is None and not is_date and not _is_number(constant):
+            raise SpecError(f"matcher {form.name!r}: expected a number or a date, found {show(constant, 60)}", field=form.place("value"))
+        super().__init__(form.raw, dynamic=is_date or self._operand.expression is not None, uses=self._operand.uses)
+        self._phrase = phrase
+        self._test = test
+
+    def mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
+        """Nothing when the value lies on the right side."""
+        value = self._operand.value(scope)
+        shown = f"{self._phrase} {self._operand.shown(value)}"
+        if actual is MISSING:
+            return absent(path, shown)
+        if _is_number(value):
+            if not _is_number(actual):
+                return Mismatch(path, f"is {kind_of(actual)} instead of number", shown, actual)
+            side = (actual > value) - (actual < value) if actual == actual and value == value else None
+        else:
+            wanted = _computed_moment(self._operand, value, scope)
+            found = moment_of(actual, scope)
+            if found is None:
+                return Mismatch(path, f"is {kind_of(actual)} that does not read as a date", shown, actual)
+            side = order(found, wanted)
+        return None if side is not None and self._test(side) else Mismatch(path, "is out of bounds", shown, actual)
+
+
+def _is_number(value: Json) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+_BOUND_KEYS = {"value": "a number, or a date in ISO 8601", "expression": "an expression that gives it"}
+
+
+@matcher("gt", "The value is greater (a date: later).", _BOUND_KEYS, example={"value": 10}, short={"$gt": 10})
+def greater(form: Form, nested: Nested) -> Expected:
+    """Build `gt`."""
+    return Bound(form, "more than", lambda side: side > 0)
+
+
+@matcher("gte", "The value is greater or equal (a date: not earlier).", _BOUND_KEYS, example={"value": 10}, short={"$gte": 10})
+def at_least(form: Form, nested: Nested) -> Expected:
+    """Build `gte`."""
+    return Bound(form, "at least", lambda side: side >= 0)
+
+
+@matcher("lt", "The value is less (a date: earlier).", _BOUND_KEYS, example={"value": 10}, short={"$lt": 10})
+def less(form: Form, nested: Nested) -> Expected:
+    """Build `lt`."""
+    return Bound(form, "less than", lambda side: side < 0)
+
+
+@matcher("lte", "The value is less or equal (a date: not later).", _BOUND_KEYS, example={"value": 10}, short={"$lte": 10})
+def at_most(form: Form, nested: Nested) -> Expected:
+    """Build `lte`."""
+    return Bound(form, "at most", lambda side: side <= 0)
+
+
+ORDER_MATCHERS: tuple[Matcher, ...] = (near_date, greater, at_least, less, at_most)

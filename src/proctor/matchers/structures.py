@@ -1,0 +1,322 @@
+"""Matchers about the value as a whole: `exact`, `literal`, `object`, `any`, `not`, `type`, `one_of`."""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+
+from proctor.errors import CheckFault, SpecError
+from proctor.expressions.moments import instant, zone_named
+from proctor.expressions.scope import Scope
+from proctor.matchers.equal import difference
+from proctor.matchers.expected import Expected, Object, Present, from_expression
+from proctor.matchers.form import Form, Matcher, Nested, Operand, matcher
+from proctor.matchers.kinds import KINDS, kinds_named
+from proctor.matchers.mismatch import Mismatch, absent
+from proctor.matchers.ordering import moment_of
+from proctor.matchers.plain import plain_expected
+from proctor.matchers.texts import pattern_at
+from proctor.model.evidence import Json
+from proctor.model.missing import MISSING, Missing
+from proctor.model.show import kind_of, nearest, show
+from proctor.patterns.engine import Pattern
+
+_SCHEMA_KEYS = ("type", "pattern", "enum", "const", "minimum", "maximum")
+
+
+class Computed(Expected):
+    """Equal to what an expression gives. A date is compared as an instant; a day is its midnight."""
+
+    __slots__ = ("_operand",)
+
+    def __init__(self, raw: Json, operand: Operand) -> None:
+        super().__init__(raw, dynamic=True, uses=operand.uses)
+        self._operand = operand
+
+    def mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
+        """Nothing when equal."""
+        value = self._operand.value(scope)
+        shown = self._operand.shown(value)
+        if actual is MISSING:
+            return absent(path, shown)
+        if isinstance(value, date):
+            return _same_instant(value, actual, scope, path, shown)
+        try:
+            expected = plain_expected(value)
+        except SpecError as error:
+            raise CheckFault("value_too_deep", f"{shown}: {error.message}") from None
+        found = expected.mismatch(actual, scope, path)
+        if found is None or self._operand.expression is None:
+            return found
+        source = from_expression(value, self._operand.expression.text) if found.path == path else f"{found.expected} (in {shown})"
+        return Mismatch(found.path, found.why, source, found.actual)
+
+
+def _same_instant(wanted: date | datetime, actual: Json, scope: Scope, path: str, shown: str) -> Mismatch | None:
+    zone = zone_named(scope.zone)
+    found = moment_of(actual, scope)
+    if found is None:
+        return Mismatch(path, f"is {kind_of(actual)} that does not read as a date", shown, actual)
+    try:
+        same = instant(found, zone) == instant(wanted, zone)
+    except OverflowError:
+        same = False
+    return None if same else Mismatch(path, "is another date", shown, actual)
+
+
+@matcher(
+    "exact",
+    'The value is equal, lists in any order; `"*"` inside stands for any value, matchers inside keep their meaning.',
+    {"value": "the value", "expression": "an expression that gives it; a date is compared as an instant"},
+    example={"value": "Paris"},
+    short={"$exact": "Paris"},
+)
+def exact(form: Form, nested: Nested) -> Expected:
+    """Build `exact`."""
+    operand = form.operand()
+    if operand.expression is not None:
+        return Computed(form.raw, operand)
+    return nested(operand.constant, form.place("value"))
+
+
+class Literal(Expected):
+    """Plain equality, lists in order."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, form: Form) -> None:
+        super().__init__(form.raw)
+        self._value = form.required("value")
+
+    def mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
+        """Nothing when equal."""
+        return absent(path, show(self._value)) if actual is MISSING else difference(self._value, actual, path)
+
+
+@matcher(
+    "literal",
+    'The value is equal, lists in order; nothing inside has a special meaning, `"*"` is a star.',
+    {"value": "the value"},
+    example={"value": ["*", "a"]},
+    short={"$literal": ["*", "a"]},
+)
+def literal(form: Form, nested: Nested) -> Expected:
+    """Build `literal`."""
+    return Literal(form)
+
+
+@matcher(
+    "object",
+    "The value is an object with exactly these members; its keys are taken as written, even `matcher` or `$gt`.",
+    {"value": "the object; matchers inside its members keep their meaning"},
+    example={"value": {"$gt": 5}},
+    short={"$object": {"$gt": 5}},
+)
+def plain_object(form: Form, nested: Nested) -> Expected:
+    """Build `object`."""
+    value = form.required("value")
+    if not isinstance(value, dict):
+        raise SpecError(f"matcher 'object': expected an object, found {kind_of(value)}", field=form.place("value"))
+    return Object(value, {key: nested(item, f"{form.place('value')}.{key}") for key, item in value.items()})
+
+
+@matcher("any", "The value only has to be there; null is.", {}, example={}, short={"$any": True})
+def anything(form: Form, nested: Nested) -> Expected:
+    """Build `any`."""
+    return Present(form.raw)
+
+
+class Not(Expected):
+    """Anything that is there and does not fit."""
+
+    __slots__ = ("_inner",)
+
+    def __init__(self, raw: Json, inner: Expected) -> None:
+        super().__init__(raw, dynamic=inner.dynamic, uses=inner.uses, size=inner.size)
+        self._inner = inner
+
+    def mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
+        """Nothing when the inner value does not fit."""
+        shown = f"anything but {self._inner.shown()}"
+        if actual is MISSING:
+            return absent(path, shown)
+        if self._inner.mismatch(actual, scope, path) is not None:
+            return None
+        return Mismatch(path, "is what it must not be", shown, actual)
+
+
+@matcher(
+    "not",
+    "The value is there and does not fit what is given.",
+    {"value": "a value or a matcher"},
+    example={"value": {"matcher": "contains", "value": "error"}},
+    short={"$not": {"$contains": "error"}},
+)
+def negated(form: Form, nested: Nested) -> Expected:
+    """Build `not`."""
+    return Not(form.raw, nested(form.required("value"), form.place("value")))
+
+
+class OfKind(Expected):
+    """A value of one of some kinds."""
+
+    __slots__ = ("_names",)
+
+    def __init__(self, raw: Json, names: tuple[str, ...]) -> None:
+        super().__init__(raw)
+        self._names = names
+
+    def mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
+        """Nothing when the value is of such a kind."""
+        shown = " or ".join(self._names)
+        if actual is MISSING:
+            return absent(path, shown)
+        if any(KINDS[name](actual) for name in self._names):
+            return None
+        return Mismatch(path, f"is {kind_of(actual)}", shown, actual)
+
+
+@matcher(
+    "type",
+    "The value is of a kind: text, number, integer, boolean, null, list, object.",
+    {"value": "the kind, or a list of kinds; `string` and `array` are understood too"},
+    example={"value": "integer"},
+    short={"$type": "integer"},
+)
+def of_type(form: Form, nested: Nested) -> Expected:
+    """Build `type`."""
+    return OfKind(form.raw, kinds_named(form.required("value"), form.place("value")))
+
+
+class SchemaVariant(Expected):
+    """A variant written like a small JSON Schema."""
+
+    __slots__ = ("_allowed", "_maximum", "_minimum", "_names", "_pattern")
+
+    def __init__(self, raw: dict[str, Json], field: str) -> None:
+        super().__init__(raw)
+        self._names = kinds_named(raw["type"], f"{field}.type") if "type" in raw else ()
+        self._pattern = self._read_pattern(raw, field)
+        self._allowed = self._read_allowed(raw, field)
+        self._minimum, self._maximum = (self._read_bound(raw, key, field) for key in ("minimum", "maximum"))
+
+    @staticmethod
+    def _read_pattern(raw: dict[str, Json], field: str) -> Pattern | None:
+        if "pattern" not in raw:
+            return None
+        if not isinstance(raw["pattern"], str):
+            raise SpecError(f"a pattern is text, found {kind_of(raw['pattern'])}", field=f"{field}.pattern")
+        return pattern_at(raw["pattern"], "", f"{field}.pattern")
+
+    @staticmethod
+    def _read_allowed(raw: dict[str, Json], field: str) -> tuple[tuple[Expected, ...], ...]:
+        groups: list[tuple[Expected, ...]] = []
+        if "const" in raw:
+            groups.append((plain_expected(raw["const"], f"{field}.const"),))
+        if "enum" in raw:
+            if not isinstance(raw["enum"], list) or not raw["enum"]:
+                raise SpecError("'enum' is a list of at least one value", field=f"{field}.enum")
+            groups.append(tuple(plain_expected(value, f"{field}.enum.{index}") for index, value in enumerate(raw["enum"])))
+        return tuple(groups)
+
+    @staticmethod
+    def _read_bound(raw: dict[str, Json], key: str, field: str) -> float | None:
+        if key in raw and not KINDS["number"](raw[key]):
+            raise SpecError(f"{key!r} is a number, found {kind_of(raw[key])}", field=f"{field}.{key}")
+        return raw.get(key)
+
+    def mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
+        """Nothing when every key of the variant accepts the value."""
+        if actual is MISSING:
+            return absent(path, self.shown())
+        fits = not self._names or any(KINDS[name](actual) for name in self._names)
+        if fits and self._pattern is not None:
+            fits = isinstance(actual, str) and self._pattern.search(actual) is not None
+        if fits:
+            fits = all(any(choice.mismatch(actual, scope, path) is None for choice in group) for group in self._allowed)
+        if fits and (self._minimum is not None or self._maximum is not None):
+            fits = KINDS["number"](actual) and not self._out_of_bounds(actual)
+        return None if fits else Mismatch(path, "does not fit the variant", self.shown(), actual)
+
+    def _out_of_bounds(self, actual: Json) -> bool:
+        return (self._minimum is not None and not actual >= self._minimum) or (self._maximum is not None and not actual <= self._maximum)
+
+
+class OneOf(Expected):
+    """Any one of several."""
+
+    __slots__ = ("_variants",)
+
+    def __init__(self, raw: Json, variants: tuple[Expected, ...]) -> None:
+        super().__init__(
+            raw,
+            dynamic=any(variant.dynamic for variant in variants),
+            uses=tuple(use for variant in variants for use in variant.uses),
+            size=1 + sum(variant.size for variant in variants),
+        )
+        self._variants = variants
+
+    def mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
+        """Nothing when a variant accepts the value."""
+        for variant in self._variants:
+            if variant.mismatch(actual, scope, path) is None:
+                return None
+        shown = " or ".join(variant.shown() for variant in self._variants[:5])
+        if len(self._variants) > 5:
+            shown += f" or {len(self._variants) - 5} more"
+        return absent(path, shown) if actual is MISSING else Mismatch(path, f"fits none of {len(self._variants)} variants", shown, actual)
+
+
+@matcher(
+    "one_of",
+    "The value fits at least one variant.",
+    {"variants": "a list: literals, matchers, or objects with `type`, `pattern`, `enum`, `const`, `minimum`, `maximum`"},
+    example={"variants": [{"type": "string", "pattern": "^(metric|si)$"}, "celsius"]},
+    short={"$one_of": ["metric", "celsius"]},
+)
+def one_of(form: Form, nested: Nested) -> Expected:
+    """Build `one_of`."""
+    variants = form.required("variants")
+    place = form.place("variants")
+    if not isinstance(variants, list) or not variants:
+        raise SpecError("matcher 'one_of' needs a list of at least one variant", field=place)
+    return OneOf(form.raw, tuple(_variant(value, f"{place}.{index}", nested) for index, value in enumerate(variants)))
+
+
+def _variant(value: Json, field: str, nested: Nested) -> Expected:
+    if not isinstance(value, dict) or not value or isinstance(value.get("matcher"), str):
+        return nested(value, field)
+    unknown = [key for key in value if key not in _SCHEMA_KEYS]
+    if not unknown:
+        return SchemaVariant(value, field)
+    named = value.get("type")
+    close = nearest(unknown[0], _SCHEMA_KEYS)
+    if isinstance(named, str) and named in KINDS and close:
+        # `{"type": "string", "patern": ...}` is a slip, not a literal object.
+        raise SpecError(f"unknown key {unknown[0]!r} in a variant", field=field, nearest=close)
+    return nested(value, field)
+
+
+class AllOf(Expected):
+    """Several matchers that must all fit."""
+
+    __slots__ = ("_parts",)
+
+    def __init__(self, raw: Json, parts: tuple[Expected, ...]) -> None:
+        super().__init__(
+            raw,
+            dynamic=any(part.dynamic for part in parts),
+            uses=tuple(use for part in parts for use in part.uses),
+            size=1 + sum(part.size for part in parts),
+        )
+        self._parts = parts
+
+    def mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
+        """The first matcher that does not fit."""
+        for part in self._parts:
+            found = part.mismatch(actual, scope, path)
+            if found is not None:
+                return found
+        return None
+
+
+STRUCTURE_MATCHERS: tuple[Matcher, ...] = (exact, literal, plain_object, anything, negated, of_type, one_of)

@@ -1,0 +1,106 @@
+"""Matchers that look at text: `contains`, `starts_with`, `ends_with`, `regex`.
+
+The first three cast both sides to text (see `expressions.text_form`). `regex` searches numbers and booleans as their JSON text;
+null, lists and objects never match.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from proctor.errors import SpecError
+from proctor.expressions.scope import Scope
+from proctor.expressions.text_form import text_form
+from proctor.matchers.expected import Expected
+from proctor.matchers.form import Form, Matcher, Nested, matcher
+from proctor.matchers.mismatch import Mismatch, absent
+from proctor.model.evidence import Json
+from proctor.model.missing import MISSING, Missing
+from proctor.model.show import kind_of, show
+from proctor.patterns.engine import Pattern, compile_pattern
+
+
+class TextTest(Expected):
+    """Both sides as text, and a test between them."""
+
+    __slots__ = ("_operand", "_phrase", "_test")
+
+    def __init__(self, form: Form, phrase: str, test: Callable[[str, str], bool]) -> None:
+        self._operand = form.operand()
+        super().__init__(form.raw, dynamic=self._operand.expression is not None, uses=self._operand.uses)
+        self._phrase = phrase
+        self._test = test
+
+    def mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
+        """Nothing when the test holds."""
+        value = self._operand.value(scope)
+        if actual is MISSING:
+            return absent(path, f"text that {self._phrase}s {self._operand.shown(value)}")
+        if self._test(text_form(actual), text_form(value)):
+            return None
+        return Mismatch(path, f"does not {self._phrase} the text", self._operand.shown(value), actual)
+
+
+_TEXT_KEYS = {"value": "the text to look for", "expression": "an expression that gives it"}
+
+
+@matcher("contains", "The value, as text, contains a text.", _TEXT_KEYS, example={"value": "onboarding"}, short={"$contains": "onboarding"})
+def contains(form: Form, nested: Nested) -> Expected:
+    """Build `contains`."""
+    return TextTest(form, "contain", lambda actual, wanted: wanted in actual)
+
+
+@matcher("starts_with", "The value, as text, begins with a text.", _TEXT_KEYS, example={"value": "ORD-"}, short={"$starts_with": "ORD-"})
+def starts_with(form: Form, nested: Nested) -> Expected:
+    """Build `starts_with`."""
+    return TextTest(form, "begin with", str.startswith)
+
+
+@matcher("ends_with", "The value, as text, ends with a text.", _TEXT_KEYS, example={"value": ".pdf"}, short={"$ends_with": ".pdf"})
+def ends_with(form: Form, nested: Nested) -> Expected:
+    """Build `ends_with`."""
+    return TextTest(form, "end with", str.endswith)
+
+
+class Regex(Expected):
+    """A pattern, searched anywhere in the value."""
+
+    __slots__ = ("_pattern",)
+
+    def __init__(self, raw: Json, pattern: Pattern) -> None:
+        super().__init__(raw)
+        self._pattern = pattern
+
+    def mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
+        """Nothing when the pattern is found."""
+        wanted = f"a match of {show(self._pattern.source)}"
+        if actual is MISSING:
+            return absent(path, wanted)
+        if actual is None or isinstance(actual, (dict, list, tuple)):
+            return Mismatch(path, f"is {kind_of(actual)}, which no pattern matches", wanted, actual)
+        if self._pattern.search(text_form(actual)) is not None:
+            return None
+        return Mismatch(path, "does not match the pattern", wanted, actual)
+
+
+@matcher(
+    "regex",
+    "The value matches an ECMAScript regular expression, searched anywhere; case-sensitive unless flagged.",
+    {"value": "the pattern", "flags": "ECMAScript flags: any of `i`, `m`, `s`, `u`"},
+    example={"value": "^ORD-\\d{4}$"},
+    short={"$regex": "^ORD-\\d{4}$"},
+)
+def regex(form: Form, nested: Nested) -> Expected:
+    """Build `regex`."""
+    return Regex(form.raw, pattern_at(form.text("value"), form.text("flags", ""), form.place("value")))
+
+
+def pattern_at(source: str, flags: str, field: str) -> Pattern:
+    """A compiled pattern; a fault in it is reported at `field`."""
+    try:
+        return compile_pattern(source, flags)
+    except SpecError as error:
+        raise SpecError(error.message, field=field, offset=error.offset, nearest=error.nearest, hint=error.hint) from None
+
+
+TEXT_MATCHERS: tuple[Matcher, ...] = (contains, starts_with, ends_with, regex)

@@ -1,0 +1,1 @@
+"""Typed values: suites, evidence, verdicts, results."""

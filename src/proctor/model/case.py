@@ -1,0 +1,110 @@
+"""What an agent must do: suites of cases, each a list of assertions.
+
+Every dialect is read into these values, and `convert` writes them as a native suite; nothing below the readers knows
+which dialect a suite came from.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from proctor.model.evidence import Json
+from proctor.model.origin import NOWHERE, Origin
+from proctor.model.problem import Problem
+
+WhenMissing = Literal["fail", "error", "skip"]
+
+
+class Assertion(msgspec.Struct, frozen=True, kw_only=True):
+    """One claim: a check by name, its spec, and how its verdict counts."""
+
+    check: str
+    spec: msgspec.Struct
+    """The parameters of the check; its type is the one registered under `check`."""
+    id: str | None = None
+    label: str = ""
+    weight: float = 1.0
+    axis: str | None = None
+    required: bool = False
+    """A failed required assertion fails the case whatever the mean says."""
+    advisory: bool = False
+    """Reported, but it enters neither outcome nor score."""
+    when_missing: WhenMissing = "fail"
+    depends_on: tuple[str, ...] = ()
+    turn: int | None = None
+    """The turn this claim is about, from 0; `None`: the whole run."""
+    origin: Origin = NOWHERE
+
+
+class Turn(msgspec.Struct, frozen=True, kw_only=True):
+    """One message to the agent. Claims about it are assertions of the case with `turn` set."""
+
+    input: str
+    origin: Origin = NOWHERE
+
+
+class Capture(msgspec.Struct, frozen=True, kw_only=True):
+    """A value to read out of the final text by regular expression; it never affects the outcome."""
+
+    name: str
+    pattern: str
+
+
+class Scoring(msgspec.Struct, frozen=True, kw_only=True):
+    """How verdicts become the outcome of a case."""
+
+    mode: Literal["boolean", "weighted"] = "boolean"
+    pass_at: float = 0.9
+    """Weighted: the verdict is `pass` from this score on."""
+    partial_above: float = 0.0
+    """Weighted: the verdict is `partial` above this score, else `fail`."""
+    when_empty: Literal["pass", "fail", "skip"] = "skip"
+    """What a case without any assertion is."""
+
+
+class Skip(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a case is not decided at all."""
+
+    code: str
+    reason: str
+
+
+class Case(msgspec.Struct, frozen=True, kw_only=True):
+    """One situation and what must come of it."""
+
+    id: str
+    name: str = ""
+    description: str = ""
+    input: str | None = None
+    turns: tuple[Turn, ...] = ()
+    custom_body: Json = None
+    """A request body sent exactly as written, instead of a message."""
+    context: dict[str, Json] = {}
+    """Fixed variables for templates and expressions."""
+    timezone: str | None = None
+    tags: dict[str, Json] = {}
+    assertions: tuple[Assertion, ...] = ()
+    captures: tuple[Capture, ...] = ()
+    scoring: Scoring = Scoring()
+    skip: Skip | None = None
+    repetitions: int | None = None
+    pass_threshold: float | None = None
+    """The share of repetitions that must pass."""
+    settings: dict[str, Json] = {}
+    """What only a live run needs (servers, attachments, direct tool calls), as the dialect wrote it."""
+    origin: Origin = NOWHERE
+
+
+class Suite(msgspec.Struct, frozen=True, kw_only=True):
+    """A readable set of cases."""
+
+    name: str
+    dialect: str = "native"
+    path: str | None = None
+    description: str = ""
+    cases: tuple[Case, ...] = ()
+    warnings: tuple[Problem, ...] = ()
+    settings: dict[str, Json] = {}
+    """What only a live run needs (targets, agents, servers, judge), as the dialect wrote it."""

@@ -1,0 +1,194 @@
+"""What an agent was observed to do: the only thing a check may look at.
+
+One `Evidence` is one observed run of an agent, whether it was driven just now or read from a trace. `None` means *not
+recorded*; an empty tuple means *recorded, and there were none*. That difference decides whether a check about tools
+can be answered at all, so readers must state what they could observe.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+# Values that arrive as JSON. `Any`, not `object`: checks index into them all day, and every use is guarded.
+Json = Any
+
+
+class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Tokens spent. `total()` prefers the reported total."""
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    total_tokens: int | None = None
+
+    def total(self) -> int | None:
+        """The reported total, else input plus output, else nothing."""
+        if self.total_tokens is not None:
+            return self.total_tokens
+        if self.input_tokens is None and self.output_tokens is None:
+            return None
+        return (self.input_tokens or 0) + (self.output_tokens or 0)
+
+
+class ToolCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """One call of a tool, in the order it was made.
+
+    `arguments` is an object; where the agent produced something that is not a JSON object it is kept as it came
+    (text, list, number).
+    """
+
+    name: str
+    arguments: Json = {}
+    result: Json = None
+    error: Json = None
+    """What went wrong, if the call failed; any value other than null, false or empty text means it did."""
+    error_kind: str | None = None
+    """`content-error` (the tool answered that it failed) or `protocol-error` (the call itself failed)."""
+    duration_ms: float | None = None
+    node: str | None = None
+    """The node this call belongs to, where calls are nested in the steps of a workflow."""
+    server: str | None = None
+    id: str | None = None
+    aliases: tuple[str, ...] = ()
+    """Other names the same tool goes by (an n8n tool has its node's name and its own)."""
+
+    def goes_by(self, name: str) -> bool:
+        """Whether this is a call of the tool `name`."""
+        return self.name == name or name in self.aliases
+
+    def failed(self) -> bool:
+        """Whether the call ended in an error."""
+        return self.error is not None and self.error is not False and self.error != ""
+
+
+class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """One run of a step of a workflow; a step that ran three times is three nodes."""
+
+    name: str
+    type: str | None = None
+    status: str = "success"
+    """`success`, `error` or `skipped`; a skipped node did not run, one that ended in an error did."""
+    input: Json = None
+    output: Json = None
+    parameters: Json = None
+    tool_calls: tuple[ToolCall, ...] = ()
+    duration_ms: float | None = None
+    error: Json = None
+    items: int = 1
+    """How many items the run produced (n8n)."""
+    usage: Usage | None = None
+    notes: tuple[str, ...] = ()
+    """What a reader wants said beside a verdict about this node, for example an expression left unresolved."""
+
+    def ran(self) -> bool:
+        """Whether the step was executed at all."""
+        return self.status != "skipped"
+
+
+class EvidenceTurn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """One exchange of a conversation: what was said to the agent and what it did."""
+
+    input: str | None = None
+    text: str | None = None
+    body: Json = None
+    tool_calls: tuple[ToolCall, ...] | None = None
+    nodes: tuple[Node, ...] | None = None
+    http_status: int | None = None
+    duration_ms: float | None = None
+    usage: Usage | None = None
+    metadata: dict[str, Json] = {}
+
+
+class Render(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """What happened when a tool's widget was drawn."""
+
+    tool: str
+    status: str
+    elapsed_ms: float | None = None
+    console_errors: tuple[str, ...] = ()
+
+
+class FhirState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The resources in the record system after the run, in store order."""
+
+    resources: tuple[dict[str, Json], ...] = ()
+
+
+class Hl7State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """HL7 v2 messages the agent sent, oldest first."""
+
+    outbound: tuple[str, ...] = ()
+
+
+class StateFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """One file the agent left behind."""
+
+    path: str
+    content: Json = ""
+    """Text; a JSON value is accepted for content that is JSON."""
+
+
+class VoiceTurn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """One utterance of a phone call."""
+
+    speaker: str = ""
+    text: str = ""
+
+
+class VoiceState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The transcript of a call."""
+
+    turns: tuple[VoiceTurn, ...] = ()
+
+
+class X12State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """X12 interchanges answered to the agent, oldest first."""
+
+    responses: tuple[str, ...] = ()
+
+
+class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The end state of the systems the agent worked in; a family that is `None` was not captured."""
+
+    fhir: FhirState | None = None
+    hl7: Hl7State | None = None
+    portal: dict[str, list[dict[str, Json]]] | None = None
+    files: tuple[StateFile, ...] | None = None
+    voice: VoiceState | None = None
+    x12: X12State | None = None
+
+
+class Source(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Where evidence was read from."""
+
+    file: str | None = None
+    line: int | None = None
+    id: str | None = None
+    format: str | None = None
+
+
+class Evidence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """One observed run of an agent."""
+
+    case: str | None = None
+    """The id or name of the case this run answers; `None`: it is checked against every case."""
+    input: Json = None
+    text: str | None = None
+    body: Json = None
+    tool_calls: tuple[ToolCall, ...] | None = None
+    nodes: tuple[Node, ...] | None = None
+    http_status: int | None = None
+    duration_ms: float | None = None
+    usage: Usage | None = None
+    turns: tuple[EvidenceTurn, ...] | None = None
+    context: dict[str, Json] | None = None
+    available_tools: tuple[str, ...] | None = None
+    renders: tuple[Render, ...] | None = None
+    now: str | None = None
+    """The clock of this run, ISO 8601."""
+    timezone: str | None = None
+    state: State | None = None
+    error: str | None = None
+    """Why the run itself broke off, if it did."""
+    metadata: dict[str, Json] = {}

@@ -1,0 +1,61 @@
+"""One finding about something the user wrote, and how it is shown.
+
+The first line is greppable as `file:line:column: message`; the lines below it show the path, the source line with
+the place underlined, what was expected, the nearest right word, and the next step.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from proctor.model.origin import NOWHERE, Origin
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
+    """A finding with its place. `level` is `error` (the file cannot be used) or `warning` (it can)."""
+
+    message: str
+    origin: Origin = NOWHERE
+    level: Literal["error", "warning"] = "error"
+    code: str | None = None
+    excerpt: str | None = None
+    """The source line, as written."""
+    width: int = 1
+    """How many characters to underline, from the column of the origin."""
+    expected: str | None = None
+    nearest: tuple[str, ...] = ()
+    hint: str | None = None
+    """The next step for the user."""
+
+    def headline(self) -> str:
+        """The one greppable line."""
+        prefix = "warning: " if self.level == "warning" else ""
+        if self.origin == NOWHERE:
+            return f"{prefix}{self.message}"
+        return f"{self.origin}: {prefix}{self.message}"
+
+    def render(self) -> str:
+        """The finding in full, several lines."""
+        lines = [self.headline()]
+        if self.origin.path != "$":
+            lines.append(f"  at {self.origin.path}")
+        if self.excerpt is not None and self.origin.line is not None:
+            lines.extend(self._underlined(self.excerpt, self.origin.line, self.origin.column or 1))
+        if self.expected or self.nearest:
+            words = ", ".join(repr(word) for word in self.nearest)
+            parts = [part for part in (f"expected {self.expected}" if self.expected else "", f"nearest: {words}" if words else "") if part]
+            lines.append("  " + "; ".join(parts))
+        if self.hint:
+            lines.append(f"  {self.hint}")
+        return "\n".join(lines)
+
+    def _underlined(self, excerpt: str, line: int, column: int) -> list[str]:
+        # A minified file is one endless line: show a window around the column.
+        start = max(0, column - 1 - 60) if len(excerpt) > 120 else 0
+        shown = excerpt[start : start + 120].replace("\t", " ")
+        number = f"{line:5d}"
+        at = column - 1 - start
+        width = max(1, min(self.width, len(shown) - at))
+        return [f"{number} | {shown}", f"{' ' * len(number)} | {' ' * at}{'^' * width}"]

@@ -1,0 +1,122 @@
+"""What came of checking: one `CaseResult` per case, attempt and evidence; one `RunResult` over them.
+
+A case result keeps the case and its verdicts side by side instead of copying every label and origin into each result:
+a stream of a million results shares one set of assertions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+import msgspec
+
+from proctor.model.case import Assertion, Case
+from proctor.model.evidence import Json, Source
+from proctor.model.problem import Problem
+from proctor.model.verdict import Outcome, Verdict
+
+SCHEMA = "proctor.result/1"
+
+CaseVerdict = Literal["pass", "partial", "fail"]
+
+
+class AxisScore(msgspec.Struct, frozen=True, gc=False):
+    """The weighted mean over the assertions of one axis, and the sum of their weights."""
+
+    score: float
+    weight: float
+
+
+class AssertionResult(msgspec.Struct, frozen=True, gc=False):
+    """One assertion together with its verdict."""
+
+    assertion: Assertion
+    verdict: Verdict
+
+    @property
+    def outcome(self) -> Outcome:
+        """Shorthand for the verdict's outcome."""
+        return self.verdict.outcome
+
+    @property
+    def reason(self) -> str:
+        """Shorthand for the verdict's reason."""
+        return self.verdict.reason
+
+
+class CaseResult(msgspec.Struct, frozen=True, gc=False):
+    """One case decided on one piece of evidence; `verdicts` stand in the order of `case.assertions`."""
+
+    case: Case
+    outcome: Outcome
+    score: float | None
+    verdicts: tuple[Verdict, ...]
+    source: Source | None = None
+    verdict: CaseVerdict | None = None
+    axes: dict[str, AxisScore] | None = None
+    attempt: int = 0
+    extracted: dict[str, Json] = {}
+    code: str | None = None
+    """Why the case as a whole has this outcome, where no assertion says so (`no_evidence`, `unreadable_evidence`)."""
+    reason: str | None = None
+    now: str | None = None
+    """The clock used, where the evidence carried none."""
+
+    @property
+    def id(self) -> str:
+        """The id of the case."""
+        return self.case.id
+
+    @property
+    def passed(self) -> bool:
+        """Whether the outcome is `pass`."""
+        return self.outcome == "pass"
+
+    @property
+    def assertions(self) -> tuple[AssertionResult, ...]:
+        """Assertions paired with their verdicts, in the order of the file."""
+        return tuple(AssertionResult(a, v) for a, v in zip(self.case.assertions, self.verdicts, strict=False))
+
+    def failures(self) -> Iterator[AssertionResult]:
+        """The assertions that failed or could not be decided."""
+        return (entry for entry in self.assertions if entry.verdict.outcome in ("fail", "error"))
+
+
+class CaseSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """One case over all its attempts."""
+
+    id: str
+    name: str
+    outcome: Outcome
+    runs: int
+    counts: dict[str, int]
+
+
+class RunResult(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that came of checking a suite."""
+
+    suite_name: str
+    suite_path: str | None = None
+    dialect: str = "native"
+    run_id: str = ""
+    started_at: str = ""
+    outcome: Outcome = "skip"
+    score: float | None = None
+    counts: dict[str, int] = {}
+    cases: tuple[CaseResult, ...] = ()
+    summary: tuple[CaseSummary, ...] = ()
+    unmatched_evidence: tuple[Json, ...] = ()
+    warnings: tuple[Problem, ...] = ()
+
+    @property
+    def passed(self) -> bool:
+        """Whether everything that was decided passed."""
+        return self.outcome == "pass"
+
+    def __getitem__(self, case_id: str) -> CaseResult:
+        """The first result of a case, by id."""
+        for result in self.cases:
+            if result.case.id == case_id:
+                return result
+        raise KeyError(case_id)

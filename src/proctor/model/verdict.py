@@ -1,0 +1,119 @@
+"""The answer to one assertion: what was decided, why, and where to look.
+
+`pass` and `fail` are decisions. `error` says that no decision could be made (a bad spec, a judge that is down).
+`skip` says that none was wanted (a dependency failed, or the author said so). Missing instrumentation is a `fail`
+with code `missing_evidence` unless the assertion's `when_missing` says otherwise; it never passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import msgspec
+
+from proctor.model.evidence import Json
+
+Outcome = Literal["pass", "fail", "error", "skip"]
+OUTCOMES: tuple[Outcome, ...] = ("pass", "fail", "error", "skip")
+
+
+class Verdict(msgspec.Struct, frozen=True, gc=False):
+    """The decision about one assertion.
+
+    `code` is a stable word for machines when the outcome is not a plain pass or fail. `pointers` are paths into the
+    evidence (`$.tool_calls[2].arguments.id`) that a report can highlight.
+    """
+
+    outcome: Outcome
+    score: float
+    reason: str
+    code: str | None = None
+    details: dict[str, Json] = {}
+    pointers: tuple[str, ...] = ()
+
+    @property
+    def passed(self) -> bool:
+        """Whether the outcome is `pass`."""
+        return self.outcome == "pass"
+
+    def told(self) -> Verdict:
+        """The verdict with its explanation in words; itself, unless the words were put off."""
+        return self
+
+
+class DeferredVerdict(Verdict, frozen=True, gc=False):
+    """A verdict that is put into words only when somebody reads them.
+
+    Deciding takes a microsecond, explaining takes ten: over a stream of failures that nobody looks at one by one, the words would be
+    most of the work. Reads like any verdict, and equals the same verdict told at once.
+    """
+
+    explain: Callable[[], Verdict] | Verdict | None = None
+
+    def told(self) -> Verdict:
+        """The verdict with its explanation in words."""
+        known = self.explain
+        if not isinstance(known, Verdict):
+            assert known is not None
+            known = known()
+            msgspec.structs.force_setattr(self, "explain", known)
+        return known
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Verdict) or other.outcome != self.outcome:
+            return False
+        return self.told() == other.told()
+
+    def __hash__(self) -> int:
+        return hash((self.outcome, self.score, self.code))
+
+    def __repr__(self) -> str:
+        return repr(self.told())
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # A pickle carries the words, not the way to them.
+        told = self.told()
+        return (Verdict, (told.outcome, told.score, told.reason, told.code, told.details, told.pointers))
+
+
+# The words of a deferred verdict replace the empty fields it was made with.
+for _name in ("reason", "details", "pointers"):
+    setattr(DeferredVerdict, _name, property(lambda self, name=_name: getattr(self.told(), name)))
+
+
+def later(explain: Callable[[], Verdict], *, score: float = 0.0, code: str | None = None) -> Verdict:
+    """A failed verdict that `explain` puts into words when they are read; it must give the same outcome, score and code."""
+    return DeferredVerdict("fail", score, "", code, {}, (), explain)
+
+
+def passed(reason: str, *, details: dict[str, Json] | None = None, pointers: tuple[str, ...] = (), score: float = 1.0) -> Verdict:
+    """A verdict that the claim holds."""
+    return Verdict("pass", score, reason, None, details or {}, pointers)
+
+
+def failed(
+    reason: str,
+    *,
+    code: str | None = None,
+    details: dict[str, Json] | None = None,
+    pointers: tuple[str, ...] = (),
+    score: float = 0.0,
+) -> Verdict:
+    """A verdict that the claim does not hold; `reason` says what was expected and what was found."""
+    return Verdict("fail", score, reason, code, details or {}, pointers)
+
+
+def errored(code: str, reason: str, *, details: dict[str, Json] | None = None) -> Verdict:
+    """A verdict that no decision could be made."""
+    return Verdict("error", 0.0, reason, code, details or {})
+
+
+def skipped(code: str, reason: str) -> Verdict:
+    """A verdict that no decision was wanted."""
+    return Verdict("skip", 0.0, reason, code)
+
+
+def missing(what: str) -> Verdict:
+    """The evidence does not carry what the claim is about. `decide` applies the assertion's `when_missing`."""
+    return Verdict("fail", 0.0, f"{what} not recorded in this evidence", "missing_evidence")

@@ -1,0 +1,1 @@
+"""Paths into JSON: dotted and JSONPath."""

@@ -1,0 +1,29 @@
+"""Dot paths: `items.0.sku`.
+
+Each part between dots is a key, taken as it is written; where the value is a list, a part of digits is a position counted from 0.
+There are no wildcards, no quoting and no negative positions; a key that itself contains a dot cannot be reached.
+"""
+
+from __future__ import annotations
+
+from proctor.model.evidence import Json
+from proctor.model.missing import MISSING, Missing
+
+_LONGEST_POSITION = 9
+
+
+def find_dotted(document: Json, path: str) -> Json | Missing:
+    """The value at `path`, or `MISSING`. Never raises: what is not there is missing."""
+    value = document
+    for part in path.split("."):
+        if isinstance(value, dict):
+            if part not in value:
+                return MISSING
+            value = value[part]
+        elif isinstance(value, (list, tuple)):
+            if not (part.isascii() and part.isdigit() and len(part) <= _LONGEST_POSITION) or int(part) >= len(value):
+                return MISSING
+            value = value[int(part)]
+        else:
+            return MISSING
+    return value

@@ -1,0 +1,68 @@
+"""JSONPath: compile once, ask many documents.
+
+`rfc9535` is the language of our own format, whole and nothing else; `mcplab` adds the forms listed in `parser`.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Literal, cast
+
+from proctor.model.evidence import Json
+from proctor.paths.evaluate import Walk
+from proctor.paths.parser import parse
+from proctor.paths.query import Index, Name, PathError, Query, Segment
+
+__all__ = ["CompiledPath", "PathError", "Syntax", "compile_path"]
+
+Syntax = Literal["rfc9535", "mcplab"]
+
+
+class CompiledPath:
+    """A path that has been read."""
+
+    __slots__ = ("_query", "_straight", "syntax", "text")
+
+    def __init__(self, text: str, syntax: str, query: Query) -> None:
+        self.text = text
+        self.syntax = syntax
+        self._query = query
+        self._straight = _straight(query) if syntax == "rfc9535" else None
+
+    def __repr__(self) -> str:
+        return f"CompiledPath({self.text!r})"
+
+    def find(self, document: Json) -> list[Json]:
+        """The values selected, in order. Raises `CheckFault` with code `path_limit` when there is too much to visit."""
+        if self._straight is not None:
+            return _follow(self._straight, document)
+        walk = Walk(document)
+        return [node[0] for node in walk.query(self._query, walk.root)]
+
+
+@functools.lru_cache(maxsize=2048)
+def compile_path(text: str, syntax: str = "rfc9535") -> CompiledPath:
+    """Read a path. Raises `PathError` with the offset of the fault."""
+    return CompiledPath(text, syntax, parse(text, loose=syntax == "mcplab"))
+
+
+def _straight(query: Query) -> tuple[str | int, ...] | None:
+    """Names and positions of a path that branches nowhere."""
+    if not query.singular():
+        return None
+    selectors = [cast(Segment, part).selectors[0] for part in query.segments]
+    return tuple(selector.name if isinstance(selector, Name) else cast(Index, selector).position for selector in selectors)
+
+
+def _follow(steps: tuple[str | int, ...], document: Json) -> list[Json]:
+    value = document
+    for step in steps:
+        if isinstance(step, str):
+            if not isinstance(value, dict) or step not in value:
+                return []
+            value = value[step]
+        else:
+            if not isinstance(value, (list, tuple)) or not -len(value) <= step < len(value):
+                return []
+            value = value[step]
+    return [value]

@@ -1,0 +1,181 @@
+"""How much work a backtracking engine can be made to do by a plain pattern: the proof behind the fast path.
+
+For a part of a pattern and a text of n characters two numbers are bounded from above: `work`, the steps spent inside the part when it is
+entered once, and `ways`, how often what follows it can be entered because of that. From these:
+
+    one character           work 1                          ways 1
+    x y                     work(x) + ways(x) * work(y)     ways(x) * ways(y)
+    x | y                   the sum of both                 the sum; only the larger one if no character can begin both
+    x{a,b}, r rounds        work(x) * ways(x)^0..r          ways(x)^a..r; one if no character can both begin x and follow the loop
+
+In the last row, giving back a round puts the engine before a character that begins x, so what follows fails at once unless some
+character can do both. A search enters the pattern in vain at most once per position (never beyond the first step if it is tied to
+the start of the text), and once with success.
+
+The bound is compared with a budget, which gives the longest text the uninterruptible engine may see. Nested loops that can share
+characters bound to something exponential, so no text is short enough and the slow, interruptible engine takes the pattern.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from proctor.patterns.plain_syntax import EVERYTHING, Boundary, Chars, Choice, Group, Node, Repeat, Sequence, never_empty
+
+BUDGET: Final = 20_000_000
+"""Steps; about 70 ms."""
+_LENGTHS: Final = (1_000_000, 250_000, 64_000, 16_000, 8_000, 4_000, 3_000, 2_000, 1_000, 500, 250)
+_LARGEST: Final = 4_000
+_CAPTURE: Final = 10
+"""What keeping or forgetting a captured group costs, in steps (measured)."""
+_HOPELESS: Final = BUDGET + 1
+
+
+class _Cost(NamedTuple):
+    work: int
+    ways: int
+
+
+def longest_text(node: Node) -> int:
+    """The longest text on which a search for this pattern stays within the budget; 0 when there is none worth having."""
+    if _size(node) > _LARGEST:
+        return 0
+    return next((length for length in _LENGTHS if search_cost(node, length) <= BUDGET), 0)
+
+
+def search_cost(node: Node, length: int) -> int:
+    """An upper bound of the steps of one search in a text of this length."""
+    if _tied_to_start(node):
+        vain = 1
+    else:
+        cost = _cost(_cut_last_loop(node), length, EVERYTHING)
+        vain = cost.work + cost.ways
+    last = _cost(node, length, EVERYTHING)
+    return (length + 1) * vain + last.work + last.ways
+
+
+def _cut_last_loop(node: Node) -> Node:
+    """What an attempt in vain can get through: a loop at the very end that has its least count makes the attempt a success."""
+    match node:
+        case Sequence(items) if items:
+            return Sequence((*items[:-1], _cut_last_loop(items[-1])))
+        case Repeat(body, least, _):
+            return Repeat(body, least, least)
+        case _:
+            return node
+
+
+def _cost(node: Node, length: int, follow: int) -> _Cost:
+    match node:
+        case Chars() | Boundary():
+            return _Cost(1, 1)
+        case Group(body):
+            inner = _cost(body, length, follow)
+            return _Cost(inner.work + _CAPTURE, inner.ways)
+        case Sequence(items):
+            return _sequence_cost(items, length, follow)
+        case Choice(options):
+            return _choice_cost(options, length, follow)
+        case Repeat():
+            return _repeat_cost(node, length, follow)
+
+
+def _sequence_cost(items: tuple[Node, ...], length: int, follow: int) -> _Cost:
+    work, ways = 1, 1
+    for item in reversed(items):
+        cost = _cost(item, length, follow)
+        work, ways = _capped(cost.work + cost.ways * work), _capped(cost.ways * ways)
+        follow = _first(item) | (0 if never_empty(item) else follow)
+    return _Cost(work, ways)
+
+
+def _choice_cost(options: tuple[Node, ...], length: int, follow: int) -> _Cost:
+    costs = [_cost(option, length, follow) for option in options]
+    seen = 0
+    exclusive = True
+    for option in options:
+        first = _first(option) if never_empty(option) else EVERYTHING
+        exclusive = exclusive and not seen & first
+        seen |= first
+    if exclusive:
+        return _Cost(max(cost.work for cost in costs) + 2 * len(costs), max(cost.ways for cost in costs))
+    return _Cost(_capped(sum(cost.work for cost in costs) + len(costs)), _capped(sum(cost.ways for cost in costs)))
+
+
+def _repeat_cost(node: Repeat, length: int, follow: int) -> _Cost:
+    first = _first(node.body)
+    rounds = length if node.most is None else min(node.most, length)
+    inner = _cost(node.body, length, first | follow)
+    # Entering a round also forgets what its groups captured.
+    per_round = inner.work + 2 + _CAPTURE * _groups(node.body)
+    if inner.ways == 1:
+        exits = 1 if not first & follow else rounds + 1
+        return _Cost(_capped((rounds + 1) * (per_round + 1)), exits)
+    if rounds > 24:
+        return _Cost(_HOPELESS, _HOPELESS)
+    paths = sum(inner.ways**turn for turn in range(rounds + 1))
+    return _Cost(_capped(paths * (per_round + 1)), _capped(paths))
+
+
+def _capped(number: int) -> int:
+    return min(number, _HOPELESS)
+
+
+def _first(node: Node) -> int:
+    """The characters that a non-empty match of this part can begin with."""
+    match node:
+        case Chars(mask):
+            return mask
+        case Boundary():
+            return EVERYTHING
+        case Group(body) | Repeat(body, _, _):
+            return _first(body)
+        case Choice(options):
+            mask = 0
+            for option in options:
+                mask |= _first(option)
+            return mask
+        case Sequence(items):
+            mask = 0
+            for item in items:
+                mask |= _first(item)
+                if never_empty(item):
+                    break
+            return mask
+
+
+def _tied_to_start(node: Node) -> bool:
+    match node:
+        case Boundary(at_start):
+            return at_start
+        case Group(body):
+            return _tied_to_start(body)
+        case Sequence(items):
+            return bool(items) and _tied_to_start(items[0])
+        case _:
+            return False
+
+
+def _groups(node: Node) -> int:
+    match node:
+        case Chars() | Boundary():
+            return 0
+        case Group(body):
+            return 1 + _groups(body)
+        case Repeat(body, _, _):
+            return _groups(body)
+        case Sequence(items) | Choice(items):
+            return sum(_groups(item) for item in items)
+
+
+def _size(node: Node) -> int:
+    """How many steps the shortest way through has at most, loops unrolled to their least count."""
+    match node:
+        case Chars() | Boundary():
+            return 1
+        case Group(body):
+            return 1 + _size(body)
+        case Repeat(body, least, _):
+            return max(1, least) * _size(body)
+        case Sequence(items) | Choice(items):
+            return 1 + sum(_size(item) for item in items)

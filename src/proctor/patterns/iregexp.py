@@ -1,0 +1,135 @@
+r"""I-Regexp (RFC 9485), the pattern language of JSONPath's `match` and `search`, by translation to ECMAScript.
+
+I-Regexp is small: no groups that capture, no escapes such as `\d`, no look-around. Its dot leaves out only `\n` and `\r`, where
+ECMAScript also leaves out U+2028 and U+2029. Its grammar has no anchors either, but the RFC's own mapping to ECMAScript (section 5.3)
+leaves `^` and `$` as they are, and the compliance suite of RFC 9535 counts on it; so do we. A pattern outside the grammar has no
+matches, as RFC 9535 says.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import Final
+
+from proctor.patterns.engine import LONGEST_PATTERN, Pattern, PatternError, compile_pattern
+
+_DEEPEST: Final = 200
+# Each alternative begins differently, so these cannot backtrack into one another.
+_ESCAPE: Final = re.compile(r"\\(?:[()*+\-.?\[\\\]^nrt{|}]|[pP]\{(?:L[lmotu]?|M[cen]?|N[dlo]?|P[cdefios]?|Z[lps]?|S[ckmo]?|C[cfno]?)\})")
+_QUANTIFIER: Final = re.compile(r"[*+?]|\{[0-9]{1,9}(?:,[0-9]{0,9})?\}")
+_NOT_NORMAL: Final = frozenset("()*+.?[\\]{|}")
+
+
+class _Invalid(Exception):
+    """Outside the grammar of RFC 9485."""
+
+
+@functools.lru_cache(maxsize=512)
+def compile_iregexp(source: str, *, whole: bool) -> Pattern | None:
+    """The pattern for a full match or a search, or `None` when `source` is not an I-Regexp."""
+    if len(source) > LONGEST_PATTERN - 10:
+        return None
+    try:
+        body = _translate(source)
+        return compile_pattern(f"^(?:{body})$" if whole else body, "u")
+    except (_Invalid, PatternError):
+        return None
+
+
+def _translate(source: str) -> str:
+    parts: list[str] = []
+    depth = 0
+    repeatable = False
+    at = 0
+    while at < len(source):
+        character = source[at]
+        if character == "(":
+            depth += 1
+            if depth > _DEEPEST:
+                raise _Invalid
+            parts.append("(?:")
+            at, repeatable = at + 1, False
+        elif character == ")":
+            depth -= 1
+            if depth < 0:
+                raise _Invalid
+            parts.append(")")
+            at, repeatable = at + 1, True
+        elif character == "|":
+            parts.append("|")
+            at, repeatable = at + 1, False
+        elif (quantifier := _QUANTIFIER.match(source, at)) is not None:
+            if not repeatable:
+                raise _Invalid
+            parts.append(quantifier[0])
+            at, repeatable = quantifier.end(), False
+        else:
+            atom, at = _atom(source, at)
+            parts.append(atom)
+            repeatable = True
+    if depth:
+        raise _Invalid
+    return "".join(parts)
+
+
+def _atom(source: str, at: int) -> tuple[str, int]:
+    character = source[at]
+    if character == ".":
+        return "[^\\n\\r]", at + 1
+    if character == "[":
+        return _class(source, at)
+    if character == "\\":
+        return _escape(source, at)
+    if character in _NOT_NORMAL or "\ud800" <= character <= "\udfff":
+        raise _Invalid
+    return character, at + 1
+
+
+def _escape(source: str, at: int) -> tuple[str, int]:
+    found = _ESCAPE.match(source, at)
+    if found is None:
+        raise _Invalid
+    # Outside a class ECMAScript with `u` does not know `\-`.
+    return ("-" if found[0] == "\\-" else found[0]), found.end()
+
+
+def _class(source: str, at: int) -> tuple[str, int]:
+    parts = ["["]
+    at += 1
+    if source.startswith("^", at):
+        parts.append("^")
+        at += 1
+    first = True
+    while not source.startswith("]", at):
+        if source.startswith("-", at):
+            if not first and not source.startswith("-]", at):
+                raise _Invalid
+            parts.append("\\-")
+            at += 1
+        else:
+            item, at, single = _class_item(source, at)
+            parts.append(item)
+            if single and source.startswith("-", at) and not source.startswith("-]", at):
+                item, at, single = _class_item(source, at + 1)
+                if not single:
+                    raise _Invalid
+                parts.append("-" + item)
+        first = False
+    if first:
+        raise _Invalid
+    parts.append("]")
+    return "".join(parts), at + 1
+
+
+def _class_item(source: str, at: int) -> tuple[str, int, bool]:
+    """One member of a class as ECMAScript writes it, where it ends, and whether it is a single character."""
+    character = source[at : at + 1]
+    if character == "\\":
+        found = _ESCAPE.match(source, at)
+        if found is None:
+            raise _Invalid
+        return found[0], found.end(), found[0][1] not in "pP"
+    if not character or character in "-[]" or "\ud800" <= character <= "\udfff":
+        raise _Invalid
+    return ("\\^" if character == "^" else character), at + 1, True

@@ -1,0 +1,62 @@
+"""Positions between three ways of counting: Python characters, UTF-16 units (ECMAScript) and UTF-8 bytes (the fast engine).
+
+A match that splits a surrogate pair, as `.` does without the `u` flag, is widened to whole characters: half a character cannot be
+written into any report. An empty match inside a pair stands before that character.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Callable
+
+_ASTRAL = re.compile("[\U00010000-\U0010ffff]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_NOT_BASIC = re.compile("[\ud800-\udfff\U00010000-\U0010ffff]")
+
+Span = tuple[int, int]
+
+
+def has_surrogates(text: str) -> bool:
+    """Whether the text holds halves of surrogate pairs, which UTF-8 cannot carry."""
+    return not text.isascii() and _SURROGATE.search(text) is not None
+
+
+def within_basic_plane(text: str) -> bool:
+    """Whether every character is one UTF-16 unit and has a UTF-8 form."""
+    return text.isascii() or _NOT_BASIC.search(text) is None
+
+
+def utf16_length(text: str) -> int:
+    """How long ECMAScript says the text is."""
+    return len(text) if text.isascii() else len(text) + sum(1 for _ in _ASTRAL.finditer(text))
+
+
+def from_utf16(text: str) -> Callable[[int, int], Span]:
+    """A function from a span of UTF-16 units to a span of Python characters."""
+    wide = [] if text.isascii() else [match.start() for match in _ASTRAL.finditer(text)]
+    if not wide:
+        return lambda start, end: (start, end)
+    # The k-th wide character begins at unit position + k and ends two units later.
+    seconds = [position + k + 1 for k, position in enumerate(wide)]
+
+    def span(start: int, end: int) -> Span:
+        first = start - bisect_right(seconds, start)
+        if end == start:
+            return first, first
+        return first, end - 1 - bisect_right(seconds, end - 1) + 1
+
+    return span
+
+
+def from_utf8(text: str) -> Callable[[int, int], Span]:
+    """A function from a span of UTF-8 bytes to a span of Python characters."""
+    if text.isascii():
+        return lambda start, end: (start, end)
+    raw = text.encode()
+
+    def span(start: int, end: int) -> Span:
+        first = len(raw[:start].decode())
+        return first, first + len(raw[start:end].decode())
+
+    return span

@@ -1,0 +1,345 @@
+"""A reader for the plain part of ECMAScript patterns: what the fast engine may be given.
+
+It is a filter, not a validator. What it accepts is valid ECMAScript and means the same in both engines (a differential test holds it
+to that); everything else (look-around, back references, property escapes, modifiers, Annex B leniencies, an empty loop body)
+gives `None`, and the slow engine rules.
+
+Character sets are bit masks: bits 0 to 127 are the ASCII characters, bit 128 stands for all others together. A mask may hold too
+much, never too little, so disjoint masks mean disjoint sets.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+_DEEPEST: Final = 40
+_MOST_REPEATS: Final = 1000
+
+OTHERS: Final = 1 << 128
+EVERYTHING: Final = (1 << 129) - 1
+_ASCII: Final = (1 << 128) - 1
+
+
+def _mask(characters: str) -> int:
+    total = 0
+    for character in characters:
+        total |= 1 << ord(character)
+    return total
+
+
+_DIGITS: Final = _mask("0123456789")
+_LETTERS_UPPER: Final = _mask("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
+_LETTERS_LOWER: Final = _LETTERS_UPPER << 32
+_WORD: Final = _DIGITS | _LETTERS_UPPER | _LETTERS_LOWER | _mask("_")
+_SPACE: Final = _mask("\t\n\v\f\r ") | OTHERS
+_CLASSES: Final = {
+    "d": _DIGITS,
+    "D": EVERYTHING & ~_DIGITS,
+    "w": _WORD,
+    "W": EVERYTHING & ~_WORD,
+    "s": _SPACE,
+    "S": (EVERYTHING & ~_SPACE) | OTHERS,
+}
+_CONTROLS: Final = {"n": "\n", "r": "\r", "t": "\t", "f": "\f", "v": "\v"}
+_SYNTAX: Final = "^$\\.*+?()[]{}|/"
+_HEX: Final = "0123456789abcdefABCDEF"
+
+
+class Chars(NamedTuple):
+    """One character out of a set."""
+
+    mask: int
+
+
+class Boundary(NamedTuple):
+    r"""`^`, `$`, `\b` or `\B`: takes no room. `at_start` marks the `^` that holds only at the start of the text."""
+
+    at_start: bool
+
+
+class Sequence(NamedTuple):
+    """One after the other."""
+
+    items: tuple[Node, ...]
+
+
+class Choice(NamedTuple):
+    """One of several, tried in order."""
+
+    options: tuple[Node, ...]
+
+
+class Group(NamedTuple):
+    """Brackets that capture."""
+
+    body: Node
+
+
+class Repeat(NamedTuple):
+    """A quantifier; `most` is `None` when it has no bound."""
+
+    body: Node
+    least: int
+    most: int | None
+
+
+Node = Chars | Boundary | Sequence | Choice | Group | Repeat
+
+
+class Plain(NamedTuple):
+    """A pattern that was understood in full."""
+
+    node: Node
+    groups: int
+    names: tuple[tuple[str, int], ...]
+    """Named groups and their numbers."""
+
+
+class _NotPlain(Exception):
+    """The pattern uses something this reader leaves to the slow engine."""
+
+
+def read_plain(source: str, flags: str) -> Plain | None:
+    """The structure of a plain pattern, or `None`."""
+    if not _within_basic_plane(source):
+        return None
+    try:
+        return _Reader(source, flags).read()
+    except _NotPlain:
+        return None
+
+
+def _within_basic_plane(source: str) -> bool:
+    return source.isascii() or all(character < "\ud800" or "\udfff" < character <= "\uffff" for character in source)
+
+
+class _Reader:
+    def __init__(self, source: str, flags: str) -> None:
+        self.source = source
+        self.at = 0
+        self.fold = "i" in flags
+        self.unicode = "u" in flags
+        self.multiline = "m" in flags
+        self.dot_all = "s" in flags
+        self.groups = 0
+        self.names: list[tuple[str, int]] = []
+        self.depth = 0
+
+    def read(self) -> Plain:
+        node = self.choice()
+        if self.at != len(self.source):
+            raise _NotPlain
+        return Plain(node, self.groups, tuple(self.names))
+
+    def peek(self) -> str:
+        return self.source[self.at : self.at + 1]
+
+    def take(self) -> str:
+        character = self.peek()
+        if not character:
+            raise _NotPlain
+        self.at += 1
+        return character
+
+    def accept(self, text: str) -> bool:
+        if self.source.startswith(text, self.at):
+            self.at += len(text)
+            return True
+        return False
+
+    def choice(self) -> Node:
+        self.depth += 1
+        if self.depth > _DEEPEST:
+            raise _NotPlain
+        options = [self.sequence()]
+        while self.accept("|"):
+            options.append(self.sequence())
+        self.depth -= 1
+        return options[0] if len(options) == 1 else Choice(tuple(options))
+
+    def sequence(self) -> Node:
+        items: list[Node] = []
+        while (character := self.peek()) and character not in "|)":
+            atom = self.atom()
+            items.append(atom if isinstance(atom, Boundary) else self.quantified(atom))
+        return items[0] if len(items) == 1 else Sequence(tuple(items))
+
+    def atom(self) -> Node:
+        character = self.take()
+        match character:
+            case "^":
+                return self.bare(Boundary(not self.multiline))
+            case "$":
+                return self.bare(Boundary(False))
+            case ".":
+                return Chars(EVERYTHING if self.dot_all else EVERYTHING & ~_mask("\n\r"))
+            case "(":
+                return self.group()
+            case "[":
+                return self.character_class()
+            case "\\":
+                if self.peek() in ("b", "B"):
+                    self.at += 1
+                    return self.bare(Boundary(False))
+                return Chars(self.folded(self.escape(in_class=False)[0]))
+            case _ if character in "*+?{}]":
+                raise _NotPlain
+            case _:
+                return self.literal(character)
+
+    def bare(self, boundary: Boundary) -> Boundary:
+        # A quantified boundary is an error or a leniency, never plain.
+        if self.peek() in ("*", "+", "?", "{"):
+            raise _NotPlain
+        return boundary
+
+    def literal(self, character: str) -> Chars:
+        return Chars(self.folded(self.one(character)))
+
+    def one(self, character: str) -> int:
+        if ord(character) < 128:
+            return 1 << ord(character)
+        if self.fold:
+            # The engines fold beyond ASCII by different tables.
+            raise _NotPlain
+        return OTHERS
+
+    def folded(self, mask: int) -> int:
+        if not self.fold:
+            return mask
+        return mask | ((mask & _LETTERS_UPPER) << 32) | ((mask & _LETTERS_LOWER) >> 32)
+
+    def group(self) -> Node:
+        captures = True
+        if self.accept("?:"):
+            captures = False
+        elif self.accept("?<"):
+            self.name()
+        elif self.peek() == "?":
+            raise _NotPlain
+        if captures:
+            self.groups += 1
+            if self.groups > 100:
+                raise _NotPlain
+        body = self.choice()
+        if not self.accept(")"):
+            raise _NotPlain
+        return Group(body) if captures else body
+
+    def name(self) -> None:
+        end = self.source.find(">", self.at)
+        name = self.source[self.at : end] if end != -1 else ""
+        if not (name.isascii() and name.isidentifier()) or any(name == known for known, _ in self.names):
+            raise _NotPlain
+        self.names.append((name, self.groups + 1))
+        self.at = end + 1
+
+    def escape(self, *, in_class: bool) -> tuple[int, int | None]:
+        """The set an escape stands for, and its code where it is one character."""
+        character = self.take()
+        if character in _CLASSES:
+            if in_class and self.fold and character == "W":
+                # The fast engine closes such a class over case; ECMAScript does not.
+                raise _NotPlain
+            return _CLASSES[character], None
+        if character in _CONTROLS:
+            code = ord(_CONTROLS[character])
+        elif character in _SYNTAX or (character == "-" and (in_class or not self.unicode)):
+            code = ord(character)
+        elif character in "xu":
+            code = self.hexadecimal(2 if character == "x" else 4)
+        else:
+            raise _NotPlain
+        return self.one(chr(code)), code
+
+    def hexadecimal(self, length: int) -> int:
+        digits = self.source[self.at : self.at + length]
+        if len(digits) != length or any(digit not in _HEX for digit in digits):
+            raise _NotPlain
+        self.at += length
+        code = int(digits, 16)
+        if 0xD800 <= code <= 0xDFFF:
+            raise _NotPlain
+        return code
+
+    def character_class(self) -> Chars:
+        negated = self.accept("^")
+        mask = 0
+        while not self.accept("]"):
+            item, low = self.class_atom()
+            if self.peek() == "-" and self.source[self.at + 1 : self.at + 2] not in ("]", ""):
+                self.at += 1
+                _, high = self.class_atom()
+                if low is None or high is None or high < low:
+                    raise _NotPlain
+                item = _range(low, high)
+                if self.fold and item & OTHERS:
+                    raise _NotPlain
+            mask |= item
+        mask = self.folded(mask)
+        return Chars((EVERYTHING & ~mask) | OTHERS if negated else mask)
+
+    def class_atom(self) -> tuple[int, int | None]:
+        character = self.take()
+        if character == "\\":
+            if self.peek() == "b":
+                self.at += 1
+                return self.one("\b"), 8
+            return self.escape(in_class=True)
+        return self.one(character), ord(character)
+
+    def quantified(self, atom: Node) -> Node:
+        character = self.peek()
+        if character in ("*", "+", "?") and character:
+            self.at += 1
+            least, most = {"*": (0, None), "+": (1, None), "?": (0, 1)}[character]
+        elif character == "{":
+            least, most = self.bounds()
+        else:
+            return atom
+        self.accept("?")
+        if self.peek() and self.peek() in "*+?{":
+            raise _NotPlain
+        if not never_empty(atom):
+            raise _NotPlain
+        return Repeat(atom, least, most)
+
+    def bounds(self) -> tuple[int, int | None]:
+        end = self.source.find("}", self.at)
+        parts = self.source[self.at + 1 : end].split(",") if end != -1 else []
+        if len(parts) not in (1, 2) or not _number(parts[0]) or (len(parts) == 2 and parts[1] and not _number(parts[1])):
+            raise _NotPlain
+        self.at = end + 1
+        least = int(parts[0])
+        most = least if len(parts) == 1 else int(parts[1]) if parts[1] else None
+        if least > _MOST_REPEATS or (most is not None and (most > _MOST_REPEATS or most < least)):
+            raise _NotPlain
+        return least, most
+
+
+def _number(text: str) -> bool:
+    return 0 < len(text) <= 4 and text.isascii() and text.isdigit()
+
+
+def _range(low: int, high: int) -> int:
+    mask = OTHERS if high > 127 else 0
+    if low < 128:
+        mask |= ((1 << (min(high, 127) + 1)) - 1) & ~((1 << low) - 1)
+    return mask
+
+
+def never_empty(node: Node) -> bool:
+    """Whether every match of this part takes at least one character."""
+    match node:
+        case Chars():
+            return True
+        case Boundary():
+            return False
+        case Sequence(items):
+            return any(never_empty(item) for item in items)
+        case Choice(options):
+            return all(never_empty(option) for option in options)
+        case Group(body):
+            return never_empty(body)
+        case Repeat(body, least, _):
+            return least > 0 and never_empty(body)

@@ -1,0 +1,157 @@
+"""Regular expressions as ECMAScript itself runs them, under limits that cannot be escaped.
+
+A QuickJS context can be stopped in the middle of a match, so a pattern that runs away costs a quarter of a second of CPU and no more.
+Each thread has a context of its own (a context must not change threads); one that hit a limit is thrown away. Pattern and text are passed
+as arguments of one fixed function: no script is ever made from them.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from proctor.errors import CheckFault
+from proctor.model.show import show
+from proctor.patterns.faults import PatternError, locate
+from proctor.patterns.offsets import has_surrogates
+
+SECONDS: Final = 0.25
+"""CPU time for one search."""
+_MOST_SHARES: Final = 8
+_MEMORY: Final = 64_000_000
+_STACK: Final = 200_000
+_MOST_COMPILED: Final = 400
+
+# `d` asks for the positions of the groups. JSON carries lone surrogates, which cannot cross as text.
+_PROGRAM: Final = """
+(function (pattern, flags, encoded) {
+  const regexp = new RegExp(encoded ? JSON.parse(pattern) : pattern, flags + "d");
+  return function (text, encoded) {
+    const found = regexp.exec(encoded ? JSON.parse(text) : text);
+    if (found === null) return null;
+    const named = {};
+    for (const name in found.indices.groups) named[name] = found.indices.groups[name] ?? null;
+    return JSON.stringify([found.indices, named]);
+  };
+})
+"""
+
+
+class Found(NamedTuple):
+    """Spans in UTF-16 units: the whole match and its groups, and the named groups."""
+
+    spans: list[list[int] | None]
+    named: dict[str, list[int] | None]
+
+
+class _Engine:
+    """One context and the patterns compiled in it."""
+
+    def __init__(self) -> None:
+        # The C module of `quickjs`: the package around it starts a thread when imported, which we have no use for.
+        import _quickjs  # loaded when the first pattern needs it
+
+        self.error: type[Exception] = _quickjs.JSException
+        self.context = _quickjs.Context()
+        self.context.set_memory_limit(_MEMORY)
+        self.context.set_max_stack_size(_STACK)
+        self.make: Callable[..., Any] = self.context.eval(_PROGRAM)
+        self.compiled: dict[tuple[str, str], Callable[..., str | None]] = {}
+
+    def matcher(self, source: str, flags: str) -> Callable[..., str | None]:
+        known = self.compiled.get((source, flags))
+        if known is None:
+            pattern, encoded = _passable(source)
+            known = self.compiled[(source, flags)] = self.make(pattern, flags, encoded)
+        return known
+
+
+class _PerThread(threading.local):
+    engine: _Engine | None = None
+
+
+_local = _PerThread()
+
+
+def validate(source: str, flags: str) -> None:
+    """Raise `PatternError` unless ECMAScript accepts the pattern."""
+    engine = _engine()
+    try:
+        engine.context.set_time_limit(SECONDS)
+        engine.matcher(source, flags)
+    except engine.error as error:
+        _local.engine = None
+        raise _invalid(source, _message(error)) from None
+
+
+def search(source: str, flags: str, text: str) -> Found | None:
+    """The leftmost match. Raises `CheckFault` when it takes too much time or memory."""
+    engine = _engine()
+    with _share as seconds:
+        try:
+            engine.context.set_time_limit(seconds)
+            answer = engine.matcher(source, flags)(*_passable(text))
+        except engine.error as error:
+            _local.engine = None
+            raise _given_up(source, text, _message(error)) from None
+        except MemoryError:
+            _local.engine = None
+            raise _given_up(source, text, "out of memory") from None
+    return None if answer is None else Found(*json.loads(answer))
+
+
+class _Share:
+    """How long a search may take, given who else is busy.
+
+    The engine counts the CPU time of the whole process. Searches in other threads run at the same time, and so may one thread of Python
+    code; each gets a share, so that a search is not cut short by its neighbours.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.searching = 0
+
+    def __enter__(self) -> float:
+        with self.lock:
+            self.searching += 1
+            alone = threading.active_count() == 1
+            return SECONDS * min(_MOST_SHARES, self.searching + (0 if alone else 1))
+
+    def __exit__(self, *_: object) -> None:
+        with self.lock:
+            self.searching -= 1
+
+
+_share = _Share()
+
+
+def _given_up(source: str, text: str, said: str) -> CheckFault:
+    if "interrupted" in said:
+        return CheckFault("regex_timeout", f"the pattern {show(source)} took more than {SECONDS:g} s on a text of {len(text)} characters")
+    return CheckFault("regex_limit", f"the pattern {show(source)} could not be searched: {said}")
+
+
+def _engine() -> _Engine:
+    engine = _local.engine
+    if engine is None or len(engine.compiled) >= _MOST_COMPILED:
+        engine = _local.engine = _Engine()
+    return engine
+
+
+def _passable(text: str) -> tuple[str, bool]:
+    return (json.dumps(text), True) if has_surrogates(text) else (text, False)
+
+
+def _message(error: Exception) -> str:
+    """The first line of what the engine said, without its own error class."""
+    lines = str(error).splitlines()
+    return (lines[0] if lines else "unknown").removeprefix("SyntaxError: ").removeprefix("InternalError: ")
+
+
+def _invalid(source: str, said: str) -> PatternError:
+    finding = locate(source)
+    if finding is None:
+        return PatternError(f"invalid regular expression {show(source)}: {said}")
+    return PatternError(f"invalid regular expression {show(source)}: {finding.message}", offset=finding.offset, hint=finding.hint)

@@ -1,0 +1,1 @@
+"""Finished results as text: terminal, JSON, JUnit, Markdown."""

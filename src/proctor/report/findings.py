@@ -1,0 +1,171 @@
+"""What the details of a verdict add to its reason, as short lines.
+
+Checks keep structured details for machines. The ones shown here are those a person looks for first: fields and phrases that do not
+hold, calls that are missing, extra, out of order or made with other arguments. Any other detail stays in the JSON. Rows come from
+any check, also one of another distribution, so nothing is taken for granted about their shape. Lists are bounded: a finding about
+a thousand fields is read no better for listing all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from proctor.model.evidence import Json
+from proctor.model.show import shorten, show
+from proctor.model.verdict import Verdict
+from proctor.report.wording import LABEL
+
+_LABELS = tuple(f"{word:<{LABEL}}" for word in ("missing", "extra", "arguments", "order", "expected", "found"))
+_MOST_ROWS = 8
+_VALUE = 100
+
+
+def finding_lines(verdict: Verdict) -> list[str]:
+    """What the details of a verdict add to its reason, one line per finding."""
+    details = verdict.details
+    if not details:
+        return []
+    lines: list[str] = []
+    for key in ("field_results", "assertion_results"):
+        lines += _field_lines(details.get(key), verdict.reason)
+    lines += _phrase_lines(details.get("phrase_results"), verdict.reason)
+    lines += _call_lines("missing", details.get("missing"))
+    lines += _call_lines("extra", details.get("extra"))
+    lines += _mismatch_lines(details.get("argument_mismatches"))
+    lines += _order_lines(details.get("out_of_order"))
+    lines += _pair_lines(details, verdict.reason)
+    if isinstance(details.get("traceback"), str):
+        # The end of a traceback says most.
+        lines += details["traceback"][-4000:].rstrip().splitlines()[-10:]
+    return lines
+
+
+def hanging(line: str) -> int:
+    """How far the rest of a finding is set in when it takes more than one line."""
+    if line.startswith(_LABELS):
+        return LABEL
+    return 2 if line.startswith("✗ ") else 0
+
+
+def _bounded(lines: Iterable[str], total: int) -> list[str]:
+    shown: list[str] = []
+    for line in lines:
+        if len(shown) == _MOST_ROWS:
+            return [*shown, f"… {total - _MOST_ROWS} more"]
+        shown.append(line)
+    return shown
+
+
+def _rows(value: Json) -> list[Json]:
+    return list(value) if isinstance(value, (list, tuple)) else []
+
+
+def _part(row: Json, *names: str) -> Json:
+    """The first of these parts a row has; rows are mappings or values of ours."""
+    for name in names:
+        if isinstance(row, dict):
+            if name in row:
+                return row[name]
+        elif isinstance(row, msgspec.Struct) and hasattr(row, name):
+            return getattr(row, name)
+    return None
+
+
+def _name(value: Json) -> str:
+    return shorten(value, _VALUE) if isinstance(value, str) else show(value, _VALUE)
+
+
+def _field_lines(value: Json, reason: str) -> list[str]:
+    rows = _rows(value)
+    broken = [row for row in rows if not _part(row, "passed")]
+    return [*_share_line(rows, broken, "fields", reason), *_bounded(map(_field_line, broken), len(broken))]
+
+
+def _share_line(rows: list[Json], broken: list[Json], noun: str, reason: str) -> list[str]:
+    """`1 of 3 fields hold`, unless the reason has said it."""
+    share = f"{len(rows) - len(broken)} of {len(rows)}"
+    return [f"{share} {noun} hold"] if rows and share not in reason else []
+
+
+def _field_line(row: Json) -> str:
+    path, expected, actual = (_part(row, name) for name in ("path", "expected", "actual"))
+    return f"✗ {_name(path)}: expected {show(expected, _VALUE)}, found {show(actual, _VALUE)}"
+
+
+def _phrase_lines(value: Json, reason: str) -> list[str]:
+    rows = _rows(value)
+    broken = [row for row in rows if not _phrase_holds(row)]
+    return [*_share_line(rows, broken, "phrases", reason), *_bounded(map(_phrase_line, broken), len(broken))]
+
+
+def _phrase_holds(row: Json) -> bool:
+    passed = _part(row, "passed")
+    return bool(passed) if passed is not None else bool(_part(row, "found")) is not bool(_part(row, "forbidden"))
+
+
+def _phrase_line(row: Json) -> str:
+    phrase = show(_part(row, "phrase"), _VALUE)
+    if not _part(row, "found"):
+        return f"✗ {phrase} was never said"
+    turn = _part(row, "turn")
+    if turn is None:
+        return f"✗ {phrase} was said"
+    # A number counts from 0 like every index into evidence; a text quotes the turn itself.
+    return f"✗ {phrase} was said in turn {turn + 1}" if isinstance(turn, int) else f"✗ {phrase} was said: {show(turn, _VALUE)}"
+
+
+def _call_lines(word: str, value: Json) -> list[str]:
+    rows = _rows(value)
+    return _bounded((_labelled(word, _call(row)) for row in rows), len(rows))
+
+
+def _labelled(word: str, text: str) -> str:
+    return f"{word:<{LABEL}}{text}"
+
+
+def _call(row: Json) -> str:
+    """A call as `search {"q":"x"}`."""
+    name = _part(row, "name", "tool_name", "toolName")
+    if name is None:
+        return _name(row)
+    arguments = _part(row, "arguments", "args")
+    return f"{_name(name)} {show(arguments, _VALUE)}" if arguments else _name(name)
+
+
+def _mismatch_lines(value: Json) -> list[str]:
+    rows = _rows(value)
+    return _bounded((_mismatch(row) for row in rows), len(rows))
+
+
+def _mismatch(row: Json) -> str:
+    name = _part(row, "tool_name", "toolName", "name")
+    if name is None:
+        return _labelled("arguments", _name(row))
+    expected, actual = _part(row, "expected_args", "expectedArgs", "expected"), _part(row, "actual_args", "actualArgs", "actual")
+    return _labelled("arguments", f"{_name(name)}: expected {show(expected, _VALUE)}, found {show(actual, _VALUE)}")
+
+
+def _order_lines(value: Json) -> list[str]:
+    rows = _rows(value)
+    return _bounded((_order(row) for row in rows), len(rows))
+
+
+def _order(row: Json) -> str:
+    name = _part(row, "tool_name", "toolName", "name")
+    if name is None:
+        return _labelled("order", _name(row))
+    expected, actual = _part(row, "expected_index", "expectedIndex"), _part(row, "actual_index", "actualIndex")
+    return _labelled("order", f"{_name(name)}: expected at position {show(expected)}, found at {show(actual)}")
+
+
+def _pair_lines(details: Mapping[str, Json], reason: str) -> list[str]:
+    """`expected` and `actual` beside each other, unless the reason already shows them."""
+    found_key = next((key for key in ("actual", "found") if key in details), None)
+    if "expected" not in details or found_key is None:
+        return []
+    expected, found = show(details["expected"]), show(details[found_key])
+    if expected in reason and found in reason:
+        return []
+    return [_labelled("expected", expected), _labelled("found", found)]

@@ -1,0 +1,202 @@
+"""Results as JSON: one object for a run, or one line per case as it ends.
+
+The names and their order are a contract. A stream of results over one suite repeats the same labels, origins and passing verdicts
+again and again, so what does not change is encoded once: an assertion around its verdict, and a whole case when all its verdicts
+are ones already seen (checks return one and the same object for a plain pass).
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from proctor.model.case import Assertion, Case
+from proctor.model.evidence import Json, Source
+from proctor.model.origin import Origin
+from proctor.model.problem import Problem
+from proctor.model.result import SCHEMA, AxisScore, CaseResult, CaseSummary, RunResult
+from proctor.model.verdict import Verdict
+
+_encode = msgspec.json.Encoder(order=None).encode
+_REMEMBERED = 64
+"""How many encoded verdicts to keep per assertion; passing ones are a handful, failing ones mostly differ."""
+
+
+class CaseEncoder:
+    """Case results as JSON bytes. One encoder per run: it remembers what repeats."""
+
+    def __init__(self) -> None:
+        self._cases: dict[int, _CaseFrame] = {}
+        self._files: dict[str | None, bytes] = {}
+
+    def encode(self, result: CaseResult) -> bytes:
+        """One result, without a line break."""
+        frame = self._cases.get(id(result.case))
+        if frame is None:
+            # The frame holds on to the case, so its id cannot be given to another while we remember it.
+            frame = self._cases[id(result.case)] = _CaseFrame(result.case)
+        return frame.encode(result, self._evidence(result.source))
+
+    def _evidence(self, source: Source | None) -> bytes:
+        if source is None:
+            return b"null"
+        file = source.file
+        head = self._files.get(file)
+        if head is None:
+            head = self._files[file] = b'{"file":' + _encode(file) + b',"line":'
+        line = b"null" if source.line is None else b"%d" % source.line
+        return head + line + b',"id":' + (b"null" if source.id is None else _encode(source.id)) + b"}"
+
+
+class _CaseFrame:
+    def __init__(self, case: Case) -> None:
+        self.case = case
+        # A record that could not be read belongs to no case; its id is null.
+        self._head = b'{"id":' + _encode(case.id or None) + b',"name":' + _encode(case.name) + b',"attempt":'
+        self._tags = b',"tags":' + _encode(case.tags)
+        self._assertions = [_AssertionFrame(assertion) for assertion in case.assertions]
+        self._plain: dict[tuple[int, ...], tuple[tuple[Verdict, ...], bytes]] = {}
+
+    def encode(self, result: CaseResult, evidence: bytes) -> bytes:
+        head = self._head + b'%d,"evidence":' % result.attempt + evidence
+        verdicts = result.verdicts
+        if result.extracted or result.axes or result.now is not None or result.code is not None:
+            return head + self._tail(result)
+        key = tuple(map(id, verdicts))
+        known = self._plain.get(key)
+        if known is not None:
+            return head + known[1]
+        tail = self._tail(result)
+        if result.outcome == "pass" and len(self._plain) < _REMEMBERED:
+            self._plain[key] = (verdicts, tail)
+        return head + tail
+
+    def _tail(self, result: CaseResult) -> bytes:
+        frames = self._assertions
+        parts = [
+            self._tags,
+            b',"extracted":',
+            _encode(result.extracted),
+            b',"outcome":"',
+            result.outcome.encode(),
+            b'","score":',
+            _encode(result.score),
+            b',"verdict":',
+            _encode(result.verdict),
+            b',"axes":',
+            _encode(axes_document(result.axes)),
+            b',"code":',
+            _encode(result.code),
+            b',"reason":',
+            _encode(result.reason),
+        ]
+        if result.now is not None:
+            parts += [b',"now":', _encode(result.now)]
+        parts += [
+            b',"assertions":[',
+            b",".join([frame.encode(verdict) for frame, verdict in zip(frames, result.verdicts, strict=False)]),
+            b"]}",
+        ]
+        return b"".join(parts)
+
+
+class _AssertionFrame:
+    def __init__(self, assertion: Assertion) -> None:
+        self._head = (
+            b'{"id":'
+            + _encode(assertion.id)
+            + b',"check":'
+            + _encode(assertion.check)
+            + b',"label":'
+            + _encode(assertion.label)
+            + b',"outcome":"'
+        )
+        self._weight = (
+            b',"weight":'
+            + _encode(assertion.weight)
+            + b',"axis":'
+            + _encode(assertion.axis)
+            + b',"turn":'
+            + _encode(assertion.turn)
+            + b',"details":'
+        )
+        flags = {name: True for name in ("required", "advisory") if getattr(assertion, name)}
+        self._end = b',"origin":' + _encode(origin_document(assertion.origin)) + (b"," + _encode(flags)[1:] if flags else b"}")
+        self._seen: dict[int, tuple[Verdict, bytes]] = {}
+
+    def encode(self, verdict: Verdict) -> bytes:
+        known = self._seen.get(id(verdict))
+        if known is not None:
+            return known[1]
+        encoded = b"".join(
+            (
+                self._head,
+                verdict.outcome.encode(),
+                b'","score":',
+                _encode(verdict.score),
+                b',"reason":',
+                _encode(verdict.reason),
+                b',"code":',
+                _encode(verdict.code),
+                self._weight,
+                _encode(verdict.details),
+                b',"pointers":',
+                _encode(verdict.pointers),
+                self._end,
+            )
+        )
+        if verdict.outcome == "pass" and len(self._seen) < _REMEMBERED:
+            self._seen[id(verdict)] = (verdict, encoded)
+        return encoded
+
+
+def origin_document(origin: Origin) -> dict[str, Json]:
+    """A place as the four kept names."""
+    return {"file": origin.file, "line": origin.line, "column": origin.column, "path": origin.path}
+
+
+def axes_document(axes: dict[str, AxisScore] | None) -> Json:
+    """Axes as plain data; null in boolean suites."""
+    return None if axes is None else {name: {"score": axis.score, "weight": axis.weight} for name, axis in axes.items()}
+
+
+def summary_document(summary: CaseSummary) -> dict[str, Json]:
+    """One case over its attempts, as plain data."""
+    decided = sum(summary.counts.get(name, 0) for name in ("pass", "fail", "error"))
+    rate = summary.counts.get("pass", 0) / decided if decided else None
+    return {
+        "id": summary.id or None,
+        "name": summary.name,
+        "outcome": summary.outcome,
+        "statistics": {"runs": summary.runs, "pass_rate": rate, "counts": summary.counts} if summary.runs > 1 else None,
+    }
+
+
+def problem_document(problem: Problem) -> dict[str, Json]:
+    """A finding as plain data."""
+    return {
+        "level": problem.level,
+        "message": problem.message,
+        "code": problem.code,
+        "nearest": list(problem.nearest),
+        "hint": problem.hint,
+        "origin": origin_document(problem.origin),
+    }
+
+
+def render_json(run: RunResult) -> str:
+    """The whole run as one object."""
+    encoder = CaseEncoder()
+    head: dict[str, Json] = {
+        "schema": SCHEMA,
+        "run_id": run.run_id,
+        "started_at": run.started_at,
+        "suite": {"name": run.suite_name, "path": run.suite_path, "dialect": run.dialect},
+        "outcome": run.outcome,
+        "score": run.score,
+        "counts": run.counts,
+        "cases": [msgspec.Raw(encoder.encode(result)) for result in run.cases],
+        "summary": [summary_document(summary) for summary in run.summary],
+        "unmatched_evidence": list(run.unmatched_evidence),
+        "warnings": [problem_document(problem) for problem in run.warnings],
+    }
+    return msgspec.json.format(_encode(head), indent=2).decode() + "\n"

@@ -1,0 +1,106 @@
+"""How text sits in a terminal: colours, width in columns, wrapping, bars.
+
+Written here instead of taken from a library because `proctor check` must start at once. Everything that comes in is already
+harmless (`report/neutral.py`); colour goes on last, so that widths are counted on plain text.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+from unicodedata import combining, east_asian_width
+
+Colour = Literal["red", "green", "yellow", "blue", "magenta", "cyan", "dim", "bold"]
+_CODES: dict[Colour, str] = {
+    "bold": "1",
+    "dim": "2",
+    "red": "31",
+    "green": "32",
+    "yellow": "33",
+    "blue": "34",
+    "magenta": "35",
+    "cyan": "36",
+}
+
+
+class Style:
+    """Paints text, or leaves it alone where colour is not wanted."""
+
+    __slots__ = ("colour",)
+
+    def __init__(self, *, colour: bool) -> None:
+        self.colour = colour
+
+    def paint(self, text: str, *colours: Colour) -> str:
+        """The text in these colours."""
+        if not self.colour or not text:
+            return text
+        return f"\x1b[{';'.join(_CODES[colour] for colour in colours)}m{text}\x1b[0m"
+
+
+def columns(text: str) -> int:
+    """How many columns a terminal needs: wide characters take two, combining marks none."""
+    if text.isascii():
+        return len(text)
+    return sum(0 if combining(character) else 2 if east_asian_width(character) in "WF" else 1 for character in text)
+
+
+def padded(text: str, width: int) -> str:
+    """The text filled with spaces up to `width` columns."""
+    return text + " " * max(0, width - columns(text))
+
+
+def fit(text: str, width: int) -> str:
+    """The text cut at its end to at most `width` columns."""
+    if columns(text) <= width:
+        return text
+    return _pieces(text, max(1, width - 1))[0] + "…"
+
+
+def wrap(text: str, width: int) -> list[str]:
+    """One line broken at spaces into lines of at most `width` columns; a word that is longer is cut.
+
+    Leading spaces are kept on every line, so that a table or a traceback keeps its shape.
+    """
+    if columns(text) <= width:
+        return [text]
+    body = text.lstrip(" ")
+    indent = " " * min(len(text) - len(body), width // 2)
+    room = width - len(indent)
+    lines: list[str] = []
+    current, used = "", 0
+    for word in body.split(" "):
+        for number, piece in enumerate(_pieces(word, room)):
+            size = columns(piece)
+            if number == 0 and current and used + 1 + size <= room:
+                current, used = f"{current} {piece}", used + 1 + size
+                continue
+            if current:
+                lines.append(indent + current)
+            current, used = piece, size
+    lines.append(indent + current)
+    return [line.rstrip(" ") for line in lines]
+
+
+def _pieces(word: str, room: int) -> list[str]:
+    if columns(word) <= room:
+        return [word]
+    pieces: list[str] = []
+    current, used = "", 0
+    for character in word:
+        size = columns(character)
+        if current and used + size > room:
+            pieces.append(current)
+            current, used = "", 0
+        current, used = current + character, used + size
+    return [*pieces, current]
+
+
+def bar(share: float, size: int = 20) -> str:
+    """A share between 0 and 1 as a bar; full only when it is 1, empty only when it is 0."""
+    if share >= 1:
+        filled = size
+    elif share > 0:
+        filled = min(size - 1, max(1, round(share * size)))
+    else:
+        filled = 0
+    return "█" * filled + "░" * (size - filled)

@@ -1,0 +1,237 @@
+"""A run as text for people, worst first, the totals last: the closing line is what stands above the prompt.
+
+Results arrive one by one and a run may have millions, so only the first failures are kept; everything else is counted. Nothing
+here prints: the command line does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+from proctor.model.result import CaseResult, CaseSummary, RunResult
+from proctor.model.verdict import OUTCOMES
+from proctor.report.neutral import one_line
+from proctor.report.style import Style, bar, columns, fit, padded, wrap
+from proctor.report.tallies import AxisTally, TagTally, axis_name
+from proctor.report.terminal_case import COLOURS, CasePainter
+from proctor.report.wording import (
+    MARKS,
+    WORDS,
+    count_words,
+    number_words,
+    share_words,
+    summary_title,
+    unmatched_words,
+    weight_words,
+)
+
+T = TypeVar("T")
+
+LISTED_PASSES = 30
+"""Up to so many results, a run in which everything passed lists each of them."""
+LISTED_SKIPS = 10
+LISTED_REMARKS = 5
+LISTED_WARNINGS = 20
+LISTED_UNMATCHED = 10
+LISTED_REPEATS = 20
+
+
+class TerminalReport:
+    """Collects results as they come and writes the whole text at the end."""
+
+    def __init__(self, *, colour: bool, width: int = 100, most_failures: int = 20) -> None:
+        self._style = Style(colour=colour)
+        self._width = max(40, width)
+        self._painter = CasePainter(self._style, self._width)
+        self._most_failures = max(0, most_failures)
+        self._counts: dict[str, int] = dict.fromkeys(OUTCOMES, 0)
+        self._failures: list[CaseResult] = []
+        self._passes: list[CaseResult] = []
+        self._skips: list[CaseResult] = []
+        self._remarks: list[CaseResult] = []
+        self._remarked = 0
+        self._tags = TagTally()
+        self._axes = AxisTally()
+
+    @property
+    def kept(self) -> int:
+        """How many results are held in memory."""
+        return len(self._failures) + len(self._passes) + len(self._skips) + len(self._remarks)
+
+    def add(self, result: CaseResult) -> None:
+        """Take one result; it is kept only while it may be shown."""
+        outcome = result.outcome
+        self._counts[outcome] += 1
+        if result.case.tags:
+            self._tags.add(result)
+        if result.axes:
+            self._axes.add(result)
+        if outcome == "pass":
+            self._add_pass(result)
+        elif outcome == "skip":
+            if len(self._skips) < LISTED_SKIPS:
+                self._skips.append(result)
+        elif len(self._failures) < self._most_failures:
+            self._failures.append(result)
+
+    def _add_pass(self, result: CaseResult) -> None:
+        if len(self._passes) < LISTED_PASSES:
+            self._passes.append(result)
+        for verdict in result.verdicts:
+            if verdict.outcome == "fail" or verdict.outcome == "error":
+                self._remarked += 1
+                if len(self._remarks) < LISTED_REMARKS:
+                    self._remarks.append(result)
+                return
+
+    def finish(self, run: RunResult) -> str:
+        """The whole text, ending with a line break."""
+        if not any(self._counts.values()):
+            for result in run.cases:
+                self.add(result)
+        sections = [
+            self._title(run),
+            self._failed(),
+            self._passed(),
+            self._with_remarks(),
+            self._skipped(),
+            self._warned(run),
+            self._unmatched(run),
+            self._repeated(run.summary),
+            *self._by_tag(),
+            self._by_axis(),
+            [self._closing(run)],
+        ]
+        return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
+
+    def _title(self, run: RunResult) -> list[str]:
+        name = fit(one_line(run.suite_name or "suite"), self._width // 2)
+        rest = [run.suite_path] if run.suite_path and run.suite_path != run.suite_name else []
+        about = fit("".join(f" · {one_line(part)}" for part in [*rest, run.dialect]), self._width - columns(name))
+        return [f"{self._style.paint(name, 'bold')}{self._dim(about)}"]
+
+    def _failed(self) -> list[str]:
+        lines: list[str] = []
+        rule = self._dim("─" * min(self._width, 60))
+        for result in self._failures:
+            if lines:
+                lines += ["", rule, ""]
+            lines += self._painter.block(result)
+        hidden: dict[str, int] = {name: self._counts[name] for name in ("fail", "error")}
+        for result in self._failures:
+            hidden[result.outcome] -= 1
+        if any(hidden.values()):
+            lines += ["", rule, ""] if lines else []
+            lines.append(f"… not shown here: {count_words(hidden)}; `--format jsonl` has them all")
+        return lines
+
+    def _passed(self) -> list[str]:
+        undecided = self._counts["fail"] + self._counts["error"]
+        if undecided or not self._counts["pass"] or self._counts["pass"] > LISTED_PASSES:
+            return []
+        lines: list[str] = []
+        weighted = any(result.verdict is not None for result in self._passes)
+        for result in self._passes:
+            line = self._painter.heading(result)
+            if weighted and result.score is not None:
+                line += self._dim(f"  {number_words(result.score)}")
+            lines.append(line)
+        return lines
+
+    def _with_remarks(self) -> list[str]:
+        if not self._remarked:
+            return []
+        lines = [self._header("Passed, with remarks")]
+        for result in self._remarks:
+            lines += self._painter.remarks(result)
+        return lines + self._more(self._remarked - len(self._remarks))
+
+    def _skipped(self) -> list[str]:
+        if not self._skips:
+            return []
+        lines = [self._painter.skipped(result) for result in self._skips]
+        return [self._header("Skipped"), *lines, *self._more(self._counts["skip"] - len(lines))]
+
+    def _repeated(self, summaries: Sequence[CaseSummary]) -> list[str]:
+        repeated = [summary for summary in summaries if summary.runs > 1]
+        if not repeated:
+            return []
+        # Worst first, else in the order of the suite.
+        repeated.sort(key=lambda summary: ("fail", "error", "pass", "skip").index(summary.outcome))
+        shown = repeated[:LISTED_REPEATS]
+        titles = [" · ".join(part for part in summary_title(summary.id, summary.name) if part) for summary in shown]
+        names = [fit(one_line(title), self._width // 2) for title in titles]
+        size = max(columns(name) for name in names)
+        lines = [self._header("Cases checked more than once")]
+        for summary, name in zip(shown, names, strict=True):
+            word = self._style.paint(f"{MARKS[summary.outcome]} {WORDS[summary.outcome]:<5}", COLOURS[summary.outcome])
+            lines.append(f"  {word} {padded(name, size)}  {share_words(summary.counts)}")
+        return lines + self._more(len(repeated) - len(shown))
+
+    def _by_tag(self) -> list[list[str]]:
+        return [
+            [
+                self._header(f"By {tag}"),
+                *self._bars([(fit(one_line(row.value), self._width // 3), _share(row.counts), share_words(row.counts)) for row in rows]),
+            ]
+            for tag, rows in self._tags.tables()
+        ]
+
+    def _by_axis(self) -> list[str]:
+        if not self._axes.worth_showing():
+            return []
+        rows = [
+            (
+                fit(one_line(axis_name(name)), self._width // 3),
+                axis.score,
+                f"{number_words(axis.score):<5}  weight {weight_words(axis.weight)}",
+            )
+            for name, axis in self._axes.axes().items()
+        ]
+        return [self._header("Score by axis"), *self._bars(rows)]
+
+    def _bars(self, rows: Sequence[tuple[str, float | None, str]]) -> list[str]:
+        size = max((columns(name) for name, _, _ in rows), default=0)
+        return [f"  {padded(name, size)}  {self._bar(share)}  {text}" for name, share, text in rows]
+
+    def _bar(self, share: float | None) -> str:
+        if share is None:
+            return " " * 20
+        return self._style.paint(bar(share), "green" if share >= 1 else "yellow" if share > 0 else "red")
+
+    def _warned(self, run: RunResult) -> list[str]:
+        return self._list("Warnings", run.warnings, LISTED_WARNINGS, lambda problem: problem.headline())
+
+    def _unmatched(self, run: RunResult) -> list[str]:
+        return self._list("Evidence that answers no case of this suite", run.unmatched_evidence, LISTED_UNMATCHED, unmatched_words)
+
+    def _list(self, header: str, entries: Sequence[T], most: int, words: Callable[[T], str]) -> list[str]:
+        if not entries:
+            return []
+        lines = [self._header(header)]
+        for entry in entries[:most]:
+            wrapped = wrap(one_line(words(entry), 400), self._width - 4)
+            lines += [f"  {wrapped[0]}", *(f"    {line}" for line in wrapped[1:])]
+        return lines + self._more(len(entries) - most)
+
+    def _closing(self, run: RunResult) -> str:
+        counts = run.counts or self._counts
+        outcome = run.outcome
+        text = self._style.paint(f"{MARKS[outcome]} {WORDS[outcome]}", "bold", COLOURS[outcome])
+        text += f"  {count_words(counts)}"
+        return text if run.score is None else f"{text}  ·  score {number_words(run.score)}"
+
+    def _header(self, text: str) -> str:
+        return self._style.paint(one_line(text, 80), "bold")
+
+    def _more(self, count: int) -> list[str]:
+        return [self._dim(f"  … and {count:,} more")] if count > 0 else []
+
+    def _dim(self, text: str) -> str:
+        return self._style.paint(text, "dim")
+
+
+def _share(counts: Mapping[str, int]) -> float | None:
+    decided = sum(counts.get(name, 0) for name in ("pass", "fail", "error"))
+    return counts.get("pass", 0) / decided if decided else None

@@ -1,0 +1,166 @@
+"""The words all reports share: what an outcome, a place, a score and a finding are called.
+
+Everything returned here still holds the text of strangers; each report makes it harmless in its own way.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import msgspec
+
+from proctor.model.case import Assertion
+from proctor.model.evidence import Json, Source
+from proctor.model.origin import Origin
+from proctor.model.result import CaseResult
+from proctor.model.show import show
+from proctor.model.verdict import Verdict
+
+MARKS = {"pass": "✓", "fail": "✗", "error": "!", "skip": "–"}
+WORDS = {"pass": "PASS", "fail": "FAIL", "error": "ERROR", "skip": "SKIP"}
+NO_CASE = "(no case)"
+GROUPING_TAGS = ("test_dimension", "optimization_target")
+"""Tags whose values reports group by."""
+
+LABEL = 10
+"""Columns that `expected`, `found`, `missing` and so on take, with the space after them."""
+
+
+class Reason(msgspec.Struct, frozen=True):
+    """A reason of the form `about: expected ..., found ...`, taken apart."""
+
+    about: str
+    expected: str
+    found: str
+
+
+def split_reason(reason: str) -> Reason | None:
+    """Take a reason apart where that can be done without doubt: one `expected`, one `found`, on one line."""
+    if "\n" in reason or reason.count("expected ") != 1:
+        return None
+    about, expected = reason.split("expected ")
+    for separator in (", found ", "; found "):
+        if expected.count("found ") == 1 and separator in expected:
+            wanted, found = expected.split(separator)
+            if wanted and found and (not about or about.endswith(": ")):
+                return Reason(about.removesuffix(": "), wanted, found)
+    return None
+
+
+def count_words(counts: Mapping[str, int]) -> str:
+    """`2 failed, 1 error, 14 passed, 1 skipped`, with what did not happen left out."""
+    failed, errors, passed, skipped = (counts.get(name, 0) for name in ("fail", "error", "pass", "skip"))
+    parts = [
+        f"{failed:,} failed" if failed else "",
+        f"{errors:,} error{'s' if errors > 1 else ''}" if errors else "",
+        f"{passed:,} passed" if passed else "",
+        f"{skipped:,} skipped" if skipped else "",
+    ]
+    return ", ".join(part for part in parts if part) or "nothing was checked"
+
+
+def share_words(counts: Mapping[str, int]) -> str:
+    """`3 of 5 passed`; what was skipped stands beside it and is not counted."""
+    passed, skipped = counts.get("pass", 0), counts.get("skip", 0)
+    decided = passed + counts.get("fail", 0) + counts.get("error", 0)
+    if not decided:
+        return f"{skipped:,} skipped"
+    return f"{passed:,} of {decided:,} passed" + (f", {skipped:,} skipped" if skipped else "")
+
+
+def number_words(value: float) -> str:
+    """A score or weight with two or three places, cut and not rounded: 0.8999 must not look like 0.9."""
+    if not math.isfinite(value):
+        return "none"
+    cut = math.floor(value * 1000 + 1e-6) / 1000
+    text = f"{cut:.3f}"
+    return text[:-1] if text.endswith("0") else text
+
+
+def weight_words(value: float) -> str:
+    """A weight as short as it can be written: 2, 0.5."""
+    return f"{value:g}"
+
+
+def evidence_place(source: Source | None) -> str | None:
+    """Where evidence was read from: `file:line`, with its own id where the file alone does not say which."""
+    if source is None:
+        return None
+    place = source.file or ""
+    if source.line is not None:
+        place = f"{place or '<input>'}:{source.line}"
+    if source.id and source.line is None:
+        place = f"{place} ({source.id})" if place else source.id
+    return place or None
+
+
+def origin_place(origin: Origin) -> str | None:
+    """Where something was written, if it was read from anywhere: `suite.yaml:12:7`."""
+    if origin.file is None and origin.line is None:
+        return None
+    return str(origin)
+
+
+def case_title(result: CaseResult) -> tuple[str, str]:
+    """The id of a case and its name beside it; the name is empty where it adds nothing.
+
+    A record that could not be read belongs to no case: its place stands for the id.
+    """
+    if not result.case.id:
+        return evidence_place(result.source) or NO_CASE, result.case.name
+    return summary_title(result.case.id, result.case.name)
+
+
+def summary_title(case_id: str, name: str) -> tuple[str, str]:
+    """As `case_title`, where only id and name are known."""
+    return case_id or NO_CASE, "" if name == case_id else name
+
+
+def assertion_title(assertion: Assertion) -> str:
+    """What an assertion is called: its label, else its id, else its check; the turn it is about goes first."""
+    title = assertion.label.strip() or assertion.id or assertion.check
+    return title if assertion.turn is None else f"turn {assertion.turn + 1} · {title}"
+
+
+def assertion_notes(assertion: Assertion, verdict: Verdict) -> str:
+    """How the assertion counts and why it was not decided, in brackets; empty for a plain one."""
+    notes = [
+        "advisory" if assertion.advisory else "",
+        "required" if assertion.required else "",
+        f"score {number_words(verdict.score)}" if 0 < verdict.score < 1 else "",
+        verdict.code or "",
+    ]
+    return ", ".join(note for note in notes if note)
+
+
+def case_remark(result: CaseResult) -> str | None:
+    """Why the case as a whole has its outcome, where its assertions do not say so."""
+    if result.reason:
+        return f"{result.reason} [{result.code}]" if result.code else result.reason
+    if result.code:
+        return result.code
+    if not result.case.assertions:
+        return "nothing is asserted in this case"
+    return None
+
+
+def skip_words(reason: str) -> str:
+    """Why something was skipped, without saying twice that it was."""
+    return reason.removeprefix("skipped: ")
+
+
+def unmatched_words(record: Json) -> str:
+    """One line about evidence that no case of the suite answers to."""
+    if not isinstance(record, dict):
+        return show(record)
+    line = record.get("line")
+    source = Source(
+        file=record["file"] if isinstance(record.get("file"), str) else None,
+        line=line if isinstance(line, int) else None,
+        id=record["id"] if isinstance(record.get("id"), str) else None,
+    )
+    place = evidence_place(source)
+    case = record.get("case")
+    named = f"names the case {show(case, 80)}" if case is not None else ""
+    return ": ".join(part for part in (place, named) if part) or show(record)

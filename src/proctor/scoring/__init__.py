@@ -1,0 +1,1 @@
+"""From verdicts to scores: one case, several attempts, a whole run."""

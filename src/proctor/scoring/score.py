@@ -1,0 +1,120 @@
+"""From verdicts to the outcome of one case.
+
+Only *gating* assertions count: an advisory one enters neither outcome nor score. *Decided* means pass or fail.
+
+boolean   a gating fail makes the case fail, else a gating error makes it error, else something decided makes it pass
+weighted  a gating error makes the case error; else the weighted mean of the decided scores gives the verdict (`pass` from
+          `pass_at`, `partial` above `partial_above`, else `fail`), and a failed required assertion fails it whatever the mean;
+          the outcome is pass exactly when the verdict is
+
+Nothing decided is `skip`. A case without any assertion is what its scoring says (`when_empty`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from proctor.model.case import Assertion, Scoring
+from proctor.model.result import AxisScore, CaseVerdict
+from proctor.model.verdict import Outcome, Verdict
+
+DEFAULT_AXIS = "__default__"
+TOLERANCE = 1e-9
+
+
+class CaseScore(msgspec.Struct, frozen=True, gc=False):
+    """The outcome of a case and the figures behind it."""
+
+    outcome: Outcome
+    score: float | None
+    verdict: CaseVerdict | None = None
+    axes: dict[str, AxisScore] | None = None
+
+
+def weighted_mean(pairs: Iterable[tuple[float, float]]) -> float | None:
+    """The mean of `(score, weight)` pairs; nothing without a weight.
+
+    Sums are exact to the last bit (`fsum`) and the quotient is rounded to twelve places, so that weights .2 .4 .3 of 1.0
+    give 0.9 and not its neighbour.
+    """
+    entries = list(pairs)
+    total = math.fsum(weight for _, weight in entries)
+    if not total > 0:
+        return None
+    return round(math.fsum(score * weight for score, weight in entries) / total, 12)
+
+
+def case_verdict(score: float, scoring: Scoring) -> CaseVerdict:
+    """`pass`, `partial` or `fail` by the thresholds."""
+    if score >= scoring.pass_at - TOLERANCE:
+        return "pass"
+    return "partial" if score > scoring.partial_above else "fail"
+
+
+def score_case(assertions: Sequence[Assertion], verdicts: Sequence[Verdict], scoring: Scoring) -> CaseScore:
+    """Decide a case from the verdicts on its assertions, both in the same order."""
+    weighted = scoring.mode == "weighted"
+    if not assertions:
+        return _empty(scoring)
+    gating = [(a, v) for a, v in zip(assertions, verdicts, strict=True) if not a.advisory]
+    decided = [(a, v) for a, v in gating if v.outcome in ("pass", "fail")]
+    score = weighted_mean((v.score, a.weight) for a, v in decided)
+    outcomes = {v.outcome for _, v in gating}
+    if not weighted:
+        if "fail" in outcomes:
+            return CaseScore("fail", score)
+        if "error" in outcomes:
+            return CaseScore("error", score)
+        return CaseScore("pass" if decided else "skip", score)
+    axes = axis_scores(decided)
+    if "error" in outcomes:
+        return CaseScore("error", score, None, axes)
+    if score is None:
+        return CaseScore("skip", None, None, axes)
+    verdict = case_verdict(score, scoring)
+    if any(a.required and v.outcome == "fail" for a, v in decided):
+        verdict = "fail"
+    return CaseScore("pass" if verdict == "pass" else "fail", score, verdict, axes)
+
+
+def score_evenly(verdicts: Sequence[Verdict]) -> tuple[Outcome, float | None]:
+    """What `score_case` gives for a boolean case whose assertions all gate and weigh the same: the common case, in one pass."""
+    total = 0.0
+    decided = 0
+    outcome: Outcome = "skip"
+    for verdict in verdicts:
+        found = verdict.outcome
+        if found == "pass":
+            total += verdict.score
+            decided += 1
+            if outcome == "skip":
+                outcome = "pass"
+        elif found == "fail":
+            total += verdict.score
+            decided += 1
+            outcome = "fail"
+        elif found == "error" and outcome != "fail":
+            outcome = "error"
+    return outcome, round(total / decided, 12) if decided else None
+
+
+def axis_scores(decided: Iterable[tuple[Assertion, Verdict]]) -> dict[str, AxisScore]:
+    """The weighted mean and the weight of every axis; assertions without one share `__default__`."""
+    by_axis: dict[str, list[tuple[float, float]]] = {}
+    for assertion, verdict in decided:
+        by_axis.setdefault(assertion.axis or DEFAULT_AXIS, []).append((verdict.score, assertion.weight))
+    return {
+        axis: AxisScore(weighted_mean(pairs) or 0.0, round(math.fsum(weight for _, weight in pairs), 12)) for axis, pairs in by_axis.items()
+    }
+
+
+def _empty(scoring: Scoring) -> CaseScore:
+    axes: dict[str, AxisScore] | None = {} if scoring.mode == "weighted" else None
+    if scoring.when_empty == "pass":
+        return CaseScore("pass", 1.0, "pass" if axes is not None else None, axes)
+    if scoring.when_empty == "fail":
+        return CaseScore("fail", 0.0, "fail" if axes is not None else None, axes)
+    return CaseScore("skip", None, None, axes)

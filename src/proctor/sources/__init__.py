@@ -1,0 +1,1 @@
+"""Files, folders and streams that hold suites and evidence."""

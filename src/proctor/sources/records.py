@@ -1,0 +1,227 @@
+"""Recorded runs out of files, folders, streams: one record each, in order, never more than one in memory.
+
+A record that cannot be read is a record with an error; the ones after it are read all the same. Lines of a JSONL file are
+bounded in length, so that a file without line breaks cannot fill the memory. OTLP requests are the exception to "one at a time":
+a trace may be spread over several of them, so their spans wait in a window.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, Protocol
+
+import msgspec
+
+from proctor.errors import EvidenceError, InputError
+from proctor.evidence.reading import read_bytes, read_line, spans_in
+from proctor.model.evidence import Evidence, Source
+
+if TYPE_CHECKING:
+    from proctor.evidence.spans import Span
+    from proctor.sources.trace_window import TraceWindow
+
+MAX_LINE_BYTES = 64 * 1024 * 1024
+MAX_DOCUMENT_BYTES = 256 * 1024 * 1024
+LINE_SUFFIXES = (".jsonl", ".ndjson")
+DOCUMENT_SUFFIXES = (".json", ".pb", ".binpb", ".otlp", ".protobuf")
+
+
+class Record(msgspec.Struct, frozen=True, gc=False):
+    """One recorded run, or why it could not be read."""
+
+    evidence: Evidence | None
+    source: Source
+    error: EvidenceError | None = None
+
+
+class Lines(Protocol):
+    """Something that gives lines of bytes, at most so long."""
+
+    def readline(self, limit: int, /) -> bytes:
+        """The next line, or its first `limit` bytes."""
+        ...
+
+
+def read_records(paths: Iterable[str], *, format: str | None = None) -> Iterator[Record]:
+    """Every record under `paths`: files, folders, or `-` for standard input."""
+    reader = _Reader(format)
+    for path in paths:
+        if path == "-":
+            yield from reader.stream(sys.stdin.buffer, "<stdin>", whole=False)
+        else:
+            yield from reader.path(Path(path))
+    yield from reader.rest()
+
+
+class _Reader:
+    def __init__(self, format: str | None) -> None:
+        self._format = format
+        self._window: TraceWindow | None = None
+
+    def path(self, path: Path) -> Iterator[Record]:
+        if path.is_dir():
+            yield from self._folder(path)
+            return
+        if not path.exists():
+            raise InputError(f"no evidence at {str(path)!r}: no such file or folder")
+        try:
+            file = path.open("rb")
+        except OSError as error:
+            raise InputError(f"cannot open {str(path)!r}: {error.strerror}") from error
+        suffix = path.suffix.lower()
+        with file:
+            if suffix in LINE_SUFFIXES:
+                yield from self._lines(file, str(path))
+            else:
+                yield from self.stream(file, str(path), whole=suffix in DOCUMENT_SUFFIXES)
+
+    def _folder(self, folder: Path) -> Iterator[Record]:
+        from proctor.sources.state_folder import is_state_folder, read_state_folder  # a single file needs none of it
+
+        if is_state_folder(folder):
+            yield from self._found(lambda: [read_state_folder(folder)], str(folder))
+            return
+        found = False
+        for entry in sorted(folder.iterdir()):
+            if entry.name.startswith("."):
+                continue
+            if entry.is_dir() or entry.suffix.lower() in (*LINE_SUFFIXES, *DOCUMENT_SUFFIXES):
+                found = True
+                yield from self.path(entry)
+        if not found:
+            raise InputError(
+                f"nothing to read in {str(folder)!r}: expected files ending in {', '.join((*LINE_SUFFIXES, *DOCUMENT_SUFFIXES))}, "
+                "or the folder form of evidence (evidence.json, fhir/, hl7/, portal.json, files/, voice/, x12/)"
+            )
+
+    def stream(self, file: BinaryIO, name: str, *, whole: bool) -> Iterator[Record]:
+        """JSONL when the first line is a whole JSON value and more follow, else one document."""
+        first = file.readline(MAX_LINE_BYTES + 1)
+        if not whole and _is_complete_json(first):
+            second = file.readline(MAX_LINE_BYTES + 1)
+            while second.isspace():
+                second = file.readline(MAX_LINE_BYTES + 1)
+            yield from self._lines(_Prefixed([first, second], file), name) if second else self._document(first, name)
+            return
+        rest = file.read(max(0, MAX_DOCUMENT_BYTES + 1 - len(first)))
+        if len(first) + len(rest) > MAX_DOCUMENT_BYTES:
+            megabytes = MAX_DOCUMENT_BYTES // 2**20
+            too_big = EvidenceError(f"larger than {megabytes} MB; split it, or write one JSON object per line", code="too_large")
+            yield Record(None, Source(file=name), too_big)
+            return
+        yield from self._document(first + rest, name)
+
+    def _document(self, data: bytes, name: str) -> Iterator[Record]:
+        try:
+            spans = self._spans(data)
+        except EvidenceError as error:
+            yield Record(None, Source(file=name), error)
+            return
+        if spans is not None:
+            yield from self._hold(spans, Source(file=name))
+        else:
+            yield from self._found(lambda: read_bytes(data, format=self._format), name)
+
+    def _lines(self, file: Lines, name: str) -> Iterator[Record]:
+        number = 0
+        format = self._format
+        longest = MAX_LINE_BYTES
+        readline = file.readline
+        while line := readline(longest + 1):
+            number += 1
+            source = Source(file=name, line=number)
+            if len(line) > longest and not line.endswith(b"\n"):
+                _skip_line(file)
+                yield Record(None, source, EvidenceError(f"a line longer than {longest // 2**20} MB", code="line_too_long"))
+                continue
+            if line.isspace():
+                continue
+            try:
+                if b"esource" in line and (spans := self._spans(line)) is not None:
+                    yield from self._hold(spans, source)
+                    continue
+                read = read_line(line) if format is None else read_bytes(line, format=format)
+            except EvidenceError as error:
+                yield Record(None, source, error)
+                continue
+            if isinstance(read, Evidence):
+                yield Record(read, source)
+            else:
+                for evidence in read:
+                    yield Record(evidence, source)
+
+    def _spans(self, data: bytes) -> list[Span] | None:
+        """The spans of an OTLP request, which may be only a part of its trace; nothing for any other document."""
+        if self._format not in (None, "otlp"):
+            return None
+        if b"resourceSpans" in data or b"resource_spans" in data:
+            from proctor.evidence.json_bytes import decode  # only traces of spans come here
+
+            return spans_in(decode(data))
+        if data[:1] == b"\n" and data.lstrip()[:1] not in (b"{", b"["):
+            # Protobuf begins with field 1, which is a line break to JSON.
+            from proctor.evidence.otlp_protobuf import spans_of_protobuf  # only binary traces come here
+
+            try:
+                return spans_of_protobuf(data) or None
+            except EvidenceError:
+                return None
+        return None
+
+    def _hold(self, spans: list[Span], source: Source) -> Iterator[Record]:
+        if self._window is None:
+            from proctor.sources.trace_window import TraceWindow  # only traces in pieces need it
+
+            self._window = TraceWindow()
+        for evidence, place in self._window.add(spans, source):
+            yield Record(evidence, place)
+
+    def rest(self) -> Iterator[Record]:
+        """What waited for more spans."""
+        if self._window is not None:
+            for evidence, place in self._window.finish():
+                yield Record(evidence, place)
+
+    def _found(self, read: Callable[[], list[Evidence]], name: str) -> Iterator[Record]:
+        source = Source(file=name)
+        try:
+            found = read()
+        except EvidenceError as error:
+            yield Record(None, source, error)
+            return
+        except OSError as error:
+            yield Record(None, source, EvidenceError(f"cannot be read: {os.strerror(error.errno or 0)}"))
+            return
+        for evidence in found:
+            yield Record(evidence, source)
+
+
+class _Prefixed:
+    """Lines already taken from a file, then the rest of it."""
+
+    def __init__(self, lines: list[bytes], file: BinaryIO) -> None:
+        self._lines = lines
+        self._file = file
+
+    def readline(self, limit: int, /) -> bytes:
+        return self._lines.pop(0) if self._lines else self._file.readline(limit)
+
+
+def _is_complete_json(line: bytes) -> bool:
+    stripped = line.strip()
+    if not stripped.startswith((b"{", b"[")) or not stripped.endswith((b"}", b"]")):
+        return False
+    try:
+        msgspec.json.decode(stripped, type=msgspec.Raw)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return False
+    return True
+
+
+def _skip_line(file: Lines) -> None:
+    while chunk := file.readline(1024 * 1024):
+        if chunk.endswith(b"\n"):
+            return

@@ -1,0 +1,99 @@
+"""Evidence kept as a folder: `evidence.json` for the run, and one folder or file per system the agent worked in.
+
+fhir/*.json      resources or bundles
+hl7/*.hl7        messages, in the order of their names
+portal.json      collections of rows
+files/**         the files the agent left behind, paths relative to `files/`
+voice/*          a transcript as .json, .vtt or .srt
+x12/*.edi        interchanges, in the order of their names
+evidence.json    everything else, as in plain evidence
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from proctor.codecs.transcript import TranscriptKind, read_transcript
+from proctor.errors import EvidenceError
+from proctor.evidence.reading import read_document
+from proctor.model.evidence import Evidence, Json, VoiceTurn
+
+FAMILIES = ("fhir", "hl7", "files", "voice", "x12")
+_KINDS: dict[str, TranscriptKind] = {".json": "json", ".vtt": "vtt", ".srt": "srt"}
+MAX_FILE_BYTES = 64 * 1024 * 1024
+MAX_FILES = 10_000
+
+
+def is_state_folder(folder: Path) -> bool:
+    """Whether the folder is one piece of evidence rather than a collection of them."""
+    if (folder / "evidence.json").is_file() or (folder / "portal.json").is_file():
+        return True
+    return any((folder / family).is_dir() for family in FAMILIES)
+
+
+def read_state_folder(folder: Path) -> Evidence:
+    """The folder as one piece of evidence."""
+    document: dict[str, Json] = {}
+    if (folder / "evidence.json").is_file():
+        found = _json(folder / "evidence.json")
+        if not isinstance(found, dict):
+            raise EvidenceError("evidence.json: expected an object")
+        document = found
+    state: dict[str, Json] = dict(document.get("state") or {})
+    if (folder / "fhir").is_dir():
+        state["fhir"] = {"resources": [_json(path) for path in _files(folder / "fhir", (".json",))]}
+    if (folder / "hl7").is_dir():
+        state["hl7"] = {"outbound": [_text(path) for path in _files(folder / "hl7", (".hl7", ".txt"))]}
+    if (folder / "portal.json").is_file():
+        state["portal"] = _json(folder / "portal.json")
+    if (folder / "files").is_dir():
+        state["files"] = [
+            {"path": path.relative_to(folder / "files").as_posix(), "content": _lossy(path)} for path in _files(folder / "files", None)
+        ]
+    if (folder / "voice").is_dir():
+        turns: list[VoiceTurn] = []
+        for path in _files(folder / "voice", tuple(_KINDS)):
+            turns.extend(read_transcript(_text(path), _KINDS[path.suffix.lower()]))
+        state["voice"] = {"turns": msgspec.to_builtins(turns)}
+    if (folder / "x12").is_dir():
+        state["x12"] = {"responses": [_text(path) for path in _files(folder / "x12", (".edi", ".x12", ".txt"))]}
+    return read_document({**document, "state": state}, format="plain")[0]
+
+
+def _files(folder: Path, suffixes: tuple[str, ...] | None) -> list[Path]:
+    found: list[Path] = []
+    for path in sorted(folder.rglob("*")):
+        # A link could lead out of the folder to anything the user can read.
+        if path.is_symlink() or not path.is_file() or (suffixes is not None and path.suffix.lower() not in suffixes):
+            continue
+        found.append(path)
+        if len(found) > MAX_FILES:
+            raise EvidenceError(f"{folder.name}/ holds more than {MAX_FILES} files", code="too_large")
+    return found
+
+
+def _bytes(path: Path) -> bytes:
+    if path.stat().st_size > MAX_FILE_BYTES:
+        raise EvidenceError(f"{path.name} is larger than {MAX_FILE_BYTES // 2**20} MB", code="too_large")
+    return path.read_bytes()
+
+
+def _text(path: Path) -> str:
+    try:
+        return _bytes(path).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise EvidenceError(f"{path.name} is not UTF-8 text (byte {error.start})") from error
+
+
+def _lossy(path: Path) -> str:
+    # A PDF among the files must not make the folder unreadable; only its path can be checked then.
+    return _bytes(path).decode("utf-8", errors="replace")
+
+
+def _json(path: Path) -> Json:
+    try:
+        return msgspec.json.decode(_bytes(path))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise EvidenceError(f"{path.name} is not JSON: {error}") from error

@@ -1,0 +1,42 @@
+"""Suite files as text, bounded and decoded with kind errors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from proctor.errors import InputError
+
+MAX_SUITE_BYTES = 32 * 1024 * 1024
+SUITE_SUFFIXES = (".yaml", ".yml", ".json")
+
+
+def read_suite_text(path: Path) -> str:
+    """The text of a suite file; raises `InputError` where it cannot be one."""
+    try:
+        size = path.stat().st_size
+        if size > MAX_SUITE_BYTES:
+            raise InputError(f"{path}: {size // 2**20} MB is too large for a suite (the limit is {MAX_SUITE_BYTES // 2**20} MB)")
+        data = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"cannot read {str(path)!r}: {error.strerror}") from error
+    if data[:2] == b"\x1f\x8b":
+        raise InputError(f"{path}: this is a gzip file; unpack it first")
+    if b"\x00" in data[:4096]:
+        raise InputError(f"{path}: this is a binary file, not a suite")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        raise InputError(f"{path}:{line}: not UTF-8 text (byte {error.start})") from error
+
+
+def suite_files(folder: Path) -> list[Path]:
+    """The suite files below a folder, sorted; hidden folders and results are passed over."""
+    found = [
+        path
+        for path in sorted(folder.rglob("*"))
+        if path.suffix.lower() in SUITE_SUFFIXES
+        and path.is_file()
+        and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+    ]
+    return found

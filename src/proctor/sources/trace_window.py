@@ -1,0 +1,47 @@
+"""Spans of traces that arrive in pieces: over the lines of a file, or over several files.
+
+A trace is handed on when everything has been read, or when so many spans are held that the oldest trace must make room: memory
+stays bounded, and only a trace whose pieces lie extremely far apart is judged in parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from proctor.evidence.otlp import read_batches
+from proctor.evidence.spans import Span
+from proctor.model.evidence import Evidence, Source
+
+MOST_SPANS = 200_000
+
+
+class TraceWindow:
+    """Spans by trace, oldest trace first."""
+
+    def __init__(self, most_spans: int = MOST_SPANS) -> None:
+        self._most = most_spans
+        self._held = 0
+        self._traces: dict[str, tuple[Source, list[Span]]] = {}
+
+    def add(self, spans: Iterable[Span], source: Source) -> Iterator[tuple[Evidence, Source]]:
+        """Take spans in; gives what had to make room."""
+        for span in spans:
+            entry = self._traces.get(span.trace_id)
+            if entry is None:
+                entry = self._traces[span.trace_id] = (source, [])
+            entry[1].append(span)
+            self._held += 1
+        while self._held > self._most and len(self._traces) > 1:
+            yield from self._release(next(iter(self._traces)))
+
+    def finish(self) -> Iterator[tuple[Evidence, Source]]:
+        """Everything still held."""
+        for trace_id in list(self._traces):
+            yield from self._release(trace_id)
+
+    def _release(self, trace_id: str) -> Iterator[tuple[Evidence, Source]]:
+        source, spans = self._traces.pop(trace_id)
+        self._held -= len(spans)
+        named = Source(file=source.file, line=source.line, id=trace_id or None)
+        for evidence in read_batches([spans]):
+            yield evidence, named

@@ -1,0 +1,48 @@
+"""The library of an MCPLab workspace, read from its folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from proctor.errors import InputError
+from proctor.formats.documents import read_text
+from proctor.formats.located import Reading
+from proctor.formats.mcplab_library import AGENTS_FILE, SCENARIO_FOLDERS, SERVERS_FILE, Library, LibraryDocument, bundle_root, read_library
+from proctor.model.origin import Origin
+from proctor.model.problem import Problem
+from proctor.sources.texts import read_suite_text
+
+EVALS_FOLDER = "evals"
+
+
+def is_workspace(folder: Path) -> bool:
+    """Whether a folder is the root of an MCPLab workspace."""
+    return (folder / EVALS_FOLDER).is_dir() and any((folder / name).exists() for name in (SERVERS_FILE, AGENTS_FILE, *SCENARIO_FOLDERS))
+
+
+def library_beside(path: Path, root: Path | None = None) -> Library:
+    """What the references of the suite file at `path` refer to."""
+    folder = root or Path(bundle_root(path.as_posix()) or ".")
+    scenarios = next((folder / name for name in SCENARIO_FOLDERS if (folder / name).is_dir()), None)
+    files = sorted(p for p in scenarios.iterdir() if p.suffix in (".yaml", ".yml") and p.is_file()) if scenarios is not None else []
+    return read_library(
+        root=str(folder),
+        servers=_document(folder / SERVERS_FILE),
+        agents=_document(folder / AGENTS_FILE),
+        # A test case that is checked by itself is not its own library.
+        scenarios=[found for file in files if file.resolve() != path.resolve() and (found := _document(file)) is not None],
+    )
+
+
+def _document(path: Path) -> LibraryDocument | None:
+    if not path.is_file():
+        return None
+    try:
+        text = read_suite_text(path)
+    except InputError as error:
+        # An unreadable library matters only when something refers to it; it is a warning then.
+        reading = Reading(file=str(path), text="")
+        reading.problems.append(Problem(message=str(error), origin=Origin(file=str(path)), level="warning"))
+        return LibraryDocument(None, reading)
+    reading = Reading(file=str(path), text=text)
+    return LibraryDocument(read_text(text, file=str(path), reading=reading), reading)

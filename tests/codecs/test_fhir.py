@@ -1,0 +1,133 @@
+"""FHIR search: tables over published example resources, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proctor.codecs.fhir import compile_search
+from proctor.codecs.fhir_parameters import parameters_of, resource_types
+from proctor.errors import CheckFault, SpecError
+from tests.tables import rows
+
+SAMPLES = [json.loads(path.read_text(encoding="utf-8")) for path in sorted((Path(__file__).parent / "samples" / "fhir").glob("*.json"))]
+
+
+def find(resource_type: str, search: dict[str, str], store=SAMPLES) -> list[str]:
+    return [found.name for found in compile_search(resource_type, search).find(store)]
+
+
+@rows("codecs/cases/fhir_search.yaml")
+def test_a_search_finds(row):
+    assert find(row["type"], row["search"], row.get("store", SAMPLES)) == row["expect"]
+
+
+@rows("codecs/cases/fhir_dates.yaml")
+def test_a_date_fits(row):
+    resource = {"resourceType": "CarePlan", "id": "c", "period": row["given"]}
+    assert bool(find("CarePlan", {"date": row["search"]}, [resource])) is row["expect"]
+
+
+def test_places_lead_into_the_store():
+    store = [{"resourceType": "Task", "id": "a"}, {"resourceType": "Bundle", "entry": [{"resource": {"resourceType": "Task", "id": "b"}}]}]
+    assert [found.place for found in compile_search("Task", {}).find(store)] == ["resources[0]", "resources[1].entry[0].resource"]
+
+
+@pytest.mark.parametrize(
+    ("search", "said"),
+    [
+        ({"pateint": "1"}, "search parameter 'pateint' of Appointment is not supported; nearest: patient"),
+        ({"patient.name": "x"}, "'patient.name'"),
+        ({"_has": "x"}, "'_has'"),
+        ({"_sort": "colour"}, "'colour'"),
+        ({"status:in": "x"}, "modifier ':in'"),
+        ({"date:exact": "2026"}, "modifier ':exact'"),
+    ],
+)
+def test_what_is_not_implemented_is_refused_and_never_ignored(search, said):
+    with pytest.raises(CheckFault) as caught:
+        compile_search("Appointment", search)
+    assert caught.value.code == "unsupported_search"
+    assert said in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("resource_type", "search", "field"),
+    [
+        ("Appointment", {"date": "tomorrow"}, "search.date"),
+        ("Appointment", {"date": "2026-13"}, "search.date"),
+        ("Observation", {"value-quantity": "much"}, "search.value-quantity"),
+        ("Observation", {"value-quantity": "1e9999"}, "search.value-quantity"),
+        ("Appointment", {"status:missing": "maybe"}, "search.status:missing"),
+        ("Appointment", {"_count": "-1"}, "search._count"),
+    ],
+)
+def test_a_value_of_the_wrong_form_names_its_field(resource_type, search, field):
+    with pytest.raises(SpecError) as caught:
+        compile_search(resource_type, search)
+    assert caught.value.field == field
+
+
+def test_every_row_of_the_table_can_be_searched_and_sorted_by():
+    values = {"date": "2026", "number": "1", "quantity": "1"}
+    count = 0
+    for resource_type in resource_types():
+        for name, parameter in parameters_of(resource_type).items():
+            compile_search(resource_type, {name: values.get(parameter.kind, "x"), "_sort": name}).find(SAMPLES)
+            count += 1
+    assert count > 700
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                [
+                    "participant",
+                    "actor",
+                    "reference",
+                    "status",
+                    "start",
+                    "end",
+                    "identifier",
+                    "system",
+                    "value",
+                    "coding",
+                    "code",
+                    "meta",
+                    "tag",
+                ]
+            ),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=15,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.dictionaries(st.sampled_from(["participant", "status", "start", "identifier", "meta", "entry"]), JSON, max_size=4), max_size=4
+    ),
+    st.booleans(),
+)
+def test_a_search_never_breaks_on_odd_resources(resources, bundled):
+    store = [{**resource, "resourceType": "Bundle" if bundled else "Appointment"} for resource in resources]
+    search = {"patient": "Patient/1", "status:not": "booked", "date": "ge2026", "identifier": "a|b", "_tag": "x", "_sort": "-date,status"}
+    assert len(compile_search("Appointment", search).find(store)) <= len(store)
+    assert len(compile_search("Appointment", {}).find(store)) == (0 if bundled else len(store))
+
+
+def test_bundles_nested_beyond_reason_end():
+    bundle: object = {"resourceType": "Task", "id": "deep"}
+    for _ in range(500):
+        bundle = {"resourceType": "Bundle", "entry": [{"resource": bundle}]}
+    assert find("Task", {}, [bundle]) == []

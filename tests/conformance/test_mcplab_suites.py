@@ -1,0 +1,81 @@
+"""Whole MCPLab suites decided on recorded runs, beside the answers of MCPLab itself."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import Any
+
+import msgspec
+import pytest
+
+from proctor.checks.registry import default_registry
+from proctor.errors import CheckFault, InputError
+from proctor.formats import mcplab
+from proctor.formats.documents import read_text
+from proctor.formats.located import Reading
+from proctor.formats.mcplab_library import Library, LibraryDocument, read_library
+from proctor.model.case import Assertion, Case
+from proctor.model.evidence import Evidence
+from tests.tables import load, rows
+
+FILES = ("conformance/mcplab_suites/documentation.yaml", "conformance/mcplab_suites/vectors.yaml")
+SAME = {"passed": "pass", "failed": "fail", "load error": "load error"}
+
+
+def opened(text: str, file: str) -> LibraryDocument:
+    reading = Reading(file=file, text=text)
+    return LibraryDocument(read_text(text, file=file, reading=reading), reading)
+
+
+def library_of(given: dict[str, Any] | None) -> Library | None:
+    if given is None:
+        return None
+    return read_library(
+        servers=opened(given["servers"], "servers.yaml"),
+        agents=opened(given["agents"], "agents.yaml"),
+        scenarios=[opened(text, f"test-cases/{number}.yaml") for number, text in enumerate(given["scenarios"])],
+    )
+
+
+def case_of(row: dict[str, Any]) -> Case:
+    text = row.get("suite") or f"id: only\nprompt: hi\neval:\n{textwrap.indent(row['eval'], '  ')}\n"
+    suite_file = opened(text, "suite.yaml")
+    assert suite_file.document is not None
+    assert mcplab.sniff(suite_file.document)
+    suite = mcplab.read(suite_file.document, suite_file.reading, name="suite", library=library_of(row.get("library")))
+    suite_file.reading.finish()
+    return next(case for case in suite.cases if case.id == row.get("case", case.id))
+
+
+def outcome(assertion: Assertion, evidence: Evidence) -> str:
+    try:
+        return default_registry().prepare(assertion.check, assertion.spec)(evidence).outcome
+    except CheckFault:
+        return "error"
+
+
+def decide(row: dict[str, Any]) -> Any:
+    evidence = msgspec.convert(row["given"], Evidence)
+    try:
+        case = case_of(row)
+    except InputError:
+        return "load error"
+    return [outcome(assertion, evidence) for assertion in case.assertions]
+
+
+@rows(FILES[0])
+def test_an_example_of_the_documentation_is_decided(row: dict[str, Any]) -> None:
+    assert decide(row) == row["expect"]
+
+
+@rows(FILES[1])
+def test_a_vector_is_decided(row: dict[str, Any]) -> None:
+    assert decide(row) == row["expect"]
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_a_row_that_differs_from_the_original_says_why_and_no_other_does(file: str) -> None:
+    for row in load(file):
+        original, expect = row["original"], row["expect"]
+        agrees = [SAME.get(word) for word in original] == expect if isinstance(original, list) else SAME.get(original) == expect
+        assert agrees != ("why" in row), row["id"]

@@ -1,0 +1,49 @@
+"""Mibo test cases decided on recorded runs, beside the answers that Mibo's documentation gives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.conformance.running import decide_case, evidence_of, suite_of
+from tests.tables import load, rows
+
+FILES = ("conformance/mibo/documentation.yaml", "conformance/mibo/vectors.yaml")
+
+
+def outcomes(row: dict[str, Any]) -> list[str]:
+    (case,) = suite_of(row["suite"], "mibo").cases
+    verdicts = decide_case(case, evidence_of(row["given"]))
+    for verdict in verdicts:
+        assert verdict.reason
+        if verdict.outcome == "error":
+            assert verdict.code == "judge_unavailable", verdict.reason
+    assert decide_case(case, evidence_of(row["given"])) == verdicts
+    return [verdict.outcome for verdict in verdicts]
+
+
+@rows("conformance/mibo/documentation.yaml")
+def test_an_example_of_the_documentation_gives_its_answer(row: dict[str, Any]) -> None:
+    assert outcomes(row) == row["expect"]
+
+
+@rows("conformance/mibo/vectors.yaml")
+def test_a_row_of_the_reference_gives_its_answer(row: dict[str, Any]) -> None:
+    assert outcomes(row) == row["expect"]
+
+
+@pytest.mark.parametrize("path", FILES)
+def test_every_difference_from_the_original_has_a_reason(path: str) -> None:
+    for row in load(path):
+        assert row["source"].startswith("mibo: ")
+        assert (row["original"] != row["expect"]) == ("why" in row), row["id"]
+
+
+def test_every_example_holds_on_one_evidence_and_fails_on_another() -> None:
+    seen: dict[str, set[bool]] = {}
+    for row in load(FILES[0]):
+        good = all(outcome == "pass" or original == "judged" for outcome, original in zip(row["expect"], row["original"], strict=True))
+        seen.setdefault(row["suite"], set()).add(good)
+    assert len(seen) >= 40
+    assert [suite for suite, kinds in seen.items() if kinds != {True, False}] == []

@@ -1,0 +1,35 @@
+"""What the original systems read out of a trace, row by row of their documentation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from proctor.evidence.reading import read_document
+from proctor.evidence.usage import usage_in
+from tests.evidence.test_readers import compare
+from tests.tables import rows
+
+
+@rows("conformance/mibo/usage.yaml")
+def test_usage_is_found_where_mibo_finds_it(row: dict[str, Any]) -> None:
+    assert msgspec.to_builtins(usage_in(row["given"])) == row["expect"]
+
+
+@rows("conformance/mibo/evidence.yaml")
+def test_trace_bodies_are_read_as_mibo_reads_them(row: dict[str, Any]) -> None:
+    compare(read_document(row["given"]), row["expect"])
+
+
+@rows("conformance/mcpjam/tool_errors.yaml")
+def test_failed_calls_are_told_as_mcpjam_tells_them(row: dict[str, Any]) -> None:
+    part = {"type": "tool-result", "toolCallId": "c", "toolName": "t", **row["given"]["part"]}
+    messages = [
+        {"role": "assistant", "content": [{"type": "tool-call", "toolCallId": "c", "toolName": "t", "input": {}}]},
+        {"role": "tool", "content": [part]},
+    ]
+    (evidence,) = read_document({"messages": messages, "spans": row["given"].get("spans", [])})
+    (call,) = evidence.tool_calls or ()
+    assert (call.error_kind or "none") == row["expect"]
+    assert call.failed() == (row["expect"] != "none")

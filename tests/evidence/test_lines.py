@@ -1,0 +1,75 @@
+"""The hot path: lines of JSONL decoded straight into evidence, and the lines that must not be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from proctor.evidence.fast import decode_line
+from proctor.evidence.reading import read_bytes, read_line
+from proctor.model.evidence import Evidence
+
+PLAIN = {
+    "case": "refund-1",
+    "input": "I was charged twice",
+    "text": "Refund processed.",
+    "body": {"status": "ok"},
+    "tool_calls": [{"name": "lookup", "arguments": {"id": 17, "deep": {"a": [1, {"b": 2}]}}, "result": {"total": 9}, "duration_ms": 12}],
+    "http_status": 200,
+    "usage": {"input_tokens": 1, "output_tokens": 2},
+    "metadata": {"run": 1},
+}
+
+
+def line(**changes: Any) -> bytes:
+    return msgspec.json.encode({key: value for key, value in {**PLAIN, **changes}.items() if value is not ...})
+
+
+def test_canonical_lines_take_the_hot_path_and_give_the_same_evidence() -> None:
+    fast = decode_line(line())
+    assert isinstance(fast, Evidence)
+    assert msgspec.to_builtins(fast) == msgspec.to_builtins(read_bytes(line())[0])
+
+
+@pytest.mark.parametrize("text", ['{"a": 1}', "[1]", "12", "true", '"quoted"'])
+def test_an_answer_that_is_json_becomes_the_body_on_the_hot_path_too(text: str) -> None:
+    fast = decode_line(line(text=text, body=...))
+    assert fast is not None
+    assert fast.body == msgspec.json.decode(text)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"colour": "red"},
+        {"text": ...},
+        {"body": {"usage": {"input_tokens": 5}}},
+        {"body": {"tool_calls": []}},
+        {"tool_calls": [{"toolName": "a"}]},
+        {"tool_calls": [{"name": "a", "args": {}}]},
+        {"tool_calls": [{"name": "a", "arguments": "{}"}]},
+        {"tool_calls": [{"name": "a", "arguments": None}]},
+        {"tool_calls": [{"name": "a", "node": "Agent"}]},
+        {"tool_calls": [{"name": "a", "result": {"isError": True}}]},
+        {"tool_calls": [{"name": "a", "arguments": {"x": [[[[[[[[1]]]]]]]]}}]},
+        {"nodes": [{"name": "N"}]},
+        {"turns": [{"text": "a"}]},
+        {"state": {"hl7": []}},
+        {"usage": {"prompt_tokens": 1}},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_lines_with_something_to_normalise_take_the_general_path(changes: dict[str, Any]) -> None:
+    assert decode_line(line(**changes)) is None
+    assert isinstance(read_line(line(**changes)), Evidence)
+
+
+def test_lines_of_other_formats_are_read_too() -> None:
+    assert read_line(b'{"type":"trace_meta","trace_version":3}') == []
+    assert read_line(b"  \n") == []
+    run = read_line(b'{"type":"scenario_run","scenario_id":"s","messages":[]}')
+    assert isinstance(run, Evidence) and run.case == "s"
+    several = read_line(b'[{"text":"a"},{"text":"b"}]')
+    assert isinstance(several, list) and [evidence.text for evidence in several] == ["a", "b"]

@@ -1,0 +1,343 @@
+"""Verial documents: which shapes are read, what is warned about, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proctor.checks.fhir import FhirField, FhirResource
+from proctor.checks.files import FilePresent
+from proctor.checks.hl7 import Hl7Message
+from proctor.checks.portal import PortalRecord
+from proctor.checks.semantic import Judged
+from proctor.checks.unsupported import Unsupported
+from proctor.checks.voice import VoiceSaid
+from proctor.checks.x12 import X12Response
+from proctor.errors import InputError
+from proctor.formats.suites import read_suite
+from proctor.model.case import Scoring, Suite
+from tests.tables import rows
+
+FILE = {"assert": "sftp-file-present", "path": "a.json"}
+
+
+def criterion(assertion: object = FILE, **more: Any) -> dict[str, Any]:
+    return {"label": "Found", "assertion": assertion, **more}
+
+
+def read(document: object, **more: Any) -> Suite:
+    text = document if isinstance(document, str) else json.dumps(document)
+    return read_suite(text, file="v.json", **more)
+
+
+def spec_of(assertion: dict[str, Any], **more: Any) -> msgspec.Struct:
+    suite = read({"task": {"id": "t", **more}, "criteria": [criterion(assertion)]})
+    assert not suite.warnings, suite.warnings
+    return suite.cases[0].assertions[0].spec
+
+
+# --- documents --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"task": {"id": "t", "name": "T"}, "criteria": [criterion()]},
+        {"id": "t", "name": "T", "criteria": [criterion()]},
+        [{"id": "t", "name": "T", "criteria": [criterion()]}],
+        {"name": "B", "tasks": [{"id": "t", "criteria": [criterion()]}]},
+        {"benchmark": {"name": "B", "timeout": 30}, "tasks": [{"id": "t"}], "criteria": [criterion(task_id="t")]},
+        [criterion(task_id="t")],
+        [criterion(taskId="t")],
+        criterion(task_id="t"),
+        {"action": "create", "taskId": "t", **criterion()},
+        {"data": [criterion(task_id="t")], "_meta": {"next": None}},
+        {"data": [{"id": "t", "criteria": [criterion()]}]},
+        {"id": "t", "evals": [{"label": "Found", "assert": json.dumps(FILE)}]},
+        [{**FILE, "label": "Found", "task_id": "t"}],
+        {"taskId": "t", "label": "Found", "assertion": json.dumps(FILE)},
+    ],
+)
+def test_every_documented_shape_is_read(document):
+    suite = read(document)
+    assert suite.dialect == "verial"
+    assert [case.id for case in suite.cases] == ["t"]
+    [assertion] = suite.cases[0].assertions
+    assert (assertion.check, assertion.spec, assertion.label) == ("file_present", FilePresent(path="a.json"), "Found")
+    assert suite.cases[0].scoring == Scoring(mode="weighted", pass_at=0.9, partial_above=0.0, when_empty="fail")
+    assert not suite.warnings
+
+
+def test_a_task_is_kept_in_full():
+    task = {
+        "id": "task_1",
+        "benchmark_id": "bench_1",
+        "organization_id": "org",
+        "created_at": "2026-04-20T17:10:02.000Z",
+        "name": "Book",
+        "description": "Books it",
+        "taskItem": {"instruction": "Book with Dr. Rivera", "patient": "p"},
+        "scenario": {"steps": []},
+        "tags": ["fax", "slow"],
+        "timeout": None,
+        "criteria": [
+            {"id": "crit_1", "task_id": "task_1", "name": "N", "assertion": FILE, "weight": 2, "axis": "safety", "created_at": "x"},
+            criterion(required=True, advisory=True, whenMissing="skip", axis=None, weight=None, input_entity_id=None),
+        ],
+    }
+    suite = read({"name": "Bench", "description": "D", "slug": "b", "version": 1, "timeout": 60, "concurrency": 2, "tasks": [task]})
+    assert not suite.warnings
+    assert (suite.name, suite.description) == ("Bench", "D")
+    assert suite.settings == {"slug": "b", "version": 1, "timeout": 60, "concurrency": 2}
+    [case] = suite.cases
+    assert (case.id, case.name, case.description, case.input) == ("task_1", "Book", "Books it", "Book with Dr. Rivera")
+    assert case.tags == {"fax": True, "slow": True}
+    assert case.settings == {"task_item": task["taskItem"], "scenario": {"steps": []}, "timeout": 60}
+    first, second = case.assertions
+    assert (first.id, first.label, first.weight, first.axis, first.required, first.when_missing) == (
+        "crit_1",
+        "N",
+        2.0,
+        "safety",
+        False,
+        "fail",
+    )
+    assert (second.weight, second.axis, second.required, second.advisory, second.when_missing) == (1.0, None, True, True, "skip")
+    assert first.origin.path == "$.tasks[0].criteria[0]"
+
+
+def test_the_instruction_of_the_first_generation_is_the_input():
+    assert read({"id": "t", "instruction": "Do it", "criteria": [criterion()]}).cases[0].input == "Do it"
+
+
+def test_criteria_are_grouped_by_task_and_the_rest_takes_the_name_of_the_suite():
+    suite = read([criterion(task_id="a"), criterion(), criterion(task_id="b"), criterion(task_id="a")], name="mine")
+    assert [(case.id, len(case.assertions)) for case in suite.cases] == [("a", 2), ("mine", 1), ("b", 1)]
+
+
+def test_tasks_without_id_go_by_name_and_ids_are_unique():
+    suite = read({"tasks": [{"name": "A", "criteria": [criterion()]}, {"name": "A", "criteria": [criterion()]}]})
+    assert [case.id for case in suite.cases] == ["A", "A-2"]
+
+
+def test_calls_that_state_no_criterion_are_left_out_with_a_warning():
+    suite = read([{"action": "create", "taskId": "t", **criterion()}, {"action": "list", "taskId": "t"}])
+    assert len(suite.cases[0].assertions) == 1
+    [warning] = suite.warnings
+    assert 'a call of "list" states no criterion' in warning.message
+
+
+def test_a_task_without_criteria_is_warned_about():
+    suite = read({"task": {"id": "t"}, "criteria": []})
+    assert [warning.code for warning in suite.warnings] == ["no_assertions"]
+    assert suite.cases[0].assertions == ()
+
+
+def test_unknown_keys_are_warned_about_with_the_nearest():
+    suite = read({"task": {"id": "t", "scenarios": {}}, "criteria": [criterion(wieght=2)]})
+    assert [(warning.code, warning.nearest) for warning in suite.warnings] == [("unknown_key", ("scenario",)), ("unknown_key", ("weight",))]
+    assert suite.cases[0].assertions[0].weight == 1.0
+
+
+@pytest.mark.parametrize("weight", [0, -1, 1e999, "2", True])
+def test_a_weight_that_is_not_above_zero_is_refused(weight):
+    text = json.dumps({"task": {"id": "t"}, "criteria": [criterion(weight=weight)]}).replace("Infinity", "1e999")
+    with pytest.raises(InputError) as caught:
+        read(text, dialect="verial")
+    assert len(caught.value.problems) == 1
+
+
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [
+        (3, "this is no Verial document"),
+        ({"a": 1}, "this is no Verial document"),
+        ([3], "expected a task or a criterion, found number"),
+        ({"task": 3, "criteria": []}, "a task: expected an object, found number 3"),
+        ({"tasks": {}}, "tasks: expected a list, found object"),
+        ({"tasks": [{"id": "t", "criteria": [3]}]}, "a criterion: expected an object"),
+        ({"tasks": [{"id": "t"}], "criteria": [criterion(task_id="u")]}, "the criterion names no task of this benchmark"),
+        ({"task": {"id": "t", "entities": 3}, "criteria": [criterion()]}, "entities: expected a list"),
+        ({"task": {"id": "t"}, "criteria": [criterion(when_missing="pass")]}, "when_missing: expected fail, error or skip"),
+        ({"task": {"id": "t"}, "criteria": [criterion(required="yes")]}, "required: expected true or false"),
+    ],
+)
+def test_what_cannot_be_used_is_an_error_with_its_place(document, said):
+    with pytest.raises(InputError) as caught:
+        read(document, dialect="verial")
+    assert said in str(caught.value)
+    assert all(problem.origin.line for problem in caught.value.problems)
+
+
+# --- assertions -------------------------------------------------------------------------------------------------------
+
+
+@rows("formats/cases/verial_malformed.yaml")
+def test_an_assertion_that_is_not_understood_fails_and_is_warned_about(row):
+    more = row.get("criterion", {})
+    suite = read(
+        {"task": {"id": "t", "entities": row.get("entities", [])}, "criteria": [criterion(row["given"], weight=3, **more), criterion()]}
+    )
+    first, second = suite.cases[0].assertions
+    assert isinstance(first.spec, Unsupported)
+    assert row["expect"] in first.spec.reason
+    assert (first.check, first.weight, second.check) == ("unsupported", 3.0, "file_present")
+    [warning] = suite.warnings
+    assert warning.code == "unsupported_assertion"
+    assert row["expect"] in warning.message
+    assert list(warning.nearest) == row.get("nearest", list(warning.nearest))
+    assert warning.origin.path == "$.criteria[0]" + row["path"]
+
+
+def test_all_kinds_are_read_in_snake_and_camel_case():
+    assert spec_of(
+        {"assert": "fhir-resource-state", "resourceType": "Task", "search": {"_lastUpdated": "2026", "active": True}}
+    ) == FhirResource(resource_type="Task", search={"_lastUpdated": "2026", "active": "true"})
+    assert spec_of({"assert": "hl7-structural", "correlateBy": {"messageType": "ADT", "PID.3.1": 7}, "absent": True}) == Hl7Message(
+        correlate_by={"message_type": "ADT", "PID.3.1": 7}, absent=True
+    )
+    assert spec_of(
+        {"assert": "portal-state-match", "correlateBy": {"resource": "r", "key": "id", "value": 3}, "assertions": []}
+    ) == PortalRecord(resource="r", key="id", value=3)
+    assert spec_of({"assert": "sftp_file_present", "pathPattern": "*.json"}) == FilePresent(path="*.json")
+    assert spec_of({"assert": "voiceTranscript", "mustNotContain": ["x"], "contains": "y", "match": "exact"}) == VoiceSaid(
+        contains=("y",), not_contains=("x",), match="exact"
+    )
+    assert spec_of({"assert": "x12-response", "transaction": 271, "correlate_by": {"TRN.2": "1"}, "fields": []}) == X12Response(
+        transaction="271", correlate_by={"TRN.2": "1"}
+    )
+
+
+@pytest.mark.parametrize("key", ["path", "path_pattern", "pattern"])
+def test_the_names_of_the_file_pattern(key):
+    assert spec_of({"assert": "sftp-file-present", key: "a", "json_fields": [{"path": "b", "expected": 1}]}).fields[0].path == "b"  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("key", ["not_contains", "must_not_contain", "forbidden"])
+def test_the_names_of_forbidden_phrases(key):
+    assert spec_of({"assert": "voice-transcript", key: ["a"]}) == VoiceSaid(not_contains=("a",))
+
+
+def test_absent_turns_phrases_into_forbidden_ones():
+    assert spec_of({"assert": "voice-transcript", "contains": ["a"], "absent": True}) == VoiceSaid(not_contains=("a",))
+
+
+def test_our_extensions_of_fhir_are_read():
+    fields = [{"fhirpath": "name.exists()"}, {"path": "n", "expected": {"matcher": "any"}}]
+    spec = spec_of({"assert": "fhir-resource-state", "resource_type": "Patient", "match": "all", "count": 2, "fields": fields})
+    assert spec == FhirResource(
+        resource_type="Patient",
+        match="all",
+        count=2,
+        fields=(FhirField(fhirpath="name.exists()"), FhirField(path="n", expected={"matcher": "any"})),
+    )
+
+
+def test_fhirpath_that_cannot_be_read_is_an_error_at_its_place():
+    with pytest.raises(InputError) as caught:
+        read(
+            '{"task": {"id": "t"}, "criteria": [{"label": "x", "assertion":\n'
+            '  {"assert": "fhir-resource-state", "resource_type": "Patient", "fields": [{"fhirpath": "name."}]}}]}'
+        )
+    [problem] = caught.value.problems
+    assert (problem.origin.line, problem.origin.path) == (2, "$.criteria[0].assertion.fields[0].fhirpath")
+
+
+def test_english_is_left_to_a_judge():
+    suite = read([{"task_id": "t", "label": "x", "assert": "The agent was kind."}])
+    [assertion] = suite.cases[0].assertions
+    assert (assertion.check, assertion.spec) == ("judged", Judged(criteria="The agent was kind.", subject="state"))
+
+
+# --- entities ---------------------------------------------------------------------------------------------------------
+
+ENTITIES = [{"id": "e1", "mrn": "M1", "age": 42, "data": {"auth": {"number": "A1"}}}, {"id": "e2", "mrn": "M2", "age": 43}]
+
+
+def bound(assertion: dict[str, Any], entities: list[dict[str, Any]] = ENTITIES, **more: Any) -> msgspec.Struct:
+    suite = read({"task": {"id": "t", "entities": entities}, "criteria": [criterion(assertion, **more)]})
+    assert not suite.warnings, suite.warnings
+    return suite.cases[0].assertions[0].spec
+
+
+def test_placeholders_are_replaced_from_the_entity_of_the_criterion():
+    assertion = {
+        "assert": "fhir-resource-state",
+        "resource_type": "Patient",
+        "search": {"identifier": "urn:mrn|{entity.mrn}", "_id": "{entity.age}"},
+        "fields": [{"path": "age", "expected": "{entity.age}"}, {"path": "note", "expected": "age {entity.age}"}],
+    }
+    spec = bound(assertion, input_entity_id="e2")
+    assert spec == FhirResource(
+        resource_type="Patient",
+        search={"identifier": "urn:mrn|M2", "_id": "43"},
+        fields=(FhirField(path="age", expected=43), FhirField(path="note", expected="age 43")),
+    )
+
+
+def test_placeholders_in_a_correlation_keep_their_type():
+    spec = bound({"assert": "hl7-structural", "correlate_by": {"PID.3.1": "{entity.mrn}", "PID.7": "{entity.age}"}}, inputEntityId="e1")
+    assert spec == Hl7Message(correlate_by={"PID.3.1": "M1", "PID.7": 42})
+
+
+def test_the_only_entity_of_a_task_is_bound_without_being_named():
+    assert bound({"assert": "sftp-file-present", "path": "{entity.mrn}.json"}, [ENTITIES[0]]) == FilePresent(path="M1.json")
+
+
+def test_the_value_of_a_portal_key_comes_from_the_entity():
+    assertion = {"assert": "portal-state-match", "correlate_by": {"resource": "auths", "key": "mrn"}}
+    assert bound(assertion, input_entity_id="e2") == PortalRecord(resource="auths", key="mrn", value="M2")
+    nested = {"assert": "portal-state-match", "correlate_by": {"resource": "auths", "key": "auth.number"}}
+    assert bound(nested, input_entity_id="e1") == PortalRecord(resource="auths", key="auth.number", value="A1")
+    stated = {"assert": "portal-state-match", "correlate_by": {"resource": "auths", "key": "mrn", "value": "X"}}
+    assert bound(stated, input_entity_id="e2") == PortalRecord(resource="auths", key="mrn", value="X")
+    other = {"assert": "portal-state-match", "correlate_by": {"resource": "auths", "key": "request_id"}}
+    assert bound(other, input_entity_id="e2") == PortalRecord(resource="auths", key="request_id")
+
+
+def test_an_entity_outside_the_document_is_warned_about():
+    suite = read([criterion(task_id="t", input_entity_id="e9")])
+    assert [warning.code for warning in suite.warnings] == ["unknown_entity"]
+    assert suite.cases[0].assertions[0].check == "file_present"
+
+
+# --- properties -------------------------------------------------------------------------------------------------------
+
+KEYS = st.sampled_from(
+    [
+        "assert",
+        "assertion",
+        "criteria",
+        "task",
+        "tasks",
+        "label",
+        "weight",
+        "fields",
+        "path",
+        "expected",
+        "search",
+        "contains",
+        "entities",
+        "id",
+    ]
+)
+VALUES = st.sampled_from(
+    ["fhir-resource-state", "hl7-structural", "voice-transcript", "{entity.a}", "", "x", 0, 1, None, True, "{", "PID.5"]
+)
+DOCUMENTS = st.recursive(VALUES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4), max_leaves=20)
+
+
+@settings(max_examples=150, deadline=None)
+@given(DOCUMENTS)
+def test_any_document_is_read_or_refused_with_problems(document):
+    try:
+        suite = read_suite(json.dumps(document), dialect="verial")
+    except InputError as error:
+        assert error.problems
+    else:
+        assert suite.dialect == "verial"

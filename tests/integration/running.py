@@ -1,0 +1,40 @@
+"""The command line, run in this process: the exit code and what was printed."""
+
+from __future__ import annotations
+
+import io
+import sys
+from typing import NamedTuple
+from unittest import mock
+
+from proctor.cli.main import run
+
+
+class Done(NamedTuple):
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+
+class _Stream(io.TextIOWrapper):
+    def __init__(self, tty: bool = False) -> None:
+        super().__init__(io.BytesIO(), encoding="utf-8", write_through=True)
+        self._tty = tty
+
+    def isatty(self) -> bool:
+        return self._tty
+
+    def text(self) -> str:
+        assert isinstance(self.buffer, io.BytesIO)
+        return self.buffer.getvalue().decode("utf-8")
+
+
+def proctor(*arguments: object, stdin: bytes = b"") -> Done:
+    """`proctor ARGUMENTS...`"""
+    out, err = _Stream(), _Stream()
+    given = io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8")
+    with mock.patch.object(sys, "stdout", out), mock.patch.object(sys, "stderr", err), mock.patch.object(sys, "stdin", given):
+        code = run([str(argument) for argument in arguments])
+    return Done(int(code), out.text(), err.text())

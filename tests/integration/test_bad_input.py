@@ -1,0 +1,163 @@
+"""What a user sees when something is wrong: a clear word, the right exit code, never a traceback, never a hang."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+import proctor as package
+from tests.integration.running import Done, proctor
+
+SUITE = "{proctor: 1, cases: [{id: c, expect: [response_contains: hi]}]}"
+
+
+def check(tmp_path: Path, data: bytes, name: str = "runs.jsonl", suite: str = SUITE) -> Done:
+    (tmp_path / "suite.yaml").write_text(suite)
+    (tmp_path / name).write_bytes(data)
+    return proctor("check", tmp_path / "suite.yaml", tmp_path / name, "--format", "jsonl")
+
+
+def reasons(done: Done) -> list[tuple[str, str]]:
+    return [(result["outcome"], result["reason"] or "") for result in map(json.loads, done.out.splitlines())]
+
+
+GOOD = b'{"text": "hi"}\n'
+
+
+@pytest.mark.parametrize(
+    ("line", "word"),
+    [
+        (b'{"text": NaN}', "NaN"),
+        (b'{"text": "\xff\xfe"}', "UTF-8"),
+        (b"[" * 100_000, "deep"),
+        (b'{"a":' * 100_000 + b"1" + b"}" * 100_000, "deep"),
+        (b"\x1f\x8b\x08\x00garbage", "gzip"),
+        (b"\x00\x01\x02\x03", "binary"),
+        (b"17", ""),
+        (b'"text"', ""),
+        (b"{}}", ""),
+        (b'{"tool_calls": [{"name": 3}]}', "$.tool_calls[0].name"),
+        (b'{"tool_calls": 5}', "$.tool_calls"),
+        (b'{"something": "else entirely", "nothing": 1', ""),
+    ],
+)
+def test_a_bad_line_spares_the_others(tmp_path: Path, line: bytes, word: str) -> None:
+    done = check(tmp_path, GOOD + line + b"\n" + GOOD)
+    outcomes = reasons(done)
+    assert [outcome for outcome, _ in outcomes] == ["pass", "error", "pass"], done
+    assert "runs.jsonl:2" in outcomes[1][1]
+    assert word.lower() in outcomes[1][1].lower()
+    assert "Traceback" not in done.err
+
+
+def test_a_line_of_200_megabytes_spares_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The limit is lowered so that the test stays quick; the mechanism is the same.
+    monkeypatch.setattr("proctor.sources.records.MAX_LINE_BYTES", 1_000_000)
+    done = check(tmp_path, GOOD + b'{"text": "' + b"x" * 3_000_000 + b'"}\n' + GOOD)
+    outcomes = reasons(done)
+    assert [outcome for outcome, _ in outcomes] == ["pass", "error", "pass"]
+    assert "longer than" in outcomes[1][1]
+
+
+def test_a_gzip_file_by_mistake_says_so(tmp_path: Path) -> None:
+    done = check(tmp_path, gzip.compress(GOOD * 10), name="runs.json")
+    assert (reasons(done)[0][0], "gzip" in reasons(done)[0][1]) == ("error", True)
+    assert done.code == 1
+
+
+def test_a_suite_that_is_gzip_binary_or_not_utf8_says_so(tmp_path: Path) -> None:
+    for data, word in ((gzip.compress(b"x"), "gzip"), (b"a\x00b", "binary"), (b"name: \xff\n", "UTF-8")):
+        path = tmp_path / "suite.yaml"
+        path.write_bytes(data)
+        done = proctor("validate", path)
+        assert (done.code, word in done.out) == (4, True), done
+
+
+def test_a_suite_nested_100_000_deep_is_a_problem(tmp_path: Path) -> None:
+    for name, text in (("s.json", "[" * 100_000), ("s.yaml", "[" * 100_000), ("t.json", '{"a":' * 100_000)):
+        path = tmp_path / name
+        path.write_text(text)
+        done = proctor("validate", path)
+        assert done.code == 4
+        assert "deep" in done.out.lower(), done.out[:300]
+
+
+def test_an_exploding_pattern_is_an_error_and_the_other_cases_are_decided(tmp_path: Path) -> None:
+    suite = "{proctor: 1, cases: [{id: evil, expect: [{response_matches: '(a+)+$'}]}, {id: fine, expect: [response_contains: aaa]}]}"
+    done = check(tmp_path, json.dumps({"text": "a" * 40 + "!"}).encode() + b"\n", suite=suite)
+    evil, fine = map(json.loads, done.out.splitlines())
+    assert (evil["outcome"], evil["assertions"][0]["code"]) == ("error", "regex_timeout")
+    assert "(a+)+$" in evil["assertions"][0]["reason"]
+    assert fine["outcome"] == "pass"
+
+
+def test_every_problem_of_a_mistyped_suite_comes_in_one_pass_with_exit_4(tmp_path: Path) -> None:
+    path = tmp_path / "suite.yaml"
+    path.write_text("proctor: 1\nnam: x\ncases:\n  - id: a\n    expect:\n      - tool_caled: search\n      - response_contains: 3\n")
+    for command in (["validate", path], ["check", path, path]):
+        done = proctor(*command)
+        text = done.out + done.err
+        assert done.code == 4
+        assert f"{path}:2:1: unknown key 'nam' in a suite" in text
+        assert f"{path}:6:9: unknown check 'tool_caled'" in text
+        assert "nearest: 'tool_called'" in text
+        assert f"{path}:7:28: response_contains: expected text, found number 3" in text
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["check"],
+        ["check", "missing.yaml", "missing.json"],
+        ["chek"],
+        ["check", "a", "b", "--formt", "json"],
+        ["check", "a", "b", "--format", "jsn"],
+        ["describe", "chekcs"],
+        ["describe", "check", "tool_caled"],
+        ["convert", "missing.json"],
+        ["validate", "missing.json"],
+        [],
+    ],
+)
+def test_usage_errors_are_exit_4(arguments: list[str]) -> None:
+    done = proctor(*arguments)
+    assert done.code == 4, done
+    assert "Traceback" not in done.err
+
+
+def test_the_nearest_word_is_named() -> None:
+    assert "check" in proctor("chek").err
+    assert "--format" in proctor("check", "a", "b", "--formt", "json").err
+    assert "jsonl" in proctor("check", "a", "b", "--format", "jsnl").err
+    assert "tool_called" in proctor("describe", "check", "tool_caled").err
+
+
+def test_missing_evidence_file_is_exit_4(tmp_path: Path) -> None:
+    (tmp_path / "suite.yaml").write_text(SUITE)
+    done = proctor("check", tmp_path / "suite.yaml", tmp_path / "none.jsonl")
+    assert (done.code, "none.jsonl" in done.err) == (4, True)
+
+
+def test_an_internal_error_is_exit_3_without_a_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "suite.yaml").write_text(SUITE)
+
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr("proctor.cli.commands.check.load_suite", broken)
+    done = proctor("check", tmp_path / "suite.yaml", "-")
+    assert done.code == 3
+    assert "a bug" in done.err and "Traceback" not in done.err
+
+
+def test_a_check_from_a_broken_suite_built_by_hand_is_an_input_error() -> None:
+    with pytest.raises(package.InputError):
+        package.check(
+            package.Suite(
+                name="s", cases=(package.Case(id="c", assertions=(package.Assertion(check="nope", spec=package.ToolCall(name="x")),)),)
+            ),
+            {},
+        )

@@ -1,0 +1,42 @@
+"""Tables of cases kept in files: one row, one test, the row's id in the output.
+
+A row has `id`, what the test needs (`given`, `expect`, ...) and, where it comes from somebody's documentation, `source` and
+`original` (what the original system answers). Where `expect` differs from `original`, `why` says so, and the row appears on
+the fidelity page.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+HERE = Path(__file__).parent
+
+
+class _Loader(yaml.CSafeLoader):
+    """YAML as our tables are written: `yes`, `no`, `on`, `off` and dates are text."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, regexp) for tag, regexp in resolvers if tag not in ("tag:yaml.org,2002:bool", "tag:yaml.org,2002:timestamp")]
+    for first, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^(?:true|false)$"), list("tf"))
+
+
+def load(path: str) -> list[dict[str, Any]]:
+    """The rows of `tests/<path>`."""
+    with (HERE / path).open("rb") as file:
+        rows = yaml.load(file, Loader=_Loader)
+    ids = [row["id"] for row in rows]
+    assert len(ids) == len(set(ids)), f"duplicate row ids in {path}: {sorted({i for i in ids if ids.count(i) > 1})}"
+    return rows
+
+
+def rows(path: str) -> pytest.MarkDecorator:
+    """`@rows("matchers/cases/exact.yaml")` runs the test once per row, passing it as `row`."""
+    return pytest.mark.parametrize("row", [pytest.param(row, id=str(row["id"])) for row in load(path)])

@@ -1,0 +1,194 @@
+"""The house rules: imports only go down, the public names are what they say, and starting costs next to nothing."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import json
+import pkgutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import proctor
+from proctor.checks.registry import builtin_modules, default_registry, entries_of
+
+SRC = Path(proctor.__file__).parent
+
+FLOORS = {
+    "errors": 0, "model": 0,
+    "expressions": 1, "patterns": 1, "paths": 1, "matchers": 1, "codecs": 1,
+    "checks": 2, "evidence": 2, "scoring": 2, "validators": 2,
+    "formats": 3, "report": 3, "expectations": 3, "decide": 3,
+    "sources": 4,
+    "actions": 6,
+    "cli": 7,
+}  # fmt: skip
+"""Which floor a room is on. A room imports from lower floors only."""
+
+NEIGHBOURS = {
+    "errors": {"model"},
+    "matchers": {"expressions", "patterns", "paths"},
+    "paths": {"patterns"},
+    "expressions": {"paths"},
+}
+"""The few doors between rooms of one floor."""
+
+TOP = {"__init__", "__main__", "examples"}
+
+
+def modules() -> list[str]:
+    found = [info.name for info in pkgutil.walk_packages([str(SRC)], "proctor.")]
+    return ["proctor", *(name for name in found if not name.endswith("__main__"))]
+
+
+def imports_of(path: Path) -> Iterator[tuple[int, str]]:
+    """Line and module of every import of ours, also inside functions."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.lineno, node.module
+
+
+def test_imports_only_go_down_the_floors() -> None:
+    wrong: list[str] = []
+    for path in sorted(SRC.rglob("*.py")):
+        room = path.relative_to(SRC).parts[0].removesuffix(".py")
+        if room in TOP:
+            continue
+        assert room in FLOORS, f"{path}: the room {room!r} has no floor; add it to FLOORS and to the plan of the house"
+        for line, module in imports_of(path):
+            if not module.startswith("proctor."):
+                continue
+            other = module.split(".")[1]
+            if other in TOP or other == room:
+                continue
+            allowed = FLOORS[other] < FLOORS[room] or other in NEIGHBOURS.get(room, set())
+            if not allowed:
+                wrong.append(f"{path.relative_to(SRC)}:{line}: {room} (floor {FLOORS[room]}) imports {other} (floor {FLOORS[other]})")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_pure_floors_touch_no_clock_disk_network_or_environment() -> None:
+    banned = {"os", "socket", "subprocess", "time", "urllib", "http", "asyncio", "threading", "tempfile", "shutil", "random", "pathlib"}
+    allowed = {
+        ("checks", "os"): "the registry looks for plugins and their switch",
+        ("patterns", "threading"): "one interpreter of the regex engine per thread",
+    }
+    wrong: list[str] = []
+    for path in sorted(SRC.rglob("*.py")):
+        room = path.relative_to(SRC).parts[0].removesuffix(".py")
+        if FLOORS.get(room, 9) > 3:
+            continue
+        for line, module in imports_of(path):
+            top = module.split(".")[0]
+            if top in banned and (room, top) not in allowed:
+                wrong.append(f"{path.relative_to(SRC)}:{line}: {room} imports {module}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_code_is_ever_run_from_text() -> None:
+    wrong = [
+        f"{path.relative_to(SRC)}:{node.lineno}: {node.func.id}"
+        for path in sorted(SRC.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("eval", "exec", "compile", "__import__")
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_public_names_are_exactly_the_listed_ones_and_all_load() -> None:
+    assert sorted(proctor.__all__) == proctor.__all__ or sorted(proctor.__all__, key=str) == sorted(proctor.__all__)
+    for name in proctor.__all__:
+        assert getattr(proctor, name) is not None
+    assert set(dir(proctor)) == set(proctor.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'chek'"):
+        _ = proctor.chek  # type: ignore[attr-defined]
+
+
+def test_every_module_imports_alone_with_warnings_as_errors() -> None:
+    # One interpreter for all of them, modules forgotten in between: a process each would take a minute.
+    script = """
+import importlib, json, sys, warnings
+warnings.simplefilter("error")
+failed = {}
+for name in json.loads(sys.argv[1]):
+    for loaded in [m for m in sys.modules if m == "proctor" or m.startswith("proctor.")]:
+        del sys.modules[loaded]
+    try:
+        importlib.import_module(name)
+    except Exception as error:
+        failed[name] = repr(error)
+print(json.dumps(failed))
+"""
+    done = subprocess.run([sys.executable, "-c", script, json.dumps(modules())], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == {}
+
+
+HEAVY = {
+    "yaml", "quickjs", "regress", "jsonschema_rs", "fhirpathpy", "opentelemetry", "google", "pydantic", "rich", "click", "asyncio",
+    "importlib.metadata", "dataclasses", "inspect_ai", "hypothesis", "jsonpath", "argparse", "msgspec", "typing", "re",
+}  # fmt: skip
+
+
+def loaded_by(code: str) -> set[str]:
+    script = f"import sys; before = set(sys.modules); {code}; print(*sorted(set(sys.modules) - before))"
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", f"import sys; sys.path[:0] = {[str(SRC.parent)]!r}; {script}"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.strip().splitlines()[-1].split())
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    assert not loaded_by("import proctor") & HEAVY
+
+
+def test_asking_for_the_version_loads_nothing_heavy() -> None:
+    assert not loaded_by("sys.argv = ['proctor', '--version']; import proctor.cli; proctor.cli.main()") & HEAVY
+
+
+def test_checking_a_json_suite_does_not_load_what_it_does_not_use() -> None:
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "proctor", "check", "--help"], capture_output=True, text=True, check=True
+    )
+    loaded = {line.rsplit("|", 1)[-1].strip() for line in done.stderr.splitlines()}
+    unwanted = {"yaml", "quickjs", "jsonschema_rs", "fhirpathpy", "opentelemetry", "importlib.metadata", "asyncio", "rich", "dataclasses"}
+    assert not loaded & unwanted
+
+
+def test_every_check_file_registers_something() -> None:
+    for module in builtin_modules():
+        assert list(entries_of(module)), f"{module.__name__} marks no check"
+
+
+def test_every_check_has_a_summary_and_every_field_a_sentence() -> None:
+    from proctor.formats.field_docs import field_docs
+
+    for entry in default_registry():
+        assert entry.summary, entry.name
+        assert set(field_docs(entry.spec)) == set(entry.spec.__struct_fields__), f"{entry.name}: a field without a sentence under it"
+
+
+def test_check_specs_are_frozen_and_omit_their_defaults() -> None:
+    for entry in default_registry():
+        config = entry.spec.__struct_config__
+        assert config.frozen and config.omit_defaults, entry.name
+
+
+def test_no_module_is_named_utils() -> None:
+    assert not [name for name in modules() if name.rsplit(".", 1)[-1] in ("utils", "util", "helpers", "common", "misc")]
+
+
+def test_the_version_is_written_once() -> None:
+    assert importlib.import_module("proctor").__version__ in (SRC / "__init__.py").read_text(encoding="utf-8")
+
+
+def test_no_module_hides_a_public_name() -> None:
+    # Importing `proctor.expect` would put the module where the function of that name is expected.
+    children = {info.name for info in pkgutil.iter_modules([str(SRC)])}
+    assert not children & set(proctor.__all__)
