@@ -44,12 +44,14 @@ clean:
 
 ifdef UV
 .venv/.ready: pyproject.toml uv.lock
-	$(UV) sync --quiet --frozen --python $(PYTHON) --extra all
+	$(UV) sync --quiet --frozen --python $(PYTHON) --extra all --compile-bytecode
+	$(BIN)/python -m compileall -q src
 	@touch $@
 else
 .venv/.ready: pyproject.toml uv.lock
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[all]' --group dev
+	$(BIN)/python -m compileall -q src
 	@touch $@
 endif

@@ -1,4 +1,4 @@
-"""The traces every throughput benchmark uses: six tool calls each, about one in ten failing each check."""
+"""The traces every throughput benchmark uses: six tool calls each, about one trace in twenty failing."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def traces(count: int, seed: int = 7) -> list[dict[str, Any]]:
     made: list[dict[str, Any]] = []
     for number in range(count):
         names = list(TOOLS)
-        if chance.random() < 0.1:
+        if chance.random() < 0.017:
             names[1], names[3] = names[3], names[1]
-        order = 17 if chance.random() < 0.9 else 18
+        order = 17 if chance.random() < 0.983 else 18
         calls = [
             {
                 "name": name,
@@ -39,7 +39,7 @@ def traces(count: int, seed: int = 7) -> list[dict[str, Any]]:
             }
             for position, name in enumerate(names)
         ]
-        said = "Refund processed. You will see it in three days." if chance.random() < 0.9 else "Something went wrong, sorry."
+        said = "Refund processed. You will see it in three days." if chance.random() < 0.983 else "Something went wrong, sorry."
         made.append({"input": "I was charged twice", "text": said, "tool_calls": calls, "duration_ms": 1500})
     return made
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from proctor.evidence.fast import decode_line
-from proctor.evidence.reading import read_bytes, read_line
+from proctor.evidence.reading import read_document, read_line
 from proctor.model.evidence import Evidence
 
 PLAIN = {
@@ -27,10 +27,25 @@ def line(**changes: Any) -> bytes:
     return msgspec.json.encode({key: value for key, value in {**PLAIN, **changes}.items() if value is not ...})
 
 
+def as_json(evidence: Evidence) -> Any:
+    return msgspec.json.decode(msgspec.json.encode(evidence))
+
+
+def test_a_result_is_read_when_it_is_asked_for() -> None:
+    fast = decode_line(line(tool_calls=[{"name": "a", "result": {"isError": True, "content": [{"type": "text", "text": "no"}]}}]))
+    assert fast is not None and fast.tool_calls is not None
+    call = fast.tool_calls[0]
+    assert (call.result["isError"], call.failure(), call.failure_kind(), call.failed()) == (True, "no", "content-error", True)
+    assert call.result is call.result
+    deep = decode_line(b'{"text": "x", "tool_calls": [{"name": "a", "result": ' + b"[" * 700 + b"]" * 700 + b"}]}")
+    assert deep is not None and deep.tool_calls is not None
+    assert isinstance(deep.tool_calls[0].result, str), "what is nested too deeply stays as it was written"
+
+
 def test_canonical_lines_take_the_hot_path_and_give_the_same_evidence() -> None:
     fast = decode_line(line())
     assert isinstance(fast, Evidence)
-    assert msgspec.to_builtins(fast) == msgspec.to_builtins(read_bytes(line())[0])
+    assert as_json(fast) == as_json(read_document(msgspec.json.decode(line()))[0])
 
 
 @pytest.mark.parametrize("text", ['{"a": 1}', "[1]", "12", "true", '"quoted"'])
@@ -52,7 +67,6 @@ def test_an_answer_that_is_json_becomes_the_body_on_the_hot_path_too(text: str) 
         {"tool_calls": [{"name": "a", "arguments": "{}"}]},
         {"tool_calls": [{"name": "a", "arguments": None}]},
         {"tool_calls": [{"name": "a", "node": "Agent"}]},
-        {"tool_calls": [{"name": "a", "result": {"isError": True}}]},
         {"tool_calls": [{"name": "a", "arguments": {"x": [[[[[[[[1]]]]]]]]}}]},
         {"nodes": [{"name": "N"}]},
         {"turns": [{"text": "a"}]},

@@ -14,8 +14,6 @@ Importing a check file has no side effect: the registry walks the folder, and ot
 point group `proctor.checks`, whose entries name a module (or a single marked function).
 """
 
-from __future__ import annotations
-
 import functools
 import importlib
 import os

@@ -4,8 +4,6 @@ The text is used as it came, untrimmed. Case folding is lower-casing of both sid
 normalisation. Evidence without a text decides nothing: `missing_evidence`.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import msgspec
@@ -72,11 +70,13 @@ def response_contains(spec: ResponseContains) -> Decide:
     needle = spec.text.lower() if spec.ignore_case else spec.text
     good = passed(f"the answer contains {show(spec.text)}", pointers=POINTER)
 
+    folds = spec.ignore_case
+
     def decide(evidence: Evidence) -> Verdict:
         text = evidence.text
         if text is None:
             return NO_TEXT
-        if needle in (text.lower() if spec.ignore_case else text):
+        if needle in (text.lower() if folds else text):
             return good
         return later(lambda: not_so(f"contain {show(spec.text)}", spec.text, text, _near_miss(spec.text, text)))
 

@@ -5,9 +5,8 @@ and case-sensitively; calls stand in the order they were made, over all turns of
 record tools (`tool_calls` and `nodes` both absent) decides nothing: `missing_evidence`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Literal
 
 import msgspec
@@ -102,15 +101,20 @@ def tool_called(spec: ToolCalled) -> Decide:
     _check_counts(spec)
     rule = argument_rule(spec.arguments, match=spec.match, values=spec.values, strict=spec.strict)
     ok = passed(_claim(spec, rule, "was called"))
-    careful = _careful(spec, rule, ok)
+    told = _wanted(spec, rule)
+    careful = _careful(spec, told, rule, ok)
     once = spec.index is None and spec.at_least == 1 and spec.at_most is None and not spec.forbidden_arguments
     if not once or (rule is not None and rule.plain is None):
         return careful
     if spec.server_prefix:
         return careful  # a prefix needs a look at all tools
     name = spec.name
-    wanted: dict[str, Json] = {} if rule is None else rule.plain or {}
-    items = wanted.items()
+    wanted = {} if rule is None or rule.plain is None else rule.plain
+    if not wanted:
+        pick, values = _nothing, None
+    else:
+        # One key gives its value, several give a tuple; all of it in one call below the interpreter.
+        pick, values = itemgetter(*wanted), tuple(wanted.values()) if len(wanted) > 1 else next(iter(wanted.values()))
 
     # The hot path: `==` decides on an object of arguments. Aliases, and arguments that are no object, need a second look. The words
     # for a failure are found when they are read.
@@ -119,14 +123,24 @@ def tool_called(spec: ToolCalled) -> Decide:
         if calls is None:
             return careful(evidence)
         for call in calls:
-            if call.name == name and type(arguments := call.arguments) is dict and items <= arguments.items():
-                return ok
+            if call.name == name:
+                try:
+                    if pick(call.arguments) == values:
+                        return ok
+                except KeyError:
+                    continue
+                except TypeError:
+                    return careful(evidence)
         for call in calls:
-            if call.aliases or type(call.arguments) is not dict:
+            if call.aliases:
                 return careful(evidence)
-        return later(lambda: careful(evidence).told())
+        return later(lambda: _wrong_count(spec, told, name, rule, evidence, calls, indexes_named(calls, name), ()))
 
     return decide
+
+
+def _nothing(arguments: Json) -> None:
+    """Any arguments will do."""
 
 
 def _check_counts(spec: ToolCalled) -> None:
@@ -139,7 +153,7 @@ def _check_counts(spec: ToolCalled) -> None:
         raise SpecError("index speaks of one call; at_least and at_most count calls: use one or the other", field="index")
 
 
-def _careful(spec: ToolCalled, rule: ArgumentRule | None, ok: Verdict) -> Decide:
+def _careful(spec: ToolCalled, told: str, rule: ArgumentRule | None, ok: Verdict) -> Decide:
     forbidden = frozenset(spec.forbidden_arguments)
 
     def decide(evidence: Evidence) -> Verdict:
@@ -153,18 +167,19 @@ def _careful(spec: ToolCalled, rule: ArgumentRule | None, ok: Verdict) -> Decide
             if found is not None:
                 return found
         if spec.index is not None:
-            return _at_position(spec, spec.index, name, rule, evidence, calls, ok)
+            return _at_position(told, spec.index, name, rule, evidence, calls, ok)
         scope = scope_for(rule, evidence)
         fitting = named if rule is None else [index for index in named if rule.fits(calls[index].arguments, scope)]
         if len(fitting) >= spec.at_least and (spec.at_most is None or len(fitting) <= spec.at_most):
             return ok
-        return later(lambda: _wrong_count(spec, name, rule, evidence, calls, named, fitting))
+        return later(lambda: _wrong_count(spec, told, name, rule, evidence, calls, named, fitting))
 
     return decide
 
 
 def _wrong_count(
     spec: ToolCalled,
+    wanted: str,
     name: str,
     rule: ArgumentRule | None,
     evidence: Evidence,
@@ -172,7 +187,6 @@ def _wrong_count(
     named: Sequence[int],
     fitting: Sequence[int],
 ) -> Verdict:
-    wanted = _wanted(spec, rule)
     if len(fitting) < spec.at_least:
         if not named:
             return never_called(name, wanted, calls)
@@ -187,9 +201,8 @@ def _wrong_count(
 
 
 def _at_position(
-    spec: ToolCalled, index: int, name: str, rule: ArgumentRule | None, evidence: Evidence, calls: Sequence[ToolCall], ok: Verdict
+    wanted: str, index: int, name: str, rule: ArgumentRule | None, evidence: Evidence, calls: Sequence[ToolCall], ok: Verdict
 ) -> Verdict:
-    wanted = _wanted(spec, rule)
     at = index if index >= 0 else len(calls) + index
     if not 0 <= at < len(calls):
         return failed(

@@ -10,7 +10,7 @@ import msgspec
 
 from proctor.checks._calls import MISSING_CALLS, call_path, recorded_calls
 from proctor.checks.registry import Decide, check
-from proctor.model.evidence import Evidence, ToolCall
+from proctor.model.evidence import Evidence, Json, ToolCall
 from proctor.model.show import show
 from proctor.model.verdict import Verdict, failed, passed
 
@@ -38,12 +38,15 @@ def _decide(evidence: Evidence) -> Verdict:
     more = f"; and {len(broken) - 3} more" if len(broken) > 3 else ""
     return failed(
         f"expected no tool call to fail; {len(broken)} of {len(calls)} failed: {told}{more}",
-        details={
-            "failed": [{"tool": calls[index].name, "kind": calls[index].error_kind, "error": calls[index].error} for index in broken[:100]]
-        },
+        details={"failed": [_broken_json(calls[index]) for index in broken[:100]]},
         pointers=tuple(f"{call_path(evidence, index)}.error" for index in broken[:100]),
     )
 
 
 def _error_shown(call: ToolCall) -> str:
-    return f"{call.error_kind}, {show(call.error)}" if call.error_kind else show(call.error)
+    kind = call.failure_kind()
+    return f"{kind}, {show(call.failure())}" if kind else show(call.failure())
+
+
+def _broken_json(call: ToolCall) -> Json:
+    return {"tool": call.name, "kind": call.failure_kind(), "error": call.failure()}

@@ -4,8 +4,6 @@ The same counting rules as `tool_calls`. Four readings of "these tools": the who
 all of them in any order, and any one of them. `tool_pairing` compares arguments as well.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import msgspec
@@ -128,10 +126,7 @@ def tools_in_order(spec: ToolsInOrder) -> Decide:
         if calls is None:
             return MISSING_CALLS
         wanted = _resolved(names, evidence, calls) if spec.server_prefix else names
-        found: list[int] = []
-        for index, call in enumerate(calls):
-            if len(found) < count and call.goes_by(wanted[len(found)]):
-                found.append(index)
+        found = _found(wanted, calls)
         if len(found) == count:
             return ok
         return later(lambda: _not_in_order(wanted, found, evidence, calls))
@@ -156,9 +151,18 @@ def tools_in_order(spec: ToolsInOrder) -> Decide:
         for call in calls:
             if call.aliases:
                 return careful(evidence)
-        return later(lambda: careful(evidence).told())
+        return later(lambda: _not_in_order(names, _found(names, calls), evidence, calls))
 
     return decide
+
+
+def _found(names: Sequence[str], calls: Sequence[ToolCall]) -> list[int]:
+    """Where the names were found, one after the other, as far as they were."""
+    found: list[int] = []
+    for index, call in enumerate(calls):
+        if len(found) < len(names) and call.goes_by(names[len(found)]):
+            found.append(index)
+    return found
 
 
 def _not_in_order(wanted: Sequence[str], found: Sequence[int], evidence: Evidence, calls: Sequence[ToolCall]) -> Verdict:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
@@ -18,6 +19,8 @@ class Output:
         self._path = Path(path) if path else None
         self._partial = self._path.with_name(f".{self._path.name}.{os.getpid()}.part") if self._path else None
         self._file: BinaryIO | None = None
+        self.write: Callable[[bytes], object] = _closed
+        """Writes bytes; usable inside the `with` block."""
 
     def __enter__(self) -> Output:
         if self._partial is None:
@@ -25,9 +28,11 @@ class Output:
             self._file = sys.stdout.buffer
         else:
             try:
-                self._file = self._partial.open("wb")
+                self._file = self._partial.open("wb", buffering=64 * 1024)
             except OSError as error:
                 raise InputError(f"cannot write {str(self._path)!r}: {error.strerror}") from error
+        assert self._file is not None
+        self.write = self._file.write
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -44,15 +49,19 @@ class Output:
             self._partial.unlink(missing_ok=True)
 
     @property
+    def is_file(self) -> bool:
+        """Whether it is a file, which nobody reads before it is complete."""
+        return self._path is not None
+
+    @property
     def is_terminal(self) -> bool:
         """Whether a person is looking at it."""
         return self._path is None and sys.stdout.isatty()
 
-    def write(self, data: bytes) -> None:
-        """Write bytes."""
-        assert self._file is not None, "used outside its `with` block"
-        self._file.write(data)
-
     def text(self, text: str) -> None:
         """Write text; what no encoding can carry (half of a surrogate pair) is escaped."""
         self.write(text.encode("utf-8", errors="backslashreplace"))
+
+
+def _closed(data: bytes) -> object:
+    raise RuntimeError("an output is written to inside its `with` block")

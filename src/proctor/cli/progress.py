@@ -15,7 +15,8 @@ class Progress:
     """Counts results and, on a terminal, says so now and then."""
 
     def __init__(self, *, enabled: bool) -> None:
-        self._enabled = enabled and sys.stderr.isatty()
+        self.enabled = enabled and sys.stderr.isatty()
+        """Whether anybody is looking."""
         self._started = time.monotonic()
         self._next = self._started + _QUIET_S
         self._count = 0
@@ -24,8 +25,6 @@ class Progress:
 
     def add(self, result: CaseResult) -> None:
         """One more result."""
-        if not self._enabled:
-            return
         self._count += 1
         if result.outcome in ("fail", "error"):
             self._failed += 1

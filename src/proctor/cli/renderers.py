@@ -33,6 +33,10 @@ class Renderer(Protocol):
         ...
 
 
+MOST_PARTS = 1000
+"""How many pieces of lines wait to be written together: some hundred lines."""
+
+
 class JsonLines:
     """One line per case as it ends."""
 
@@ -40,18 +44,29 @@ class JsonLines:
         from proctor.report.json_text import CaseEncoder  # only this format needs it
 
         self._write = output.write
-        self._encode = CaseEncoder().encode
+        self._encode_into = CaseEncoder().encode_into
+        self._parts: list[bytes] = []
+        # Somebody may be waiting at the other end of a pipe; nobody reads a file before it is complete.
+        self._most_parts = MOST_PARTS if output.is_file else 0
 
     def add(self, result: CaseResult) -> None:
-        """Write the line."""
-        self._write(self._encode(result) + b"\n")
+        """Write the line, or let it wait for company."""
+        parts = self._parts
+        self._encode_into(parts, result, b"\n")
+        if len(parts) > self._most_parts:
+            self._flush()
+
+    def _flush(self) -> None:
+        self._write(b"".join(self._parts))
+        self._parts.clear()
 
     def kept(self) -> list[CaseResult]:
         """Nothing is kept."""
         return []
 
     def finish(self, run: RunResult) -> None:
-        """Every line is written already."""
+        """Write the lines that waited."""
+        self._flush()
 
 
 class Terminal:

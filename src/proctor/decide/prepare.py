@@ -12,16 +12,15 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 
 from proctor.checks.registry import Decide, Registry, default_registry
+from proctor.decide.quick import Clock, DecideCase, quick_decide
 from proctor.decide.turns import turn_evidence
 from proctor.errors import CheckFault, EvidenceError, InputError
 from proctor.model.case import Assertion, Case, Suite
 from proctor.model.evidence import Evidence, Json, Source
 from proctor.model.result import CaseResult
 from proctor.model.verdict import Verdict, errored, missing, skipped
-from proctor.scoring.score import score_case, score_evenly
+from proctor.scoring.score import score_case
 
-Clock = Callable[[], str]
-DecideCase = Callable[[Evidence, Source | None, int, Clock | None], CaseResult]
 _CLOCK_WORDS = frozenset({"expression", "$expr", "$date"})
 
 
@@ -64,26 +63,7 @@ class PreparedCase:
         )
         if not (even and case.assertions and self._straight and self._plain and case.skip is None and self._captures is None):
             return self.decide
-        together = _together(self._checks)
-        straight = self._straight_verdicts
-        clean: tuple[Verdict, ...] | None = None
-
-        def decide(evidence: Evidence, source: Source | None = None, attempt: int = 0, clock: Clock | None = None) -> CaseResult:
-            nonlocal clean
-            try:
-                verdicts = together(evidence)
-            except Exception:  # one of them could not be decided; the slower way finds out which
-                verdicts = straight(evidence)
-            # Checks give one and the same object for a plain pass, so this compares by identity. Most evidence of a healthy
-            # agent gives exactly the verdicts of the clean pass before it.
-            if verdicts == clean:
-                return CaseResult(case, "pass", 1.0, verdicts, source, None, None, attempt)
-            outcome, score = score_evenly(verdicts)
-            if outcome == "pass" and score == 1.0:
-                clean = verdicts
-            return CaseResult(case, outcome, score, verdicts, source, None, None, attempt)
-
-        return decide
+        return quick_decide(case, self._checks, self._straight_verdicts)
 
     def _straight_verdicts(self, evidence: Evidence) -> tuple[Verdict, ...]:
         return tuple([_as_wanted(a, guarded(decide, evidence)) for a, decide in zip(self.case.assertions, self._checks, strict=True)])
@@ -135,22 +115,18 @@ class PreparedSuite:
         self.suite = suite
         known = registry or default_registry()
         self.cases: tuple[PreparedCase, ...] = tuple(PreparedCase(case, known) for case in suite.cases)
-        self._every: tuple[DecideCase, ...] = tuple(prepared.quick() for prepared in self.cases)
-        self._by_name: dict[str, tuple[DecideCase, ...]] = {}
-        for case, decide in zip(suite.cases, self._every, strict=True):
-            self._by_name.setdefault(case.id, (decide,))
-        for case, decide in zip(suite.cases, self._every, strict=True):
+        every: tuple[DecideCase, ...] = tuple(prepared.quick() for prepared in self.cases)
+        self.lookup: dict[str | None, tuple[DecideCase, ...]] = {None: every}
+        """How to decide, by what an evidence calls its case: an id or a name; evidence that names none answers every case."""
+        for case, decide in zip(suite.cases, every, strict=True):
+            self.lookup.setdefault(case.id, (decide,))
+        for case, decide in zip(suite.cases, every, strict=True):
             if case.name:
-                self._by_name.setdefault(case.name, (decide,))
-
-    def cases_for(self, evidence: Evidence) -> Sequence[DecideCase] | None:
-        """How to decide the cases this evidence answers: the one it names, or all; nothing when it names an unknown one."""
-        name = evidence.case
-        return self._every if name is None else self._by_name.get(name)
+                self.lookup.setdefault(case.name, (decide,))
 
     def names(self) -> Iterable[str]:
         """Everything an evidence may call a case."""
-        return self._by_name.keys()
+        return [name for name in self.lookup if name is not None]
 
 
 def _captures(case: Case) -> Callable[[Evidence], dict[str, Json]] | None:
@@ -159,21 +135,6 @@ def _captures(case: Case) -> Callable[[Evidence], dict[str, Json]] | None:
     from proctor.decide.captures import prepare_captures  # brings in the regex engine, which few cases need
 
     return prepare_captures(case.captures)
-
-
-def _together(checks: Sequence[Decide]) -> Callable[[Evidence], tuple[Verdict, ...]]:
-    """All checks in one call. Written out for the usual small numbers, where a loop would cost as much as a check."""
-    match checks:
-        case (a,):
-            return lambda evidence: (a(evidence),)
-        case (a, b):
-            return lambda evidence: (a(evidence), b(evidence))
-        case (a, b, c):
-            return lambda evidence: (a(evidence), b(evidence), c(evidence))
-        case (a, b, c, d):
-            return lambda evidence: (a(evidence), b(evidence), c(evidence), d(evidence))
-        case _:
-            return lambda evidence: tuple([decide(evidence) for decide in checks])
 
 
 def guarded(decide: Decide, evidence: Evidence) -> Verdict:

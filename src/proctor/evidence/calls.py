@@ -14,9 +14,9 @@ from __future__ import annotations
 from typing import Any
 
 from proctor.evidence.json_bytes import container_in
-from proctor.evidence.shape import dict_of, first_of, list_at, list_of, number_at, object_at, text_at, wrong
+from proctor.evidence.shape import dict_of, first_of, list_at, number_at, object_at, text_at, wrong
 from proctor.evidence.text import as_text
-from proctor.model.evidence import Json, ToolCall
+from proctor.model.evidence import Json, ToolCall, mcp_error
 
 CONTENT_ERROR = "content-error"
 PROTOCOL_ERROR = "protocol-error"
@@ -53,14 +53,6 @@ def read_arguments(value: Json) -> Json:
     if value is None or value == "":
         return {}
     return container_in(value)
-
-
-def mcp_error(result: Json) -> str | None:
-    """What an MCP result says went wrong, if it says `isError: true`."""
-    if not isinstance(result, dict) or result.get("isError") is not True:
-        return None
-    texts = [entry["text"] for entry in list_of(result.get("content")) if isinstance(entry, dict) and isinstance(entry.get("text"), str)]
-    return "\n".join(texts) or "the tool reported an error"
 
 
 def says_error(value: Json) -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Union
 
 import msgspec
 
-from proctor.evidence.calls import says_error
+from proctor.evidence.json_bytes import exceeds_depth
 from proctor.evidence.text import MAYBE_JSON, json_in, may_be_json
 from proctor.evidence.usage import HOLDERS
 from proctor.model.evidence import Evidence, ToolCall, Usage
@@ -40,19 +40,47 @@ else:
 _Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
-class _Call(ToolCall, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class _RawCall(ToolCall, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
     arguments: dict[str, _Value] = {}  # noqa: RUF012 - msgspec gives each instance its own
-    result: _Value = None
-    error: _Value = None
+    result: msgspec.Raw = msgspec.Raw(b"null")
+    # A blank error is none, and one that is not text needs a look.
+    error: Annotated[str, msgspec.Meta(pattern=r"\S")] | None = None
+    # A call of a node is nested there.
+    node: None = None
 
 
-class _Usage(Usage, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class _Call(_RawCall, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
+    """A call whose result stays as it was written until somebody reads it: results are most of a trace, and few checks look."""
+
+    @property
+    def result(self) -> Any:  # type: ignore[override]  # stands before the field of the same name
+        value = _get_stored(self)
+        if isinstance(value, msgspec.Raw):
+            value = _value_of(bytes(value))
+            _set_stored(self, value)
+        return value
+
+
+# The field itself, behind the property.
+_get_stored: Any = ToolCall.__dict__["result"].__get__
+_set_stored: Any = ToolCall.__dict__["result"].__set__
+
+
+def _value_of(written: bytes) -> Any:
+    try:
+        value = msgspec.json.decode(written)
+    except (msgspec.MsgspecError, RecursionError):
+        return written.decode("utf-8", errors="replace")  # nested beyond what can be decoded: it stays text
+    return written.decode() if exceeds_depth(value) else value
+
+
+class _Usage(Usage, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
     input_tokens: _Count | None = None
     output_tokens: _Count | None = None
     total_tokens: _Count | None = None
 
 
-class _Line(Evidence, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class _Line(Evidence, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
     # What needs normalising is typed as absent, so that a line that has it goes the general way.
     nodes: None = None
     turns: None = None
@@ -62,31 +90,36 @@ class _Line(Evidence, frozen=True, kw_only=True, omit_defaults=True, forbid_unkn
     body: _Value = None
     tool_calls: tuple[_Call, ...] | None = None
     usage: _Usage | None = None
+    error: Annotated[str, msgspec.Meta(min_length=1)] | None = None
     context: dict[str, _Value] | None = None
     metadata: dict[str, _Value] = {}  # noqa: RUF012 - as above
 
 
-_DECODER = msgspec.json.Decoder(_Line)
+_decode = msgspec.json.Decoder(_Line).decode
+_UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 def decode_line(line: bytes) -> Evidence | None:
     """The evidence on this line, or nothing if the general reader must look at it."""
     try:
-        evidence = _DECODER.decode(line)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        evidence = _decode(line)
+    except _UNREADABLE:
         return None
-    for call in evidence.tool_calls or ():
-        # A call of a node is nested there, a blank error is none, and a result may say that it failed.
-        if call.node is not None or (call.error is not None and not says_error(call.error)):
-            return None
-        if type(result := call.result) is dict and "isError" in result:
-            return None
-    if (evidence.usage is not None and evidence.usage.total() is None) or evidence.error == "":
+    text = evidence.text
+    if evidence.body is None and evidence.usage is None and text and text[0] not in MAYBE_JSON:
+        return evidence
+    return _completed(evidence)
+
+
+def _completed(evidence: _Line) -> Evidence | None:
+    """The evidence with what our rules fill in."""
+    usage = evidence.usage
+    if usage is not None and usage.total() is None:
         return None
     body, text = evidence.body, evidence.text
     if body is not None:
         return None if text is None or (type(body) is dict and not _BOXED.isdisjoint(body)) else evidence
-    if text is not None and text[:1] in MAYBE_JSON and may_be_json(text):
+    if text and may_be_json(text):
         value = json_in(text)
         if value is not None:
             # The instance is ours alone until it is returned.

@@ -5,8 +5,6 @@ not. Spans of one trace that arrive in several requests are merged by trace and 
 attribute.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import msgspec

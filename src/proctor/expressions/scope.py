@@ -4,8 +4,6 @@ The zone is the variable `timezone` where it is text, else the zone of the evide
 as no clock; only an expression that asks for it then has no value.
 """
 
-from __future__ import annotations
-
 from datetime import datetime
 
 import msgspec
@@ -24,7 +22,7 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
     zone: str = "UTC"
 
     @staticmethod
-    def of(evidence: Evidence) -> Scope:
+    def of(evidence: Evidence) -> "Scope":
         """The scope that evidence carries."""
         context = evidence.context or {}
         named = context.get("timezone")

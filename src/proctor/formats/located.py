@@ -4,8 +4,6 @@ Both readers (`yaml12`, `json_text`) build this tree; the dialect readers walk i
 `Reading`, which collects all of them in one pass.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Literal
 
@@ -50,15 +48,15 @@ class Located(msgspec.Struct, kw_only=True):
         """Whether this is a list."""
         return isinstance(self.value, list)
 
-    def get(self, key: str) -> Located | None:
+    def get(self, key: str) -> "Located | None":
         """The member `key` of an object, or nothing."""
         return self.value.get(key) if isinstance(self.value, dict) else None
 
-    def members(self) -> Iterator[tuple[str, Located]]:
+    def members(self) -> Iterator[tuple[str, "Located"]]:
         """Keys and values of an object, in order; nothing for other kinds."""
         return iter(self.value.items()) if isinstance(self.value, dict) else iter(())
 
-    def items(self) -> Iterator[Located]:
+    def items(self) -> Iterator["Located"]:
         """The elements of a list; nothing for other kinds."""
         return iter(self.value) if isinstance(self.value, list) else iter(())
 

@@ -9,8 +9,6 @@ Importing this module imports PyYAML, which costs as much as checking a small su
 there is YAML to read.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Any, cast
@@ -110,7 +108,7 @@ def _placeholders(text: str) -> tuple[dict[int, str], dict[int, str]]:
 class _KeptEscapes(dict[str, str]):
     """The escapes of YAML, and every other character after a backslash standing for itself and the backslash."""
 
-    def __init__(self, scanner: _TolerantParser) -> None:
+    def __init__(self, scanner: "_TolerantParser") -> None:
         super().__init__(Scanner.ESCAPE_REPLACEMENTS)
         self.scanner = scanner
 

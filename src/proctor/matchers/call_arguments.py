@@ -12,8 +12,6 @@ at any size. Missing arguments (null) count as an empty object; arguments that a
 for nothing.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Literal, Protocol
@@ -108,7 +106,7 @@ class _Matcher:
 
     __slots__ = ("_expected",)
 
-    def __init__(self, expected: Expected) -> None:
+    def __init__(self, expected: "Expected") -> None:
         self._expected = expected
 
     def fits(self, actual: Json | Missing, scope: Scope) -> bool:

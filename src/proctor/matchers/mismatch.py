@@ -1,7 +1,5 @@
 """What did not fit, where, and what was expected instead."""
 
-from __future__ import annotations
-
 import msgspec
 
 from proctor.model.evidence import Json

@@ -4,8 +4,6 @@ Every dialect is read into these values, and `convert` writes them as a native s
 which dialect a suite came from.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import msgspec

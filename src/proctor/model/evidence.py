@@ -5,8 +5,6 @@ recorded*; an empty tuple means *recorded, and there were none*. That difference
 can be answered at all, so readers must state what they could observe.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec
@@ -57,9 +55,29 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
         """Whether this is a call of the tool `name`."""
         return self.name == name or name in self.aliases
 
+    def failure(self) -> Json:
+        """What went wrong: the error, or what an MCP result that says `isError: true` tells; nothing for a call that succeeded."""
+        if self.error is not None and self.error is not False and self.error != "":
+            return self.error
+        return mcp_error(self.result)
+
+    def failure_kind(self) -> str | None:
+        """Of a failed call, which kind of failure it is, where that is known."""
+        return self.error_kind or ("content-error" if not self.error and mcp_error(self.result) is not None else None)
+
     def failed(self) -> bool:
         """Whether the call ended in an error."""
-        return self.error is not None and self.error is not False and self.error != ""
+        return self.failure() is not None
+
+
+def mcp_error(result: Json) -> str | None:
+    """What an MCP result says went wrong, if it says `isError: true`."""
+    if not isinstance(result, dict) or result.get("isError") is not True:
+        return None
+    content: Json = result.get("content")
+    parts = content if isinstance(content, list) else []
+    texts = [part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str)]
+    return "\n".join(texts) or "the tool reported an error"
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -159,7 +177,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     x12: X12State | None = None
 
 
-class Source(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class Source(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Where evidence was read from."""
 
     file: str | None = None

@@ -1,7 +1,5 @@
 """Where something was written: file, line, column and the path into the document."""
 
-from __future__ import annotations
-
 import msgspec
 
 

@@ -4,8 +4,6 @@ The first line is greppable as `file:line:column: message`; the lines below it s
 the place underlined, what was expected, the nearest right word, and the next step.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import msgspec

@@ -4,8 +4,6 @@ A case result keeps the case and its verdicts side by side instead of copying ev
 a stream of a million results shares one set of assertions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Literal
 

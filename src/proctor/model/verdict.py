@@ -5,8 +5,6 @@
 with code `missing_evidence` unless the assertion's `when_missing` says otherwise; it never passes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Literal
 
@@ -37,7 +35,7 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
         """Whether the outcome is `pass`."""
         return self.outcome == "pass"
 
-    def told(self) -> Verdict:
+    def told(self) -> "Verdict":
         """The verdict with its explanation in words; itself, unless the words were put off."""
         return self
 
@@ -51,7 +49,7 @@ class DeferredVerdict(Verdict, frozen=True, gc=False):
 
     explain: Callable[[], Verdict] | Verdict | None = None
 
-    def told(self) -> Verdict:
+    def told(self) -> "Verdict":
         """The verdict with its explanation in words."""
         known = self.explain
         if not isinstance(known, Verdict):
@@ -82,9 +80,9 @@ for _name in ("reason", "details", "pointers"):
     setattr(DeferredVerdict, _name, property(lambda self, name=_name: getattr(self.told(), name)))
 
 
-def later(explain: Callable[[], Verdict], *, score: float = 0.0, code: str | None = None) -> Verdict:
-    """A failed verdict that `explain` puts into words when they are read; it must give the same outcome, score and code."""
-    return DeferredVerdict("fail", score, "", code, {}, (), explain)
+def later(explain: Callable[[], Verdict]) -> Verdict:
+    """A failed verdict with score 0 and no code that `explain` puts into words when they are read."""
+    return DeferredVerdict("fail", 0.0, "", None, {}, (), explain)
 
 
 def passed(reason: str, *, details: dict[str, Json] | None = None, pointers: tuple[str, ...] = (), score: float = 1.0) -> Verdict:

@@ -6,8 +6,6 @@ any check, also one of another distribution, so nothing is taken for granted abo
 a thousand fields is read no better for listing all of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 import msgspec

@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from proctor.model.case import Assertion, Case
-from proctor.model.evidence import Json, Source
+from proctor.model.evidence import Json
 from proctor.model.origin import Origin
 from proctor.model.problem import Problem
 from proctor.model.result import SCHEMA, AxisScore, CaseResult, CaseSummary, RunResult
@@ -26,77 +26,87 @@ class CaseEncoder:
 
     def __init__(self) -> None:
         self._cases: dict[int, _CaseFrame] = {}
-        self._files: dict[str | None, bytes] = {}
 
     def encode(self, result: CaseResult) -> bytes:
         """One result, without a line break."""
+        parts: list[bytes] = []
+        self.encode_into(parts, result)
+        return b"".join(parts)
+
+    def encode_into(self, parts: list[bytes], result: CaseResult, end: bytes = b"") -> None:
+        """The pieces of one result, with `end` behind it, to be joined by whoever writes many at once."""
         frame = self._cases.get(id(result.case))
         if frame is None:
             # The frame holds on to the case, so its id cannot be given to another while we remember it.
             frame = self._cases[id(result.case)] = _CaseFrame(result.case)
-        return frame.encode(result, self._evidence(result.source))
-
-    def _evidence(self, source: Source | None) -> bytes:
-        if source is None:
-            return b"null"
-        file = source.file
-        head = self._files.get(file)
-        if head is None:
-            head = self._files[file] = b'{"file":' + _encode(file) + b',"line":'
-        line = b"null" if source.line is None else b"%d" % source.line
-        return head + line + b',"id":' + (b"null" if source.id is None else _encode(source.id)) + b"}"
+        source = result.source
+        if source is not None and source.id is None and source.line is not None and result.attempt == 0:
+            # The line of a long file: only its number differs from the one before.
+            parts += (frame.before_line(source.file), str(source.line).encode(), frame.behind_line(result, end))
+            return
+        evidence = _encode({"file": source.file, "line": source.line, "id": source.id}) if source is not None else b"null"
+        parts += (frame.head, str(result.attempt).encode(), b',"evidence":', evidence, frame.tail(result), end)
 
 
 class _CaseFrame:
     def __init__(self, case: Case) -> None:
         self.case = case
         # A record that could not be read belongs to no case; its id is null.
-        self._head = b'{"id":' + _encode(case.id or None) + b',"name":' + _encode(case.name) + b',"attempt":'
+        self.head = b'{"id":' + _encode(case.id or None) + b',"name":' + _encode(case.name) + b',"attempt":'
         self._tags = b',"tags":' + _encode(case.tags)
         self._assertions = [_AssertionFrame(assertion) for assertion in case.assertions]
-        self._plain: dict[tuple[int, ...], tuple[tuple[Verdict, ...], bytes]] = {}
+        self._before: dict[str | None, bytes] = {}
+        self._clean: tuple[Verdict, ...] | None = None
+        self._clean_behind = b""
 
-    def encode(self, result: CaseResult, evidence: bytes) -> bytes:
-        head = self._head + b'%d,"evidence":' % result.attempt + evidence
-        verdicts = result.verdicts
-        if result.extracted or result.axes or result.now is not None or result.code is not None:
-            return head + self._tail(result)
-        key = tuple(map(id, verdicts))
-        known = self._plain.get(key)
-        if known is not None:
-            return head + known[1]
-        tail = self._tail(result)
-        if result.outcome == "pass" and len(self._plain) < _REMEMBERED:
-            self._plain[key] = (verdicts, tail)
-        return head + tail
+    def before_line(self, file: str | None) -> bytes:
+        """Everything up to the number of the line the evidence stands on."""
+        known = self._before.get(file)
+        if known is None:
+            known = self._before[file] = self.head + b'0,"evidence":{"file":' + _encode(file) + b',"line":'
+        return known
 
-    def _tail(self, result: CaseResult) -> bytes:
-        frames = self._assertions
+    def behind_line(self, result: CaseResult, end: bytes) -> bytes:
+        """Everything behind it. A clean pass has the very verdicts of the one before it."""
+        if result.verdicts is self._clean:
+            return self._clean_behind
+        behind = b"".join((b',"id":null}', self.tail(result), end))
+        plain = result.axes is None and result.now is None and result.code is None and not result.extracted
+        if result.outcome == "pass" and plain and result.verdicts:
+            self._clean, self._clean_behind = result.verdicts, behind
+        return behind
+
+    def tail(self, result: CaseResult) -> bytes:
+        """Everything behind the evidence."""
         parts = [
             self._tags,
             b',"extracted":',
-            _encode(result.extracted),
+            _encode(result.extracted) if result.extracted else b"{}",
             b',"outcome":"',
             result.outcome.encode(),
             b'","score":',
-            _encode(result.score),
+            _or_null(result.score),
             b',"verdict":',
-            _encode(result.verdict),
+            _or_null(result.verdict),
             b',"axes":',
-            _encode(axes_document(result.axes)),
+            _or_null(axes_document(result.axes)),
             b',"code":',
-            _encode(result.code),
+            _or_null(result.code),
             b',"reason":',
-            _encode(result.reason),
+            _or_null(result.reason),
         ]
         if result.now is not None:
             parts += [b',"now":', _encode(result.now)]
         parts += [
             b',"assertions":[',
-            b",".join([frame.encode(verdict) for frame, verdict in zip(frames, result.verdicts, strict=False)]),
+            b",".join([frame.encode(verdict) for frame, verdict in zip(self._assertions, result.verdicts, strict=False)]),
             b"]}",
         ]
         return b"".join(parts)
+
+
+def _or_null(value: Json) -> bytes:
+    return b"null" if value is None else _encode(value)
 
 
 class _AssertionFrame:
@@ -127,24 +137,25 @@ class _AssertionFrame:
         known = self._seen.get(id(verdict))
         if known is not None:
             return known[1]
+        told = verdict.told()
         encoded = b"".join(
             (
                 self._head,
-                verdict.outcome.encode(),
+                told.outcome.encode(),
                 b'","score":',
-                _encode(verdict.score),
+                _encode(told.score),
                 b',"reason":',
-                _encode(verdict.reason),
+                _encode(told.reason),
                 b',"code":',
-                _encode(verdict.code),
+                _or_null(told.code),
                 self._weight,
-                _encode(verdict.details),
+                _encode(told.details) if told.details else b"{}",
                 b',"pointers":',
-                _encode(verdict.pointers),
+                _encode(told.pointers) if told.pointers else b"[]",
                 self._end,
             )
         )
-        if verdict.outcome == "pass" and len(self._seen) < _REMEMBERED:
+        if told.outcome == "pass" and len(self._seen) < _REMEMBERED:
             self._seen[id(verdict)] = (verdict, encoded)
         return encoded
 

@@ -3,8 +3,6 @@
 Everything returned here still holds the text of strangers; each report makes it harmless in its own way.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 

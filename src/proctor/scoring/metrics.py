@@ -28,15 +28,19 @@ class Tally:
 
     def __init__(self) -> None:
         self._by_case: dict[str, _Count] = {}
+        self._last: _Count | None = None
         self._score_sum = 0.0
         self._scored = 0
 
     def add(self, result: CaseResult) -> None:
         """Count one result."""
         case = result.case
-        count = self._by_case.get(case.id)
-        if count is None:
-            count = self._by_case[case.id] = _Count(case)
+        count = self._last
+        if count is None or count.case is not case:
+            count = self._by_case.get(case.id)
+            if count is None:
+                count = self._by_case[case.id] = _Count(case)
+            self._last = count
         outcome = result.outcome
         if outcome == "pass":
             count.passed += 1

@@ -10,8 +10,7 @@ weighted  a gating error makes the case error; else the weighted mean of the dec
 Nothing decided is `skip`. A case without any assertion is what its scoring says (`when_empty`).
 """
 
-from __future__ import annotations
-
+import functools
 import math
 from collections.abc import Iterable, Sequence
 
@@ -98,7 +97,12 @@ def score_evenly(verdicts: Sequence[Verdict]) -> tuple[Outcome, float | None]:
             outcome = "fail"
         elif found == "error" and outcome != "fail":
             outcome = "error"
-    return outcome, round(total / decided, 12) if decided else None
+    return outcome, _share(total, decided) if decided else None
+
+
+@functools.lru_cache(maxsize=1024)
+def _share(total: float, count: int) -> float:
+    return round(total / count, 12)
 
 
 def axis_scores(decided: Iterable[tuple[Assertion, Verdict]]) -> dict[str, AxisScore]:
