@@ -39,10 +39,10 @@ def test_an_invalid_pattern_is_refused_with_its_place(row: dict[str, Any]) -> No
 
 
 def test_a_pattern_that_runs_away_is_stopped_and_the_next_search_works() -> None:
-    began = time.monotonic()
+    began = time.process_time()
     with pytest.raises(CheckFault) as caught:
         compile_pattern(MONSTER).search(PREY)
-    assert time.monotonic() - began < 1
+    assert time.process_time() - began < 1
     assert caught.value.code == "regex_timeout"
     assert '"(a+)+$"' in caught.value.message
     found = compile_pattern(MONSTER).search("aaa")
