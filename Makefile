@@ -4,7 +4,7 @@ BIN := .venv/bin
 UV := $(shell command -v uv 2>/dev/null)
 WORKERS ?= 2
 
-.PHONY: demo test test-live torture format lint typecheck docs bench bench-peers clean
+.PHONY: demo test test-live format lint typecheck docs bench bench-peers clean
 
 demo: .venv/.ready
 	@$(BIN)/proctor demo
@@ -14,9 +14,6 @@ test: .venv/.ready
 
 test-live: .venv/.ready
 	$(BIN)/python -m pytest -m live -q || test $$? -eq 5
-
-torture: .venv/.ready
-	PROCTOR_TORTURE=1 $(BIN)/python -m pytest -n $(WORKERS) -q
 
 format: .venv/.ready
 	$(BIN)/ruff format src tests benchmarks docs

@@ -23,7 +23,8 @@ FLOORS = {
     "expressions": 1, "patterns": 1, "paths": 1, "matchers": 1, "codecs": 1,
     "checks": 2, "evidence": 2, "scoring": 2, "validators": 2,
     "formats": 3, "report": 3, "expectations": 3, "decide": 3,
-    "sources": 4,
+    "llm": 4, "cassettes": 4, "sources": 4,
+    "runner": 5, "targets": 5, "store": 5,
     "actions": 6,
     "cli": 7,
 }  # fmt: skip

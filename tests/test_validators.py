@@ -168,3 +168,9 @@ def test_every_validator_has_a_twin_that_explains() -> None:
     assert len(names) == 10
     for name in names:
         assert name.replace("match_", "explain_", 1) in validators.__all__
+
+
+def test_a_number_of_thousands_of_digits_is_compared_and_told() -> None:
+    assert match_tool_argument("t", "a", 10**5000, [{"name": "t", "arguments": {"a": 10**5000}}])
+    verdict = explain_tool_argument("t", "a", 10**5000, [{"name": "t", "arguments": {"a": 1}}])
+    assert not verdict.passed and "too long to be written" in verdict.reason

@@ -96,7 +96,18 @@ class CheckFault(ProctorError):
 
 
 class TargetError(ProctorError):
-    """The agent under test could not be reached, or what it answered cannot be used."""
+    """The agent under test could not be reached, or what it answered cannot be used.
+
+    `code` is the stable word a result carries. `safe` says that asking again may help and cannot harm; `retry_after_s` is how long
+    the other side asked to be left alone.
+    """
+
+    def __init__(self, message: str, *, code: str = "target_error", safe: bool = False, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code
+        self.safe = safe
+        self.retry_after_s = retry_after_s
 
 
 class JudgeError(ProctorError):

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from proctor import validators
+from proctor.errors import InputError
 from proctor.model.evidence import ToolCall
 from proctor.validators import (
     evaluate_tool_calls,
@@ -18,6 +19,7 @@ from proctor.validators import (
     match_tool_call_with_args,
     match_tool_call_with_partial_args,
 )
+from tests.formats.mcpjam_documents import decide, read_document
 from tests.tables import load, rows
 
 
@@ -139,3 +141,48 @@ TABLES = ("names", "arguments", "single_arguments", "page", "pairing")
 def test_every_difference_from_the_original_has_a_reason(row: dict[str, Any]) -> None:
     differs = row["original"] != row["expect"] and row["original"] != "raises"
     assert differs is bool(row.get("why"))
+
+
+OPTIONS = {
+    "tool_call_order": "toolCallOrder",
+    "argument_matching": "argumentMatching",
+    "max_extra_tool_calls": "maxExtraToolCalls",
+    "allow_extra_tool_calls": "allowExtraToolCalls",
+}
+
+
+def as_case(given: dict[str, Any]) -> dict[str, Any]:
+    """The row as a case of a document, which declares a case positive by `isNegativeTest: false`."""
+    options = given.get("options", {})
+    case: dict[str, Any] = {
+        "id": "c",
+        "prompt": "p",
+        "expectedToolCalls": [{"toolName": call.name, "arguments": call.arguments} for call in calls(given["expected"])],
+        "matchOptions": {OPTIONS[key]: value for key, value in options.items() if key in OPTIONS},
+    }
+    if options.get("is_negative_test") or options.get("positive_only"):
+        case["isNegativeTest"] = bool(options.get("is_negative_test"))
+    return case
+
+
+# NaN and infinity cannot be written in JSON; null or text for a list is refused by the reader whatever is in it.
+WRITABLE = [
+    row
+    for row in load("conformance/mcpjam/pairing.yaml")
+    if row["expect"] != "TypeError" and not any(word in str(row["given"]) for word in ("nan", "inf"))
+]
+
+
+@pytest.mark.parametrize("row", [pytest.param(row, id=row["id"]) for row in WRITABLE])
+def test_a_case_with_expected_calls_is_decided_alike(row: dict[str, Any]) -> None:
+    given = row["given"]
+    try:
+        [case] = read_document([as_case(given)]).cases
+    except InputError:
+        assert row["expect"] == "ValueError"
+        return
+    evidence = {"tool_calls": [{"name": call.name, "arguments": call.arguments} for call in calls(given["actual"])]}
+    verdicts = decide(case, evidence)
+    # Nothing expected, limited or declared is no assertion, and nothing to fail.
+    assert all(verdict.passed for verdict in verdicts) is row["expect"]["passed"]
+    assert verdicts or not given["expected"]

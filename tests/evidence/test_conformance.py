@@ -33,3 +33,23 @@ def test_failed_calls_are_told_as_mcpjam_tells_them(row: dict[str, Any]) -> None
     (call,) = evidence.tool_calls or ()
     assert (call.error_kind or "none") == row["expect"]
     assert call.failed() == (row["expect"] != "none")
+
+
+CALL = {"type": "tool-call", "toolCallId": "c", "toolName": "t", "input": {}}
+RESULT = {
+    "role": "tool",
+    "content": [{"type": "tool-result", "toolCallId": "c", "toolName": "t", "output": {"type": "text", "value": "r"}}],
+}
+
+
+def spelled_out(message: Any) -> Any:
+    if message == "RESULT":
+        return RESULT
+    content = message["content"]
+    return {**message, "content": [CALL if part == "CALL" else part for part in content] if isinstance(content, list) else content}
+
+
+@rows("conformance/mcpjam/final_message.yaml")
+def test_the_final_message_is_the_one_mcpjam_takes(row: dict[str, Any]) -> None:
+    (evidence,) = read_document([spelled_out(message) for message in row["given"]])
+    assert (evidence.text or "none") == row["expect"]

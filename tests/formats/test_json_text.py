@@ -126,15 +126,21 @@ def test_a_damaged_text_is_accepted_exactly_when_the_standard_library_accepts_it
         finite = False
     assert (not reading.problems) == finite
     if finite:
-        assert document is not None and json.dumps(document.plain()) == json.dumps(expected)
+        assert document is not None
+        assert json.dumps(document.plain(), ensure_ascii=False) == _mended(json.dumps(expected, ensure_ascii=False))
 
 
 def _refuse(word: str) -> None:
     raise ValueError(word)
 
 
+def _mended(text: str) -> str:
+    """Lone surrogates, which the standard library keeps, as the replacement character."""
+    return "".join("\ufffd" if "\ud800" <= char <= "\udfff" else char for char in text)
+
+
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if len({key for key, _ in pairs}) < len(pairs):
+    if len({_mended(key) for key, _ in pairs}) < len(pairs):
         raise ValueError("duplicate key")
     return dict(pairs)
 

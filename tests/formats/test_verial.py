@@ -125,11 +125,22 @@ def test_tasks_without_id_go_by_name_and_ids_are_unique():
     assert [case.id for case in suite.cases] == ["A", "A-2"]
 
 
+def test_two_tasks_of_one_id_are_warned_about():
+    suite = read({"tasks": [{"id": "t", "criteria": [criterion()]}, {"id": "t", "criteria": [criterion()]}]})
+    assert [case.id for case in suite.cases] == ["t", "t-2"]
+    assert [(w.code, w.origin.path) for w in suite.warnings] == [("duplicate_id", "$.tasks[1].id")]
+
+
 def test_calls_that_state_no_criterion_are_left_out_with_a_warning():
     suite = read([{"action": "create", "taskId": "t", **criterion()}, {"action": "list", "taskId": "t"}])
     assert len(suite.cases[0].assertions) == 1
     [warning] = suite.warnings
     assert 'a call of "list" states no criterion' in warning.message
+
+
+def test_a_weight_whose_sum_is_no_number_is_refused():
+    with pytest.raises(InputError, match="weight: expected at most 1,000,000,000, found 1e308"):
+        read({"task": {"id": "t"}, "criteria": [criterion(weight=1e308), criterion(weight=1e308)]})
 
 
 def test_a_task_without_criteria_is_warned_about():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -119,11 +120,13 @@ def test_every_problem_of_a_mistyped_suite_comes_in_one_pass_with_exit_4(tmp_pat
         ["describe", "check", "tool_caled"],
         ["convert", "missing.json"],
         ["validate", "missing.json"],
+        ["check", "{suite}", "{suite}", "--evidence-format", "plian"],
         [],
     ],
 )
-def test_usage_errors_are_exit_4(arguments: list[str]) -> None:
-    done = proctor(*arguments)
+def test_usage_errors_are_exit_4(arguments: list[str], tmp_path: Path) -> None:
+    (tmp_path / "suite.yaml").write_text(SUITE)
+    done = proctor(*(word.format(suite=tmp_path / "suite.yaml") for word in arguments))
     assert done.code == 4, done
     assert "Traceback" not in done.err
 
@@ -161,3 +164,60 @@ def test_a_check_from_a_broken_suite_built_by_hand_is_an_input_error() -> None:
             ),
             {},
         )
+
+
+def test_a_hostile_suite_cannot_command_the_terminal_through_its_problems(tmp_path: Path) -> None:
+    path = tmp_path / "suite.yaml"
+    path.write_text('proctor: 1\ncases: [] # \u202e\u009b2J\nnam: 1 # \u202e\u009b2J\n"\x1b]0;title\x07": 1\n')
+    done = proctor("validate", path)
+    assert done.code == 4
+    assert not {char for char in done.out if (char < " " and char != "\n") or "\x7f" <= char < "\xa0" or char == "\u202e"}, done.out
+
+
+@pytest.mark.parametrize("command", ["validate", "convert", "check"])
+def test_half_a_surrogate_pair_in_a_suite_is_no_internal_error(tmp_path: Path, command: str) -> None:
+    path, runs = tmp_path / "suite.json", tmp_path / "runs.jsonl"
+    path.write_text(r'{"proctor": 1, "name": "\ud800", "cases": [{"id": "a\udc00", "expect": [{"response_contains": "x\ud800"}]}]}')
+    runs.write_text('{"case": "a\\udc00", "text": "x\\ud800"}\n')
+    extra = (runs, "--format", "json") if command == "check" else ()
+    done = proctor(command, path, *extra)
+    assert done.code == 0, done
+
+
+def test_a_file_of_the_state_nested_100_000_deep_cannot_be_decided(tmp_path: Path) -> None:
+    suite = "{proctor: 1, cases: [{id: c, expect: [{file_present: {path: a, fields: [{path: x, expected: 1}]}}]}]}"
+    content = "[" * 100_000 + "]" * 100_000
+    done = check(tmp_path, json.dumps({"state": {"files": [{"path": "a", "content": content}]}}).encode() + b"\n", suite=suite)
+    assertion = json.loads(done.out)["assertions"][0]
+    assert (assertion["outcome"], assertion["code"], "deep" in assertion["reason"]) == ("error", "json_limit", True)
+
+
+def test_a_folder_that_leads_around_in_a_circle_is_read_once(tmp_path: Path) -> None:
+    (tmp_path / "suite.yaml").write_text(SUITE)
+    runs = tmp_path / "runs"
+    (runs / "inner").mkdir(parents=True)
+    (runs / "a.jsonl").write_bytes(GOOD)
+    (runs / "inner" / "back").symlink_to(runs, target_is_directory=True)
+    os.mkfifo(runs / "pipe.jsonl")
+    done = proctor("check", tmp_path / "suite.yaml", runs, "--format", "jsonl")
+    assert (done.code, len(done.out.splitlines())) == (0, 1), done
+
+
+def test_a_folder_that_may_not_be_opened_is_exit_4(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "suite.yaml").write_text(SUITE)
+
+    def locked(path: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr("proctor.sources.state_folder.is_state_folder", locked)
+    done = proctor("check", tmp_path / "suite.yaml", tmp_path)
+    assert (done.code, done.err) == (4, f"cannot use '{tmp_path}': Permission denied\n")
+
+
+def test_a_folder_of_state_whose_state_is_no_object_says_so(tmp_path: Path) -> None:
+    (tmp_path / "suite.yaml").write_text(SUITE)
+    state = tmp_path / "state"
+    state.mkdir()
+    (state / "evidence.json").write_text('{"state": 5}')
+    done = proctor("check", tmp_path / "suite.yaml", state, "--format", "jsonl")
+    assert "$.state: expected an object, found number" in json.loads(done.out.splitlines()[0])["reason"]

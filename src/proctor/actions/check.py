@@ -26,6 +26,7 @@ from proctor.model.show import nearest
 from proctor.scoring.metrics import Tally
 from proctor.sources.records import Record
 
+_WHEN_EMPTY = {"pass": "passes", "fail": "fails", "skip": "is skipped"}
 MOST_UNMATCHED = 100
 """How many unmatched records a result lists; the rest is counted."""
 
@@ -56,6 +57,8 @@ class CheckStream:
         self.tally = Tally()
         self.unmatched: list[Json] = []
         self.unmatched_count = 0
+        self.interrupted = False
+        """Set by whoever stopped before the records were at their end."""
         self.run_id = new_run_id()
 
     def over(self, records: Iterable[Record]) -> Iterator[CaseResult]:
@@ -132,8 +135,16 @@ class CheckStream:
             cases=tuple(cases),
             summary=tuple(self.tally.summaries()),
             unmatched_evidence=tuple(self.unmatched),
-            warnings=(*self.suite.warnings, *self._unmatched_warning(), *self._empty_warnings()),
+            warnings=(*self._interrupted_warning(), *self.suite.warnings, *self._unmatched_warning(), *self._empty_warnings()),
         )
+
+    def _interrupted_warning(self) -> Iterator[Problem]:
+        if self.interrupted:
+            yield Problem(
+                message="interrupted: the evidence was not read to its end, and only what was finished is here",
+                level="warning",
+                code="interrupted",
+            )
 
     def _unmatched_warning(self) -> Iterator[Problem]:
         if self.unmatched_count:
@@ -150,7 +161,7 @@ class CheckStream:
         for case in self.suite.cases:
             if not case.assertions and case.skip is None:
                 yield Problem(
-                    message=f"case {case.id!r} asserts nothing, so it is {case.scoring.when_empty}",
+                    message=f"case {case.id!r} asserts nothing, so it {_WHEN_EMPTY[case.scoring.when_empty]}",
                     origin=case.origin,
                     level="warning",
                     code="no_assertions",

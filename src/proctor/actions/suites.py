@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -25,9 +26,23 @@ def load_suite(path: str | Path, *, dialect: str | None = None) -> Suite:
     place = Path(path)
     if place.is_dir():
         return _load_folder(place, dialect)
-    if not place.exists():
-        raise InputError(f"no suite at {str(path)!r}: no such file or folder; `proctor init` writes one to start from")
-    return _load_file(place, dialect)
+    return load_file(place, dialect)
+
+
+def load_suites(paths: Sequence[str | Path], *, dialect: str | None = None) -> Suite:
+    """Several suites as one; raises `InputError` holding every problem of every file."""
+    if len(paths) == 1:
+        return load_suite(paths[0], dialect=dialect)
+    suites: list[Suite] = []
+    problems: list[Problem] = []
+    for path in paths:
+        try:
+            suites.append(load_suite(path, dialect=dialect))
+        except InputError as error:
+            problems.extend(error.problems or [Problem(message=str(error))])
+    if problems:
+        raise InputError(f"{len(problems)} problems in {len(paths)} suites", problems)
+    return _joined(Path.cwd(), suites)
 
 
 def parse_suite(text: str, *, dialect: str | None = None, name: str = "suite") -> Suite:
@@ -35,7 +50,11 @@ def parse_suite(text: str, *, dialect: str | None = None, name: str = "suite") -
     return read_suite(text, dialect=dialect, name=name)
 
 
-def _load_file(path: Path, dialect: str | None, root: Path | None = None) -> Suite:
+def load_file(path: Path, dialect: str | None = None, root: Path | None = None) -> Suite:
+    """The suite in one file; `root` is the MCPLab workspace it belongs to, where that is not told by its own folder."""
+    if not path.exists():
+        raise InputError(f"no suite at {str(path)!r}: no such file or folder; `proctor init` writes one to start from")
+
     def library() -> object:
         from proctor.sources.workspaces import library_beside  # only MCPLab documents have references
 
@@ -55,7 +74,7 @@ def _load_folder(folder: Path, dialect: str | None) -> Suite:
     problems: list[Problem] = []
     for file in files:
         try:
-            suites.append(_load_file(file, dialect, root))
+            suites.append(load_file(file, dialect, root))
         except InputError as error:
             # Evidence may lie beside the suites; a JSON file that no dialect claims is not a suite at all.
             if any(problem.code == "unknown_dialect" for problem in error.problems) and file.suffix == ".json":
@@ -83,6 +102,7 @@ def _joined(folder: Path, suites: list[Suite]) -> Suite:
         path=str(folder),
         dialect=dialects.pop() if len(dialects) == 1 else "mixed",
         cases=tuple(cases),
-        warnings=tuple(problem for suite in suites for problem in suite.warnings),
+        # Suites that share a library share its faults.
+        warnings=tuple(dict.fromkeys(problem for suite in suites for problem in suite.warnings)),
         settings=suites[0].settings if len(suites) == 1 else {},
     )

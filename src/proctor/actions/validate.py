@@ -6,12 +6,14 @@ from pathlib import Path
 
 import msgspec
 
-from proctor.actions.suites import load_suite
+from proctor.actions.suites import LIBRARY_NAMES, load_file
 from proctor.errors import InputError
+from proctor.formats.mcplab_library import SCENARIO_FOLDERS
 from proctor.model.origin import Origin
 from proctor.model.problem import Problem
 from proctor.sources.records import DOCUMENT_SUFFIXES, LINE_SUFFIXES, read_records
-from proctor.sources.texts import SUITE_SUFFIXES, suite_files
+from proctor.sources.texts import SUITE_SUFFIXES, is_hidden, suite_files
+from proctor.sources.workspaces import EVALS_FOLDER, is_workspace
 
 MOST_PROBLEMS = 1000
 
@@ -36,21 +38,32 @@ def validate(paths: list[str], *, dialect: str | None = None, evidence_format: s
     for path in paths:
         place = Path(path)
         if place.is_dir():
-            files = suite_files(place) + sorted(p for p in place.rglob("*") if p.suffix.lower() in LINE_SUFFIXES)
+            root = place if is_workspace(place) else None
+            files = _files(place, root)
             if not files:
                 validation.problems.append(Problem(message="no suite and no evidence in this folder", origin=Origin(file=path)))
             for file in files:
-                _validate_file(file, dialect, evidence_format, validation)
+                _validate_file(file, dialect, evidence_format, validation, root)
         else:
             _validate_file(place, dialect, evidence_format, validation)
+    # Suites that share a library share its faults.
+    validation.problems = list(dict.fromkeys(validation.problems))
     return validation
 
 
-def _validate_file(path: Path, dialect: str | None, evidence_format: str | None, validation: Validation) -> None:
+def _files(folder: Path, root: Path | None) -> list[Path]:
+    """What there is to validate in a folder; in an MCPLab workspace that is its configs, its test cases and its traces."""
+    places = [folder] if root is None else [folder / name for name in (EVALS_FOLDER, *SCENARIO_FOLDERS)]
+    suites = [file for place in places if place.is_dir() for file in suite_files(place) if file.name not in LIBRARY_NAMES]
+    lines = (file for file in folder.rglob("*") if file.suffix.lower() in LINE_SUFFIXES)
+    return suites + sorted(file for file in lines if not is_hidden(file, folder))
+
+
+def _validate_file(path: Path, dialect: str | None, evidence_format: str | None, validation: Validation, root: Path | None = None) -> None:
     suffix = path.suffix.lower()
     if evidence_format is None and suffix in SUITE_SUFFIXES:
         try:
-            suite = load_suite(path, dialect=dialect)
+            suite = load_file(path, dialect, root)
         except InputError as error:
             # A JSON file that no dialect claims may well be evidence.
             unclaimed = suffix == ".json" and any(problem.code == "unknown_dialect" for problem in error.problems)

@@ -209,16 +209,18 @@ def _node_views(node: Node, path: str) -> tuple[View, ...]:
     An output of several items gives one view per item.
     """
     at = f"{path}.output"
-    output = node.output
-    if isinstance(output, list) and output:
-        return tuple(View(item, f"{at}[{index}]") for index, item in enumerate(output))
-    parameters = node.parameters
+    output, parameters = node.output, node.parameters
+    items = [(item, f"{at}[{index}]") for index, item in enumerate(output)] if isinstance(output, list) and output else [(output, at)]
     if not isinstance(parameters, dict) or not _is_http_request(node, parameters):
-        return (View(output, at),)
-    shown = output if isinstance(output, dict) else {}
+        return tuple(View(item, place) for item, place in items)
     # n8n leaves the default method out of the recorded parameters.
-    merged = {"method": "GET", **parameters, **shown}
-    return (View(merged, at, {key: f"{path}.parameters" for key in merged if key not in shown}),)
+    configured = {"method": "GET", **parameters}
+    return tuple(_request_view(item, place, configured, f"{path}.parameters") for item, place in items)
+
+
+def _request_view(output: Json, at: str, parameters: dict[str, Json], home: str) -> View:
+    shown = output if isinstance(output, dict) else {}
+    return View({**parameters, **shown}, at, {key: home for key in parameters if key not in shown})
 
 
 def _is_http_request(node: Node, parameters: dict[str, Json]) -> bool:

@@ -21,6 +21,7 @@ from proctor.checks._fields import (
 )
 from proctor.checks._globs import compile_glob, glob_matches
 from proctor.checks.registry import Decide, check
+from proctor.errors import CheckFault
 from proctor.expressions.scope import Scope
 from proctor.model.evidence import Evidence, Json, StateFile
 from proctor.model.show import nearest, show
@@ -83,7 +84,9 @@ def _best(matched: list[tuple[int, StateFile]], fields: PreparedRows, scope: Sco
 def _look(file: StateFile, fields: PreparedRows, scope: Scope) -> list[FieldResult]:
     try:
         document: Json = msgspec.json.decode(file.content) if isinstance(file.content, str) else file.content
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+    except RecursionError:
+        raise CheckFault("json_limit", f"{show(file.path)} is nested too deeply to be read") from None
+    except (msgspec.DecodeError, UnicodeError) as error:
         why = f"the content is not JSON ({error})"
         return [
             FieldResult(path, comparison.expected, None, False, why if position == 0 else f"{path} cannot be read")

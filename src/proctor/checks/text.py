@@ -170,7 +170,7 @@ def response_not_empty(spec: ResponseNotEmpty) -> Decide:
     def decide(evidence: Evidence) -> Verdict:
         if evidence.text is None:
             return NO_TEXT
-        if evidence.text.strip(_BLANKS):
+        if evidence.text.strip(BLANKS):
             return good
         return failed(f"expected an answer, found {show(evidence.text)}", pointers=POINTER)
 
@@ -178,9 +178,10 @@ def response_not_empty(spec: ResponseNotEmpty) -> Decide:
 
 
 # What ECMAScript's `trim` takes off. Python's `strip` also takes the separators U+001C to U+001F and U+0085, and not U+FEFF.
-_BLANKS: Final = (
+BLANKS: Final = (
     "\t\n\v\f\r \xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
 )
+"""The blanks of JavaScript."""
 
 
 def _near_miss(needle: str, text: str) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
@@ -60,7 +61,8 @@ def run(arguments: list[str]) -> int:
     """Run one command line; returns the exit code."""
     try:
         code = _dispatch(arguments)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # pyright: ignore[reportUnnecessaryComparison] - it is, where the descriptor was closed
+            sys.stdout.flush()
         return code
     except ProctorError as error:
         print(str(error), file=sys.stderr)
@@ -69,17 +71,34 @@ def run(arguments: list[str]) -> int:
         print("interrupted", file=sys.stderr)
         return Exit.INTERRUPTED
     except BrokenPipeError:
-        # The reader went away (`| head`): not our failure, and Python must not complain about it while it ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader went away (`| head`): not our failure.
         return Exit.FAILED
     except SystemExit as done:
         return done.code if isinstance(done.code, int) else Exit.PASSED
     except Exception as error:
         if os.environ.get("PROCTOR_DEBUG"):
             raise
+        if isinstance(error, OSError) and error.filename is not None:
+            print(f"cannot use {str(error.filename)!r}: {error.strerror}", file=sys.stderr)
+            return Exit.USAGE
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+            print(f"cannot write to standard output: {error.strerror}", file=sys.stderr)
+            return Exit.USAGE
         print(f"proctor: internal error: {type(error).__name__}: {error}", file=sys.stderr)
         print("  this is a bug in proctor; PROCTOR_DEBUG=1 shows where", file=sys.stderr)
         return Exit.INTERNAL
+    finally:
+        _let_go_of_output()
+
+
+def _let_go_of_output() -> None:
+    """Drop what standard output cannot take, so that Python does not complain about it (and change the exit code) while it ends."""
+    if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison] - it is, where the descriptor was closed
+        return
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _dispatch(arguments: list[str]) -> int:

@@ -1,10 +1,12 @@
-"""Where results go: standard output, or a file that appears only when it is complete."""
+"""Where results go: standard output, or a file that appears only when it is complete.
+
+A place that cannot take what is written (a full disk, a missing folder) is the user's to mend: `InputError`, naming it.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
@@ -13,40 +15,63 @@ from proctor.errors import InputError
 
 
 class Output:
-    """A place to write bytes to; a file is written beside its name and moved there at the end."""
+    """A place to write bytes to; a file is written beside its name and moved there at the end.
+
+    A link is followed, and what is no plain file (a device, a pipe) is written to as it is: moving a file there would replace it.
+    """
 
     def __init__(self, path: str | None) -> None:
-        self._path = Path(path) if path else None
-        self._partial = self._path.with_name(f".{self._path.name}.{os.getpid()}.part") if self._path else None
+        self._name = path
+        self._path = Path(os.path.realpath(path)) if path else None
+        replaces = self._path is not None and (self._path.is_file() or not self._path.exists())
+        self._partial = self._path.with_name(f".{self._path.name}.{os.getpid()}.part") if self._path and replaces else None
         self._file: BinaryIO | None = None
-        self.write: Callable[[bytes], object] = _closed
-        """Writes bytes; usable inside the `with` block."""
 
     def __enter__(self) -> Output:
-        if self._partial is None:
+        if self._path is None:
+            if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison] - it is, where the descriptor was closed
+                raise InputError("cannot write to standard output: it is closed")
             sys.stdout.flush()
             self._file = sys.stdout.buffer
-        else:
-            try:
-                self._file = self._partial.open("wb", buffering=64 * 1024)
-            except OSError as error:
-                raise InputError(f"cannot write {str(self._path)!r}: {error.strerror}") from error
-        assert self._file is not None
-        self.write = self._file.write
+            return self
+        try:
+            self._file = (self._partial or self._path).open("wb", buffering=64 * 1024)
+        except OSError as error:
+            raise self._unwritable(error) from error
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._file is None:
             return
-        if self._partial is None or self._path is None:
-            self._file.flush()
-            return
-        self._file.close()
-        if kind is None or kind is KeyboardInterrupt:
-            # An interrupted run keeps what was finished.
-            os.replace(self._partial, self._path)
-        else:
-            self._partial.unlink(missing_ok=True)
+        try:
+            if self._path is None:
+                self._file.flush()
+                return
+            self._file.close()
+            if self._partial is not None and kind is None:
+                os.replace(self._partial, self._path)
+        except BrokenPipeError:
+            raise
+        except OSError as failure:
+            raise self._unwritable(failure) from failure
+        finally:
+            if self._partial is not None:
+                # Nothing is left of it where it was moved.
+                self._partial.unlink(missing_ok=True)
+
+    def write(self, data: bytes) -> None:
+        """Write bytes; usable inside the `with` block."""
+        assert self._file is not None, "an output is written to inside its `with` block"
+        try:
+            self._file.write(data)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def _unwritable(self, error: OSError) -> InputError:
+        place = "to standard output" if self._name is None else repr(self._name)
+        return InputError(f"cannot write {place}: {error.strerror}")
 
     @property
     def is_file(self) -> bool:
@@ -61,7 +86,3 @@ class Output:
     def text(self, text: str) -> None:
         """Write text; what no encoding can carry (half of a surrogate pair) is escaped."""
         self.write(text.encode("utf-8", errors="backslashreplace"))
-
-
-def _closed(data: bytes) -> object:
-    raise RuntimeError("an output is written to inside its `with` block")

@@ -57,8 +57,10 @@ class JsonLines:
             self._flush()
 
     def _flush(self) -> None:
-        self._write(b"".join(self._parts))
+        lines = b"".join(self._parts)
+        # Forgotten before they are written: an interrupt that comes while writing must not write them a second time.
         self._parts.clear()
+        self._write(lines)
 
     def kept(self) -> list[CaseResult]:
         """Nothing is kept."""

@@ -2,14 +2,16 @@
 
 First match only, no flags. The value is the group named `value`, else group 1, else the whole match; a group that took no part
 counts as absent. No match, or a pattern that cannot be read, gives null. A captured text that JavaScript would read as a number
-or boolean becomes one; anything else stays as it was written.
+or boolean becomes one, a double beyond 2^53; anything else stays as it was written.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence
 
+from proctor.checks.text import BLANKS
 from proctor.errors import CheckFault, SpecError
 from proctor.model.case import Capture
 from proctor.model.evidence import Evidence, Json
@@ -55,16 +57,22 @@ def _value(pattern: Pattern | None, text: str) -> Json:
 
 def coerce(text: str) -> Json:
     """A captured text as the value JavaScript would take it for."""
-    trimmed = text.strip()
+    trimmed = text.strip(BLANKS)
     if trimmed in ("true", "false"):
         return trimmed == "true"
     if _PREFIXED.fullmatch(trimmed):
-        return int(trimmed, 0)
+        return _number(int(trimmed, 0))
     if _DECIMAL.fullmatch(trimmed):
-        if "Infinity" in trimmed:
-            return None  # JSON has no infinity; the original writes null
-        number = float(trimmed)
-        if number in (float("inf"), float("-inf")):
-            return None
-        return int(number) if number.is_integer() and abs(number) < 2**53 else number
+        return _number(float(trimmed))
     return text
+
+
+def _number(value: float) -> Json:
+    """A number as JSON can carry it; infinity, which the original writes as null, is null."""
+    try:
+        double = float(value)
+    except OverflowError:
+        return None
+    if math.isinf(double):
+        return None
+    return int(double) if double.is_integer() and abs(double) < 2**53 else double

@@ -42,6 +42,10 @@ class PreparedCase:
         case = self.case
         if case.skip is not None:
             return skip_case(case, case.skip.code, case.skip.reason, source=source, attempt=attempt)
+        if evidence.error is not None and not case.assertions:
+            # Asserting nothing passes where the dialect says so, but a run that broke off is no success.
+            reason = f"the run ended in an error: {evidence.error}"
+            return CaseResult(case, "error", None, (), source, attempt=attempt, code="run_error", reason=reason)
         now: str | None = None
         if not self._plain:
             evidence, now = self._in_scope(evidence, clock)

@@ -2,11 +2,13 @@
 
 Readers of the providers' formats turn their messages into `Message`s; this puts them together. Results are attached to calls by id,
 else to the first unanswered call of that name. The text is that of the last assistant message; none, if that message has no
-text. With more than one user message the conversation has turns, one for each. Tools are always observable.
+text. A user message that nobody answered changes nothing about it. With more than one user message the conversation has turns,
+one for each. Tools are always observable.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from typing import Literal
 
@@ -31,7 +33,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
-    """One message. A user message may carry tool results (Anthropic); only its text makes it a turn."""
+    """One message. A user message may carry tool results (Anthropic); then only its text makes it a turn."""
 
     role: Role
     text: str | None = None
@@ -45,16 +47,59 @@ class _Exchange:
 
     def __init__(self, asked: str | None) -> None:
         self.asked = asked
+        self.answered = False
         self.text: str | None = None
         self.calls: list[ToolCall] = []
         self.usage: list[Usage | None] = []
+
+
+class _Pairing:
+    """Which call a result answers, found without looking at all of them: the newest of its id, else the first open one of its name."""
+
+    def __init__(self) -> None:
+        self._by_id: dict[str, tuple[_Exchange, int]] = {}
+        self._exchange: _Exchange | None = None
+        # Open calls of the newest exchange, by name (nothing: any name), and whether only those without an id are meant.
+        self._open: dict[tuple[str | None, bool], deque[int]] = {}
+        self._closed: set[int] = set()
+
+    def add(self, exchange: _Exchange, call: ToolCall) -> None:
+        """A call was made."""
+        if exchange is not self._exchange:
+            self._exchange, self._open, self._closed = exchange, {}, set()
+        index = len(exchange.calls)
+        exchange.calls.append(call)
+        if call.id is not None:
+            # Ids may be used again, even within one exchange.
+            self._by_id[call.id] = (exchange, index)
+        if call.result is None and call.error is None:
+            for key in [(name, bare) for name in (call.name, None) for bare in (False, True) if call.id is None or not bare]:
+                self._open.setdefault(key, deque()).append(index)
+
+    def answer(self, result: Result) -> None:
+        """A result came; one that nobody asked for is dropped."""
+        place = self._by_id.get(result.id) if result.id is not None else None
+        exchange, index = place or (self._exchange, self._first_open(result))
+        if exchange is None or index is None:
+            return
+        if exchange is self._exchange:
+            self._closed.add(index)
+        exchange.calls[index] = answered(exchange.calls[index], result)
+
+    def _first_open(self, result: Result) -> int | None:
+        waiting = self._open.get((result.name, result.id is not None))
+        while waiting:
+            index = waiting.popleft()
+            if index not in self._closed:
+                return index
+        return None
 
 
 def evidence_of(messages: Sequence[Message], *, usage: Usage | None = None) -> Evidence:
     """The evidence a conversation is; `usage` is what was reported for all of it."""
     exchanges = _exchanges(messages)
     asked = [exchange for exchange in exchanges if exchange.asked is not None]
-    last = exchanges[-1] if exchanges else None
+    last = next((exchange for exchange in reversed(exchanges) if exchange.answered), None)
     return Evidence(
         input=asked[0].asked if asked else None,
         text=last.text if last is not None else None,
@@ -67,18 +112,22 @@ def evidence_of(messages: Sequence[Message], *, usage: Usage | None = None) -> E
 
 def _exchanges(messages: Sequence[Message]) -> list[_Exchange]:
     exchanges: list[_Exchange] = []
+    pairing = _Pairing()
     for message in messages:
         if message.role == "assistant":
             if not exchanges:
                 exchanges.append(_Exchange(None))
             current = exchanges[-1]
+            current.answered = True
             current.text = message.text
-            current.calls.extend(message.calls)
+            for call in message.calls:
+                pairing.add(current, call)
             current.usage.append(message.usage)
         # After the calls: some formats keep call and result in one message.
-        _attach(exchanges, message.results)
-        if message.role == "user" and message.text is not None:
-            exchanges.append(_Exchange(message.text))
+        for result in message.results:
+            pairing.answer(result)
+        if message.role == "user" and (message.text is not None or not message.results):
+            exchanges.append(_Exchange(message.text or ""))
     return exchanges
 
 
@@ -90,26 +139,6 @@ def _turn(exchange: _Exchange) -> EvidenceTurn:
         tool_calls=tuple(exchange.calls),
         usage=add_usage(exchange.usage),
     )
-
-
-def _attach(exchanges: list[_Exchange], results: tuple[Result, ...]) -> None:
-    for result in results:
-        place = _place(exchanges, result)
-        if place is not None:
-            exchange, index = place
-            exchange.calls[index] = answered(exchange.calls[index], result)
-
-
-def _place(exchanges: list[_Exchange], result: Result) -> tuple[_Exchange, int] | None:
-    # Newest exchange first: ids may repeat over a long conversation.
-    for exchange in reversed(exchanges):
-        for index, call in enumerate(exchange.calls):
-            if result.id is not None and call.id is not None:
-                if call.id == result.id:
-                    return exchange, index
-            elif call.result is None and call.error is None and result.name in (None, call.name):
-                return exchange, index
-    return None
 
 
 def answered(call: ToolCall, result: Result) -> ToolCall:

@@ -1,7 +1,8 @@
 """MCPLab `trace.jsonl`: one `scenario_run` per line, after a `trace_meta` line that is no evidence.
 
 The final text is that of the last assistant message without a tool call: text beside tool calls never counts. A run that reached
-its turn limit has the final text "". `is_error` means that the call raised, a `protocol-error`; a result that itself says
+its turn limit has the final text "". A run that ended in an error is recorded without messages: its text and calls are not known,
+so nothing about them can pass. `is_error` means that the call raised, a `protocol-error`; a result that itself says
 `isError` is a `content-error` (MCPLab counts it as a success, and has no check that looks). Lines of other types are skipped.
 """
 
@@ -39,6 +40,7 @@ def read(document: Json) -> list[Evidence]:
     ]
     error = as_text(entry.get("error")) or None
     text = _final_text(messages)
+    calls = _calls(messages)
     if text is None and error is None:
         text = ""
     return [
@@ -47,7 +49,7 @@ def read(document: Json) -> list[Evidence]:
             input=next((_text(message) for message in messages if message.get("role") == "user"), None),
             text=text,
             body=json_in(text),
-            tool_calls=_calls(messages),
+            tool_calls=calls if calls or error is None else None,
             duration_ms=iso_ms_between(entry.get("ts_start"), entry.get("ts_end")),
             usage=add_usage(read_usage(message.get("usage")) for message in messages),
             now=text_or_none(entry.get("ts_start")),

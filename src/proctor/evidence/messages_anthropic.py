@@ -25,8 +25,8 @@ def is_message(document: dict[str, Any]) -> bool:
 
 
 def marks(message: dict[str, Any]) -> bool:
-    """Whether a message can only be Anthropic's."""
-    return any(_is_tool_block(dict_of(block)) for block in list_of(message.get("content")))
+    """Whether a message can only be Anthropic's; LangChain keeps such blocks too, in messages that have a type instead of a role."""
+    return "role" in message and any(_is_tool_block(dict_of(block)) for block in list_of(message.get("content")))
 
 
 def read(messages: list[dict[str, Any]]) -> list[Message]:
@@ -65,10 +65,12 @@ def _result(block: dict[str, Any]) -> Result:
     content: Json = block.get("content")
     text = text_of_content(content) if isinstance(content, (str, list)) else None
     value = container_in(text) if text is not None else content
-    failed = block.get("is_error") is True
+    # Tools the provider runs itself fail with a content of their own: {"type": "web_search_tool_result_error", "error_code": ...}.
+    told = dict_of(value).get("error_code") if str(dict_of(value).get("type")).endswith("tool_result_error") else None
+    failed = block.get("is_error") is True or told is not None
     return Result(
         id=text_or_none(block.get("tool_use_id")),
         value=value,
-        error=failure(value, "the tool reported an error") if failed else None,
+        error=failure(told or value, "the tool reported an error") if failed else None,
         kind=CONTENT_ERROR if failed else None,
     )

@@ -2,7 +2,8 @@
 
 Chat: `tool_calls[].function` with arguments as JSON text (`function_call` before tools existed), results in messages of role `tool`.
 Responses: `function_call` and `function_call_output` items beside `message` items; what the assistant does without anyone
-answering in between is one message. Of several choices the first counts.
+answering in between is one message. Tools the provider offers itself (`web_search_call`) are calls too, named without `_call`. Of
+several choices the first counts.
 """
 
 from __future__ import annotations
@@ -26,6 +27,20 @@ _ITEM_TYPES = (
     "custom_tool_call",
     "custom_tool_call_output",
 )
+_HOSTED = (
+    "web_search_call",
+    "file_search_call",
+    "code_interpreter_call",
+    "image_generation_call",
+    "computer_call",
+    "local_shell_call",
+    "shell_call",
+    "apply_patch_call",
+)
+"""Tools the provider offers itself. Their arguments are an `action`, or stand in the item under the names of `_HOSTED_ARGUMENTS`."""
+_HOSTED_ARGUMENTS = ("queries", "code", "operation")
+_HOSTED_OUTPUTS = ("computer_call_output", "local_shell_call_output", "shell_call_output", "apply_patch_call_output")
+_SILENT = ("mcp_list_tools", "mcp_approval_request", "mcp_approval_response", "compaction")
 _ITEM_PARTS = ("output_text", "input_text", "refusal")
 
 
@@ -52,7 +67,7 @@ def marks_chat(message: dict[str, Any]) -> bool:
 def is_item(entry: Json) -> bool:
     """Whether an entry can only be an item of the Responses API."""
     item = dict_of(entry)
-    if item.get("type") in _ITEM_TYPES:
+    if item.get("type") in (*_ITEM_TYPES, *_HOSTED, *_HOSTED_OUTPUTS, *_SILENT):
         return True
     parts = list_of(item.get("content"))
     return (
@@ -125,12 +140,29 @@ def _item(item: dict[str, Any]) -> Message | None:
         if call is None:
             return None
         return Message(role="assistant", calls=(call,), results=_own_result(item, call))
-    if kind in ("function_call_output", "custom_tool_call_output"):
+    if kind in _HOSTED:
+        return _hosted(item)
+    if kind in ("function_call_output", "custom_tool_call_output", *_HOSTED_OUTPUTS):
         value = text_of_content(item.get("output"))
         return Message(role="tool", results=(Result(id=text_or_none(item.get("call_id")), value=container_in(value)),))
     if kind in ("message", None) and "role" in item:
         return Message(role=role_of(item.get("role")), text=text_of_content(item.get("content")))
     return None
+
+
+def _hosted(item: dict[str, Any]) -> Message:
+    action = item.get("action")
+    arguments = action if isinstance(action, dict) else {key: item[key] for key in _HOSTED_ARGUMENTS if item.get(key) is not None}
+    failed = item.get("status") == "failed"
+    call = ToolCall(
+        name=str(item["type"]).removesuffix("_call"),
+        arguments=arguments,
+        result=first_of(item, "results", "outputs", "result"),
+        error="the call failed" if failed else None,
+        error_kind=PROTOCOL_ERROR if failed else None,
+        id=text_or_none(first_of(item, "call_id", "id")),
+    )
+    return Message(role="assistant", calls=(call,))
 
 
 def _own_result(item: dict[str, Any], call: ToolCall) -> tuple[Result, ...]:

@@ -4,7 +4,7 @@ Rules: nodes in order of `executionIndex`, one per run. A run of a tool is not a
 it and of the whole run; its arguments are `inputOverride.ai_tool`, it is found under its node's name and under the name the model
 used. The answer is that of the last AI root node, else of the last main node that ran. The HTTP status is that of a Respond to
 Webhook node (200 unless configured), otherwise not recorded. The clock is `startedAt`, the duration goes to `stoppedAt`.
-Tokens are those of the language-model sub-nodes, summed.
+Tokens are those of the language-model sub-nodes and of AI nodes that have none, summed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from proctor.evidence.text import as_text
 from proctor.evidence.times import iso_ms_between
 from proctor.evidence.usage import add_usage, usage_in
 from proctor.evidence.workflow import answer_of, answering_node, is_http_request, is_trigger, usage_of
-from proctor.model.evidence import Evidence, Json, Node, ToolCall
+from proctor.model.evidence import Evidence, Json, Node, ToolCall, Usage
 
 _INPUT_KEYS = ("chatInput", "message", "input", "text", "question", "prompt", "query")
 
@@ -75,7 +75,7 @@ def _execution(document: dict[str, Any], path: str) -> Evidence:
     workflow = dict_of(document.get("workflowData"))
     runs = _runs(dict_of(result["runData"]), workflow)
     calls = tool_calls_of([_tool_run(run) for run in runs if run.is_tool], _agent_steps(runs))
-    nodes = tuple(_node(run, runs, calls) for run in runs if not run.is_tool)
+    nodes = _nodes(runs, calls)
     sub_nodes = frozenset(run.name for run in runs if run.is_sub_node)
     text, body = answer_of(answering_node(nodes, sub_nodes))
     message, metadata = _request(runs, document, workflow)
@@ -89,8 +89,7 @@ def _execution(document: dict[str, Any], path: str) -> Evidence:
         nodes=nodes,
         http_status=_http_status(runs),
         duration_ms=iso_ms_between(document.get("startedAt"), document.get("stoppedAt")),
-        usage=add_usage(node.usage for node in nodes if node.name in sub_nodes)
-        or usage_of([node for node in nodes if node.name not in sub_nodes]),
+        usage=_usage(nodes, sub_nodes, {_source(run)[0] for run in runs if run.is_sub_node}),
         now=text_or_none(document.get("startedAt")),
         error=None if error is None else as_text(dict_of(error).get("message")) or as_text(error),
         metadata=metadata,
@@ -133,6 +132,14 @@ def _items(data: dict[str, Any]) -> list[Json]:
     return [dict_of(item).get("json") for branch in branches for item in list_of(branch)]
 
 
+def _usage(nodes: tuple[Node, ...], sub_nodes: frozenset[str], served: set[str | None]) -> Usage | None:
+    """Tokens of the models, and of the AI nodes that no model serves; what a served node reports repeats its models."""
+    models = [node.usage for node in nodes if node.name in sub_nodes]
+    if all(usage is None for usage in models):
+        served = set()
+    return add_usage((*models, usage_of([node for node in nodes if node.name not in sub_nodes and node.name not in served])))
+
+
 def _number(value: Json) -> float:
     return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e18 else 0.0
 
@@ -150,16 +157,26 @@ def _output(run: Run) -> Json:
 def _tool_run(run: Run) -> ToolRun:
     agent, agent_run = _source(run)
     override = _items(dict_of(run.record.get("inputOverride")))
+    arguments = override[0] if override else None
+    own_name = text_or_none(dict_of(run.definition.get("parameters")).get("name"))
+    if _offers_several_tools(run) and isinstance(arguments, dict) and isinstance(arguments.get("tool"), str):
+        # n8n adds to the arguments which of them was called.
+        own_name = arguments["tool"]
+        arguments = {key: value for key, value in arguments.items() if key != "tool"}
     return ToolRun(
         name=run.name,
-        own_name=text_or_none(dict_of(run.definition.get("parameters")).get("name")),
+        own_name=own_name,
         agent=agent,
         agent_run=agent_run,
-        arguments=override[0] if override else None,
+        arguments=arguments,
         output=_output(run),
         error=run.record.get("error"),
         duration_ms=run.record.get("executionTime"),
     )
+
+
+def _offers_several_tools(run: Run) -> bool:
+    return "mcp" in str(run.definition.get("type")).rsplit(".", 1)[-1].lower()
 
 
 def _agent_steps(runs: list[Run]) -> list[tuple[str, int, list[Any]]]:
@@ -171,11 +188,44 @@ def _agent_steps(runs: list[Run]) -> list[tuple[str, int, list[Any]]]:
     return found
 
 
-def _node(run: Run, runs: list[Run], calls: list[tuple[int, ToolCall]]) -> Node:
+class _Flow:
+    """The runs before the one that is looked at; `passed` moves on to the next."""
+
+    def __init__(self, runs: list[Run]) -> None:
+        self._places: dict[tuple[str | None, int], Run] = {(run.name, run.index): run for run in runs}
+        self._named: dict[str, Json] = {}
+
+    def source(self, run: Run) -> Run | None:
+        return self._places.get(_source(run))
+
+    def outputs(self, run: Run) -> Outputs:
+        source = self.source(run)
+        current = [source.items[0]] if source is not None and source.order < run.order and source.items else []
+        return Outputs(current, self._named)
+
+    def passed(self, run: Run) -> None:
+        if run.items:
+            self._named[run.name] = run.items[0]
+
+
+def _nodes(runs: list[Run], calls: list[tuple[int, ToolCall]]) -> tuple[Node, ...]:
+    made: dict[tuple[str | None, int], list[ToolCall]] = {}
+    for agent_run, call in calls:
+        made.setdefault((call.node, agent_run), []).append(call)
+    flow = _Flow(runs)
+    nodes: list[Node] = []
+    for run in runs:
+        if not run.is_tool:
+            nodes.append(_node(run, flow, tuple(made.get((run.name, run.index), ()))))
+        flow.passed(run)
+    return tuple(nodes)
+
+
+def _node(run: Run, flow: _Flow, calls: tuple[ToolCall, ...]) -> Node:
     node_type = text_or_none(run.definition.get("type"))
     parameters, notes = None, ()
     if is_http_request(node_type):
-        resolved = resolve(run.definition.get("parameters"), _outputs_for(run, runs))
+        resolved = resolve(run.definition.get("parameters"), flow.outputs(run))
         parameters, notes = {"method": "GET", **dict_of(resolved.value)}, resolved.notes
     error = run.record.get("error")
     duration = run.record.get("executionTime")
@@ -183,10 +233,10 @@ def _node(run: Run, runs: list[Run], calls: list[tuple[int, ToolCall]]) -> Node:
         name=run.name,
         type=node_type,
         status="error" if error is not None or run.record.get("executionStatus") == "error" else "success",
-        input=_input(run, runs),
+        input=_input(run, flow),
         output=_output(run),
         parameters=parameters,
-        tool_calls=tuple(call for agent_run, call in calls if call.node == run.name and agent_run == run.index),
+        tool_calls=calls,
         duration_ms=duration if isinstance(duration, (int, float)) else None,
         error=None if error is None else dict_of(error).get("message") or error,
         items=len(run.items),
@@ -195,34 +245,24 @@ def _node(run: Run, runs: list[Run], calls: list[tuple[int, ToolCall]]) -> Node:
     )
 
 
-def _input(run: Run, runs: list[Run]) -> Json:
+def _input(run: Run, flow: _Flow) -> Json:
     override = _items(dict_of(run.record.get("inputOverride")))
     if override:
         return override[0] if len(override) == 1 else override
-    name, index = _source(run)
-    return next((_output(other) for other in runs if other.name == name and other.index == index), None)
-
-
-def _outputs_for(run: Run, runs: list[Run]) -> Outputs:
-    name, index = _source(run)
-    named: dict[str, Json] = {}
-    current: list[Json] = []
-    for other in runs:
-        if other.order < run.order and other.items:
-            named[other.name] = other.items[0]
-            if other.name == name and other.index == index:
-                current = [other.items[0]]
-    return Outputs(current, named)
+    source = flow.source(run)
+    return None if source is None else _output(source)
 
 
 def _http_status(runs: list[Run]) -> int | None:
+    flow = _Flow(runs)
     for run in runs:
         if str(run.definition.get("type")).endswith(".respondToWebhook"):
             options = dict_of(dict_of(run.definition.get("parameters")).get("options"))
-            code = resolve(options.get("responseCode", 200), _outputs_for(run, runs)).value
+            code = resolve(options.get("responseCode", 200), flow.outputs(run)).value
             if isinstance(code, str) and code.isascii() and code.isdigit() and len(code) == 3:
                 code = int(code)
             return code if isinstance(code, int) and not isinstance(code, bool) and 100 <= code <= 599 else None
+        flow.passed(run)
     return None
 
 

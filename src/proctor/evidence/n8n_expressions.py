@@ -23,8 +23,8 @@ from proctor.model.missing import MISSING, Missing
 _DEPTH = 32
 
 _QUOTED = r"""(?:"([^"\\]*)"|'([^'\\]*)')"""
-_CURRENT = re.compile(r"\$json|\$input\s*\.\s*(?:item|first\(\)|last\(\))\s*\.\s*json")
-_NAMED = re.compile(r"\$\(\s*" + _QUOTED + r"\s*\)\s*\.\s*(?:item|first\(\)|last\(\))\s*\.\s*json")
+_CURRENT = re.compile(r"\$json|\$input\s*\.\s*(?:item|first\(\))\s*\.\s*json")
+_NAMED = re.compile(r"\$\(\s*" + _QUOTED + r"\s*\)\s*\.\s*(?:item|first\(\))\s*\.\s*json")
 _OLD_NAMED = re.compile(r"\$node\s*(?:\[\s*" + _QUOTED + r"\s*\]|\.\s*([A-Za-z_$][\w$]*))\s*\.\s*json")
 _STEP = re.compile(r"\s*(?:\??\.\s*([A-Za-z_$][\w$]*)|(?:\?\.)?\[\s*(?:" + _QUOTED + r"|(\d{1,9}))\s*\])")
 

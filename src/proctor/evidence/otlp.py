@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from proctor.errors import EvidenceError
 from proctor.evidence.otlp_protobuf import spans_of_protobuf
-from proctor.evidence.shape import dict_of, text_or_none
+from proctor.evidence.shape import dict_of
 from proctor.evidence.span_evidence import evidence_of
 from proctor.evidence.spans import Span, merge_spans, spans_of_request
 from proctor.model.evidence import Evidence, Json
@@ -30,8 +30,7 @@ def sniff(document: Json) -> bool:
 
 def read(document: Json) -> list[Evidence]:
     """Every trace in one request."""
-    case = text_or_none(dict_of(document).get("case"))
-    return read_batches([spans_of_request(document)], case)
+    return read_batches([spans_of_request(document)])
 
 
 def read_protobuf(data: bytes) -> list[Evidence]:
@@ -42,6 +41,6 @@ def read_protobuf(data: bytes) -> list[Evidence]:
     return read_batches([spans])
 
 
-def read_batches(batches: Iterable[Iterable[Span]], case: str | None = None) -> list[Evidence]:
+def read_batches(batches: Iterable[Iterable[Span]]) -> list[Evidence]:
     """The traces of several requests, spans of the same trace merged."""
-    return [evidence_of(spans, case=case) for spans in merge_spans(batches).values()]
+    return [evidence_of(spans) for spans in merge_spans(batches).values()]

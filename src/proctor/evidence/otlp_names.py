@@ -7,7 +7,8 @@ Each tuple lists names for the same thing, the preferred first. Conventions cove
 - OpenInference (`openinference.span.kind`, `input.value`, `llm.output_messages.0.message.content`)
 - OpenLLMetry / Traceloop (`traceloop.span.kind`, `traceloop.entity.input`, `gen_ai.completion.0.content`)
 - AI SDK telemetry (`ai.toolCall.name`, `ai.response.text`)
-- Mibo (`gen_ai.response.text`, `n8n.node.output`)
+- Pydantic AI before it took the GenAI names (`tool_arguments`, `final_result`)
+- Mibo (`gen_ai.response.text`, `n8n.node.output`) and n8n's own export (`n8n.node.name`)
 
 When a convention moves, add the new name in front and raise the version; old traces stay readable.
 """
@@ -51,13 +52,16 @@ TOOL_ARGUMENTS = (
     "gen_ai.tool.call.arguments",
     "tool_call.function.arguments",
     "ai.toolCall.args",
+    "tool_arguments",
     "input.value",
     "traceloop.entity.input",
     # The parameters a tool declares; some instrumentations put the actual ones here.
     "tool.parameters",
 )
-TOOL_RESULT = ("gen_ai.tool.call.result", "ai.toolCall.result", "output.value", "traceloop.entity.output")
+TOOL_RESULT = ("gen_ai.tool.call.result", "ai.toolCall.result", "tool_response", "output.value", "traceloop.entity.output")
 TOOL_CALL_ID = ("gen_ai.tool.call.id", "tool_call.id", "ai.toolCall.id")
+AI_SDK_CALLS = "ai.response.toolCalls"
+"""The calls a model asked for, as a list or as JSON text."""
 TOOL_SERVER = ("mcp.server.name", "server.name")
 
 INPUT_TOKENS = (
@@ -81,7 +85,7 @@ TOTAL_TOKENS = ("gen_ai.usage.total_tokens", "llm.token_count.total", "llm.usage
 INPUT_MESSAGES = ("gen_ai.input.messages", "gen_ai.prompt", "ai.prompt.messages", "ai.prompt", "llm.input_messages")
 """Messages as a list or as JSON text; `gen_ai.prompt` may also be plain text."""
 OUTPUT_MESSAGES = ("gen_ai.output.messages", "gen_ai.completion", "llm.output_messages")
-OUTPUT_TEXT = ("gen_ai.response.text", "ai.response.text", "ai.result.text")
+OUTPUT_TEXT = ("gen_ai.response.text", "ai.response.text", "ai.result.text", "final_result")
 
 INDEXED_INPUT = ("gen_ai.prompt", "llm.input_messages")
 """Prefixes of messages flattened into `prefix.0.role`, `prefix.0.content` (OpenInference: `prefix.0.message.role`)."""
@@ -90,14 +94,18 @@ INDEXED_OUTPUT = ("gen_ai.completion", "llm.output_messages")
 INPUT_VALUE = ("input.value", "traceloop.entity.input")
 OUTPUT_VALUE = ("output.value", "traceloop.entity.output", "ai.response.object")
 
-EVENT_INPUT = frozenset(("gen_ai.content.prompt", "gen_ai.user.message"))
-EVENT_OUTPUT = frozenset(("gen_ai.content.completion", "gen_ai.choice", "gen_ai.assistant.message"))
-"""Span events of the conventions before messages became attributes."""
+_EVENT_BOTH = "gen_ai.client.inference.operation.details"
+EVENT_INPUT = frozenset(("gen_ai.content.prompt", "gen_ai.user.message", _EVENT_BOTH))
+# Not `gen_ai.assistant.message`: that is what the model said earlier and was given again.
+EVENT_OUTPUT = frozenset(("gen_ai.content.completion", "gen_ai.choice", _EVENT_BOTH))
+"""Span events that carry messages; before messages became attributes there was one for each."""
+EVENT_CONTENT = ("gen_ai.event.content", "message", "content")
+"""Where such an event holds its message, beside the names of the attributes."""
 
 HTTP_STATUS = ("http.response.status_code", "http.status_code")
 ERROR_TYPE = "error.type"
 TOOL_ERROR = "tool_error"
 """`error.type` of an MCP call whose result said `isError`."""
 
-N8N_TYPE, N8N_STATUS = "n8n.node.type", "n8n.node.status"
-N8N_PARAMETERS, N8N_OUTPUT = "n8n.node.parameters", "n8n.node.output"
+N8N_NAME, N8N_TYPE, N8N_STATUS = "n8n.node.name", "n8n.node.type", "n8n.node.status"
+N8N_PARAMETERS, N8N_OUTPUT, N8N_ITEMS = "n8n.node.parameters", "n8n.node.output", "n8n.node.items.output"

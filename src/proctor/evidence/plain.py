@@ -233,7 +233,7 @@ def _node(value: Json, path: str) -> Node:
         duration_ms=number_at(entry.get("duration_ms"), f"{path}.duration_ms"),
         error=entry.get("error"),
         items=1 if items is None else items,
-        usage=_usage(entry.get("usage"), f"{path}.usage"),
+        usage=_usage(entry.get("usage"), f"{path}.usage") or usage_in(entry.get("output")),
         notes=_names(entry.get("notes"), f"{path}.notes") or (),
     )
 

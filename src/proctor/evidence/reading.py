@@ -43,7 +43,9 @@ def read_line(line: bytes) -> Evidence | list[Evidence]:
 
 
 def spans_in(value: Json) -> list[Span] | None:
-    """The spans of an OTLP document, for whoever merges traces over several of them; nothing for other documents."""
+    """The spans of an OTLP document (or of a list of them), for whoever merges traces over several; nothing for other documents."""
     from proctor.evidence.otlp import sniff  # loads what reads spans
 
+    if isinstance(value, list) and value and all(sniff(entry) for entry in value):
+        return [span for index, entry in enumerate(value) for span in spans_of_request(entry, f"$[{index}]")]
     return spans_of_request(value) if sniff(value) else None

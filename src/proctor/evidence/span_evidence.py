@@ -3,7 +3,8 @@
 Rules: spans count in order of their start, or as listed when any has no time. The root is the first span without a parent in the
 trace. A tool span is a tool call of the nearest step above it; every other span is a node. A tool span directly inside another of
 the same tool is the same call seen twice (client and server). Where a trace has no tool spans, the calls a model asked for are
-the calls. The text is the root's, else that of the last AI span that has one. Tokens are the root's, else
+the calls. The text is the root's, else that of the last AI span that has one, else that of the outermost workflow or chain: what a
+retriever or another step gives is no answer. Tokens are the root's, else
 those below it, an agent's own total standing for everything inside it. HTTP status, duration and clock are the root's.
 """
 
@@ -20,6 +21,7 @@ from proctor.evidence.span_values import (
     duration_ms,
     input_of_span,
     kind_of_span,
+    name_of_span,
     output_of_span,
     requested_calls,
     talks_to_model,
@@ -50,19 +52,39 @@ class _Tree:
                 self.roots.append(span)
             else:
                 self.children.setdefault(span.parent_id, []).append(span)
+        self._steps_above: dict[str, Span | None] = {}
         # Parents in a circle leave no root; the first span then stands for it.
         self.root = self.roots[0] if self.roots else (self.spans[0] if self.spans else None)
 
     def step_above(self, span: Span) -> Span | None:
         """The nearest ancestor that is not a tool."""
-        seen = {span.id}
-        above = self.by_id.get(span.parent_id or "")
-        while above is not None and above.id not in seen:
-            if above.id not in self.tools:
-                return above
-            seen.add(above.id)
-            above = self.by_id.get(above.parent_id or "")
-        return None
+        passed: dict[str, None] = {}
+        known = self._steps_above
+        found: Span | None = None
+        at: Span | None = span
+        while at is not None and at.id not in passed:
+            if at.id in known:
+                found = known[at.id]
+                break
+            passed[at.id] = None
+            at = self.by_id.get(at.parent_id or "")
+            if at is not None and at.id not in self.tools:
+                found = at
+                break
+        # Remembered for all on the way: tools nested in tools would otherwise be climbed again and again.
+        known.update(dict.fromkeys(passed, found))
+        return found
+
+    def below(self, spans: Sequence[Span]) -> set[str]:
+        """The ids of all spans that have one of these above them."""
+        found: set[str] = set()
+        waiting = list(spans)
+        while waiting:
+            for child in self.children.get(waiting.pop().id, ()):
+                if child.id not in found:
+                    found.add(child.id)
+                    waiting.append(child)
+        return found
 
     def usage(self) -> Usage | None:
         """Tokens from the roots down; below a span that reports its own nothing is counted."""
@@ -82,7 +104,7 @@ class _Tree:
         return add_usage(parts)
 
 
-def evidence_of(spans: Sequence[Span], *, case: str | None = None) -> Evidence:
+def evidence_of(spans: Sequence[Span]) -> Evidence:
     """One trace as one evidence."""
     tree = _Tree(spans)
     calls = _tool_calls(tree)
@@ -90,7 +112,7 @@ def evidence_of(spans: Sequence[Span], *, case: str | None = None) -> Evidence:
     text, body = _answer(tree, nodes)
     root = tree.root
     return Evidence(
-        case=case,
+        case=next((span.case for span in spans if span.case is not None), None),
         input=_input(tree),
         text=text,
         body=body,
@@ -112,7 +134,7 @@ def _tool_calls(tree: _Tree) -> list[tuple[str | None, ToolCall]]:
         if span.id not in tree.tools:
             continue
         above = tree.step_above(span)
-        call = tool_call_of_span(span, above.name if above is not None else None)
+        call = tool_call_of_span(span, name_of_span(above) if above is not None else None)
         outer = made.get(span.parent_id or "")
         if outer is not None and outer[1].name == call.name:
             made[span.parent_id or ""] = (outer[0], _same_call(outer[1], call))
@@ -139,9 +161,12 @@ def _requested(tree: _Tree) -> list[tuple[str | None, ToolCall]]:
     # An agent span repeats what its model spans say.
     asked = [span for span in models if requested_calls(span)] or [span for span in tree.spans if talks_to_model(span)]
     found: list[tuple[str | None, ToolCall]] = []
+    inner = tree.below(asked)
     for span in asked:
+        if span.id in inner:
+            continue  # Two instrumentations that see the same request.
         holder = tree.by_id.get(span.parent_id or "") or span
-        found.extend((holder.id, msgspec.structs.replace(call, node=holder.name)) for call in requested_calls(span))
+        found.extend((holder.id, msgspec.structs.replace(call, node=name_of_span(holder))) for call in requested_calls(span))
     return found
 
 
@@ -156,7 +181,7 @@ def _node(span: Span, calls: tuple[ToolCall, ...]) -> Node:
     output = output_of_span(span)
     status = text_or_none(span.attributes.get(names.N8N_STATUS)) or ("error" if span.failed else "success")
     return Node(
-        name=span.name,
+        name=name_of_span(span),
         type=type_of_span(span),
         status=status,
         input=input_of_span(span),
@@ -165,14 +190,22 @@ def _node(span: Span, calls: tuple[ToolCall, ...]) -> Node:
         tool_calls=calls,
         duration_ms=duration_ms(span),
         error=(span.message or "the step failed") if span.failed else None,
-        items=len(output) if isinstance(output, list) and names.N8N_OUTPUT in span.attributes else 1,
+        items=_items(span, output),
         usage=usage_of_span(span),
     )
 
 
+def _items(span: Span, output: Json) -> int:
+    counted = count_of(span.attributes.get(names.N8N_ITEMS))
+    if counted is not None:
+        return counted
+    return len(output) if isinstance(output, list) and names.N8N_OUTPUT in span.attributes else 1
+
+
 def _answer(tree: _Tree, nodes: tuple[Node, ...]) -> tuple[str | None, Json]:
     steps = [span for span in tree.spans if span.id not in tree.tools]
-    ordered = [*reversed([span for span in steps if talks_to_model(span)]), *_unless_n8n(steps[::-1])]
+    ordered = [span for span in reversed(steps) if talks_to_model(span)]
+    ordered.extend(span for span in steps if kind_of_span(span) in ("workflow", "chain"))
     if tree.root is not None and tree.root.id not in tree.tools:
         ordered = [*_unless_n8n([tree.root]), *ordered]
     for span in ordered:
@@ -194,7 +227,7 @@ def _unless_n8n(spans: Sequence[Span]) -> list[Span]:
 
 def _input(tree: _Tree) -> Json:
     models = [span for span in tree.spans if talks_to_model(span)]
-    for span in [*([tree.root] if tree.root is not None else []), *models[:1]]:
+    for span in [*([tree.root] if tree.root is not None else []), *models]:
         value = input_of_span(span)
         if value is not None:
             return value

@@ -10,7 +10,7 @@ from typing import Any
 
 from proctor.evidence import otlp_names as names
 from proctor.evidence.calls import CONTENT_ERROR, PROTOCOL_ERROR, mcp_error, read_arguments
-from proctor.evidence.json_bytes import container_in
+from proctor.evidence.json_bytes import container_in, embedded
 from proctor.evidence.shape import dict_of, first_of, list_of, text_or_none
 from proctor.evidence.spans import Span
 from proctor.evidence.text import NODE_KEYS, as_text, text_in
@@ -20,6 +20,7 @@ from proctor.model.evidence import Json, ToolCall, Usage
 
 _TOOL_SPAN_NAME = re.compile(r"^(?:execute_tool|tools/call|running tool)[ :]+", re.IGNORECASE)
 _INDEX = re.compile(r"^(\d{1,4})\.(.+)$", re.DOTALL)
+_ENTITY_KEYS = ("traceloop.entity.input", "traceloop.entity.output")
 _ENTITY_INPUT = frozenset(("inputs", "input_str", "args", "kwargs", "tags", "metadata"))
 _ENTITY_OUTPUT = frozenset(("outputs", "output", "kwargs"))
 
@@ -38,6 +39,11 @@ def kind_of_span(span: Span) -> str | None:
     if "gen_ai.request.model" in attributes or "llm.model_name" in attributes:
         return "llm"
     return None
+
+
+def name_of_span(span: Span) -> str:
+    """The name of the node a span is. n8n calls all its spans alike and has the node's name in an attribute."""
+    return text_or_none(span.attributes.get(names.N8N_NAME)) or span.name
 
 
 def type_of_span(span: Span) -> str | None:
@@ -93,23 +99,24 @@ def input_of_span(span: Span) -> Json:
     asked = [text for role, text in _input_messages(span) if role in ("user", "human") and text]
     if asked:
         return asked[-1]
-    value = container_in(first_of(span.attributes, *names.INPUT_VALUE))
-    if isinstance(value, dict) and _ENTITY_INPUT.issuperset(value):
-        return first_of(value, "inputs", "input_str", "kwargs", "args")
-    return value
+    value = _value_at(span, names.INPUT_VALUE)
+    if not isinstance(value, dict) or not _ENTITY_INPUT.issuperset(value):
+        return value
+    given = first_of(value, "inputs", "input_str") or value.get("kwargs") or value.get("args")
+    return given[0] if isinstance(given, list) and len(given) == 1 else given
 
 
 def tool_call_of_span(span: Span, node: str | None) -> ToolCall:
     """The call a tool span is."""
     name = text_or_none(first_of(span.attributes, *names.TOOL_NAME, names.TOOL_ENTITY)) or _TOOL_SPAN_NAME.sub("", span.name)
-    result = _unwrapped_output(container_in(first_of(span.attributes, *names.TOOL_RESULT)))
+    result = _unwrapped_output(_value_at(span, names.TOOL_RESULT))
     error, kind = mcp_error(result), CONTENT_ERROR
     if span.failed:
         error = span.message or _exception(span) or as_text(span.attributes.get(names.ERROR_TYPE)) or error or "the call failed"
         kind = CONTENT_ERROR if span.attributes.get(names.ERROR_TYPE) == names.TOOL_ERROR else PROTOCOL_ERROR
     return ToolCall(
         name=name,
-        arguments=read_arguments(_unwrapped_arguments(container_in(first_of(span.attributes, *names.TOOL_ARGUMENTS)))),
+        arguments=read_arguments(_unwrapped_arguments(_value_at(span, names.TOOL_ARGUMENTS))),
         result=result,
         error=error,
         error_kind=kind if error is not None else None,
@@ -131,6 +138,10 @@ def requested_calls(span: Span) -> list[ToolCall]:
                 continue
             arguments = read_arguments(first_of(function, "arguments", "args", "input"))
             found.append(ToolCall(name=function["name"], arguments=arguments, id=text_or_none(call.get("id"))))
+    for call in map(dict_of, list_of(container_in(span.attributes.get(names.AI_SDK_CALLS)))):
+        if isinstance(call.get("toolName"), str):
+            arguments = read_arguments(first_of(call, "input", "args"))
+            found.append(ToolCall(name=call["toolName"], arguments=arguments, id=text_or_none(call.get("toolCallId"))))
     return found
 
 
@@ -170,7 +181,7 @@ def _messages(span: Span, keys: tuple[str, ...], indexed: tuple[str, ...], event
         found = found or [dict_of(entry.get("message")) or entry for entry in _unflattened(span.attributes, prefix)]
     for event in span.events:
         if event.name in events:
-            inner = container_in(first_of(event.attributes, *keys, "message", "content"))
+            inner = container_in(first_of(event.attributes, *keys, *names.EVENT_CONTENT))
             found = [*found, *_as_messages(inner)]
     return found
 
@@ -180,7 +191,11 @@ def _as_messages(value: Json) -> list[dict[str, Any]]:
         return [{"content": value}]
     if isinstance(value, dict):
         inner = value.get("messages")
-        return [entry for entry in inner if isinstance(entry, dict)] if isinstance(inner, list) else [value]
+        if isinstance(inner, list):
+            return [entry for entry in inner if isinstance(entry, dict)]
+        if isinstance(value.get("prompt"), str):
+            return [{"content": value["prompt"]}]
+        return [dict_of(value.get("message")) or value]
     return [entry for entry in list_of(value) if isinstance(entry, dict)]
 
 
@@ -225,7 +240,17 @@ def _message_text(message: dict[str, Any]) -> str | None:
 
 
 def _output_value(span: Span) -> Json:
-    return _unwrapped_output(container_in(first_of(span.attributes, *names.OUTPUT_VALUE)))
+    return _unwrapped_output(_value_at(span, names.OUTPUT_VALUE))
+
+
+def _value_at(span: Span, keys: tuple[str, ...]) -> Json:
+    """The value of the first of these attributes that is there. What Traceloop records is JSON, so its text stands in quotes."""
+    key = next((key for key in keys if span.attributes.get(key) is not None), None)
+    value = None if key is None else span.attributes[key]
+    if key in _ENTITY_KEYS and isinstance(value, str) and value[:1] == '"':
+        inner = embedded(value)
+        return inner if isinstance(inner, str) else value
+    return container_in(value)
 
 
 def _unwrapped_output(value: Json) -> Json:

@@ -40,9 +40,11 @@ class Span(msgspec.Struct, frozen=True, kw_only=True):
     """What the status says."""
     events: tuple[SpanEvent, ...] = ()
     resource: dict[str, Json] = {}
+    case: str | None = None
+    """The case that the request with this span says it answers."""
 
 
-def read_span(value: Json, path: str, resource: dict[str, Json] | None = None) -> Span:
+def read_span(value: Json, path: str, resource: dict[str, Json] | None = None, case: str | None = None) -> Span:
     """A span as JSON, canonical (`span_id`, attributes as an object) or OTLP (`spanId`, attributes as a list)."""
     entry = object_at(value, path)
     span_id = first_of(entry, "span_id", "spanId")
@@ -62,6 +64,7 @@ def read_span(value: Json, path: str, resource: dict[str, Json] | None = None) -
         message=text_or_none(status.get("message")),
         events=tuple(SpanEvent(text_or_none(event.get("name")) or "", read_attributes(event.get("attributes"))) for event in events),
         resource=resource or {},
+        case=case,
     )
 
 
@@ -99,6 +102,7 @@ def _merged(before: Span, after: Span) -> Span:
         message=after.message or before.message,
         events=after.events or before.events,
         resource={**before.resource, **after.resource},
+        case=after.case or before.case,
     )
 
 
@@ -132,6 +136,7 @@ def _any_value(value: Json, depth: int) -> Json:
 def spans_of_request(document: Json, path: str = "$") -> list[Span]:
     """The spans of one OTLP JSON request."""
     entry = object_at(document, path)
+    case = text_or_none(entry.get("case"))
     found: list[Span] = []
     key = next((key for key in ("resourceSpans", "resource_spans", "batches") if key in entry), None)
     if key is None:
@@ -141,5 +146,6 @@ def spans_of_request(document: Json, path: str = "$") -> list[Span]:
         scopes = first_of(dict_of(group), "scopeSpans", "scope_spans", "instrumentationLibrarySpans")
         for number, scope in enumerate(list_of(scopes)):
             at = f"{path}.{key}[{index}].scopeSpans[{number}].spans"
-            found.extend(read_span(span, f"{at}[{place}]", resource) for place, span in enumerate(list_of(dict_of(scope).get("spans"))))
+            spans = list_of(dict_of(scope).get("spans"))
+            found.extend(read_span(span, f"{at}[{place}]", resource, case) for place, span in enumerate(spans))
     return found

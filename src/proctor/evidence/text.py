@@ -2,7 +2,8 @@
 
 The lookup order of an HTTP response is `text`, `message`, `content`, `output`, `answer`, `response`, else the whole response as
 text; that of a workflow node's output is `text`, `output`, `message`, `content`, `response`, else the whole output. (Mibo
-documents both; they differ.) A key that is null is passed over. A value that is not text is written as compact JSON.
+documents both; they differ.) A key that is null is passed over. A chat message (`role` and `content`) is its content; any other
+value that is not text is written as compact JSON.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ def text_in(body: Json, keys: tuple[str, ...] = HTTP_KEYS) -> str | None:
     if isinstance(body, dict):
         for key in keys:
             value = body.get(key)
+            if isinstance(value, dict) and "role" in value and isinstance(value.get("content"), str):
+                return value["content"]
             if value is not None:
                 return as_text(value)
     return as_text(body)

@@ -21,6 +21,8 @@ from proctor.evidence.usage import add_usage
 from proctor.model.evidence import Json, Node, Usage
 
 _AI_PARTS = ("langchain", "openai", "anthropic", "azure", "gemini", "ollama")
+_FARTHEST = 200
+"""How many nodes away the output may be that an expression without a name refers to."""
 _AI_WORDS = frozenset(("ai", "agent", "llm"))
 _WORD = re.compile(r"[a-z]+")
 # n8n names its sub-nodes by what they are: lmChatOpenAi, memoryBufferWindow, toolCalculator, outputParserStructured.
@@ -87,7 +89,7 @@ def with_parameters(nodes: list[Node]) -> tuple[Node, ...]:
     for index, node in enumerate(nodes):
         parameters, notes = None, node.notes
         if is_http_request(node.type):
-            around = [*reversed(nodes[:index]), *nodes[index + 1 :]]
+            around = [*reversed(nodes[max(0, index - _FARTHEST) : index]), *nodes[index + 1 : index + 1 + _FARTHEST]]
             resolved = resolve(
                 dict_of(node.parameters), Outputs([outputs[other.name] for other in around if other.name in outputs], outputs)
             )

@@ -3,7 +3,8 @@
 Strict JSON (RFC 8259) with what a suite must not have on top: a key that appears twice is a problem. Faults with only one
 sensible reading (a comma too many, a comment, `NaN`, a repeated key) are reported and reading goes on, so that the
 rest of the file is checked in the same pass; any other fault ends the reading. Whole numbers are exact however large,
-a lone surrogate escape is kept, and nesting is bounded, because everything behind this reader walks the tree recursively.
+a lone surrogate escape is the replacement character, and nesting is bounded, because everything behind this reader walks the tree
+recursively.
 """
 
 from __future__ import annotations

@@ -16,6 +16,9 @@ from proctor.model.origin import Origin
 from proctor.model.problem import Problem
 from proctor.model.show import kind_of, nearest, show
 
+MAX_WEIGHT = 10**9
+"""Far more than anybody means; larger ones add up to infinity."""
+
 Kind = Literal["object", "list", "text", "number", "true/false", "null"]
 
 
@@ -215,6 +218,17 @@ class Reading:
         """The number in `node`; otherwise a problem and nothing."""
         found = self._of_kind(node, (int, float), "a number", what)
         return found.value if found is not None else None
+
+    def weight(self, node: Located | None) -> float | None:
+        """The weight in `node`: above 0, and small enough that a sum of many is still a number; otherwise a problem and nothing."""
+        value = self.number(node, "weight")
+        if value is None or node is None:
+            return None
+        if not 0 < value <= MAX_WEIGHT:
+            wanted = "a number above 0" if not value > 0 else f"at most {MAX_WEIGHT:,}"
+            self.error(node, f"weight: expected {wanted}, found {show(value)}", code="bad_weight")
+            return None
+        return float(value)
 
     def integer(self, node: Located | None, what: str, *, at_least: int | None = None) -> int | None:
         """The whole number in `node`, not below `at_least`; otherwise a problem and nothing."""

@@ -1,8 +1,8 @@
 """The calls an MCPJam case expects, and how they are compared.
 
-Expected calls and match options make one assertion `tool_calls_match`; a negative case makes the same one, negative. Where
-nothing is expected and nothing limited there is no assertion, as in the original. `isNegativeTest: false` beside an empty list
-declares that some tool must be called.
+Expected calls and match options make one assertion `tool_calls_match`; a negative case makes the same one, negative, and looks at
+no expected call, as in the original. Where nothing is expected and nothing limited there is no assertion, as in the original.
+`isNegativeTest: false` beside an empty list declares that some tool must be called.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def read_expected_calls(reading: Reading, node: Located, negative: bool | None, 
     at = found if found is not None else node
     if negative:
         if calls or made:
-            reading.error(at, "a negative case expects no tool call at all; leave the expected calls out", code="contradiction")
-            return []
+            message = "a negative case expects no tool call at all; these expected calls are not looked at"
+            reading.warn(at, message, hint="leave them out, or leave out 'isNegativeTest'", code="contradiction")
         where = node.get("isNegativeTest") or node
         return [draft(reading, where, "tool_calls_match", ToolCallsMatch(negative=True), label="no tool is called")]
     positive_only = negative is False and found is not None and not calls

@@ -253,6 +253,9 @@ class _Config:
         reading.known_keys(node, SCENARIO_KEYS, "a scenario")
         id_node = reading.required(node, "id", "a scenario")
         case_id = reading.text(id_node, "the id of a scenario")
+        if case_id is not None and not case_id.strip():
+            reading.error(id_node or node, "the id of a scenario is empty")
+            case_id = None
         if case_id is not None and id_node is not None and case_id in cases:
             first = cases[case_id].origin
             reading.error(id_node, f"two scenarios with the id {case_id!r}: the first is at {first}", code="duplicate_id")

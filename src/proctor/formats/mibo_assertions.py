@@ -261,11 +261,8 @@ class AssertionReader:
             if value is not None:
                 more[key] = value
         more["label"] = reading.text(node.get("label"), "label") or label
-        weight = reading.number(node.get("weight"), "weight")
-        if weight is not None:
-            if not weight > 0:
-                reading.error(node.get("weight") or node, f"weight: expected a number above 0, found {show(weight)}")
-            more["weight"] = float(weight)
+        if (weight := reading.weight(node.get("weight"))) is not None:
+            more["weight"] = weight
         when = self._word(node, "when_missing", {word: word for word in get_args(WhenMissing)}, "fail")
         if when is None or self._errors_since(before):
             return None

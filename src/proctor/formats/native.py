@@ -20,13 +20,15 @@ from __future__ import annotations
 import msgspec
 
 from proctor.checks.registry import CheckEntry, Registry, default_registry
-from proctor.errors import SpecError
+from proctor.errors import CheckFault, SpecError
+from proctor.expressions.moments import zone_named
 from proctor.formats.building import UNUSABLE, build, build_struct, type_of
 from proctor.formats.drafting import draft, slug, unique, verify_dependencies
 from proctor.formats.located import Located, Reading
 from proctor.model.case import Assertion, Capture, Case, Scoring, Skip, Suite, Turn
 from proctor.model.evidence import Json
 from proctor.model.show import nearest, show
+from proctor.patterns.engine import compile_pattern
 
 VERSION = 1
 SUITE_KEYS = (
@@ -98,7 +100,7 @@ class _Reader:
                 version, f"proctor: {show(version.plain())} is not a version of the format that this release reads", expected="proctor: 1"
             )
         context = self._object(document.get("context"), "context")
-        timezone = reading.text(document.get("timezone"), "timezone")
+        timezone = self.zone(document.get("timezone"))
         scoring = self.scoring(document.get("scoring"), Scoring())
         tags = self.tags(document.get("tags"))
         cases: list[Case] = []
@@ -140,7 +142,7 @@ class _Reader:
             return None
         reading.known_keys(node, CASE_KEYS, "a case")
         name = reading.text(node.get("name"), "name") or ""
-        case_id = given_id or reading.text(node.get("id"), "id")
+        case_id = given_id or self._name(node.get("id"))
         id_node = node.get("id")
         if case_id is None and id_node is None:
             case_id = unique(slug(name), taken) if name else unique(f"case-{len(taken) + 1}", taken)
@@ -161,7 +163,7 @@ class _Reader:
             turns=turns,
             custom_body=member.plain() if (member := node.get("body")) is not None else None,
             context={**context, **self._object(node.get("context"), "context")},
-            timezone=reading.text(node.get("timezone"), "timezone") or timezone,
+            timezone=self.zone(node.get("timezone")) or timezone,
             tags={**tags, **self.tags(node.get("tags"))},
             assertions=tuple(assertion for assertion, _ in entries),
             captures=self.captures(node.get("extract")),
@@ -291,19 +293,18 @@ class _Reader:
     def _common(self, node: Located) -> dict[str, Json]:
         reading = self.reading
         common: dict[str, Json] = {}
-        for key in ("id", "label", "axis"):
+        if (name := self._name(node.get("id"))) is not None:
+            common["id"] = name
+        for key in ("label", "axis"):
             if (text := reading.text(node.get(key), key)) is not None:
                 common[key] = text
         for key in ("required", "advisory"):
             if (flag := reading.boolean(node.get(key), key)) is not None:
                 common[key] = flag
-        weight_node = node.get("weight")
-        weight = reading.number(weight_node, "weight")
-        if weight is not None and weight_node is not None:
-            if weight > 0:
-                common["weight"] = float(weight)
-            else:
-                reading.error(weight_node, f"weight: expected a number above 0, found {show(weight)}")
+        if common.get("required") and common.get("advisory"):
+            reading.error_at_key(node, "advisory", "an assertion is required or advisory, not both", code="required_and_advisory")
+        if (weight := reading.weight(node.get("weight"))) is not None:
+            common["weight"] = weight
         for key in ("when_missing", "depends_on"):
             member = node.get(key)
             if member is not None:
@@ -317,12 +318,23 @@ class _Reader:
         if node is None:
             return ()
         if node.is_object:  # {total: 'total: (\d+)'}
-            named = [(key, self.reading.text(member, f"extract {key!r}")) for key, member in node.members()]
+            named = [(key, self.reading.text(self._pattern(member), f"extract {key!r}")) for key, member in node.members()]
             return tuple(Capture(name=key, pattern=pattern) for key, pattern in named if pattern is not None)
         if self.reading.a_list(node, "extract") is None:
             return ()
+        for item in node.items():
+            self._pattern(item.get("pattern"))
         built = [build_struct(Capture, item, self.reading, "extract") for item in node.items()]
         return tuple(item for item in built if item is not UNUSABLE)
+
+    def _pattern(self, node: Located | None) -> Located | None:
+        """Warn about a pattern that cannot be read; it only ever gives null, since `extract` never affects the outcome."""
+        if node is not None and isinstance(node.value, str):
+            try:
+                compile_pattern(node.value)
+            except SpecError as error:
+                self.reading.spec_warning(node, error, {"pattern": node}, hint="the value will be null")
+        return node
 
     def scoring(self, node: Located | None, default: Scoring) -> Scoring:
         if node is None:
@@ -331,8 +343,35 @@ class _Reader:
             field = next(f for f in type_of(Scoring).fields if f.name == "mode")
             mode = build(field.type, node, self.reading, "scoring")
             return default if mode is UNUSABLE else msgspec.structs.replace(default, mode=mode)
+        for key in ("pass_at", "partial_above"):
+            bound = node.get(key)
+            if bound is not None and isinstance(bound.value, (int, float)):
+                self._share(bound, key)
         built = build_struct(Scoring, node, self.reading, "scoring")
-        return default if built is UNUSABLE else built
+        if built is UNUSABLE:
+            return default
+        if built.partial_above > built.pass_at and 0 <= built.pass_at <= 1 and built.partial_above <= 1:
+            self.reading.error(node, f"partial_above {show(built.partial_above)} is above pass_at {show(built.pass_at)}")
+        return built
+
+    def zone(self, node: Located | None) -> str | None:
+        """The name of a time zone, with a warning about one that does not exist."""
+        name = self.reading.text(node, "timezone")
+        if name is None or node is None:
+            return None
+        try:
+            zone_named(name)
+        except CheckFault as fault:
+            # A dialect's suite may carry one, too, and its conversion must still be read: only the date functions will not work.
+            self.reading.warn(node, f"{fault.message}; date functions will not work", code="unknown_zone")
+        return name
+
+    def _name(self, node: Located | None) -> str | None:
+        """An id: text, and not empty."""
+        name = self.reading.text(node, "id")
+        if name == "" and node is not None:
+            self.reading.error(node, "id: expected a name, found empty text")
+        return name
 
     def skip(self, node: Located | None) -> Skip | None:
         if node is None or node.value is False:

@@ -10,6 +10,7 @@ from msgspec import inspect as mi
 from proctor.checks.registry import CheckEntry, Registry
 from proctor.formats.building import type_of
 from proctor.formats.field_docs import field_docs
+from proctor.formats.located import MAX_WEIGHT
 from proctor.formats.native import ASSERTION_KEYS, CASE_KEYS, SUITE_KEYS
 from proctor.model.case import Capture, Scoring, Skip
 from proctor.model.evidence import Json
@@ -20,9 +21,15 @@ _TEXT: dict[str, Json] = {"type": "string"}
 _OBJECT: dict[str, Json] = {"type": "object"}
 
 _ASSERTION_FIELDS: dict[str, Json] = {
-    "id": {**_TEXT, "description": "A name for this assertion, unique in the case."},
+    "id": {**_TEXT, "minLength": 1, "description": "A name for this assertion, unique in the case."},
     "label": {**_TEXT, "description": "What reports call this assertion."},
-    "weight": {"type": "number", "exclusiveMinimum": 0, "default": 1, "description": "How much it counts in a weighted score."},
+    "weight": {
+        "type": "number",
+        "exclusiveMinimum": 0,
+        "maximum": MAX_WEIGHT,
+        "default": 1,
+        "description": "How much it counts in a weighted score.",
+    },
     "axis": {**_TEXT, "description": "The axis its score belongs to."},
     "required": {"type": "boolean", "default": False, "description": "If it fails, the case fails whatever the mean."},
     "advisory": {"type": "boolean", "default": False, "description": "Reported, but it never gates."},

@@ -13,8 +13,11 @@ LINE_END = re.compile(r"\r\n|\n|\r")
 
 
 def join_surrogates(text: str) -> str:
-    """Escaped surrogates that belong together as the one character they spell; lone ones stay."""
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+    """Escaped surrogates that belong together as the one character they spell; a lone one is U+FFFD, as it is in evidence.
+
+    No encoding can write a lone one, so that no report could show it.
+    """
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 class Places:

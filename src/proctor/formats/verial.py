@@ -11,7 +11,6 @@ counts. A weight that is not above zero, and FHIRPath (our extension) that canno
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -203,9 +202,14 @@ class _Reader:
         }
         if timeout is not None and timeout.value is not None:
             settings.setdefault("timeout", timeout.plain())
+        case_id = self._text(found.get("id"), "id") or name or self.name
+        if any(case.id == case_id for case in self.cases):
+            place = found.get("id") or found.get("name") or node
+            hint = "evidence that names it answers the first one only"
+            self.reading.warn(place, f"a second task is called {show(case_id)}", hint=hint, code="duplicate_id")
         self._add(
             Case(
-                id=self._text(found.get("id"), "id") or name or self.name,
+                id=case_id,
                 name=name,
                 description=self._text(found.get("description"), "description") or "",
                 input=self._text(stated, "instruction"),
@@ -336,11 +340,8 @@ class _Reader:
     def _weight(self, node: Located | None) -> float:
         if node is None or node.value is None:
             return 1.0
-        weight = self.reading.number(node, "weight")
-        if weight is not None and not (weight > 0 and math.isfinite(weight)):
-            self.reading.error(node, f"weight: expected a number above 0, found {show(weight)}", code="bad_weight")
-            return 1.0
-        return float(weight) if weight is not None else 1.0
+        weight = self.reading.weight(node)
+        return weight if weight is not None else 1.0
 
     def _flag(self, node: Located | None, what: str) -> bool:
         return bool(self.reading.boolean(node, what)) if node is not None and node.value is not None else False

@@ -1,7 +1,9 @@
 """One finding about something the user wrote, and how it is shown.
 
 The first line is greppable as `file:line:column: message`; the lines below it show the path, the source line with
-the place underlined, what was expected, the nearest right word, and the next step.
+the place underlined, what was expected, the nearest right word, and the next step. A file may be hostile: control characters and
+marks that reverse the direction of writing are shown as one visible character each, so that a terminal does not obey them and
+the place stays underlined.
 """
 
 from typing import Literal
@@ -9,6 +11,12 @@ from typing import Literal
 import msgspec
 
 from proctor.model.origin import NOWHERE, Origin
+
+_VISIBLE = {
+    **{code: 0x2400 + code for code in range(32)},  # the pictures of control characters: ␛
+    0x7F: 0x2421,
+    **dict.fromkeys((*range(0x80, 0xA0), 0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A)), 0xFFFD),
+}
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,29 +38,28 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     def headline(self) -> str:
         """The one greppable line."""
         prefix = "warning: " if self.level == "warning" else ""
-        if self.origin == NOWHERE:
-            return f"{prefix}{self.message}"
-        return f"{self.origin}: {prefix}{self.message}"
+        place = "" if self.origin == NOWHERE else f"{self.origin}: "
+        return f"{place}{prefix}{self.message}".translate(_VISIBLE)
 
     def render(self) -> str:
         """The finding in full, several lines."""
         lines = [self.headline()]
         if self.origin.path != "$":
-            lines.append(f"  at {self.origin.path}")
+            lines.append(f"  at {self.origin.path}".translate(_VISIBLE))
         if self.excerpt is not None and self.origin.line is not None:
             lines.extend(self._underlined(self.excerpt, self.origin.line, self.origin.column or 1))
         if self.expected or self.nearest:
             words = ", ".join(repr(word) for word in self.nearest)
             parts = [part for part in (f"expected {self.expected}" if self.expected else "", f"nearest: {words}" if words else "") if part]
-            lines.append("  " + "; ".join(parts))
+            lines.append("  " + "; ".join(parts).translate(_VISIBLE))
         if self.hint:
-            lines.append(f"  {self.hint}")
+            lines.append(f"  {self.hint}".translate(_VISIBLE))
         return "\n".join(lines)
 
     def _underlined(self, excerpt: str, line: int, column: int) -> list[str]:
         # A minified file is one endless line: show a window around the column.
         start = max(0, column - 1 - 60) if len(excerpt) > 120 else 0
-        shown = excerpt[start : start + 120].replace("\t", " ")
+        shown = excerpt[start : start + 120].replace("\t", " ").translate(_VISIBLE)
         number = f"{line:5d}"
         at = column - 1 - start
         width = max(1, min(self.width, len(shown) - at))

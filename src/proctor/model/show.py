@@ -34,6 +34,8 @@ def show(value: object, limit: int = LIMIT) -> str:
             return shorten(repr(value), limit)
         except RecursionError:
             return f"<deeply nested {kind_of(value)}>"
+        except ValueError:  # Python refuses to write a number of thousands of digits
+            return f"<{kind_of(value)} too long to be written>"
 
 
 def kind_of(value: object) -> str:

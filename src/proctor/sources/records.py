@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 import msgspec
 
@@ -17,6 +17,7 @@ from proctor.errors import EvidenceError, InputError
 from proctor.evidence.fast import decode_line
 from proctor.evidence.reading import read_bytes, spans_in
 from proctor.model.evidence import Evidence, Source
+from proctor.model.show import nearest
 
 if TYPE_CHECKING:
     from proctor.evidence.spans import Span
@@ -26,7 +27,9 @@ MAX_LINE_BYTES = 64 * 1024 * 1024
 MAX_DOCUMENT_BYTES = 256 * 1024 * 1024
 BLOCK_BYTES = 64 * 1024
 LINE_SUFFIXES = (".jsonl", ".ndjson")
-DOCUMENT_SUFFIXES = (".json", ".pb", ".binpb", ".otlp", ".protobuf")
+BINARY_SUFFIXES = (".pb", ".binpb", ".otlp", ".protobuf")
+# A file of lines is often called .json: the collector of OpenTelemetry does so.
+DOCUMENT_SUFFIXES = (".json", *BINARY_SUFFIXES)
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
@@ -38,22 +41,49 @@ class Record(msgspec.Struct, frozen=True, gc=False):
 
 
 class Blocks(Protocol):
-    """Something that gives bytes."""
+    """Something that gives bytes as they come: whoever writes slowly into a pipe sees each record decided at once."""
+
+    def read1(self, size: int, /) -> bytes:
+        """At most so many bytes, what is there; none at the end."""
+        ...
+
+
+class Stream(Blocks, Protocol):
+    """A file opened for reading bytes."""
 
     def read(self, size: int, /) -> bytes:
-        """At most so many bytes; none at the end."""
+        """So many bytes; fewer only at the end."""
+        ...
+
+    def readline(self, size: int, /) -> bytes:
+        """Bytes up to the end of the line, at most so many."""
         ...
 
 
 def read_records(paths: Iterable[str], *, format: str | None = None) -> Iterator[Record]:
     """Every record under `paths`: files, folders, or `-` for standard input."""
+    if format is not None:
+        _require_format(format)
     reader = _Reader(format)
     for path in paths:
         if path == "-":
-            yield from reader.stream(sys.stdin.buffer, "<stdin>", whole=False)
+            if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison] - it is, where the descriptor was closed
+                raise InputError("cannot read standard input: it is closed")
+            # A buffered reader, though its declared type does not say so.
+            yield from reader.stream(cast("Stream", sys.stdin.buffer), "<stdin>", whole=False)
         else:
             yield from reader.path(Path(path))
     yield from reader.rest()
+
+
+def _require_format(name: str) -> None:
+    """A format nobody knows is one mistake of the caller, not one error for every record."""
+    from proctor.evidence.recognise import FORMATS  # every reader there is; most runs recognise plain evidence without them
+
+    if name not in FORMATS:
+        close = nearest(name, FORMATS)
+        hint = f"; nearest: {', '.join(close)}" if close else ""
+        raise InputError(f"unknown evidence format {name!r}; expected one of {', '.join(FORMATS)}{hint}")
 
 
 class _Reader:
@@ -76,28 +106,25 @@ class _Reader:
             if suffix in LINE_SUFFIXES:
                 yield from self._lines(file, str(path))
             else:
-                yield from self.stream(file, str(path), whole=suffix in DOCUMENT_SUFFIXES)
+                yield from self.stream(file, str(path), whole=suffix in BINARY_SUFFIXES)
 
-    def _folder(self, folder: Path) -> Iterator[Record]:
+    def _folder(self, folder: Path, *, inner: bool = False) -> Iterator[Record]:
         from proctor.sources.state_folder import is_state_folder, read_state_folder  # a single file needs none of it
 
         if is_state_folder(folder):
             yield from self._found(lambda: [read_state_folder(folder)], str(folder))
             return
         found = False
-        for entry in sorted(folder.iterdir()):
-            if entry.name.startswith("."):
-                continue
-            if entry.is_dir() or entry.suffix.lower() in (*LINE_SUFFIXES, *DOCUMENT_SUFFIXES):
-                found = True
-                yield from self.path(entry)
-        if not found:
+        for entry in _entries(folder):
+            found = True
+            yield from self._folder(entry, inner=True) if entry.is_dir() else self.path(entry)
+        if not found and not inner:
             raise InputError(
                 f"nothing to read in {str(folder)!r}: expected files ending in {', '.join((*LINE_SUFFIXES, *DOCUMENT_SUFFIXES))}, "
                 "or the folder form of evidence (evidence.json, fhir/, hl7/, portal.json, files/, voice/, x12/)"
             )
 
-    def stream(self, file: BinaryIO, name: str, *, whole: bool) -> Iterator[Record]:
+    def stream(self, file: Stream, name: str, *, whole: bool) -> Iterator[Record]:
         """JSONL when the first line is a whole JSON value and more follow, else one document."""
         first = file.readline(MAX_LINE_BYTES + 1)
         if not whole and _is_complete_json(first):
@@ -205,16 +232,26 @@ class _Reader:
             yield Record(evidence, source)
 
 
+def _entries(folder: Path) -> Iterator[Path]:
+    """The folders and evidence files in a folder, in order; not a link to a folder, which may lead around in a circle, nor a pipe."""
+    for entry in sorted(folder.iterdir()):
+        if entry.name.startswith("."):
+            continue
+        evidence = entry.suffix.lower() in (*LINE_SUFFIXES, *DOCUMENT_SUFFIXES)
+        if (entry.is_dir() and not entry.is_symlink()) or (evidence and entry.is_file()):
+            yield entry
+
+
 class _Prefixed:
     """Bytes already taken from a file, then the rest of it."""
 
-    def __init__(self, taken: bytes, file: BinaryIO) -> None:
+    def __init__(self, taken: bytes, file: Blocks) -> None:
         self._taken = taken
         self._file = file
 
-    def read(self, size: int, /) -> bytes:
+    def read1(self, size: int, /) -> bytes:
         taken, self._taken = self._taken, b""
-        return taken or self._file.read(size)
+        return taken or self._file.read1(size)
 
 
 def _whole_lines(file: Blocks) -> Iterator[bytes | None]:
@@ -222,9 +259,11 @@ def _whole_lines(file: Blocks) -> Iterator[bytes | None]:
 
     Taking lines out of blocks costs a good deal less than asking a file for one after another.
     """
-    rest = b""
+    # Pieces of a line whose end has not come: joined once, since adding to bytes copies all of them every time.
+    rest: list[bytes] = []
+    length = 0
     too_long = False
-    while block := file.read(BLOCK_BYTES):
+    while block := file.read1(BLOCK_BYTES):
         if too_long:
             # Wait for its end without keeping it.
             _, found, block = block.partition(b"\n")
@@ -234,17 +273,20 @@ def _whole_lines(file: Blocks) -> Iterator[bytes | None]:
             yield None
         end = block.rfind(b"\n") + 1
         if end:
-            yield rest + block[:end]
-            rest = block[end:]
+            rest.append(block[:end])
+            yield b"".join(rest)
+            rest = [block[end:]]
+            length = len(block) - end
         else:
-            rest += block
-        if len(rest) > MAX_LINE_BYTES:
+            rest.append(block)
+            length += len(block)
+        if length > MAX_LINE_BYTES:
             too_long = True
-            rest = b""
+            rest, length = [], 0
     if too_long:
         yield None
-    elif rest:
-        yield rest + b"\n"
+    elif length:
+        yield b"".join(rest) + b"\n"
 
 
 def _is_complete_json(line: bytes) -> bool:

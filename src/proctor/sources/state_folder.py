@@ -19,6 +19,7 @@ from proctor.codecs.transcript import TranscriptKind, read_transcript
 from proctor.errors import EvidenceError
 from proctor.evidence.reading import read_document
 from proctor.model.evidence import Evidence, Json, VoiceTurn
+from proctor.model.show import kind_of
 
 FAMILIES = ("fhir", "hl7", "files", "voice", "x12")
 _KINDS: dict[str, TranscriptKind] = {".json": "json", ".vtt": "vtt", ".srt": "srt"}
@@ -41,7 +42,10 @@ def read_state_folder(folder: Path) -> Evidence:
         if not isinstance(found, dict):
             raise EvidenceError("evidence.json: expected an object")
         document = found
-    state: dict[str, Json] = dict(document.get("state") or {})
+    stated: Json = document.get("state") or {}
+    if not isinstance(stated, dict):
+        raise EvidenceError(f"evidence.json: $.state: expected an object, found {kind_of(stated)}")
+    state: dict[str, Json] = {**stated}
     if (folder / "fhir").is_dir():
         state["fhir"] = {"resources": [_json(path) for path in _files(folder / "fhir", (".json",))]}
     if (folder / "hl7").is_dir():

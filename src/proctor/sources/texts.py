@@ -35,8 +35,11 @@ def suite_files(folder: Path) -> list[Path]:
     found = [
         path
         for path in sorted(folder.rglob("*"))
-        if path.suffix.lower() in SUITE_SUFFIXES
-        and path.is_file()
-        and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+        if path.suffix.lower() in SUITE_SUFFIXES and path.is_file() and not is_hidden(path, folder)
     ]
     return found
+
+
+def is_hidden(path: Path, folder: Path) -> bool:
+    """Whether a file below a folder is hidden, or lies in a hidden folder of it."""
+    return any(part.startswith(".") for part in path.relative_to(folder).parts)

@@ -37,16 +37,22 @@ def run(arguments: list[str]) -> int:
         render = renderer(options.format, output, no_color=options.no_color)
         progress = Progress(enabled=not options.quiet and not (output.is_terminal and options.format == "jsonl"))
         show, count = render.add, progress.add if progress.enabled else None
-        for result in stream.over(read_records(options.evidence, format=options.evidence_format)):
-            show(result)
-            if count is not None:
-                count(result)
+        try:
+            for result in stream.over(read_records(options.evidence, format=options.evidence_format)):
+                show(result)
+                if count is not None:
+                    count(result)
+        except KeyboardInterrupt:
+            # What was finished is kept, and the report says that it is not all.
+            stream.interrupted = True
         progress.finish()
         run_result = stream.finish(render.kept())
         render.finish(run_result)
     if not options.quiet and options.format != "terminal":
         for problem in run_result.warnings:
             print(problem.headline(), file=sys.stderr)
+    if stream.interrupted:
+        raise KeyboardInterrupt
     return exit_code(run_result, strict=options.strict, unmatched=stream.unmatched_count)
 
 

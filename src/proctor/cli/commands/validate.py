@@ -6,6 +6,7 @@ import sys
 
 from proctor.actions.validate import MOST_PROBLEMS, validate
 from proctor.cli.exits import Exit
+from proctor.cli.output import Output
 from proctor.cli.parser import add_suite_flags, command_parser
 
 
@@ -22,10 +23,11 @@ def run(arguments: list[str]) -> int:
     add_suite_flags(parser)
     options = parser.parse_args(arguments)
     found = validate(options.paths, dialect=options.dialect, evidence_format=options.evidence_format)
-    for problem in found.problems:
-        print(problem.render())
-    if len(found.problems) >= MOST_PROBLEMS:
-        print(f"(only the first {MOST_PROBLEMS} problems are shown)")
+    with Output(None) as output:
+        for problem in found.problems:
+            output.text(problem.render() + "\n")
+        if len(found.problems) >= MOST_PROBLEMS:
+            output.text(f"(only the first {MOST_PROBLEMS} problems are shown)\n")
     if not options.quiet:
         errors = sum(problem.level == "error" for problem in found.problems)
         warnings = len(found.problems) - errors

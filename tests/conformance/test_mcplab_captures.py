@@ -1,0 +1,44 @@
+"""MCPLab's `extract`: what it captures from a final text, and what it takes the captured text for."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import Any
+
+import proctor
+from proctor.decide.captures import prepare_captures
+from proctor.formats.suites import read_suite
+from proctor.model.case import Capture
+from proctor.model.evidence import Evidence, Json
+from tests.tables import rows
+
+
+def captured(text: str, regex: str) -> Json:
+    return prepare_captures([Capture(name="it", pattern=regex)])(Evidence(text=text))["it"]
+
+
+@rows("conformance/mcplab/captures.yaml")
+def test_a_value_is_captured_as_mcplab_captures_it(row: dict[str, Any]) -> None:
+    value = captured(**row["given"])
+    assert value == row["expect"] and isinstance(value, bool) == isinstance(row["expect"], bool)
+    assert row["original"] == row["expect"] or row.get("why")
+
+
+def test_a_number_with_thousands_of_digits_is_too_large_to_be_one() -> None:
+    for literal in ("0x" + "f" * 5000, "0b" + "1" * 5000, "9" * 5000):
+        assert captured(literal, ".*") is None
+
+
+def test_captured_values_stand_in_the_result() -> None:
+    suite = read_suite(
+        textwrap.dedent("""
+        id: only
+        prompt: hi
+        eval: {response_assertions: [{type: contains, value: total}]}
+        extract:
+          - {name: total, from: final_text, regex: 'total (?<value>\\d+)'}
+          - {name: absent, from: final_text, regex: zzz}
+        """)
+    )
+    [case] = proctor.check(suite, {"text": "total 12"}).cases
+    assert case.outcome == "pass" and case.extracted == {"total": 12, "absent": None}
