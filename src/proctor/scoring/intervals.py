@@ -1,0 +1,183 @@
+"""Intervals for pass rates and for differences of pass rates.
+
+wilson           one rate: the score interval, which never leaves 0..1 and says something true about 5 of 5
+newcombe         two rates measured apart: the Wilson intervals of both, squared and added (Newcombe 1998, method 10)
+newcombe_paired  two rates on the same items, one try each: the same with the correlation of the pairs taken off (its paired form,
+                 method 10 with the corrected phi)
+stratified       two runs over the same cases with any number of attempts each. With one attempt per case this *is*
+                 `newcombe_paired`, with a single case it *is* `newcombe`: see `stratified_difference`
+
+Differences are always candidate minus base: negative is a drop.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+
+import msgspec
+
+Z95 = 1.959963984540054
+"""The standard normal quantile of 0.975."""
+
+
+class Interval(msgspec.Struct, frozen=True, gc=False):
+    """Two bounds, both included."""
+
+    low: float
+    high: float
+
+    def __contains__(self, value: float) -> bool:
+        return self.low <= value <= self.high
+
+
+class Counts(msgspec.Struct, frozen=True, gc=False):
+    """How many attempts were decided, and how many of them passed.
+
+    An attempt that errored was decided and did not pass; one that was skipped does not count.
+    """
+
+    runs: int
+    passes: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.passes <= self.runs:
+            raise ValueError(f"expected 0 <= passes <= runs, found {self.passes} passes of {self.runs} runs")
+
+    @property
+    def rate(self) -> float:
+        """The share of passes; 0 without runs."""
+        return self.passes / self.runs if self.runs else 0.0
+
+    @property
+    def flaky(self) -> bool:
+        """Whether some attempts passed and some did not."""
+        return 0 < self.passes < self.runs
+
+
+@functools.lru_cache(maxsize=64)
+def normal_quantile(probability: float) -> float:
+    """Where the standard normal distribution reaches this probability."""
+    from statistics import NormalDist  # late: it loads decimal, fractions and random, and most commands need no quantile
+
+    return NormalDist().inv_cdf(probability)
+
+
+def two_sided_z(confidence: float) -> float:
+    """The quantile that leaves half of `1 - confidence` on each side."""
+    if not 0 < confidence < 1:
+        raise ValueError(f"expected a confidence between 0 and 1, found {confidence}")
+    return Z95 if confidence == 0.95 else normal_quantile(0.5 + confidence / 2)
+
+
+def wilson(counts: Counts, *, confidence: float = 0.95) -> Interval:
+    """The Wilson score interval of a pass rate; 0 to 1 without runs."""
+    if not counts.runs:
+        return Interval(0.0, 1.0)
+    return _wilson(counts.rate, counts.runs, two_sided_z(confidence))
+
+
+def newcombe(base: Counts, candidate: Counts, *, confidence: float = 0.95) -> Interval:
+    """The hybrid score interval of the difference of two independent pass rates; -1 to 1 when one side has no runs."""
+    if not base.runs or not candidate.runs:
+        return Interval(-1.0, 1.0)
+    z = two_sided_z(confidence)
+    return _square_and_add(base.rate, base.runs, candidate.rate, candidate.runs, 0.0, z)
+
+
+def newcombe_paired(both: int, only_base: int, only_candidate: int, neither: int, *, confidence: float = 0.95) -> Interval:
+    """The hybrid score interval of the difference over pairs: how many passed in both runs, in one only, in neither."""
+    pairs = both + only_base + only_candidate + neither
+    if not pairs:
+        return Interval(-1.0, 1.0)
+    base, candidate = both + only_base, both + only_candidate
+    margins = base * (pairs - base) * candidate * (pairs - candidate)
+    concordance: float = both * neither - only_base * only_candidate
+    if concordance > 0:
+        concordance = max(0.0, concordance - pairs / 2)
+    phi = concordance / math.sqrt(margins) if margins else 0.0
+    return _square_and_add(base / pairs, pairs, candidate / pairs, pairs, phi, two_sided_z(confidence))
+
+
+class StratifiedDifference(msgspec.Struct, frozen=True, gc=False):
+    """The rates of two runs over the same cases and their difference."""
+
+    base_rate: float
+    candidate_rate: float
+    difference: float
+    interval: Interval
+
+
+def stratified_difference(pairs: Sequence[tuple[Counts, Counts]], *, confidence: float = 0.95) -> StratifiedDifference:
+    """The difference of pass rates over cases, each given as the counts of base and candidate.
+
+    A case with n and m attempts weighs `n m / (n + m)` (Mantel and Haenszel): with equal repeats that is the plain mean over
+    the cases, and it is the weighting under which the difference and the exact test agree on the direction. The variance of
+    the difference is Sato's, which stays right with one attempt per case; what it is smaller than that of two independent runs
+    becomes the correlation in Newcombe's formula, corrected for continuity as in his paired form.
+    """
+    pairs = [(base, candidate) for base, candidate in pairs if base.runs and candidate.runs]
+    if not pairs:
+        return StratifiedDifference(0.0, 0.0, 0.0, Interval(-1.0, 1.0))
+    weights = [base.runs * candidate.runs / (base.runs + candidate.runs) for base, candidate in pairs]
+    total = math.fsum(weights)
+    base_rate = math.fsum(w * base.rate for w, (base, _) in zip(weights, pairs, strict=True)) / total
+    candidate_rate = math.fsum(w * candidate.rate for w, (_, candidate) in zip(weights, pairs, strict=True)) / total
+    # How many attempts of a single rate would be as precise as these; with equal repeats, all of them.
+    base_size = total**2 / math.fsum(w * w / base.runs for w, (base, _) in zip(weights, pairs, strict=True))
+    candidate_size = total**2 / math.fsum(w * w / candidate.runs for w, (_, candidate) in zip(weights, pairs, strict=True))
+    difference = candidate_rate - base_rate
+    correlation = _correlation(pairs, difference, total, (base_rate, base_size), (candidate_rate, candidate_size))
+    interval = _square_and_add(base_rate, base_size, candidate_rate, candidate_size, correlation, two_sided_z(confidence))
+    return StratifiedDifference(base_rate, candidate_rate, difference, interval)
+
+
+def _correlation(
+    pairs: Sequence[tuple[Counts, Counts]], difference: float, total: float, base: tuple[float, float], candidate: tuple[float, float]
+) -> float:
+    """How much of the variance of two independent rates the pairing by case takes away."""
+    base_variance = base[0] * (1 - base[0]) / base[1]
+    candidate_variance = candidate[0] * (1 - candidate[0]) / candidate[1]
+    scale = math.sqrt(base_variance * candidate_variance)
+    if not scale:
+        return 0.0
+    slope, level = math.fsum(_slope(*pair) for pair in pairs), math.fsum(_level(*pair) for pair in pairs)
+    covariance = (base_variance + candidate_variance - (difference * slope + level) / total**2) / 2
+    if covariance > 0:
+        covariance = max(0.0, covariance - 1 / (2 * base[1] * candidate[1]))
+    return min(1.0, max(-1.0, covariance / scale))
+
+
+def _slope(base: Counts, candidate: Counts) -> float:
+    """Sato's P of one case."""
+    n, m = base.runs, candidate.runs
+    return (m * m * base.passes - n * n * candidate.passes + n * m * (n - m) / 2) / (n + m) ** 2
+
+
+def _level(base: Counts, candidate: Counts) -> float:
+    """Sato's Q of one case."""
+    n, m = base.runs, candidate.runs
+    return (candidate.passes * (n - base.passes) + base.passes * (m - candidate.passes)) / (2 * (n + m))
+
+
+def _wilson(rate: float, size: float, z: float) -> Interval:
+    shrink = 1 + z * z / size
+    centre = (rate + z * z / (2 * size)) / shrink
+    reach = z / shrink * math.sqrt(rate * (1 - rate) / size + z * z / (4 * size * size))
+    # At the ends the bound is the end itself; computed, it would miss it by a rounding error.
+    return Interval(0.0 if rate <= 0 else max(0.0, centre - reach), 1.0 if rate >= 1 else min(1.0, centre + reach))
+
+
+def _square_and_add(
+    base_rate: float, base_size: float, candidate_rate: float, candidate_size: float, correlation: float, z: float
+) -> Interval:
+    base, candidate = _wilson(base_rate, base_size, z), _wilson(candidate_rate, candidate_size, z)
+    difference = candidate_rate - base_rate
+    down = _join(candidate_rate - candidate.low, base.high - base_rate, correlation)
+    up = _join(candidate.high - candidate_rate, base_rate - base.low, correlation)
+    return Interval(max(-1.0, difference - down), min(1.0, difference + up))
+
+
+def _join(one: float, other: float, correlation: float) -> float:
+    return math.sqrt(max(0.0, one * one - 2 * correlation * one * other + other * other))

@@ -1,0 +1,219 @@
+"""Two runs of one suite, joined by case: did the agent get worse, better, or can nobody tell?
+
+The suite verdict:
+
+regressed, improved  the exact test over all cases (`exact.py`) gives p <= alpha, the interval of the change lies on one side
+                     of 0, and the change is at least `min_effect`; at most a share alpha of comparisons in which nothing
+                     changed ends so
+unchanged            it does not, and the interval of the change lies within plus or minus `resolution`: had the rate moved by
+                     20 points, this comparison would rule it out
+too_little_data      it does not, and a change that large is still possible, or no case has results in both runs
+
+Beside it stands each case on its own: Fisher's exact test with the adjustment of Benjamini and Hochberg over the cases that could
+show anything at all (a case that always passed in both runs cannot, and would only dilute the others), and the plain lists
+of what passed before and does not now, which need no statistics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+
+from proctor.scoring.exact import benjamini_hochberg, fisher, least_p_value, least_p_value_of, stratified_test
+from proctor.scoring.intervals import Counts, Interval, newcombe, stratified_difference
+from proctor.scoring.power import detectable_drop, repeats_needed
+from proctor.scoring.reduce import reduce_attempts
+from proctor.scoring.statistics import SuiteStatistics, summarize_suite
+
+ALPHA = 0.05
+RESOLUTION = 0.2
+DROPS = (0.05, 0.1, 0.2)
+
+Change = Literal["regressed", "improved", "unchanged", "too_little_data"]
+
+
+class CaseChange(msgspec.Struct, frozen=True, kw_only=True):
+    """One case in both runs."""
+
+    case: str
+    base: Counts
+    candidate: Counts
+    verdict: Change
+    """`regressed` or `improved` when the adjusted p-value is at most alpha; `too_little_data` when so few attempts never could be."""
+    difference: float
+    """Candidate rate minus base rate."""
+    interval: Interval
+    p_value: float
+    """Fisher's exact test, two-sided."""
+    adjusted_p: float
+    """After Benjamini and Hochberg."""
+
+
+class RepeatsNeeded(msgspec.Struct, frozen=True):
+    """How often every case must be run, in both runs, to see a drop four times out of five."""
+
+    drop: float
+    repeats: int | None
+    """Nothing when the base rate is too low to fall so far."""
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything a report shows about two runs."""
+
+    verdict: Change
+    reason: str
+    alpha: float
+    resolution: float
+    cases: int
+    """Cases with decided attempts in both runs; everything below but the `only_in` lists is about these."""
+    informative: int
+    """Those that neither always passed nor always failed over both runs: only they can show a change."""
+    base: SuiteStatistics
+    candidate: SuiteStatistics
+    base_rate: float
+    """The mean over the cases, weighted by their attempts where these differ."""
+    candidate_rate: float
+    effect: float
+    """Candidate rate minus base rate."""
+    interval: Interval
+    """Of the effect, with confidence 1 - alpha; it holds 0 whenever the test finds nothing."""
+    p_value: float
+    """Of the exact test over all cases, two-sided."""
+    p_regressed: float
+    p_improved: float
+    exact: bool
+    """Whether the p-values are exact; very large comparisons use the normal curve."""
+    changes: tuple[CaseChange, ...] = ()
+    """Every case, in the order of the base run."""
+    newly_failing: tuple[str, ...] = ()
+    """Passed in the base run, does not in the candidate."""
+    newly_passing: tuple[str, ...] = ()
+    only_in_base: tuple[str, ...] = ()
+    """Cases without a decided attempt in the candidate."""
+    only_in_candidate: tuple[str, ...] = ()
+    detectable_drop: float | None = None
+    """The smallest drop seen four times out of five with as many cases and repeats."""
+    repeats_needed: tuple[RepeatsNeeded, ...] = ()
+
+
+def compare_runs(
+    base: Mapping[str, Counts],
+    candidate: Mapping[str, Counts],
+    *,
+    alpha: float = ALPHA,
+    min_effect: float = 0.0,
+    resolution: float = RESOLUTION,
+    pass_thresholds: Mapping[str, float] | None = None,
+) -> Comparison:
+    """Compare two runs, each given as the counts of its cases.
+
+    `pass_thresholds` names the pass rate that makes a case pass, for the lists of newly failing and passing cases; without one
+    a case passes when all its attempts do.
+    """
+    decided = {case: counts for case, counts in base.items() if counts.runs}
+    against = {case: counts for case, counts in candidate.items() if counts.runs}
+    shared = [case for case in decided if case in against]
+    pairs = [(decided[case], against[case]) for case in shared]
+    test = stratified_test(pairs)
+    difference = stratified_difference(pairs, confidence=1 - alpha)
+    interval = _with_zero(difference.interval) if test.p_value > alpha else difference.interval
+    verdict = _suite_verdict(len(shared), test.p_value, difference.difference, interval, alpha, min_effect, resolution)
+    before = {case: decided[case] for case in shared}
+    after = {case: against[case] for case in shared}
+    thresholds = pass_thresholds or {}
+    passed = {case: _passes(before[case], thresholds.get(case)) for case in shared}
+    passes = {case: _passes(after[case], thresholds.get(case)) for case in shared}
+    repeats = min((counts.runs for pair in pairs for counts in pair), default=0)
+    return Comparison(
+        verdict=verdict,
+        reason=_reason(verdict, len(shared), difference.difference, interval, test.p_value, alpha, resolution),
+        alpha=alpha,
+        resolution=resolution,
+        cases=len(shared),
+        informative=test.informative,
+        base=summarize_suite(before, confidence=1 - alpha),
+        candidate=summarize_suite(after, confidence=1 - alpha),
+        base_rate=difference.base_rate,
+        candidate_rate=difference.candidate_rate,
+        effect=difference.difference,
+        interval=interval,
+        p_value=test.p_value,
+        p_regressed=test.p_regressed,
+        p_improved=test.p_improved,
+        exact=test.exact,
+        changes=compare_cases(before, after, alpha=alpha),
+        newly_failing=tuple(case for case in shared if passed[case] and not passes[case]),
+        newly_passing=tuple(case for case in shared if passes[case] and not passed[case]),
+        only_in_base=tuple(case for case in decided if case not in against),
+        only_in_candidate=tuple(case for case in against if case not in decided),
+        detectable_drop=detectable_drop(len(shared), repeats, difference.base_rate, alpha=alpha) if shared else None,
+        repeats_needed=tuple(
+            RepeatsNeeded(drop, repeats_needed(len(shared), difference.base_rate, drop, alpha=alpha)) for drop in DROPS if shared
+        ),
+    )
+
+
+def compare_cases(base: Mapping[str, Counts], candidate: Mapping[str, Counts], *, alpha: float = ALPHA) -> tuple[CaseChange, ...]:
+    """Each case of both runs on its own, adjusted for their number."""
+    shared = [case for case in base if case in candidate]
+    p_values = {case: fisher(base[case], candidate[case]) for case in shared}
+    # Which cases could be significant is known from their attempts and passes together, before looking at how these split:
+    # choosing the family by it keeps the error rate (Gilbert 2005), and the cases left out could not have been called anyway.
+    family = [case for case in shared if least_p_value_of(base[case], candidate[case]) <= alpha]
+    adjusted = dict(zip(family, benjamini_hochberg([p_values[case] for case in family]), strict=True))
+    return tuple(_case_change(case, base[case], candidate[case], p_values[case], adjusted.get(case, 1.0), alpha) for case in shared)
+
+
+def _case_change(case: str, base: Counts, candidate: Counts, p_value: float, adjusted: float, alpha: float) -> CaseChange:
+    difference = candidate.rate - base.rate
+    if adjusted <= alpha:
+        verdict: Change = "regressed" if difference < 0 else "improved"
+    else:
+        verdict = "too_little_data" if least_p_value(base.runs, candidate.runs) > alpha else "unchanged"
+    return CaseChange(
+        case=case,
+        base=base,
+        candidate=candidate,
+        verdict=verdict,
+        difference=difference,
+        interval=newcombe(base, candidate, confidence=1 - alpha),
+        p_value=p_value,
+        adjusted_p=adjusted,
+    )
+
+
+def _passes(counts: Counts, threshold: float | None) -> bool:
+    return reduce_attempts({"pass": counts.passes, "fail": counts.runs - counts.passes}, threshold) == "pass"
+
+
+def _with_zero(interval: Interval) -> Interval:
+    """The interval is an approximation, the test is exact: what the test does not rule out, the interval may not either."""
+    return Interval(min(0.0, interval.low), max(0.0, interval.high))
+
+
+def _suite_verdict(
+    cases: int, p_value: float, effect: float, interval: Interval, alpha: float, min_effect: float, resolution: float
+) -> Change:
+    if not cases:
+        return "too_little_data"
+    if p_value <= alpha and abs(effect) >= min_effect and 0.0 not in interval:
+        return "regressed" if effect < 0 else "improved"
+    return "unchanged" if -resolution <= interval.low and interval.high <= resolution else "too_little_data"
+
+
+def _reason(verdict: Change, cases: int, effect: float, interval: Interval, p_value: float, alpha: float, resolution: float) -> str:
+    if not cases:
+        return "no case has results in both runs"
+    figures = f"{_points(effect)} points, {1 - alpha:.0%} interval {_points(interval.low)} to {_points(interval.high)}, p = {p_value:.2g}"
+    over = f"over {cases} {'case' if cases == 1 else 'cases'}"
+    if verdict in ("regressed", "improved"):
+        return f"the pass rate {'fell' if effect < 0 else 'rose'} {over}: {figures}"
+    if verdict == "unchanged":
+        return f"no change beyond chance {over}, and none of {100 * resolution:.0f} points or more is likely: {figures}"
+    return f"no change beyond chance {over}, but one of {100 * resolution:.0f} points cannot be ruled out: {figures}"
+
+
+def _points(share: float) -> str:
+    return f"{100 * share:+.1f}"

@@ -1,0 +1,121 @@
+"""What several attempts at a case, and at a suite, say about the agent.
+
+pass@k   the chance that at least one of k attempts passes: 1 - C(n-c, k) / C(n, k)
+pass^k   the chance that all of k attempts pass: C(c, k) / C(n, k)
+
+Both are unbiased estimates from n attempts with c passes, and exist only for k up to n: nobody knows what ten attempts would do
+from three. Over a suite they are means over the cases, for every k that each case reaches.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import msgspec
+
+from proctor.scoring.intervals import Counts, Interval, wilson
+
+SHOWN_K = (1, 2, 3, 4, 5, 8, 10, 20, 50, 100)
+"""The k that are reported, as far as there are attempts; beside them the number of attempts itself."""
+
+
+class CaseStatistics(msgspec.Struct, frozen=True, kw_only=True):
+    """What the attempts at one case say."""
+
+    runs: int
+    """Attempts that were decided: skipped ones do not count, errored ones do."""
+    passes: int
+    rate: float
+    interval: Interval
+    """Wilson's interval of the pass rate."""
+    pass_at: dict[int, float]
+    """By k: the chance that at least one of k attempts passes."""
+    pass_hat: dict[int, float]
+    """By k: the chance that all of k attempts pass."""
+    flaky: bool
+    """Whether some attempts passed and some did not."""
+
+
+class SuiteStatistics(msgspec.Struct, frozen=True, kw_only=True):
+    """What the attempts at all cases say."""
+
+    cases: int
+    """Cases with at least one decided attempt."""
+    runs: int
+    passes: int
+    rate: float
+    """Passes over decided attempts."""
+    interval: Interval
+    """Wilson's interval of that rate; cases of unequal difficulty make it wider than need be."""
+    pass_at: dict[int, float]
+    """By k: the mean over the cases."""
+    pass_hat: dict[int, float]
+    """By k: the mean over the cases."""
+    flaky: tuple[str, ...]
+    """The cases with both outcomes, sorted."""
+
+
+def counts_of(outcomes: Mapping[str, int]) -> Counts:
+    """From how many attempts ended in each outcome: an error is an attempt that did not pass, a skip is none."""
+    passes = outcomes.get("pass", 0)
+    return Counts(passes + outcomes.get("fail", 0) + outcomes.get("error", 0), passes)
+
+
+def pass_at_k(counts: Counts, k: int) -> float:
+    """The chance that at least one of k attempts passes."""
+    ways = _ways(counts, k)
+    return (ways - math.comb(counts.runs - counts.passes, k)) / ways
+
+
+def pass_hat_k(counts: Counts, k: int) -> float:
+    """The chance that all of k attempts pass, written pass^k."""
+    ways = _ways(counts, k)
+    return math.comb(counts.passes, k) / ways
+
+
+def summarize(counts: Counts, *, confidence: float = 0.95) -> CaseStatistics:
+    """The statistics of one case."""
+    ks = _shown(counts.runs)
+    return CaseStatistics(
+        runs=counts.runs,
+        passes=counts.passes,
+        rate=counts.rate,
+        interval=wilson(counts, confidence=confidence),
+        pass_at={k: pass_at_k(counts, k) for k in ks},
+        pass_hat={k: pass_hat_k(counts, k) for k in ks},
+        flaky=counts.flaky,
+    )
+
+
+def summarize_suite(cases: Mapping[str, Counts], *, confidence: float = 0.95) -> SuiteStatistics:
+    """The statistics of a suite, from the counts of its cases."""
+    decided = [counts for counts in cases.values() if counts.runs]
+    total = Counts(sum(counts.runs for counts in decided), sum(counts.passes for counts in decided))
+    ks = _shown(min((counts.runs for counts in decided), default=0))
+    return SuiteStatistics(
+        cases=len(decided),
+        runs=total.runs,
+        passes=total.passes,
+        rate=total.rate,
+        interval=wilson(total, confidence=confidence),
+        pass_at={k: math.fsum(pass_at_k(counts, k) for counts in decided) / len(decided) for k in ks},
+        pass_hat={k: math.fsum(pass_hat_k(counts, k) for counts in decided) / len(decided) for k in ks},
+        flaky=flaky_cases(cases),
+    )
+
+
+def flaky_cases(cases: Mapping[str, Counts]) -> tuple[str, ...]:
+    """The cases with both outcomes, sorted."""
+    return tuple(sorted(case for case, counts in cases.items() if counts.flaky))
+
+
+def _ways(counts: Counts, k: int) -> int:
+    if not 1 <= k <= counts.runs:
+        raise ValueError(f"expected k from 1 to the number of attempts, {counts.runs}; found {k}")
+    return math.comb(counts.runs, k)
+
+
+def _shown(runs: int) -> list[int]:
+    shown = [k for k in SHOWN_K if k <= runs]
+    return shown if not runs or runs in shown else [*shown, runs]
