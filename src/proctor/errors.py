@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from proctor.model.evidence import Evidence
 from proctor.model.problem import Problem
 
 
@@ -101,6 +102,9 @@ class TargetError(ProctorError):
     `code` is the stable word a result carries. `safe` says that asking again may help and cannot harm; `retry_after_s` is how long
     the other side asked to be left alone.
     """
+
+    evidence: Evidence | None = None
+    """What was observed before it went wrong, where anything was."""
 
     def __init__(self, message: str, *, code: str = "target_error", safe: bool = False, retry_after_s: float | None = None) -> None:
         super().__init__(message)

@@ -1,0 +1,236 @@
+"""The file of a cassette: one JSON document per line, meant to be read by people and kept beside the suite.
+
+    {"proctor_cassette": 1, "created": "...", "proctor": "0.1.0"}
+    {"scope": {"case": "refund-1", "attempt": 0}, "seq": 0, "kind": "chat", "about": "...", "request": {...}, "response": {...}}
+    {"scope": {"case": "refund-1", "attempt": 0}, "seq": 1, "kind": "http", "about": "...", "request": {...}, "fault": {...}}
+    {"begin": {"case": "refund-1", "attempt": 0}}
+
+`seq` numbers the exchanges of a scope in the order in which they were started. `begin` says that what stands above it about that scope
+was recorded anew; it disappears when the file is compacted. A last line without its end was being written when the recorder died: it
+was never acknowledged, and counts as absent. Any other line that cannot be read is an `InputError` with its number.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from proctor import __version__
+from proctor.cassettes.ports import Kind
+from proctor.errors import InputError, TargetError
+from proctor.evidence.json_bytes import MAX_DEPTH, exceeds_depth
+from proctor.model.evidence import Json
+from proctor.model.origin import Origin
+from proctor.model.problem import Problem
+from proctor.model.show import shorten, show
+
+VERSION = 1
+"""The shape of the file that this code writes and reads."""
+
+
+class Scope(msgspec.Struct, frozen=True, order=True):
+    """One attempt at one case; each has its own recordings."""
+
+    case: str
+    attempt: int = 0
+
+    def __str__(self) -> str:
+        """As messages name it."""
+        return f"case {self.case!r}, attempt {self.attempt}"
+
+
+class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Why an exchange failed."""
+
+    type: str
+    message: str
+    code: str | None = None
+    safe: bool = False
+    retry_after_s: float | None = None
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One exchange."""
+
+    scope: Scope
+    seq: int
+    kind: Kind
+    about: str = ""
+    """What it is about, for people."""
+    request: Json = None
+    response: Json = None
+    fault: Fault | None = None
+
+
+class Line(msgspec.Struct, frozen=True):
+    """An entry and where it stands."""
+
+    number: int
+    raw: bytes
+    entry: Entry
+
+
+class Contents(msgspec.Struct, frozen=True, kw_only=True):
+    """What a file holds."""
+
+    header: bytes
+    lines: tuple[Line, ...]
+    """What is valid, in the order of the file."""
+    size: int
+    """Bytes up to the end of the last whole line."""
+    replaced: bool
+    """Whether the file also holds what is no longer valid."""
+
+
+def header_line(created: str) -> bytes:
+    """The first line of a new cassette."""
+    return line_of({"proctor_cassette": VERSION, "created": created, "proctor": __version__})
+
+
+def line_of(document: Json) -> bytes:
+    """One document as one line."""
+    text = json.dumps(document, ensure_ascii=False)
+    try:
+        return f"{text}\n".encode()
+    except UnicodeEncodeError:  # half of a surrogate pair, which only an escape can write
+        return f"{json.dumps(document)}\n".encode()
+
+
+def plain(value: Json) -> Json:
+    """A value as JSON that can be written. Raises `TargetError` for what nests without end."""
+    try:
+        return _listed(msgspec.to_builtins(value, str_keys=True), MAX_DEPTH)
+    except RecursionError:
+        raise TargetError(f"what was said is nested more than {MAX_DEPTH} levels deep and cannot be kept in a cassette") from None
+
+
+def canonical(request: Json) -> str:
+    """A request as the text by which it is found again: the order of keys does not count, `1` is `1.0`."""
+    return json.dumps(_whole_numbers(request), sort_keys=True, separators=(",", ":"))
+
+
+def summary(kind: Kind, request: Json) -> str:
+    """What an exchange is about, in a few words."""
+    if not isinstance(request, dict):
+        return ""
+    if kind == "http":
+        words = [request.get("method"), request.get("url")]
+    elif kind == "tool":
+        words = [request.get("server"), request.get("tool") or request.get("name") or request.get("method")]
+    else:
+        messages: Json = request.get("messages")
+        last = messages[-1] if isinstance(messages, list) and messages else None
+        said = last.get("text") if isinstance(last, dict) else None
+        words = [request.get("provider"), request.get("model"), show(said, 60) if said else None]
+    return shorten(" ".join(word for word in words if isinstance(word, str) and word), 200)
+
+
+def read(path: Path) -> Contents:
+    """The valid entries of a file. Raises `InputError`."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise InputError(f"there is no cassette {path}; `--record` makes one") from None
+    except OSError as error:
+        raise InputError(f"the cassette {path} cannot be read: {error.strerror}") from None
+    rows = data.split(b"\n")
+    torn = rows.pop()
+    if not rows or not rows[0].strip():
+        raise _problem(path, 1, "not a cassette: it is empty" if not torn else "not a cassette: its first line has no end")
+    _check_header(path, _decoded(path, 1, rows[0]))
+    valid: dict[Scope, list[Line]] = {}
+    replaced = False
+    for number, raw in enumerate(rows[1:], start=2):
+        if not raw.strip():
+            continue
+        found = _entry(path, number, raw)
+        if isinstance(found, Scope):
+            replaced = True
+            valid.pop(found, None)
+        else:
+            valid.setdefault(found.scope, []).append(Line(number, raw + b"\n", found))
+    lines = sorted((line for group in valid.values() for line in group), key=lambda line: line.number)
+    return Contents(header=rows[0] + b"\n", lines=tuple(lines), size=len(data) - len(torn), replaced=replaced)
+
+
+def by_scope(lines: Iterable[Line]) -> dict[Scope, list[Line]]:
+    """Lines of each scope, in the order in which the exchanges were started."""
+    groups: dict[Scope, list[Line]] = {}
+    for line in lines:
+        groups.setdefault(line.entry.scope, []).append(line)
+    for group in groups.values():
+        group.sort(key=lambda line: (line.entry.seq, line.number))
+    return groups
+
+
+def _check_header(path: Path, header: Json) -> None:
+    version: Json = header.get("proctor_cassette") if isinstance(header, dict) else None
+    if version is None:
+        raise _problem(path, 1, 'not a cassette: its first line does not say {"proctor_cassette": 1}')
+    if isinstance(version, bool) or version != VERSION:
+        raise _problem(
+            path,
+            1,
+            f"a cassette of version {show(version)}, written by proctor {show(header.get('proctor'))}; "
+            f"this is proctor {__version__}, which reads version {VERSION}",
+            hint="record it again with `--record`",
+        )
+
+
+def _entry(path: Path, number: int, raw: bytes) -> Entry | Scope:
+    document = _decoded(path, number, raw)
+    try:
+        if isinstance(document, dict) and "begin" in document:
+            return msgspec.convert(document["begin"], Scope)
+        return msgspec.convert(document, Entry)
+    except msgspec.ValidationError as error:
+        raise _problem(path, number, f"not an entry of a cassette: {error}") from None
+
+
+def _decoded(path: Path, number: int, raw: bytes) -> Any:
+    try:
+        document = json.loads(raw)
+    except RecursionError:
+        raise _problem(path, number, f"nested more than {MAX_DEPTH} levels deep") from None
+    except UnicodeDecodeError as error:
+        raise _problem(path, number, f"not UTF-8 text: byte 0x{raw[error.start]:02x}", column=error.start + 1) from None
+    except json.JSONDecodeError as error:
+        what = f"not JSON: {error.msg[:1].lower()}{error.msg[1:]}"
+        raise _problem(path, number, what, column=error.colno, excerpt=raw.decode("utf-8", "replace")) from None
+    except ValueError as error:  # a number of thousands of digits
+        raise _problem(path, number, f"not JSON that can be used: {error}") from None
+    if exceeds_depth(document):
+        raise _problem(path, number, f"nested more than {MAX_DEPTH} levels deep")
+    return document
+
+
+def _problem(
+    path: Path, line: int, message: str, *, column: int | None = None, excerpt: str | None = None, hint: str | None = None
+) -> InputError:
+    origin = Origin(file=str(path), line=line, column=column)
+    return InputError(message, [Problem(message=message, origin=origin, excerpt=excerpt, hint=hint)])
+
+
+def _listed(value: Json, depth: int) -> Json:
+    # As it will be read again: a list where a tuple was.
+    if depth < 0:
+        raise RecursionError
+    if isinstance(value, dict):
+        return {key: _listed(member, depth - 1) for key, member in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_listed(item, depth - 1) for item in value]
+    return value
+
+
+def _whole_numbers(value: Json) -> Json:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, dict):
+        return {key: _whole_numbers(member) for key, member in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_whole_numbers(item) for item in value]
+    return value

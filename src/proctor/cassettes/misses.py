@@ -1,0 +1,127 @@
+"""What to say when a recording has no answer: the recording that comes nearest, and the first field in which it differs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container, Iterable, Sequence
+
+import msgspec
+
+from proctor.cassettes.entries import Line, Scope, summary
+from proctor.cassettes.ports import Kind
+from proctor.errors import TargetError
+from proctor.model.evidence import Json
+from proctor.model.missing import MISSING, Missing
+from proctor.model.show import show
+
+_MOST_LEAVES = 2000
+_MOST_CANDIDATES = 200
+_WINDOW = 100
+
+
+class CassetteMiss(TargetError):
+    """A cassette has no recording of what was asked. Nothing was sent."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, code="cassette_miss")
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """The first field in which two values differ."""
+
+    path: str
+    recorded: Json | Missing
+    now: Json | Missing
+
+
+def miss(path: str, scope: Scope, kind: Kind, request: Json, lines: Sequence[Line], used: Container[int]) -> CassetteMiss:
+    """The error for a request without a recording; `lines` are all recordings, `used` the numbers of those already played."""
+    about = summary(kind, request)
+    out = [f"no recording of this {kind} exchange of {scope} in {path}" + (f": {about}" if about else "")]
+    own = [line for line in lines if line.entry.scope == scope]
+    others = [line for line in lines if line.entry.scope.case == scope.case] or lines
+    if not own:
+        attempts = sorted({line.entry.scope.attempt for line in lines if line.entry.scope.case == scope.case})
+        known = f"only attempts {', '.join(map(str, attempts))} were recorded" if attempts else "nothing was recorded"
+        out.append(f"  {known} of this case")
+    near = nearest_line(kind, request, own or others, used)
+    if near is not None:
+        out.extend(_comparison(near, request, near.entry.scope != scope, near.number in used))
+    out.append("  if the change is wanted, record it again with `--record`")
+    return CassetteMiss("\n".join(out))
+
+
+def nearest_line(kind: Kind, request: Json, lines: Iterable[Line], used: Container[int]) -> Line | None:
+    """The recording most like a request: most fields in common; of equals one that was not played yet, then the first."""
+    candidates = [line for line in lines if line.entry.kind == kind][:_MOST_CANDIDATES]
+    wanted = _leaves(request)
+
+    def rank(line: Line) -> tuple[float, bool, int]:
+        there = _leaves(line.entry.request)
+        return (2 * (wanted & there).total() / max(1, wanted.total() + there.total()), line.number not in used, -line.number)
+
+    return max(candidates, key=rank, default=None)
+
+
+def first_difference(recorded: Json, now: Json) -> Difference | None:
+    """The first difference in reading order; an element that only one of two lists has comes after those both have."""
+    waiting: list[tuple[str, Json | Missing, Json | Missing]] = [("$", recorded, now)]
+    while waiting:
+        path, left, right = waiting.pop()
+        if isinstance(left, dict) and isinstance(right, dict):
+            keys = [*left, *(key for key in right if key not in left)]
+            waiting.extend((f"{path}.{key}", left.get(key, MISSING), right.get(key, MISSING)) for key in reversed(keys))
+        elif isinstance(left, list) and isinstance(right, list):
+            longest = max(len(left), len(right))
+            pairs = [(f"{path}[{at}]", _at(left, at), _at(right, at)) for at in range(longest)]
+            waiting.extend(reversed(pairs))
+        elif left is MISSING or right is MISSING or isinstance(left, bool) != isinstance(right, bool) or left != right:
+            return Difference(path, left, right)
+    return None
+
+
+def _comparison(near: Line, request: Json, elsewhere: bool, played: bool) -> list[str]:
+    entry = near.entry
+    place = f"line {near.number}" + (f" ({entry.scope})" if elsewhere else "") + (", already played" if played else "")
+    out = [f"  nearest: {place}" + (f": {entry.about}" if entry.about else "")]
+    found = first_difference(entry.request, request)
+    if found is None:
+        said = "the same request, recorded for another attempt" if elsewhere else "the same request, asked more often than it was recorded"
+        return [*out, f"  {said}"]
+    left, right = _shown(found.recorded, found.now)
+    return [*out, f"  differs at {found.path}", f"    recorded {left}", f"    now      {right}"]
+
+
+def _shown(recorded: Json | Missing, now: Json | Missing) -> tuple[str, str]:
+    if isinstance(recorded, str) and isinstance(now, str) and max(len(recorded), len(now)) > _WINDOW:
+        same = next((at for at, (one, other) in enumerate(zip(recorded, now, strict=False)) if one != other), min(len(recorded), len(now)))
+        return _around(recorded, same), _around(now, same)
+    return _value(recorded), _value(now)
+
+
+def _around(text: str, position: int) -> str:
+    start = max(0, position - _WINDOW // 3)
+    end = start + _WINDOW
+    return f"{'…' if start else ''}{show(text[start:end])}{'…' if end < len(text) else ''}"
+
+
+def _value(value: Json | Missing) -> str:
+    return "nothing" if isinstance(value, Missing) else show(value)
+
+
+def _at(items: list[Json], position: int) -> Json | Missing:
+    return items[position] if position < len(items) else MISSING
+
+
+def _leaves(value: Json) -> Counter[tuple[str, str]]:
+    found: Counter[tuple[str, str]] = Counter()
+    waiting: list[tuple[str, Json]] = [("$", value)]
+    while waiting and len(found) < _MOST_LEAVES:
+        path, item = waiting.pop()
+        if isinstance(item, dict):
+            waiting.extend((f"{path}.{key}", member) for key, member in item.items())
+        elif isinstance(item, list):
+            waiting.extend((f"{path}[{at}]", member) for at, member in enumerate(item))
+        else:
+            found[path, str(item)[:500]] += 1
+    return found

@@ -1,0 +1,119 @@
+"""Answers from a recording: exactly, offline, and for free.
+
+An exchange is found by its attempt (case and number), its kind and its request. The same request asked several times gets its
+recordings in the order in which they were made; different requests may come in any order, as they do when tools run side by side. Each
+`scope` starts from the beginning. What was not recorded is a `CassetteMiss`, and nothing is ever sent. After a miss every further
+exchange of that attempt is the same miss: an agent that carries on after it must not look as if it had succeeded.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Awaitable, Callable, Iterable
+from pathlib import Path
+from types import TracebackType
+
+from proctor.cassettes.entries import Entry, Fault, Line, Scope, by_scope, canonical, plain, read
+from proctor.cassettes.misses import CassetteMiss, miss
+from proctor.cassettes.ports import Kind
+from proctor.cassettes.scrub import Scrubber
+from proctor.errors import TargetError
+from proctor.model.evidence import Json
+
+
+class Player:
+    """A cassette that is being played."""
+
+    def __init__(self, path: Path, *, secrets: Iterable[str] = ()) -> None:
+        self._path = path
+        self._scrubber = Scrubber(secrets)
+        self._lines = read(path).lines
+        self._scopes = by_scope(self._lines)
+        self._opened: set[Scope] = set()
+        self._played: set[int] = set()
+        self._misses: list[CassetteMiss] = []
+
+    def scope(self, case: str, attempt: int = 0) -> PlayingTape:
+        """The tape of one attempt, from its beginning."""
+        scope = Scope(case, attempt)
+        self._opened.add(scope)
+        return PlayingTape(self, scope, self._scopes.get(scope, []))
+
+    @property
+    def misses(self) -> tuple[CassetteMiss, ...]:
+        """What was asked and not found, the first of each attempt."""
+        return tuple(self._misses)
+
+    def unused(self) -> tuple[Entry, ...]:
+        """What was recorded for the attempts that were played and never asked for; attempts that were not played do not count."""
+        return tuple(line.entry for line in self._lines if line.entry.scope in self._opened and line.number not in self._played)
+
+    def unused_report(self) -> str | None:
+        """A sentence about `unused`, with the first few of them; nothing where everything was played."""
+        left = self.unused()
+        if not left:
+            return None
+        shown = [f"  {entry.scope}: {entry.kind} {entry.about}".rstrip() for entry in left[:5]]
+        more = [f"  and {len(left) - 5} more"] if len(left) > 5 else []
+        head = f"{len(left)} recorded exchanges were never asked for; the agent does less than when {self._path} was recorded:"
+        return "\n".join([head, *shown, *more])
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def __enter__(self) -> Player:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def asked(self, request: Json) -> Json:
+        """A request as a recorder would have written it."""
+        return self._scrubber.value(plain(request))
+
+    def played(self, line: Line) -> None:
+        """Remember that a recording was of use."""
+        self._played.add(line.number)
+
+    def missed(self, scope: Scope, kind: Kind, request: Json) -> CassetteMiss:
+        """Remember what was not found."""
+        found = miss(str(self._path), scope, kind, request, self._lines, self._played)
+        self._misses.append(found)
+        return found
+
+
+class PlayingTape:
+    """The tape of one attempt."""
+
+    def __init__(self, player: Player, scope: Scope, lines: list[Line]) -> None:
+        self._player = player
+        self._scope = scope
+        self._miss: CassetteMiss | None = None
+        # The next one of each request stands last.
+        self._waiting: dict[tuple[Kind, str], list[Line]] = {}
+        for line in reversed(lines):
+            self._waiting.setdefault((line.entry.kind, canonical(line.entry.request)), []).append(line)
+
+    async def exchange(self, kind: Kind, request: Json, send: Callable[[], Awaitable[Json]]) -> Json:
+        """What was recorded for `request`; `send` is never called."""
+        if self._miss is not None:
+            raise CassetteMiss(self._miss.message)
+        asked = self._player.asked(request)
+        waiting = self._waiting.get((kind, canonical(asked)))
+        if not waiting:
+            self._miss = self._player.missed(self._scope, kind, asked)
+            raise self._miss
+        line = waiting.pop()
+        self._player.played(line)
+        if line.entry.fault is not None:
+            raise _raised(line.entry.fault)
+        # A copy: what is handed out may be changed, and the scope may be played again.
+        return copy.deepcopy(line.entry.response)
+
+
+def _raised(fault: Fault) -> Exception:
+    if fault.type == "TimeoutError":
+        return TimeoutError(fault.message)
+    if fault.code is not None:
+        return TargetError(fault.message, code=fault.code, safe=fault.safe, retry_after_s=fault.retry_after_s)
+    return TargetError(f"{fault.type}: {fault.message}" if fault.message else fault.type)

@@ -1,0 +1,1 @@
+"""One chat protocol over every model."""

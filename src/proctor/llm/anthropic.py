@@ -1,0 +1,155 @@
+"""Anthropic messages.
+
+System messages go into `system`, wherever they stand, and are always sent. Results of tools are blocks of a user message; what
+belongs to one side in a row becomes one message, results first, as the API wants it. `max_tokens` must be there: 1024 when nobody
+says. A shape for the answer is asked for with `output_config`; a model that does not know it is given a tool of that shape instead,
+which it must call, and whose input is the answer. There is no `seed`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from proctor.evidence.usage import read_usage
+from proctor.llm.attachments import not_taken, sort_of, text_in
+from proctor.llm.client import Conceded, Dialect
+from proctor.llm.ports import Attachment, ChatMessage, ChatReply, ChatRequest, Finish, ModelCall, ModelFault
+from proctor.llm.reading import call_of, finish_of, full_usage, name_of, objects, unusable
+from proctor.llm.settings import ModelSettings, joined
+from proctor.model.evidence import Json
+from proctor.model.show import show
+
+DEFAULT_BASE = "https://api.anthropic.com"
+DEFAULT_VERSION = "2023-06-01"
+DEFAULT_MAX_TOKENS = 1024
+
+_FINISH: dict[str, Finish] = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "tool_use": "tool_calls",
+    "refusal": "content_filter",
+}
+
+
+def _url(settings: ModelSettings) -> str:
+    base = settings.base_url or DEFAULT_BASE
+    # Both spellings are in use: with the version in the base address, and without.
+    return joined(base, "messages" if base.partition("?")[0].rstrip("/").endswith("/v1") else "v1/messages")
+
+
+def _headers(settings: ModelSettings) -> dict[str, str]:
+    key = {"x-api-key": settings.api_key} if settings.api_key else {}
+    return {**key, "anthropic-version": settings.api_version or DEFAULT_VERSION}
+
+
+def _body(request: ChatRequest, settings: ModelSettings, conceded: Conceded) -> dict[str, Json]:
+    out: dict[str, Json] = {"model": settings.model, "max_tokens": request.max_tokens or DEFAULT_MAX_TOKENS}
+    system = "\n\n".join(message.text for message in request.messages if message.role == "system" and message.text)
+    if system:
+        out["system"] = system
+    out["messages"] = _messages(request.messages)
+    tools: list[Json] = [
+        {"name": tool.name, "description": tool.description, "input_schema": tool.schema or {"type": "object", "properties": {}}}
+        for tool in request.tools
+    ]
+    if request.answer_schema is not None and "answer_schema" not in conceded:
+        out["output_config"] = {"format": {"type": "json_schema", "schema": request.answer_schema}}
+    elif request.answer_schema is not None:
+        description = "Give your answer by calling this tool."
+        tools.append({"name": request.answer_name, "description": description, "input_schema": request.answer_schema})
+        out["tool_choice"] = {"type": "any"} if request.tools else {"type": "tool", "name": request.answer_name}
+    if tools:
+        out["tools"] = tools
+    if request.temperature is not None and "temperature" not in conceded:
+        out["temperature"] = request.temperature
+    return out
+
+
+def _messages(messages: tuple[ChatMessage, ...]) -> list[dict[str, Json]]:
+    joined_up: list[tuple[str, list[dict[str, Any]]]] = []
+    for message in messages:
+        if message.role == "system":
+            continue
+        side = "assistant" if message.role == "assistant" else "user"
+        if not joined_up or joined_up[-1][0] != side:
+            joined_up.append((side, []))
+        joined_up[-1][1].extend(_blocks(message))
+    # Results of tools must stand first in their message.
+    return [{"role": side, "content": sorted(blocks, key=lambda block: block["type"] != "tool_result")} for side, blocks in joined_up]
+
+
+def _blocks(message: ChatMessage) -> list[dict[str, Any]]:
+    if message.role == "tool":
+        result: dict[str, Any] = {"type": "tool_result", "tool_use_id": message.call_id or ""}
+        # An empty text is refused in a block, a result without content is not.
+        return [{**result, "content": message.text} if message.text else result]
+    blocks: list[dict[str, Any]] = [{"type": "text", "text": message.text}] if message.text else []
+    blocks.extend(_part(attachment) for attachment in message.attachments)
+    for call in message.tool_calls:
+        # Text that is no object has to be wrapped: the API takes nothing but objects here.
+        arguments = call.arguments if isinstance(call.arguments, dict) else {"text": call.arguments}
+        blocks.append({"type": "tool_use", "id": call.id, "name": call.name, "input": arguments})
+    return blocks
+
+
+def _part(attachment: Attachment) -> dict[str, Any]:
+    sort = sort_of(attachment)
+    if sort == "audio":
+        raise not_taken(attachment)
+    if sort == "text":
+        return {"type": "text", "text": text_in(attachment)}
+    if attachment.data is not None:
+        source = {"type": "base64", "media_type": attachment.media_type, "data": attachment.data}
+    else:
+        source = {"type": "url", "url": attachment.url}
+    return {"type": sort, "source": source}
+
+
+def _reply(answer: dict[str, Json], request: ChatRequest, conceded: Conceded) -> ChatReply:
+    if answer.get("type") == "error":
+        raise _reported(answer.get("error"))
+    if not isinstance(answer.get("content"), list):
+        raise unusable(answer, "it has no content")
+    forced = request.answer_name if request.answer_schema is not None and "answer_schema" in conceded else None
+    texts: list[str] = []
+    calls: list[ModelCall] = []
+    answered: str | None = None
+    for block in objects(answer["content"]):
+        if block.get("type") == "text" and isinstance(block.get("text"), str):
+            texts.append(block["text"])
+        elif block.get("type") == "tool_use" and forced is not None and block.get("name") == forced:
+            answered = msgspec.json.encode(block.get("input")).decode()
+        elif block.get("type") == "tool_use":
+            calls.append(call_of(block.get("id"), block.get("name"), block.get("input"), len(calls)))
+    finish = finish_of(answer.get("stop_reason"), _FINISH, tuple(calls))
+    return ChatReply(
+        text="".join(texts) if answered is None else answered,
+        tool_calls=tuple(calls),
+        finish="stop" if answered is not None and not calls and finish == "tool_calls" else finish,
+        usage=full_usage(read_usage(answer.get("usage"))),
+        model=name_of(answer.get("model")),
+    )
+
+
+def _reported(error: Json) -> ModelFault:
+    kind = error.get("type") if isinstance(error, dict) else None
+    said = error.get("message") if isinstance(error, dict) else None
+    message = f"the model reported an error: {said if isinstance(said, str) else show(error)}"
+    if kind == "rate_limit_error":
+        return ModelFault("rate_limited", message)
+    return ModelFault("overloaded" if kind in ("overloaded_error", "api_error") else "bad_request", message)
+
+
+DIALECT = Dialect(
+    provider="anthropic",
+    url=_url,
+    headers=_headers,
+    body=_body,
+    reply=_reply,
+    lacks=("seed",),
+    instead={"answer_schema": "was asked for with a tool"},
+)

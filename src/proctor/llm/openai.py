@@ -1,0 +1,152 @@
+"""OpenAI chat completions, and every server that speaks them (vLLM, llama.cpp, Ollama, OpenRouter, gateways).
+
+`max_tokens` is the name all of them know; newer OpenAI models want `max_completion_tokens` and say so, then that is sent. A key is
+sent when there is one. The name of the model is sent as configured.
+"""
+
+from __future__ import annotations
+
+from proctor.evidence.usage import read_usage
+from proctor.llm.attachments import data_url, not_taken, sort_of, text_in
+from proctor.llm.client import Conceded, Dialect
+from proctor.llm.ports import Attachment, ChatMessage, ChatReply, ChatRequest, Finish, ModelCall, ModelFault
+from proctor.llm.reading import arguments_text, call_of, finish_of, full_usage, is_closed, name_of, objects, text_of, unusable
+from proctor.llm.settings import ModelSettings, joined
+from proctor.model.evidence import Json
+from proctor.model.show import show
+
+DEFAULT_BASE = "https://api.openai.com/v1"
+
+_FINISH: dict[str, Finish] = {
+    "stop": "stop",
+    "length": "length",
+    "tool_calls": "tool_calls",
+    "function_call": "tool_calls",
+    "content_filter": "content_filter",
+}
+_AUDIO = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
+
+
+def _url(settings: ModelSettings) -> str:
+    return joined(settings.base_url or DEFAULT_BASE, "chat/completions")
+
+
+def bearer(settings: ModelSettings) -> dict[str, str]:
+    """The headers of a request: the key, where there is one."""
+    return {"authorization": f"Bearer {settings.api_key}"} if settings.api_key else {}
+
+
+def body(request: ChatRequest, settings: ModelSettings, conceded: Conceded) -> dict[str, Json]:
+    """A request as chat completions want it."""
+    out: dict[str, Json] = {"model": settings.model, "messages": [_message(message) for message in request.messages]}
+    if request.tools:
+        out["tools"] = [
+            {
+                "type": "function",
+                "function": {
+                    "name": tool.name,
+                    "description": tool.description,
+                    "parameters": tool.schema or {"type": "object", "properties": {}},
+                },
+            }
+            for tool in request.tools
+        ]
+    if request.temperature is not None and "temperature" not in conceded:
+        out["temperature"] = request.temperature
+    if request.max_tokens is not None:
+        out["max_completion_tokens" if "max_tokens" in conceded else "max_tokens"] = request.max_tokens
+    if request.seed is not None and "seed" not in conceded:
+        out["seed"] = request.seed
+    if request.answer_schema is not None and "answer_schema" not in conceded:
+        strict = is_closed(request.answer_schema)
+        held: dict[str, Json] = {"name": request.answer_name, "schema": request.answer_schema, "strict": strict}
+        out["response_format"] = {"type": "json_schema", "json_schema": held}
+    return out
+
+
+def reply(answer: dict[str, Json], request: ChatRequest, conceded: Conceded) -> ChatReply:
+    """What a chat completion says."""
+    error = answer.get("error")
+    choices = objects(answer.get("choices"))
+    if error and not choices:
+        # Gateways report the failure of the provider behind them with status 200.
+        raise _reported(error)
+    if not choices:
+        raise unusable(answer, "it has no choices")
+    message: Json = choices[0].get("message")
+    if not isinstance(message, dict):
+        raise unusable(answer, "its first choice has no message")
+    calls = _calls(message)
+    refusal: Json = message.get("refusal")
+    refused = isinstance(refusal, str) and bool(refusal)
+    finish = finish_of(choices[0].get("finish_reason"), _FINISH, calls)
+    return ChatReply(
+        text=text_of(message.get("content")) or (refusal if refused else ""),
+        tool_calls=calls,
+        finish="content_filter" if refused else finish,
+        usage=full_usage(read_usage(answer.get("usage"))),
+        model=name_of(answer.get("model")),
+    )
+
+
+DIALECT = Dialect(
+    provider="openai", url=_url, headers=bearer, body=body, reply=reply, instead={"max_tokens": "was sent as max_completion_tokens"}
+)
+
+
+def _message(message: ChatMessage) -> dict[str, Json]:
+    out: dict[str, Json] = {"role": message.role, "content": message.text}
+    if message.role == "tool":
+        out["tool_call_id"] = message.call_id or ""
+        return out
+    if message.attachments:
+        text: list[Json] = [{"type": "text", "text": message.text}] if message.text else []
+        out["content"] = [*text, *(_part(attachment) for attachment in message.attachments)]
+    if message.tool_calls:
+        out["content"] = message.text or None
+        out["tool_calls"] = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments_text(call.arguments)}}
+            for call in message.tool_calls
+        ]
+    if message.name:
+        out["name"] = message.name
+    return out
+
+
+def _part(attachment: Attachment) -> dict[str, Json]:
+    match sort_of(attachment):
+        case "image":
+            return {"type": "image_url", "image_url": {"url": data_url(attachment)}}
+        case "text":
+            return {"type": "text", "text": text_in(attachment)}
+        case "audio" if attachment.data is not None and attachment.media_type in _AUDIO:
+            return {"type": "input_audio", "input_audio": {"data": attachment.data, "format": _AUDIO[attachment.media_type]}}
+        case "document" if attachment.data is not None:
+            return {"type": "file", "file": {"filename": attachment.name or "document.pdf", "file_data": data_url(attachment)}}
+        case _:
+            raise not_taken(attachment)
+
+
+def _calls(message: dict[str, Json]) -> tuple[ModelCall, ...]:
+    found: list[ModelCall] = []
+    for position, call in enumerate(objects(message.get("tool_calls"))):
+        function: Json = call.get("function")
+        if isinstance(function, dict):
+            found.append(call_of(call.get("id"), function.get("name"), function.get("arguments"), position))
+    old: Json = message.get("function_call")
+    if not found and isinstance(old, dict):
+        found.append(call_of(None, old.get("name"), old.get("arguments"), 0))
+    return tuple(found)
+
+
+def _reported(error: Json) -> ModelFault:
+    said = error.get("message") if isinstance(error, dict) else error
+    status: Json = error.get("code") if isinstance(error, dict) else None
+    message = f"the provider reported an error: {said if isinstance(said, str) else show(error)}"
+    if status == 429:
+        return ModelFault("rate_limited", message, status=429)
+    if isinstance(status, int) and status >= 500:
+        return ModelFault("overloaded", message, status=status)
+    if status in (401, 403):
+        return ModelFault("unauthorized", message, status=status)
+    return ModelFault("bad_request" if isinstance(status, int) and status >= 400 else "bad_answer", message)

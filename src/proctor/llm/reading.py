@@ -1,0 +1,98 @@
+"""What the answers of several providers have in common, read once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from proctor.evidence.json_bytes import embedded
+from proctor.llm.ports import Finish, ModelCall, ModelFault
+from proctor.model.evidence import Json, Usage
+from proctor.model.show import show
+
+
+def unusable(answer: Json, why: str) -> ModelFault:
+    """The fault for an answer that is JSON, but not of the provider's shape."""
+    return ModelFault("bad_answer", f"the model's answer cannot be used: {why}; it is {show(answer, 200)}")
+
+
+def arguments_of(value: Json) -> Json:
+    """The arguments of a tool call: the object that was given, or the text that was given instead of one."""
+    if value is None or isinstance(value, dict):
+        return value or {}
+    if not isinstance(value, str):
+        return msgspec.json.encode(value).decode()
+    if not value.strip():
+        return {}
+    inner = embedded(value)
+    return inner if isinstance(inner, dict) else value
+
+
+def arguments_text(arguments: Json) -> str:
+    """Arguments as the JSON text that goes back to the provider; text stays as it was."""
+    return arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
+
+
+def call_of(ident: Json, name: Json, arguments: Json, position: int) -> ModelCall:
+    """One tool call; a provider that gives no id gets one by position."""
+    return ModelCall(
+        id=ident if isinstance(ident, str) and ident else f"call_{position}",
+        name=name if isinstance(name, str) else "",
+        arguments=arguments_of(arguments),
+    )
+
+
+def text_of(content: Json, kinds: tuple[str, ...] = ("text", "output_text")) -> str:
+    """The text of a message: text itself, or the text parts of a list."""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        return ""
+    return "".join(part["text"] for part in objects(content) if part.get("type") in kinds and isinstance(part.get("text"), str))
+
+
+def objects(value: Json) -> list[dict[str, Any]]:
+    """The objects of a list; nothing where there is no list."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def name_of(value: Json) -> str:
+    """A model's name as the provider tells it."""
+    return value if isinstance(value, str) else ""
+
+
+def full_usage(usage: Usage | None) -> Usage | None:
+    """Usage with its total, which not every provider sums up."""
+    if usage is None or usage.total_tokens is not None or usage.input_tokens is None or usage.output_tokens is None:
+        return usage
+    return msgspec.structs.replace(usage, total_tokens=usage.input_tokens + usage.output_tokens)
+
+
+def finish_of(reason: Json, words: dict[str, Finish], calls: tuple[ModelCall, ...]) -> Finish:
+    """Why the model stopped. Some servers say `stop` beside tool calls."""
+    finish = words.get(reason, "other") if isinstance(reason, str) else "stop"
+    return "tool_calls" if calls and finish in ("stop", "other") else finish
+
+
+def is_closed(schema: Json) -> bool:
+    """Whether every object of a schema lists all its members as required and allows no others.
+
+    Only such a schema may be sent as `strict` to OpenAI. A schema that refers to others is left to the provider to refuse or not.
+    """
+    waiting: list[Json] = [schema]
+    for _ in range(10_000):
+        if not waiting:
+            return True
+        node = waiting.pop()
+        if isinstance(node, list):
+            waiting.extend(node)
+        elif isinstance(node, dict):
+            members = node.get("properties")
+            if isinstance(members, dict) or node.get("type") == "object":
+                names = set(members) if isinstance(members, dict) else set[str]()
+                required: Json = node.get("required") or []
+                if node.get("additionalProperties") is not False or not isinstance(required, list) or set(required) != names:
+                    return False
+            waiting.extend(value for key, value in node.items() if key not in ("enum", "const", "examples", "default"))
+    return False

@@ -1,0 +1,112 @@
+"""A model that says what it was told to say: for tests, examples and runs without a network.
+
+A script is a list of replies, given one after the other, or a function of the request. `by_turn` chooses by the conversation
+instead: the first reply answers a request without any assistant message, the second one with one, and so on, so that many cases
+can share one script at the same time. A script that is too short is a fault, never an empty answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from inspect import isawaitable
+from typing import Any, cast, get_args
+
+import msgspec
+
+from proctor.errors import SpecError
+from proctor.llm.ports import ChatReply, ChatRequest, FaultCode, ModelCall, ModelFault
+from proctor.model.evidence import Json, Usage
+from proctor.model.show import kind_of, nearest, show
+
+Line = ChatReply | ModelFault | str
+"""One line of a script: a reply, its text alone, or what goes wrong."""
+Script = Sequence[Line] | Callable[[ChatRequest], Line | Awaitable[Line]]
+
+
+class ScriptedModel:
+    """Answers from a script, and remembers what it was asked in `requests`."""
+
+    def __init__(self, script: Script, *, name: str = "scripted", by_turn: bool = False) -> None:
+        self._script = script
+        self._name = name
+        self._by_turn = by_turn
+        self.requests: list[ChatRequest] = []
+        self.closed = False
+
+    @property
+    def provider(self) -> str:
+        """Always `scripted`."""
+        return "scripted"
+
+    @property
+    def name(self) -> str:
+        """What it was named."""
+        return self._name
+
+    @property
+    def remaining(self) -> int:
+        """How many lines of a list nobody has asked for; 0 of a function."""
+        return 0 if callable(self._script) else max(0, len(self._script) - len(self.requests))
+
+    async def complete(self, request: ChatRequest) -> ChatReply:
+        """The next line. Raises `ModelFault` where the line is one, or where there is none."""
+        position = len(self.requests)
+        self.requests.append(request)
+        if callable(self._script):
+            said = self._script(request)
+            line: Line = await said if isawaitable(said) else said
+        else:
+            if self._by_turn:
+                position = sum(message.role == "assistant" for message in request.messages)
+            if position >= len(self._script):
+                raise ModelFault("bad_answer", f"the script of {self._name} has {len(self._script)} replies, and was asked for one more")
+            line = self._script[position]
+        if isinstance(line, ModelFault):
+            # A new one each time: a raised exception collects the tracebacks of all who raised it.
+            raise ModelFault(cast(FaultCode, line.code), line.message, retry_after_s=line.retry_after_s, status=line.status)
+        reply = ChatReply(text=line) if isinstance(line, str) else line
+        if reply.tool_calls and reply.finish == "stop":
+            reply = msgspec.structs.replace(reply, finish="tool_calls")
+        return reply if reply.model else msgspec.structs.replace(reply, model=self._name)
+
+    async def close(self) -> None:
+        """Nothing to give back; remembered in `closed`."""
+        self.closed = True
+
+
+def read_script(lines: Sequence[Json]) -> tuple[Line, ...]:
+    """A script as settings write it: texts, `{text, tool_calls, usage}`, or `{fault, message}`."""
+    return tuple(_line(line, f"replies[{position}]") for position, line in enumerate(lines))
+
+
+def _line(line: Json, field: str) -> Line:
+    if isinstance(line, str):
+        return line
+    if not isinstance(line, dict):
+        raise SpecError(f"expected text or an object, found {kind_of(line)}", field=field)
+    allowed = ("fault", "message", "retry_after_s", "status") if "fault" in line else ("text", "tool_calls", "usage", "finish")
+    for key in line:
+        if key not in allowed:
+            raise SpecError(
+                f"unknown key {show(key)}; known here: {', '.join(allowed)}", field=f"{field}.{key}", nearest=nearest(str(key), allowed)
+            )
+    if "fault" in line:
+        codes: tuple[str, ...] = get_args(FaultCode)
+        if line["fault"] not in codes:
+            raise SpecError(f"unknown fault {show(line['fault'])}", field=f"{field}.fault", nearest=nearest(str(line["fault"]), codes))
+        said = line.get("message", "as the script says")
+        return ModelFault(line["fault"], str(said), retry_after_s=line.get("retry_after_s"), status=line.get("status"))
+    try:
+        return _reply(line)
+    except msgspec.ValidationError as error:
+        raise SpecError(f"not a reply: {error}", field=field) from None
+
+
+def _reply(line: dict[str, Any]) -> ChatReply:
+    numbered = [
+        {"id": f"call_{position}", **call} if isinstance(call, dict) else call for position, call in enumerate(line.get("tool_calls") or [])
+    ]
+    reply = msgspec.convert({**line, "tool_calls": []}, ChatReply)
+    calls = msgspec.convert(numbered, tuple[ModelCall, ...])
+    usage = reply.usage or Usage(input_tokens=0, output_tokens=0, total_tokens=0)
+    return msgspec.structs.replace(reply, tool_calls=calls, usage=usage)

@@ -1,0 +1,141 @@
+"""What has to be known to talk to one model.
+
+Settings are read once where the environment may be read, and passed down. They hold a secret, so they never show themselves in
+full: `repr` and `public` leave out the key and the values of headers.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from urllib.parse import quote, urlsplit
+
+import msgspec
+
+from proctor.errors import SpecError
+from proctor.model.evidence import Json
+from proctor.model.show import show
+
+_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_LOOPBACK = re.compile(r"localhost|.+\.localhost|127(?:\.\d{1,3}){3}|::1")
+
+
+class ModelSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One model, as a workspace names it."""
+
+    provider: str
+    model: str = ""
+    base_url: str | None = None
+    """Where the provider's API starts (`https://api.openai.com/v1`); the provider's own address when left out."""
+    api_key: str | None = None
+    temperature: float | None = None
+    """For requests that do not say."""
+    max_tokens: int | None = None
+    """For requests that do not say."""
+    seed: int | None = None
+    """For requests that do not say."""
+    deployment: str | None = None
+    """Azure: the deployment that answers; the model's name when left out."""
+    api_version: str | None = None
+    """Azure: the version of its API. Anthropic: the `anthropic-version` header."""
+    timeout_s: float = 120.0
+    """How long one request may take, from connecting to the last byte."""
+    headers: dict[str, str] = {}
+    """Sent with every request, over those of the provider."""
+    proxy: str | None = None
+    """The address of an HTTP proxy; none is looked up in the environment."""
+    replies: tuple[Json, ...] = ()
+    """Of a `scripted` model: what it answers, turn by turn."""
+
+    def __repr__(self) -> str:
+        """The settings without what is secret in them."""
+        return f"ModelSettings({', '.join(f'{key}={value!r}' for key, value in public(self).items())})"
+
+    def secrets(self) -> tuple[str, ...]:
+        """The values that must never be seen outside."""
+        found = [self.api_key or "", *self.headers.values()]
+        # `Bearer KEY`: the key is secret by itself too.
+        found.extend(value.partition(" ")[2] for value in self.headers.values())
+        for address in (self.base_url, self.proxy):
+            found.append(_password(address))
+        return tuple(value for value in found if value)
+
+
+def public(settings: ModelSettings) -> dict[str, Json]:
+    """What may be shown and kept of settings."""
+    shown: dict[str, Json] = msgspec.to_builtins(settings)
+    shown.pop("api_key", None)
+    shown.pop("replies", None)
+    if settings.headers:
+        shown["headers"] = sorted(settings.headers)
+    for key in ("base_url", "proxy"):
+        if shown.get(key):
+            shown[key] = bare_address(shown[key])
+    return shown
+
+
+def check_settings(settings: ModelSettings) -> None:
+    """Refuse, before anything is sent, what could not be sent: a `SpecError` that never shows the secret."""
+    _check_address(settings.base_url, "base_url")
+    _check_address(settings.proxy, "proxy")
+    if not (math.isfinite(settings.timeout_s) and settings.timeout_s > 0):
+        raise SpecError(f"expected a number of seconds above 0, found {settings.timeout_s}", field="timeout_s")
+    if settings.max_tokens is not None and settings.max_tokens < 1:
+        raise SpecError(f"expected at least 1, found {settings.max_tokens}", field="max_tokens")
+    if settings.api_key is not None:
+        _check_header_value(settings.api_key, "api_key", "the API key")
+    for name, value in settings.headers.items():
+        if not _HEADER_NAME.fullmatch(name):
+            raise SpecError(f"{show(name)} cannot be the name of a header", field=f"headers.{name}")
+        _check_header_value(value, f"headers.{name}", f"the header {name}")
+
+
+def is_loopback(address: str) -> bool:
+    """Whether an address leads to this machine."""
+    return bool(_LOOPBACK.fullmatch(urlsplit(address).hostname or ""))
+
+
+def bare_address(address: str) -> str:
+    """An address without user, password, query and fragment, fit to be shown."""
+    try:
+        parts = urlsplit(address)
+        host = parts.hostname or ""
+        port = f":{parts.port}" if parts.port else ""
+    except ValueError:
+        return "(an address that cannot be read)"
+    return f"{parts.scheme}://{f'[{host}]' if ':' in host else host}{port}{parts.path}"
+
+
+def joined(base: str, path: str) -> str:
+    """An address below another; a query of the base stays behind the whole."""
+    head, mark, query = base.partition("?")
+    return f"{head.rstrip('/')}/{path}{mark}{query}"
+
+
+def path_part(name: str) -> str:
+    """A name as one step of a path."""
+    return quote(name, safe="")
+
+
+def _check_address(address: str | None, field: str) -> None:
+    if address is None:
+        return
+    try:
+        parts = urlsplit(address)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        usable = False
+    if not usable or not address.isprintable() or " " in address:
+        raise SpecError(f"expected an address such as https://host/v1, found {show(bare_address(address))}", field=field)
+
+
+def _check_header_value(value: str, field: str, what: str) -> None:
+    if not value.isascii() or not value.isprintable() or value != value.strip():
+        raise SpecError(f"{what} holds a space at an end, a line break or a character that no header can carry", field=field)
+
+
+def _password(address: str | None) -> str:
+    try:
+        return urlsplit(address or "").password or ""
+    except ValueError:
+        return ""

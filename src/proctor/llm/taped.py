@@ -1,0 +1,92 @@
+"""A model whose every exchange goes over a tape, so that it can be recorded and replayed.
+
+What the tape sees is our own request and reply, not the provider's: a recording stays readable, and holds for any address. The
+raw request and response of the provider are inside the reply. A fault of the model is part of the conversation, and replayed like it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Literal, Protocol, cast, runtime_checkable
+
+import msgspec
+
+from proctor.llm.ports import ChatModel, ChatReply, ChatRequest, FaultCode, ModelFault
+from proctor.model.evidence import Json
+
+
+class Tape(Protocol):
+    """What stands between a wire and the world; `proctor.cassettes.ports.Tape` fits."""
+
+    async def exchange(self, kind: Literal["chat"], request: Json, send: Callable[[], Awaitable[Json]]) -> Json:
+        """What came back for `request`."""
+        ...
+
+
+@runtime_checkable
+class _Prepares(Protocol):
+    def prepared(self, request: ChatRequest) -> ChatRequest: ...
+
+
+class _Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    code: FaultCode
+    message: str
+    retry_after_s: float | None = None
+    status: int | None = None
+
+
+class _Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    reply: ChatReply | None = None
+    fault: _Fault | None = None
+
+
+class TapedModel:
+    """`model`, with everything said to it and by it on `tape`.
+
+    One is made per attempt; the inner model is closed by whoever made it.
+    """
+
+    def __init__(self, model: ChatModel, tape: Tape) -> None:
+        self._model = model
+        self._tape = tape
+
+    @property
+    def provider(self) -> str:
+        """The provider of the inner model."""
+        return self._model.provider
+
+    @property
+    def name(self) -> str:
+        """The name of the inner model."""
+        return self._model.name
+
+    async def complete(self, request: ChatRequest) -> ChatReply:
+        """Ask once, or hear again what was answered. Raises `ModelFault`."""
+        if isinstance(self._model, _Prepares):
+            # Defaults are part of what was asked: with another temperature it is another request.
+            request = self._model.prepared(request)
+        described = {"provider": self.provider, "model": self.name, **msgspec.to_builtins(request)}
+
+        async def send() -> Json:
+            try:
+                return msgspec.to_builtins(_Answer(reply=await self._model.complete(request)))
+            except ModelFault as fault:
+                kept = _Fault(
+                    code=cast(FaultCode, fault.code), message=fault.message, retry_after_s=fault.retry_after_s, status=fault.status
+                )
+                return msgspec.to_builtins(_Answer(fault=kept))
+
+        said = await self._tape.exchange("chat", described, send)
+        try:
+            answer = msgspec.convert(said, _Answer)
+        except msgspec.ValidationError as error:
+            raise ModelFault("bad_answer", f"the recording is not an answer of a model: {error}") from None
+        if answer.fault is not None:
+            fault = answer.fault
+            raise ModelFault(fault.code, fault.message, retry_after_s=fault.retry_after_s, status=fault.status)
+        if answer.reply is None:
+            raise ModelFault("bad_answer", "the recording holds neither a reply nor a fault")
+        return answer.reply
+
+    async def close(self) -> None:
+        """Nothing: the inner model serves other attempts too."""
