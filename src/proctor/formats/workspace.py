@@ -1,0 +1,305 @@
+"""The workspace file `proctor.yaml`: the targets, models and judge that suites share.
+
+    targets:
+      shop: {type: http, url: "http://127.0.0.1:9000/chat", auth: {type: bearer, token: "${SHOP_TOKEN}"}}
+    default_target: shop
+    models: {main: {provider: openai, model: some-model, api_key: "${KEY}"}}
+    judge: {model: main}
+
+A suite may hold the same keys; what it says wins, name by name. `${NAME}` inside a text is replaced by the variable of that name out of
+a mapping that is passed in, `$${` is a literal `${`. Only the entry that is used has its references resolved: a target that nobody
+runs may lack its secret. Kinds of values are checked before the references are resolved, so that no message can show a secret.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+import msgspec
+
+from proctor.errors import InputError, SpecError
+from proctor.formats.building import UNUSABLE, build_struct
+from proctor.formats.documents import read_text
+from proctor.formats.located import Located, Reading, item_path, member_path
+from proctor.model.evidence import Json
+from proctor.model.origin import Origin
+from proctor.model.problem import Problem
+from proctor.model.show import nearest
+
+WORKSPACE_KEYS = ("targets", "default_target", "models", "judge")
+
+_MARK = re.compile(r"\$(\$?)\{([^}]*)(\}?)")
+_ONLY_COMMENTS = re.compile(r"\ufeff?(?:[ \t]*(?:#[^\r\n]*)?(?:\r\n?|\n|\Z))*")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+# An address without a user, a password or a query holds no secret, and messages are of little use without it.
+_BARE_ADDRESS = re.compile(r"https?://[^@?#]*\Z")
+_SHORTEST_SECRET = 4
+
+_Settings = TypeVar("_Settings", bound=msgspec.Struct)
+
+
+class References:
+    """The variables that `${NAME}` may name, and the values that were asked for."""
+
+    def __init__(self, variables: Mapping[str, str]) -> None:
+        self._variables = variables
+        self._used: dict[str, str] = {}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._variables
+
+    def names(self) -> tuple[str, ...]:
+        """Every variable there is."""
+        return tuple(self._variables)
+
+    def value(self, name: str) -> str:
+        """The value of a variable that is there; from now on it counts as a secret."""
+        self._used[name] = self._variables[name]
+        return self._variables[name]
+
+    @property
+    def secrets(self) -> frozenset[str]:
+        """Values that must not be shown or kept: all that were used, bare addresses excepted."""
+        return frozenset(value for value in self._used.values() if len(value) >= _SHORTEST_SECRET and not _BARE_ADDRESS.match(value))
+
+    def fill(self, value: Json) -> Json:
+        """The value with every reference inside its texts replaced; structs, objects and lists are walked."""
+        if isinstance(value, str):
+            return _MARK.sub(self._replace, value) if "${" in value else value
+        if isinstance(value, dict):
+            return {key: self.fill(member) for key, member in value.items()}
+        if isinstance(value, (list, tuple)):
+            return type(value)([self.fill(item) for item in value])
+        if isinstance(value, msgspec.Struct):
+            return msgspec.structs.replace(value, **{field: self.fill(getattr(value, field)) for field in value.__struct_fields__})
+        return value
+
+    def _replace(self, found: re.Match[str]) -> str:
+        return found[0][1:] if found[1] else self.value(found[2])
+
+
+class Section:
+    """One entry of a settings file, and the place where it is written."""
+
+    def __init__(self, node: Located, *, file: str | None, text: str | None, trusted: bool) -> None:
+        self.node = node
+        self.file = file
+        self.trusted = trusted
+        """Whether it comes from the workspace, or from Python; a suite may be anybody's."""
+        self._text = text
+
+    @classmethod
+    def of(cls, value: Mapping[str, Json], *, file: str | None = None, path: str = "$", trusted: bool = True) -> Section:
+        """An entry given as a mapping, whose lines are not known."""
+        return cls(_located(value, path), file=file, text=None, trusted=trusted)
+
+    def word(self, key: str) -> str | None:
+        """The member `key` as it is written, if it is a text: the `model` of a target, say."""
+        member = self.node.get(key)
+        return member.value if member is not None and isinstance(member.value, str) else None
+
+    def build(self, struct: type[_Settings], references: References, what: str) -> _Settings:
+        """The entry as a value of `struct`; raises `InputError` with every problem in it."""
+        reading = self._reading()
+        built = build_struct(struct, self.node, reading, what)
+        _check_references(self.node, reading, references)
+        self._finish(reading)
+        assert built is not UNUSABLE  # `_finish` has raised
+        return references.fill(built)
+
+    def plain(self, references: References) -> Json:
+        """The entry as plain JSON, references resolved; raises `InputError` where one cannot be."""
+        reading = self._reading()
+        _check_references(self.node, reading, references)
+        self._finish(reading)
+        return references.fill(self.node.plain())
+
+    def refused(self, error: SpecError) -> InputError:
+        """The error for an entry of the right shape that cannot be used, with its place."""
+        reading = self._reading()
+        reading.spec_error(self.node, error)
+        return InputError(error.message, self._problems(reading))
+
+    def unknown(self, key: str, message: str, known: Iterable[str], **more: Json) -> InputError:
+        """The error for a member that names something there is not, with what there is."""
+        reading = self._reading()
+        words = tuple(known)
+        node = self.node if not self.node.is_object else self.node.get(key) or self.node
+        close = nearest(str(node.value), words) if isinstance(node.value, str) else ()
+        reading.error(node, message, nearest=close, expected="one of " + ", ".join(words) if words else None, **more)
+        return InputError(message, self._problems(reading))
+
+    def _reading(self) -> Reading:
+        return Reading(file=self.file, text=self._text or "")
+
+    def _finish(self, reading: Reading) -> None:
+        if any(problem.level == "error" for problem in reading.problems):
+            problems = self._problems(reading)
+            raise InputError(problems[0].message, problems)
+
+    def _problems(self, reading: Reading) -> list[Problem]:
+        ordered = sorted(reading.problems, key=lambda problem: (problem.origin.line or 0, problem.origin.column or 0))
+        if self._text is not None:
+            return ordered
+        return [msgspec.structs.replace(one, origin=Origin(file=self.file, path=one.origin.path), excerpt=None) for one in ordered]
+
+
+class Workspace(msgspec.Struct, frozen=True, kw_only=True):
+    """What was written about targets, models and the judge; nothing is resolved or built yet."""
+
+    file: str | None = None
+    targets: dict[str, Section] = {}
+    default_target: Section | None = None
+    models: dict[str, Section] = {}
+    judge: Section | None = None
+
+    def over(self, other: Workspace) -> Workspace:
+        """Both together; where both speak of the same thing this one wins."""
+        return Workspace(
+            file=other.file or self.file,
+            targets={**other.targets, **self.targets},
+            default_target=self.default_target or other.default_target,
+            models={**other.models, **self.models},
+            judge=self.judge or other.judge,
+        )
+
+    def target(self, name: str | None = None) -> tuple[str, Section]:
+        """The target of that name, else the default one, else the only one; raises `InputError` where there is none."""
+        known = ", ".join(self.targets)
+        if name is None and self.default_target is not None:
+            name = self.default_target.node.value
+            if name not in self.targets:
+                raise self.default_target.unknown("", f"default_target: there is no target {name!r}", self.targets, code="unknown_name")
+        if name is None and len(self.targets) == 1:
+            name = next(iter(self.targets))
+        if name is None:
+            many = f"several targets and no default_target; name one of {known}" if known else "no target is described"
+            raise InputError(f"{many}: `targets` in proctor.yaml or in the suite says how the agent is reached")
+        if name not in self.targets:
+            close = nearest(name, self.targets)
+            hint = f"; nearest: {', '.join(close)}" if close else ""
+            raise InputError(f"there is no target {name!r}{hint}; known: {known or 'none'}")
+        return name, self.targets[name]
+
+    def model(self, name: str) -> Section:
+        """The model of that name; raises `InputError` where there is none."""
+        if name not in self.models:
+            close = nearest(name, self.models)
+            hint = f"; nearest: {', '.join(close)}" if close else ""
+            raise InputError(f"there is no model {name!r}{hint}; known: {', '.join(self.models) or 'none'}")
+        return self.models[name]
+
+
+def read_workspace(text: str, *, file: str | None = None) -> Workspace:
+    """The workspace file; raises `InputError` with every problem in it. A file of comments is an empty workspace."""
+    workspace = Workspace(file=file)
+    if _ONLY_COMMENTS.fullmatch(text):
+        return workspace
+    reading = Reading(file=file, text=text)
+    document = read_text(text, file=file, reading=reading)
+    if document is not None and document.value is not None:
+        workspace = _read(document, reading, text=text, trusted=True)
+        _check_names(workspace, reading)
+    reading.finish()
+    return workspace
+
+
+def workspace_of(settings: Mapping[str, Json], *, file: str | None = None, trusted: bool = False) -> Workspace:
+    """The same keys out of a suite's settings; others beside them are passed over."""
+    known = {key: settings[key] for key in WORKSPACE_KEYS if settings.get(key) is not None}
+    reading = Reading(file=file, text="")
+    section = Section.of(known, file=file)
+    workspace = _read(section.node, reading, text=None, trusted=trusted)
+    problems = [msgspec.structs.replace(one, origin=Origin(file=file, path=one.origin.path), excerpt=None) for one in reading.problems]
+    if problems:
+        raise InputError(problems[0].message, problems)
+    return workspace
+
+
+def _read(document: Located, reading: Reading, *, text: str | None, trusted: bool) -> Workspace:
+    if reading.an_object(document, "the workspace") is None:
+        return Workspace()
+    reading.known_keys(document, WORKSPACE_KEYS, "the workspace")
+
+    def section(node: Located) -> Section:
+        return Section(node, file=reading.file, text=text, trusted=trusted)
+
+    def named(key: str, what: str) -> dict[str, Section]:
+        holder = reading.an_object(document.get(key), key)
+        members = holder.members() if holder is not None else ()
+        return {name: section(node) for name, node in members if reading.an_object(node, f"{what} {name!r}") is not None}
+
+    default = document.get("default_target")
+    judge = reading.an_object(document.get("judge"), "judge")
+    return Workspace(
+        file=reading.file,
+        targets=named("targets", "target"),
+        default_target=section(default) if default is not None and reading.text(default, "default_target") is not None else None,
+        models=named("models", "model"),
+        judge=section(judge) if judge is not None else None,
+    )
+
+
+def _check_names(workspace: Workspace, reading: Reading) -> None:
+    """Report names in the workspace file that lead nowhere."""
+    default = workspace.default_target
+    if default is not None and default.node.value not in workspace.targets:
+        reading.error(
+            default.node,
+            f"default_target: there is no target {default.node.value!r}",
+            nearest=nearest(default.node.value, workspace.targets),
+            expected="one of " + ", ".join(workspace.targets) if workspace.targets else None,
+            code="unknown_name",
+        )
+    model = workspace.judge.node.get("model") if workspace.judge is not None else None
+    if model is not None and isinstance(model.value, str) and workspace.models and model.value not in workspace.models:
+        reading.error(
+            model,
+            f"judge: there is no model {model.value!r}",
+            nearest=nearest(model.value, workspace.models),
+            expected="one of " + ", ".join(workspace.models),
+            code="unknown_name",
+        )
+
+
+def _check_references(node: Located, reading: Reading, references: References) -> None:
+    """Report every reference below `node` that cannot be resolved."""
+    if isinstance(node.value, str):
+        for found in _MARK.finditer(node.value) if "${" in node.value else ():
+            if not found[1]:
+                _check_reference(node, found, reading, references)
+    for _, member in node.members():
+        _check_references(member, reading, references)
+    for item in node.items():
+        _check_references(item, reading, references)
+
+
+def _check_reference(node: Located, found: re.Match[str], reading: Reading, references: References) -> None:
+    name = found[2]
+    if not found[3] or not _NAME.match(name):
+        reading.error(
+            node,
+            f"{found[0][:40]!r} is no reference to a variable",
+            expected="${NAME}, with letters, digits and underscores",
+            hint="a literal ${ is written $${",
+            code="missing_variable",
+        )
+    elif name not in references:
+        reading.error(
+            node,
+            f"the environment variable {name} is not set",
+            nearest=nearest(name, references.names()),
+            hint=f"set it before the run: export {name}=...",
+            code="missing_variable",
+        )
+
+
+def _located(value: Json, path: str) -> Located:
+    inner = value
+    if isinstance(value, Mapping):
+        inner = {str(key): _located(member, member_path(path, str(key))) for key, member in value.items()}
+    elif isinstance(value, (list, tuple)):
+        inner = [_located(item, item_path(path, index)) for index, item in enumerate(value)]
+    return Located(value=inner, line=0, column=0, path=path)

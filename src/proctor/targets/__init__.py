@@ -1,0 +1,1 @@
+"""The agents under test, each behind one small protocol."""

@@ -1,0 +1,138 @@
+"""From settings to a target: a closed set of kinds, chosen by `type`.
+
+Settings come as a section of a workspace or a suite (problems are reported at their place), or as a mapping from Python. Building
+opens nothing and sends nothing; `open` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Protocol
+
+from proctor.cassettes.ports import Tape
+from proctor.errors import InputError, SpecError
+from proctor.formats.workspace import References, Section
+from proctor.llm.ports import ChatModel
+from proctor.model.attempt import Attempt
+from proctor.model.case import Case
+from proctor.model.evidence import Evidence, Json
+from proctor.model.problem import Problem
+from proctor.model.show import show
+
+TYPES: dict[str, str] = {
+    "http": "an agent behind an HTTP address",
+    "flowise": "a flow of Flowise",
+    "n8n": "a workflow of n8n",
+    "mcp_agent": "our agent loop over a chat model and MCP servers",
+    "callable": "a Python function",
+    "recorded": "an agent that was recorded",
+}
+"""Every kind of target, and what it is."""
+
+
+class BuiltTarget(Protocol):
+    """What comes out: what the runner drives, and a look at the cases before anything is sent."""
+
+    @property
+    def name(self) -> str:
+        """What reports call it."""
+        ...
+
+    async def open(self) -> None:
+        """Connect what is shared by all attempts."""
+        ...
+
+    async def run(self, attempt: Attempt, tape: Tape) -> Evidence:
+        """Drive the agent through the case."""
+        ...
+
+    async def close(self) -> None:
+        """Leave nothing behind."""
+        ...
+
+
+def build_target(
+    name: str,
+    settings: Section | Mapping[str, Json],
+    references: References | None = None,
+    *,
+    base: Path | None = None,
+    model_for: Callable[[Tape], ChatModel] | None = None,
+    offline: bool = False,
+) -> BuiltTarget:
+    """The target that `settings` describe; raises `InputError` with every problem in them.
+
+    Relative files and modules are looked for beside the file that names them, else in the folder `base`. Of an `mcp_agent`, `model_for`
+    makes the model that its `model` names, and `offline` says that everything comes from a tape.
+    """
+    section = settings if isinstance(settings, Section) else Section.of(settings, path=f"$.targets.{name}")
+    known = references or References({})
+    if section.file is not None:
+        base = Path(section.file).resolve().parent
+    given = section.node.get("type")
+    if given is None:
+        raise section.unknown("type", f"target {name!r} needs 'type'", TYPES, code="missing_key")
+    kind = given.value
+    if not isinstance(kind, str) or kind not in TYPES:
+        raise section.unknown("type", f"target {name!r}: unknown type {show(given.plain(), 60)}", TYPES, code="wrong_value")
+    try:
+        if kind == "mcp_agent":
+            return _mcp_agent(name, section, known, model_for, offline)
+        return _built(kind, name, section, known, base)
+    except SpecError as error:
+        raise section.refused(error) from error
+
+
+def problems_with(target: object, cases: Iterable[Case]) -> list[Problem]:
+    """What can be known to go wrong before anything is sent: a template that uses a variable a case does not have, say."""
+    look = getattr(target, "problems_with", None)
+    return list(look(cases)) if look is not None else []
+
+
+def check_cases(target: object, cases: Iterable[Case]) -> None:
+    """Raise `InputError` for cases that `target` could not send."""
+    problems = problems_with(target, cases)
+    if problems:
+        raise InputError(problems[0].message, problems)
+
+
+def _built(kind: str, name: str, section: Section, references: References, base: Path | None) -> BuiltTarget:
+    # Of the kinds a run needs one, and some of them load a good deal.
+    what = f"target {name!r}"
+    match kind:
+        case "http":
+            from proctor.targets.http import HttpSettings, HttpTarget
+
+            settings = section.build(HttpSettings, references, what)
+            return HttpTarget(name, settings, secrets=references.secrets)
+        case "flowise":
+            from proctor.targets.flowise import FlowiseSettings, FlowiseTarget
+
+            flow = section.build(FlowiseSettings, references, what)
+            return FlowiseTarget(name, flow, secrets=references.secrets)
+        case "n8n":
+            from proctor.targets.n8n import N8nSettings, N8nTarget
+
+            workflow = section.build(N8nSettings, references, what)
+            return N8nTarget(name, workflow, secrets=references.secrets)
+        case "callable":
+            from proctor.targets.callable import CallableSettings, CallableTarget, load_function
+
+            function = section.build(CallableSettings, references, what)
+            loaded = load_function(function.function, base=base, trusted=section.trusted)
+            return CallableTarget(name, loaded, timeout_s=function.timeout_s)
+        case _:
+            from proctor.targets.recorded import RecordedSettings, RecordedTarget
+
+            return RecordedTarget(name, section.build(RecordedSettings, references, what), base=base)
+
+
+def _mcp_agent(
+    name: str, section: Section, references: References, model_for: Callable[[Tape], ChatModel] | None, offline: bool
+) -> BuiltTarget:
+    from proctor.targets.mcp_agent import build_mcp_agent  # loads what speaks to servers
+
+    if model_for is None:
+        raise SpecError(f"target {name!r} needs a model: `model` names one of `models`", field="model")
+    return build_mcp_agent(section.plain(references), name=name, model_for=model_for, offline=offline)

@@ -1,0 +1,249 @@
+"""A Python function as the agent: the quickest way to test what runs in the same process.
+
+The function is called with the message. Where its signature has them it also gets `context`, `session_id`, `request_id`, `turn` (from 0)
+and `history` (the exchanges before, as `{"input", "text"}`). It answers with a text, with plain evidence as a mapping, with a list of
+provider messages, or with an `Evidence`. An `async` function is awaited; any other runs in a thread of its own, which is left alone when
+the time is up, since a thread cannot be ended. A function has no wire: nothing of it is on a tape, it is called again on replay.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from proctor.cassettes.ports import Tape
+from proctor.errors import EvidenceError, SpecError
+from proctor.evidence.reading import read_document
+from proctor.model.attempt import Attempt
+from proctor.model.case import Case
+from proctor.model.evidence import Evidence, Json
+from proctor.model.problem import Problem
+from proctor.model.show import kind_of, nearest, shorten
+from proctor.targets.conversation import Message, converse
+from proctor.targets.faults import TargetFault
+
+Function = Callable[..., Any]
+OFFERED = ("context", "session_id", "request_id", "turn", "history")
+"""What a function may ask for by the names of its parameters."""
+
+
+class CallableSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A Python function as the agent."""
+
+    type: Literal["callable"] = "callable"
+    function: str
+    """`module:function`; the module is found where Python finds modules, or in the folder of the workspace."""
+    timeout_s: float = 120.0
+    """How long one call may take."""
+
+
+class CallableTarget:
+    """Calls a Python function."""
+
+    def __init__(self, name: str, function: Function, *, timeout_s: float = 120.0) -> None:
+        """Raises `SpecError` for a function that cannot be called with a message."""
+        self._name = name
+        self._function = function
+        self._timeout_s = timeout_s
+        self._wanted = _wanted(function)
+        self._is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004 - asks for the method's own kind
+
+    @property
+    def name(self) -> str:
+        """What reports call it."""
+        return self._name
+
+    def problems_with(self, cases: Iterable[Case]) -> list[Problem]:
+        """Nothing of a case can be wrong here."""
+        return []
+
+    async def open(self) -> None:
+        """Nothing to connect."""
+
+    async def run(self, attempt: Attempt, tape: Tape) -> Evidence:
+        """Call the function with every message of the case."""
+        history: list[dict[str, Json]] = []
+
+        async def say(message: Message) -> Evidence:
+            started = time.perf_counter()
+            answer = await self._call(message, list(history))
+            passed = round((time.perf_counter() - started) * 1000, 3)
+            evidence = self._evidence(answer)
+            history.append({"input": message.said, "text": evidence.text})
+            return evidence if evidence.duration_ms is not None else msgspec.structs.replace(evidence, duration_ms=passed)
+
+        return await converse(attempt, say, target=self._name)
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+    async def _call(self, message: Message, history: list[dict[str, Json]]) -> Any:
+        offered: dict[str, Json] = {
+            "context": dict(message.attempt.case.context),
+            "session_id": message.session_id,
+            "request_id": message.request_id,
+            "turn": message.turn,
+            "history": history,
+        }
+        arguments = {name: offered[name] for name in self._wanted}
+        bound = asyncio.timeout(self._timeout_s)
+        try:
+            async with bound:
+                try:
+                    if self._is_async:
+                        return await self._function(message.said, **arguments)
+                    answer = await _in_thread(lambda: self._function(message.said, **arguments))
+                    return await answer if inspect.isawaitable(answer) else answer
+                except TimeoutError as error:  # the function's own; ours shows outside of the bound
+                    raise self._failed(error) from error
+        except TimeoutError:
+            raise TargetFault("timeout", f"{_called(self._function)} did not answer within {self._timeout_s:g} s") from None
+        except TargetFault:
+            raise
+        except (Exception, SystemExit) as error:  # an agent that calls `sys.exit` ends its answer, not the run
+            raise self._failed(error) from error
+
+    def _failed(self, error: BaseException) -> TargetFault:
+        frames = traceback.extract_tb(error.__traceback__)
+        place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+        return TargetFault("agent_failed", f"{_called(self._function)} raised {type(error).__name__}: {shorten(str(error), 500)}{place}")
+
+    def _evidence(self, answer: object) -> Evidence:
+        if isinstance(answer, Evidence):
+            return answer
+        if isinstance(answer, str):
+            return read_document({"text": answer}, format="plain")[0]
+        if isinstance(answer, (Mapping, list)):
+            try:
+                found = read_document(dict(answer), format="plain") if isinstance(answer, Mapping) else read_document(answer)
+            except EvidenceError as error:
+                raise TargetFault("bad_answer", f"what {_called(self._function)} returned is no evidence: {error.message}") from None
+            if len(found) == 1:
+                return found[0]
+        raise TargetFault(
+            "bad_answer",
+            f"{_called(self._function)} returned {kind_of(answer)}, expected text, a mapping of plain evidence, messages or an Evidence",
+        )
+
+
+def load_function(reference: str, *, base: Path | None = None, trusted: bool = True) -> Function:
+    """The function that `module:function` names; raises `SpecError` where there is none.
+
+    Where the reference is not to be trusted (a suite may be anybody's), only modules that lie in the folder `base` are taken: the
+    library of Python has functions that must not be called with a message out of a suite.
+    """
+    module_name, colon, path = reference.partition(":")
+    if not colon or not path or not all(part.isidentifier() for part in (*module_name.split("."), *path.split("."))):
+        raise SpecError(f"function: expected module:function, found {reference!r}", field="function")
+    module = _import(module_name, base, trusted)
+    found: Any = module
+    for part in path.split("."):
+        if not hasattr(found, part):
+            names = [name for name in dir(found) if not name.startswith("_") and callable(getattr(found, name, None))]
+            raise SpecError(f"function: {module_name} has no {path!r}", field="function", nearest=nearest(part, names))
+        found = getattr(found, part)
+    if not callable(found):
+        raise SpecError(f"function: {reference} is {kind_of(found)}, not a function", field="function")
+    if not trusted and not _lies_in(sys.modules.get(getattr(found, "__module__", None) or ""), base):
+        # `agent:subprocess.run` goes through a module of the folder, and leaves it.
+        raise SpecError(f"function: {reference} is not written in the folder of the suite", field="function")
+    return found
+
+
+def _import(name: str, base: Path | None, trusted: bool) -> object:
+    import importlib  # only a function named in a file needs it
+
+    top = name.partition(".")[0]
+    local = base is not None and ((base / f"{top}.py").is_file() or (base / top).is_dir())
+    if not trusted and not local:
+        raise SpecError(
+            f"function: the module {name!r} is not in the folder of the suite",
+            field="function",
+            hint="a suite may name functions of its own folder only; describe the target in proctor.yaml instead",
+        )
+    if local and str(base) not in sys.path:
+        # Where anybody may have written the folder, nothing in it may stand in for a module of Python's own.
+        sys.path.insert(0 if trusted else len(sys.path), str(base))
+    try:
+        module = importlib.import_module(name)
+    except ImportError as error:
+        raise SpecError(f"function: cannot import {name!r}: {error}", field="function") from error
+    except Exception as error:
+        raise SpecError(f"function: importing {name!r} raised {type(error).__name__}: {shorten(str(error))}", field="function") from error
+    if not trusted and not _lies_in(module, base):
+        raise SpecError(f"function: {name!r} is an installed module, not the one beside the suite", field="function")
+    return module
+
+
+def _lies_in(module: object, base: Path | None) -> bool:
+    file = getattr(module, "__file__", None)
+    return file is not None and base is not None and Path(file).resolve().is_relative_to(base.resolve())
+
+
+def _called(function: Function) -> str:
+    return f"{getattr(function, '__qualname__', type(function).__name__)}()"
+
+
+def _wanted(function: Function) -> tuple[str, ...]:
+    """Which of the offered values the function takes."""
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):  # a built-in without a signature
+        return ()
+    if any(one.kind is one.VAR_KEYWORD for one in parameters):
+        return OFFERED
+    positional = [one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
+    has_message = bool(positional) or any(one.kind is one.VAR_POSITIONAL for one in parameters)
+    rest = [one for one in parameters if one not in positional[:1] and one.kind is not one.VAR_POSITIONAL]
+    if not has_message:
+        raise SpecError(f"function: {_called(function)} takes no message", field="function", hint="its first parameter is the message")
+    for one in rest:
+        if one.name not in OFFERED and one.default is one.empty:
+            raise SpecError(
+                f"function: {_called(function)} needs {one.name!r}, which no case gives; beside the message there are {', '.join(OFFERED)}",
+                field="function",
+                nearest=nearest(one.name, OFFERED),
+            )
+    return tuple(one.name for one in rest if one.name in OFFERED and one.kind is not one.POSITIONAL_ONLY)
+
+
+async def _in_thread(work: Callable[[], object]) -> Any:
+    """What `work` returns, from a thread that nobody waits for when the time is up."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[object] = loop.create_future()
+    context = contextvars.copy_context()
+
+    def settle(answer: object, error: BaseException | None) -> None:
+        if done.done():
+            return
+        if error is None:
+            done.set_result(answer)
+        else:
+            done.set_exception(error)
+
+    def body() -> None:
+        answer, failure = None, None
+        try:
+            answer = context.run(work)
+        except StopIteration:  # a future cannot carry this one
+            failure = RuntimeError("StopIteration")
+        except BaseException as error:
+            failure = error
+        try:
+            loop.call_soon_threadsafe(settle, answer, failure)
+        except RuntimeError:
+            pass  # the run is over and its loop closed; nobody waits for this answer
+
+    # The threads of an executor are waited for when the loop ends; a function that hangs would hold up everything.
+    threading.Thread(target=body, name="proctor-callable", daemon=True).start()
+    return await done

@@ -1,0 +1,146 @@
+"""A case as messages in order, and what was seen of each put together.
+
+A case is one message, or several turns, or one body that is sent as it is. Every message of a go has an id of its own (the go's id, with
+the number of the turn where there are several), all of them share one session. A turn that the agent answers with an error status is
+followed by the next one: the statuses are evidence. A turn that cannot be sent ends the go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from urllib.parse import quote
+
+import msgspec
+
+from proctor.evidence.plain import with_turn_defaults
+from proctor.evidence.text import as_text
+from proctor.model.attempt import Attempt
+from proctor.model.evidence import Evidence, EvidenceTurn, Json
+from proctor.targets.faults import TargetFault
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing to say to an agent."""
+
+    attempt: Attempt
+    turn: int
+    """From 0."""
+    request_id: str
+    session_id: str
+    text: str | None = None
+    body: Json = None
+    """Sent exactly as written, instead of a text."""
+
+    @property
+    def said(self) -> Json:
+        """The text, or the body that stands for it."""
+        return self.body if self.text is None else self.text
+
+
+def ids_of(attempt: Attempt) -> tuple[str, str]:
+    """The ids of a go as they can stand in a header: a case may be named in any script."""
+    return _header_safe(attempt.request_id), _header_safe(attempt.session_id)
+
+
+def messages_of(attempt: Attempt) -> list[Message]:
+    """Everything to say in this go; raises `TargetFault` where there is nothing."""
+    case = attempt.case
+    request_id, session_id = ids_of(attempt)
+    if case.custom_body is not None:
+        return [Message(attempt=attempt, turn=0, request_id=request_id, session_id=session_id, body=case.custom_body)]
+    texts = [turn.input for turn in case.turns] if case.turns else [case.input] if case.input is not None else []
+    if not texts:
+        raise TargetFault("bad_request", f"case {case.id!r} has no input, no turns and no body: there is nothing to say to the agent")
+    return [
+        Message(
+            attempt=attempt,
+            turn=index,
+            request_id=request_id if len(texts) == 1 else f"{request_id}-{index + 1}",
+            session_id=session_id,
+            text=text,
+        )
+        for index, text in enumerate(texts)
+    ]
+
+
+def _header_safe(text: str) -> str:
+    return text if text.isascii() and text.isprintable() else quote(text, safe=" :;,.!?*()[]/-_", errors="replace")
+
+
+async def converse(attempt: Attempt, say: Callable[[Message], Awaitable[Evidence]], *, target: str) -> Evidence:
+    """Say every message of the case in order, within the time of the go, and put together what was seen."""
+    messages = messages_of(attempt)
+    seen: list[Evidence] = []
+    # A little less than we are given: whoever waits for us would not keep what we saw.
+    bound = asyncio.timeout(attempt.timeout_s - min(1.0, attempt.timeout_s / 20))
+    try:
+        async with bound:
+            for message in messages:
+                seen.append(await say(message))
+    except TimeoutError:
+        if not bound.expired():
+            raise
+        where = f" (in turn {len(seen) + 1} of {len(messages)})" if len(messages) > 1 else ""
+        raise TargetFault(
+            "timeout", f"{target}: not finished after {attempt.timeout_s:g} s{where}", evidence=_partial(messages, seen)
+        ) from None
+    except TargetFault as fault:
+        if len(messages) == 1:
+            raise
+        raise TargetFault(
+            fault.code,
+            f"turn {len(seen) + 1} of {len(messages)}: {fault.message}",
+            # The turns before it did reach the agent.
+            safe=fault.safe and not seen,
+            evidence=_partial(messages, seen),
+        ) from None
+    return joined(messages, seen)
+
+
+def joined(messages: Sequence[Message], seen: Sequence[Evidence]) -> Evidence:
+    """What was seen of one message, or of a conversation of several."""
+    attempt = messages[0].attempt
+    request_id, session_id = ids_of(attempt)
+    ids: dict[str, Json] = {"request_id": request_id, "session_id": session_id}
+    if len(messages) == 1:
+        only = seen[0]
+        return msgspec.structs.replace(
+            only, case=attempt.case.id, input=messages[0].said if only.input is None else only.input, metadata={**ids, **only.metadata}
+        )
+    turns = [_turn(message, evidence) for message, evidence in zip(messages, seen, strict=False)]
+    if any(turn.tool_calls is not None or turn.nodes is not None for turn in turns):
+        # One turn that shows its tools shows that tools can be seen.
+        turns = [msgspec.structs.replace(turn, tool_calls=()) if turn.tool_calls is None and turn.nodes is None else turn for turn in turns]
+    offered = [name for evidence in seen for name in evidence.available_tools or ()]
+    last_state = next((evidence.state for evidence in reversed(seen) if evidence.state is not None), None)
+    return with_turn_defaults(
+        Evidence(
+            case=attempt.case.id,
+            turns=tuple(turns),
+            available_tools=tuple(dict.fromkeys(offered)) or None,
+            renders=tuple(render for evidence in seen for render in evidence.renders or ()) or None,
+            now=next((evidence.now for evidence in seen if evidence.now is not None), None),
+            state=last_state,
+            error=next((evidence.error for evidence in seen if evidence.error is not None), None),
+            metadata=ids,
+        )
+    )
+
+
+def _partial(messages: Sequence[Message], seen: Sequence[Evidence]) -> Evidence | None:
+    return joined(messages, seen) if seen else None
+
+
+def _turn(message: Message, evidence: Evidence) -> EvidenceTurn:
+    return EvidenceTurn(
+        input=as_text(message.said),
+        text=evidence.text,
+        body=evidence.body,
+        tool_calls=evidence.tool_calls,
+        nodes=evidence.nodes,
+        http_status=evidence.http_status,
+        duration_ms=evidence.duration_ms,
+        usage=evidence.usage,
+        metadata={"request_id": message.request_id, **evidence.metadata},
+    )

@@ -1,0 +1,35 @@
+"""Why an agent could not be driven.
+
+The words are for the runner (`code`, `safe`) and for the user (the message says what and where). What was seen before the fault is kept
+in `evidence`, so that a conversation that broke off in its third turn does not lose the first two.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from proctor.errors import TargetError
+from proctor.model.evidence import Evidence
+
+TargetCode = Literal[
+    "unreachable",  # no connection: nothing was sent
+    "timeout",
+    "transport",  # the connection broke in the middle
+    "too_large",
+    "redirected",
+    "bad_request",  # what would be sent cannot be sent
+    "bad_answer",
+    "unauthorized",
+    "agent_failed",  # a Python function raised
+    "no_execution",  # n8n knows of no finished execution
+    "no_recording",
+    "not_open",
+]
+
+
+class TargetFault(TargetError):
+    """An agent could not be driven. `safe`: nothing reached it, so trying again cannot harm."""
+
+    def __init__(self, code: TargetCode | str, message: str, *, safe: bool = False, evidence: Evidence | None = None) -> None:
+        super().__init__(message, code=code, safe=safe)
+        self.evidence = evidence

@@ -1,0 +1,109 @@
+"""A chatflow or agentflow of Flowise, by its prediction API.
+
+`POST {url}/api/v1/prediction/{flow}` with the message as `question`; the turns of a go share `overrideConfig.sessionId`. A body of the
+case's own is sent exactly as written. What Flowise answers is read as its predictions are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+from urllib.parse import quote
+
+import msgspec
+
+from proctor.cassettes.ports import Tape
+from proctor.errors import SpecError
+from proctor.evidence import flowise
+from proctor.model.attempt import Attempt
+from proctor.model.case import Case
+from proctor.model.evidence import Evidence, Json
+from proctor.model.problem import Problem
+from proctor.targets.answers import evidence_of
+from proctor.targets.conversation import Message, converse, ids_of
+from proctor.targets.http import check_positive, secret_headers
+from proctor.targets.masking import Ids, shown_settings
+from proctor.targets.wire import HttpAnswer, HttpRequest, Wire, check_address
+
+
+class FlowiseSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A flow of Flowise."""
+
+    type: Literal["flowise"] = "flowise"
+    url: str
+    """Where Flowise runs: `http://127.0.0.1:3000`."""
+    flow: str
+    """The id of the chatflow or agentflow."""
+    api_key: str | None = None
+    """The key of the flow, as `${NAME}`, if it has one."""
+    override_config: dict[str, Json] = {}
+    """More of `overrideConfig`; the session is added to it."""
+    headers: dict[str, str] = {}
+    """More headers."""
+    timeout_s: float = 120.0
+    """How long one answer may take."""
+
+    def __repr__(self) -> str:
+        return shown_settings(self)
+
+
+class FlowiseTarget:
+    """Talks to a flow of Flowise."""
+
+    def __init__(self, name: str, settings: FlowiseSettings, *, secrets: frozenset[str] = frozenset()) -> None:
+        """Raises `SpecError` for settings that cannot be used."""
+        check_address(settings.url, "url")
+        check_positive(settings.timeout_s, "timeout_s")
+        if not settings.flow:
+            raise SpecError("flow: the id of the flow is empty", field="flow")
+        self._name = name
+        self._settings = settings
+        key = frozenset((settings.api_key,)) if settings.api_key else frozenset[str]()
+        self._wire = Wire(secrets=secrets | key | secret_headers(settings.headers))
+        self._url = f"{settings.url.rstrip('/').removesuffix('/api/v1')}/api/v1/prediction/{quote(settings.flow, safe='')}"
+
+    @property
+    def name(self) -> str:
+        """What reports call it."""
+        return self._name
+
+    def problems_with(self, cases: Iterable[Case]) -> list[Problem]:
+        """Nothing of a case can be wrong here."""
+        return []
+
+    async def open(self) -> None:
+        """Make ready to connect."""
+        await self._wire.open()
+
+    async def run(self, attempt: Attempt, tape: Tape) -> Evidence:
+        """Ask the flow every message of the case."""
+        ids = Ids(*ids_of(attempt))
+
+        async def say(message: Message) -> Evidence:
+            answer = await self._wire.exchange(self._request(message), tape=tape, ids=ids, timeout_s=self._settings.timeout_s)
+            return _prediction(answer)
+
+        return await converse(attempt, say, target=self._name)
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._wire.close()
+
+    def _request(self, message: Message) -> HttpRequest:
+        settings = self._settings
+        body = message.body
+        if body is None:
+            session = {**settings.override_config, "sessionId": message.session_id}
+            body = {"question": message.text, "overrideConfig": session}
+        headers = {**settings.headers, "x-request-id": message.request_id}
+        if settings.api_key:
+            headers["authorization"] = f"Bearer {settings.api_key}"
+        return HttpRequest(method="POST", url=self._url, headers=headers, body=body, has_body=True)
+
+
+def _prediction(answer: HttpAnswer) -> Evidence:
+    body = answer.body
+    if answer.status >= 400 or not isinstance(body, dict) or not ("text" in body or "json" in body or flowise.sniff(body)):
+        return evidence_of(answer)
+    read = flowise.read(body)[0]
+    return msgspec.structs.replace(read, http_status=answer.status, duration_ms=answer.duration_ms)

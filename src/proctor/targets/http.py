@@ -1,0 +1,216 @@
+"""An agent behind an HTTP address, as Mibo's HTTP API agent.
+
+Every message is one request: the template with its placeholders filled as JSON, or the case's own body exactly as written. `GET` and
+`HEAD` send the members of the template as query parameters instead. Each request carries `x-request-id`. Address and headers may
+hold placeholders too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from proctor.cassettes.ports import Tape
+from proctor.errors import CheckFault, SpecError
+from proctor.evidence.recognise import FORMATS
+from proctor.expressions.text_form import text_form
+from proctor.model.attempt import Attempt
+from proctor.model.case import Case
+from proctor.model.evidence import Evidence, Json
+from proctor.model.problem import Problem
+from proctor.model.show import nearest
+from proctor.targets.answers import evidence_of
+from proctor.targets.conversation import Message, converse, ids_of
+from proctor.targets.faults import TargetFault
+from proctor.targets.masking import Ids, names_a_secret, shown_settings
+from proctor.targets.templates import Template, TextTemplate, message_template, unknown_placeholders, values_for
+from proctor.targets.wire import HttpRequest, Wire, check_address
+
+DEFAULT_TEMPLATE: dict[str, Json] = {"input": "{user_message}"}
+_BODILESS = ("GET", "HEAD")
+
+
+class Auth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How requests say who sends them."""
+
+    type: Literal["none", "bearer", "headers"] = "none"
+    """`bearer`: a token; `headers`: headers of your own."""
+    token: str | None = None
+    """The token of `bearer`, as `${NAME}`."""
+    headers: dict[str, str] = {}
+    """The headers of `headers`, their values as `${NAME}`."""
+
+    def __repr__(self) -> str:
+        return shown_settings(self)
+
+    def credentials(self) -> dict[str, str]:
+        """The headers to send; raises `SpecError` where something is missing."""
+        if self.type == "bearer":
+            if not self.token:
+                raise SpecError("auth: a bearer token is missing or empty", field="auth.token", hint='write token: "${NAME}"')
+            return {"authorization": f"Bearer {self.token}"}
+        if self.token is not None:
+            raise SpecError(f"auth: a token needs type bearer, not {self.type}", field="auth.token")
+        if self.type == "headers" and not self.headers:
+            raise SpecError("auth: no headers are given", field="auth.headers")
+        if self.type == "none" and self.headers:
+            raise SpecError("auth: headers need type headers", field="auth.headers")
+        return self.headers
+
+    def secrets(self) -> frozenset[str]:
+        """What must never be shown."""
+        return frozenset(value for value in (self.token, *self.headers.values()) if value)
+
+
+class HttpSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An agent behind an HTTP address."""
+
+    type: Literal["http"] = "http"
+    url: str
+    """Where messages are sent; placeholders are percent-encoded."""
+    method: str = "POST"
+    auth: Auth = Auth()
+    headers: dict[str, str] = {}
+    """More headers; placeholders are allowed in their values."""
+    template: Json = msgspec.field(default_factory=lambda: DEFAULT_TEMPLATE)
+    """The body of a message, with placeholders."""
+    response_path: str | None = None
+    """Where the text stands in the answer: `data.choices.0.message.content`."""
+    answer_format: str | None = None
+    """How the answer is written, if it is more than text: `openai`, `anthropic`, `n8n`, ... as for `--evidence-format`."""
+    timeout_s: float = 60.0
+    """How long one answer may take."""
+
+    def __repr__(self) -> str:
+        return shown_settings(self)
+
+
+class Requests:
+    """Requests made of templates."""
+
+    def __init__(
+        self, *, method: str, url: str, headers: Mapping[str, str], credentials: Mapping[str, str], template: Json, field: str = "url"
+    ) -> None:
+        """Raises `SpecError` for what cannot be sent; `field` is what the address is called."""
+        check_address(url.replace("{", "").replace("}", ""), field)
+        if not method.isascii() or not method.isalpha():
+            raise SpecError(f"method: {method!r} is no HTTP method", field="method")
+        self._method = method.upper()
+        self._url = TextTemplate(url, field=field, written=lambda text: quote(text, safe=""))
+        self._headers = {name: TextTemplate(value, field=f"headers.{name}") for name, value in headers.items()}
+        self._credentials = dict(credentials)
+        self._body: Template = message_template(template)
+        for name, value in self._credentials.items():
+            _check_header(name, value, SpecError(f"auth: the header {name!r} cannot be sent", field="auth"))
+
+    @property
+    def placeholders(self) -> frozenset[str]:
+        """Every name the templates use."""
+        return self._body.placeholders | self._url.placeholders | frozenset().union(*(h.placeholders for h in self._headers.values()))
+
+    def make(self, message: Message, more: Mapping[str, str] | None = None) -> HttpRequest:
+        """The request for one message; raises `TargetFault` where it cannot be made."""
+        attempt = message.attempt
+        values = values_for(attempt.case.context, message=message.said, request_id=message.request_id, session_id=message.session_id)
+        try:
+            return self._filled(message, values, more or {})
+        except KeyError as error:
+            raise TargetFault(
+                "bad_request", f"the template sends {{{error.args[0]}}}, which case {attempt.case.id!r} does not have"
+            ) from None
+        except CheckFault as fault:
+            raise TargetFault("bad_request", f"the template cannot be filled: {fault.message}") from None
+
+    def _filled(self, message: Message, values: Mapping[str, Json], more: Mapping[str, str]) -> HttpRequest:
+        url = self._url.fill(values)
+        headers = {name: template.fill(values) for name, template in self._headers.items()}
+        headers = {**headers, **self._credentials, "x-request-id": message.request_id, **more}
+        for name, value in headers.items():
+            fault = TargetFault("bad_request", f"the header {name!r} cannot be sent: it would hold a control character", safe=True)
+            _check_header(name, value, fault)
+        if message.body is not None:
+            return HttpRequest(method=self._method, url=url, headers=headers, body=message.body, has_body=True)
+        body = self._body.fill(values)
+        if self._method in _BODILESS:
+            return HttpRequest(method=self._method, url=_with_query(url, body), headers=headers)
+        return HttpRequest(method=self._method, url=url, headers=headers, body=body, has_body=True)
+
+
+class HttpTarget:
+    """Talks to an agent behind an HTTP address."""
+
+    def __init__(self, name: str, settings: HttpSettings, *, secrets: frozenset[str] = frozenset()) -> None:
+        """Raises `SpecError` for settings that cannot be used."""
+        self._name = name
+        self._settings = settings
+        self._requests = Requests(
+            method=settings.method,
+            url=settings.url,
+            headers=settings.headers,
+            credentials=settings.auth.credentials(),
+            template=settings.template,
+        )
+        check_format(settings.answer_format)
+        check_positive(settings.timeout_s, "timeout_s")
+        self._wire = Wire(secrets=secrets | settings.auth.secrets() | secret_headers(settings.headers))
+
+    @property
+    def name(self) -> str:
+        """What reports call it."""
+        return self._name
+
+    def problems_with(self, cases: Iterable[Case]) -> list[Problem]:
+        """Cases that cannot be sent, known before anything is."""
+        return unknown_placeholders(self._requests.placeholders, cases, self._name)
+
+    async def open(self) -> None:
+        """Make ready to connect."""
+        await self._wire.open()
+
+    async def run(self, attempt: Attempt, tape: Tape) -> Evidence:
+        """Send every message of the case."""
+        ids = Ids(*ids_of(attempt))
+        settings = self._settings
+
+        async def say(message: Message) -> Evidence:
+            answer = await self._wire.exchange(self._requests.make(message), tape=tape, ids=ids, timeout_s=settings.timeout_s)
+            return evidence_of(answer, response_path=settings.response_path, format=settings.answer_format)
+
+        return await converse(attempt, say, target=self._name)
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._wire.close()
+
+
+def check_format(name: str | None) -> None:
+    """Raise `SpecError` unless this is the name of an evidence format."""
+    if name is not None and name not in FORMATS:
+        raise SpecError(
+            f"answer_format: unknown format {name!r}; known: {', '.join(FORMATS)}", field="answer_format", nearest=nearest(name, FORMATS)
+        )
+
+
+def check_positive(value: float, field: str) -> None:
+    """Raise `SpecError` unless this is a time above 0."""
+    if not 0 < value < float("inf"):
+        raise SpecError(f"{field}: expected a number above 0, found {value:g}", field=field)
+
+
+def secret_headers(headers: Mapping[str, str]) -> frozenset[str]:
+    """The values of headers that are named like a secret."""
+    return frozenset(value for name, value in headers.items() if names_a_secret(name))
+
+
+def _check_header(name: str, value: str, error: Exception) -> None:
+    if not name or not name.isascii() or any(c in name for c in ' :\r\n\0"(),/;<=>?@[\\]{}') or any(c in value for c in "\r\n\0"):
+        raise error
+
+
+def _with_query(url: str, body: Any) -> str:
+    members = body if isinstance(body, dict) else {"input": body}
+    query = urlencode({name: text_form(value) for name, value in members.items()})
+    return f"{url}{'&' if '?' in url else '?'}{query}" if query else url

@@ -1,0 +1,107 @@
+"""What must not be kept or shown is replaced before it leaves: secrets for good, the ids of a go for as long as they are on a tape.
+
+A recording is found again by what was asked. The ids of a go differ from run to run, so the tape sees fixed words in their place, in
+the question and in the answer, and the ids of the present go are put back into what comes from the tape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from urllib.parse import SplitResult, parse_qsl, quote, urlsplit, urlunsplit
+
+import msgspec
+
+from proctor.model.evidence import Json
+
+REDACTED = "[redacted]"
+_SECRET_WORDS = ("authorization", "cookie", "token", "secret", "password", "passwd", "api-key", "api_key", "apikey", "-key", "signature")
+_SHORTEST_SECRET = 4
+_SHORTEST_ID = 8
+_REQUEST, _SESSION = "<<proctor:request_id>>", "<<proctor:session_id>>"
+
+
+def names_a_secret(name: str) -> bool:
+    """Whether a header or parameter of this name holds a secret."""
+    lowered = name.lower()
+    return lowered in ("key", "sig") or any(word in lowered for word in _SECRET_WORDS)
+
+
+class Secrets:
+    """Texts that are never shown."""
+
+    def __init__(self, values: Iterable[str]) -> None:
+        # Longest first: one secret may contain another.
+        self._values = sorted({value for value in values if len(value) >= _SHORTEST_SECRET}, key=len, reverse=True)
+
+    def hidden(self, text: str) -> str:
+        """The text without secrets."""
+        for value in self._values:
+            if value in text:
+                text = text.replace(value, REDACTED)
+        return text
+
+    def hidden_in(self, value: Json) -> Json:
+        """The value with no secret in any of its texts."""
+        return rewritten(value, self.hidden) if self._values else value
+
+    def headers(self, headers: Mapping[str, str]) -> dict[str, str]:
+        """Headers as they may be kept."""
+        return {name.lower(): REDACTED if names_a_secret(name) else self.hidden(value) for name, value in sorted(headers.items())}
+
+    def address(self, url: str) -> str:
+        """An address as it may be kept: no user, no password, no value of a parameter that is named like a secret."""
+        return self.hidden(_without_secrets(urlsplit(url)))
+
+
+class Ids:
+    """The ids of one go, as a tape sees them."""
+
+    def __init__(self, request_id: str, session_id: str) -> None:
+        pairs = ((request_id, _REQUEST), (session_id, _SESSION))
+        self._pairs = [(real, word) for real, word in pairs if len(real) >= _SHORTEST_ID]
+
+    def masked(self, value: Json) -> Json:
+        """With words in place of the ids."""
+        return rewritten(value, self._mask)
+
+    def restored(self, value: Json) -> Json:
+        """With the ids of this go in place of the words."""
+        return rewritten(value, self._restore)
+
+    def _mask(self, text: str) -> str:
+        for real, word in self._pairs:
+            text = text.replace(real, word)
+        return text
+
+    def _restore(self, text: str) -> str:
+        if "<<proctor:" in text:
+            for real, word in self._pairs:
+                text = text.replace(word, real)
+        return text
+
+
+def shown_settings(settings: msgspec.Struct) -> str:
+    """How settings show themselves in tracebacks and logs: texts that may be secret are left out."""
+    open_fields = ("type", "method", "flow", "workflow_id", "timeout_s", "response_path")
+    told = {name: getattr(settings, name) for name in open_fields if name in settings.__struct_fields__}
+    return f"{type(settings).__name__}({', '.join(f'{name}={value!r}' for name, value in told.items())}, ...)"
+
+
+def rewritten(value: Json, change: Callable[[str], str]) -> Json:
+    """The value with every text in it changed, keys too. Depth is bounded by whoever decoded it."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, dict):
+        return {change(key): rewritten(member, change) for key, member in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [rewritten(item, change) for item in value]
+    return value
+
+
+def _without_secrets(parts: SplitResult) -> str:
+    query = parts.query
+    if query:
+        pairs = parse_qsl(query, keep_blank_values=True)
+        if any(names_a_secret(name) for name, _ in pairs):
+            query = "&".join(f"{quote(name)}={REDACTED if names_a_secret(name) else quote(value)}" for name, value in pairs)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, query, ""))

@@ -1,0 +1,349 @@
+"""Our own agent: a chat model that is given the tools of MCP servers and works until it has an answer.
+
+The loop, turn by turn of a case, over one conversation:
+
+* The model is asked with the system prompt, everything said so far and all tools. The tool calls of its reply are made one after
+  the other, in order, and answered; then it is asked again. A reply without tool calls ends the turn: its text is the answer.
+  Text beside tool calls is kept in the messages and is never the answer.
+* A call of a tool that does not exist, or with arguments that are no object, never reaches a server: the model is told, and the call is
+  recorded with its error, as are results that say `isError` and calls that failed on the wire.
+* `max_turns` bounds the model calls of the whole case. A run that reaches it, or its time limit, a server that ends and a model that
+  cannot be asked any more after tools were called break the run off: the evidence keeps what was observed, `error` says why,
+  `metadata.code` is its stable word. Before any tool was called the model's fault is raised instead: nothing was observed.
+* Tool lists and tool calls go through the tape, so a replay needs no server; model calls do too, by the model the caller makes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from proctor.cassettes.ports import Tape
+from proctor.errors import SpecError, TargetError
+from proctor.evidence.text import json_in
+from proctor.evidence.usage import add_usage
+from proctor.llm.ports import Attachment, ChatMessage, ChatModel, ChatReply, ChatRequest, ModelCall, ModelFault, ToolDefinition
+from proctor.model.attempt import Attempt
+from proctor.model.case import Case
+from proctor.model.evidence import Evidence, EvidenceTurn, Json, ToolCall, Usage, mcp_error
+from proctor.model.show import nearest, show
+from proctor.targets.mcp_results import RESULT_LIMIT, CallResult, Listing, bounded, cut, text_for_model
+from proctor.targets.mcp_servers import McpServers, OfferedTool, offered
+from proctor.targets.mcp_settings import read_servers
+
+MAX_TURNS: Final = 30
+CONTENT_ERROR: Final = "content-error"
+PROTOCOL_ERROR: Final = "protocol-error"
+_MESSAGE_LIMIT: Final = 4_000
+"""Of a tool's answer in the kept messages: the whole of it stands beside the call."""
+
+
+class AgentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What kind of agent it is."""
+
+    system: str = ""
+    max_turns: int = MAX_TURNS
+    """Model calls a case may take, over all its turns."""
+    temperature: float | None = None
+    max_tokens: int | None = None
+    seed: int | None = None
+    result_limit: int = RESULT_LIMIT
+    """Characters of one tool result the model is given."""
+
+
+class McpAgent:
+    """A target: an agent loop over a chat model and MCP servers.
+
+    `model_for` makes the model an attempt talks to, on the attempt's tape; whoever made its connections closes them.
+    `offline` says that everything comes from the tape: no server is connected.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        servers: McpServers,
+        model_for: Callable[[Tape], ChatModel],
+        settings: AgentSettings | None = None,
+        offline: bool = False,
+    ) -> None:
+        self._name = name
+        self._servers = servers
+        self._model_for = model_for
+        self._settings = settings or AgentSettings()
+        self._offline = offline
+
+    @property
+    def name(self) -> str:
+        """What reports call it."""
+        return self._name
+
+    async def open(self) -> None:
+        """Connect the servers."""
+        if not self._offline:
+            await self._servers.open()
+
+    async def close(self) -> None:
+        """Leave the servers."""
+        await self._servers.close()
+
+    async def run(self, attempt: Attempt, tape: Tape) -> Evidence:
+        """Work through the turns of the case."""
+        inputs = _inputs(attempt.case)
+        attachments = _attachments(attempt.case)
+        wanted = _wanted_servers(attempt.case, self._servers.ids)
+        conversation = _Conversation(self._settings, self._servers, self._model_for(tape), attempt, tape)
+        started = time.perf_counter()
+        # A little less than we are given: whoever waits for us would not keep what we saw.
+        deadline = asyncio.timeout(attempt.timeout_s - min(1.0, attempt.timeout_s / 20))
+        try:
+            async with deadline:
+                await conversation.meet(wanted)
+                for number, text in enumerate(inputs):
+                    await conversation.turn(text, attachments if number == 0 else ())
+                    if conversation.broken is not None:
+                        break
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+            conversation.broken = ("timeout", f"the run took longer than {attempt.timeout_s:g} s")
+        return conversation.evidence(inputs, _milliseconds(started))
+
+
+def build_mcp_agent(settings: Mapping[str, Json], *, name: str, model_for: Callable[[Tape], ChatModel], offline: bool = False) -> McpAgent:
+    """The agent that a file describes: the fields of `AgentSettings`, and `servers`. Raises `SpecError`.
+
+    `type` and `model` stand in the file too; the model itself is made by the caller.
+    """
+    own = {key: value for key, value in settings.items() if key not in ("type", "model", "servers")}
+    try:
+        agent = msgspec.convert(own, AgentSettings)
+    except msgspec.ValidationError as error:
+        problem, _, at = str(error).partition(" - at `$.")
+        raise SpecError(f"an MCP agent: {problem}", field=at.rstrip("`") or None) from None
+    if agent.max_turns < 1:
+        raise SpecError(f"expected at least 1 model call, found {agent.max_turns}", field="max_turns")
+    servers = read_servers(settings.get("servers", []))
+    return McpAgent(name, servers=McpServers(servers), model_for=model_for, settings=agent, offline=offline)
+
+
+class _Conversation:
+    """One attempt: what was said, called and spent so far."""
+
+    def __init__(self, settings: AgentSettings, servers: McpServers, model: ChatModel, attempt: Attempt, tape: Tape) -> None:
+        self._settings = settings
+        self._servers = servers
+        self._model = model
+        self._attempt = attempt
+        self._tape = tape
+        self._messages: list[ChatMessage] = [ChatMessage(role="system", text=settings.system)] if settings.system else []
+        self._tools: dict[str, OfferedTool] = {}
+        self._definitions: tuple[ToolDefinition, ...] = ()
+        self._about_servers: list[dict[str, Json]] = []
+        self._turns: list[EvidenceTurn] = []
+        self._model_calls = 0
+        self._calls: list[ToolCall] = []
+        self._last: ChatReply | None = None
+        self.broken: tuple[str, str] | None = None
+        """The code and the reason why the run was broken off, if it was."""
+
+    async def meet(self, wanted: Sequence[str]) -> None:
+        """Learn what the servers offer."""
+
+        async def send(server: str) -> Json:
+            return msgspec.to_builtins(await self._servers.listing(server))
+
+        listings: list[Listing] = []
+        for server in wanted:
+            answer = await self._tape.exchange("tool", {"method": "tools/list", "server": server}, lambda server=server: send(server))
+            listings.append(msgspec.convert(answer, Listing))
+        tools = offered(listings)
+        self._tools = {tool.name: tool for tool in tools}
+        self._definitions = tuple(ToolDefinition(name=tool.name, description=tool.description, schema=_schema(tool)) for tool in tools)
+        self._about_servers = [
+            {"id": each.server, "name": each.name, "version": each.version, "protocol": each.protocol} for each in listings
+        ]
+
+    async def turn(self, text: str, attachments: tuple[Attachment, ...]) -> None:
+        """Say one thing and work until it is answered; what happened is kept however it ends."""
+        started, first_call = time.perf_counter(), len(self._calls)
+        spent: list[Usage | None] = []
+        answer: str | None = None
+        self._messages.append(ChatMessage(role="user", text=text, attachments=attachments))
+        try:
+            answer = await self._work(spent)
+        finally:
+            if self.broken is not None and self.broken[0] == "max_turns":
+                answer = ""
+            self._turns.append(
+                EvidenceTurn(
+                    input=text,
+                    text=answer,
+                    body=json_in(answer),
+                    tool_calls=tuple(self._calls[first_call:]),
+                    duration_ms=_milliseconds(started),
+                    usage=add_usage(spent),
+                    metadata={"model_calls": len(spent)},
+                )
+            )
+
+    async def _work(self, spent: list[Usage | None]) -> str | None:
+        while self.broken is None:
+            if self._model_calls >= self._settings.max_turns:
+                self.broken = ("max_turns", "max_turns reached")
+                return ""
+            reply = await self._ask()
+            if reply is None:
+                return None
+            spent.append(reply.usage)
+            self._messages.append(ChatMessage(role="assistant", text=reply.text, tool_calls=reply.tool_calls))
+            if not reply.tool_calls:
+                return reply.text
+            for call in reply.tool_calls:
+                if not await self._call(call):
+                    return None
+        return None
+
+    async def _ask(self) -> ChatReply | None:
+        settings = self._settings
+        request = ChatRequest(
+            messages=tuple(self._messages),
+            tools=self._definitions,
+            temperature=settings.temperature,
+            max_tokens=settings.max_tokens,
+            seed=settings.seed,
+        )
+        self._model_calls += 1
+        try:
+            self._last = await self._model.complete(request)
+        except ModelFault as fault:
+            if not self._calls and not self._turns:
+                raise
+            self.broken = (fault.code, f"the model could not be asked any more: {fault.message}")
+            return None
+        return self._last
+
+    async def _call(self, call: ModelCall) -> bool:
+        """Make one call and answer it to the model; False when its server is gone."""
+        started = time.perf_counter()
+        tool = self._tools.get(call.name)
+        arguments = {} if call.arguments is None else call.arguments
+        gone = False
+        if tool is None:
+            made = ToolCall(name=call.name, arguments=arguments, id=call.id, error=self._unknown(call.name), error_kind=PROTOCOL_ERROR)
+        else:
+            made = ToolCall(name=tool.tool, arguments=arguments, id=call.id, server=tool.server, aliases=(f"{tool.server}:{tool.tool}",))
+            if not isinstance(arguments, dict):
+                told = f"the arguments of {call.name!r} are no JSON object: {show(arguments)}"
+                made = msgspec.structs.replace(made, arguments=bounded(arguments), error=told, error_kind=PROTOCOL_ERROR)
+            else:
+                made, gone = await self._send(made, tool, arguments)
+        self._calls.append(msgspec.structs.replace(made, duration_ms=_milliseconds(started)))
+        answer = f"Error: {made.error}" if made.error is not None else text_for_model(made.result, self._settings.result_limit)
+        self._messages.append(ChatMessage(role="tool", text=cut(answer, self._settings.result_limit), call_id=call.id, name=call.name))
+        if gone:
+            self.broken = ("server_gone", str(made.error))
+        return not gone
+
+    async def _send(self, made: ToolCall, tool: OfferedTool, arguments: dict[str, Json]) -> tuple[ToolCall, bool]:
+        async def send() -> Json:
+            result = await self._servers.call_tool(tool.server, tool.tool, arguments, request_id=self._attempt.request_id)
+            return msgspec.to_builtins(result)
+
+        request = {"method": "tools/call", "server": tool.server, "tool": tool.tool, "arguments": arguments}
+        answer = msgspec.convert(await self._tape.exchange("tool", request, send), CallResult)
+        if answer.error is not None:
+            return msgspec.structs.replace(made, error=answer.error, error_kind=PROTOCOL_ERROR), answer.gone
+        failure = mcp_error(answer.result)
+        kind = None if failure is None else CONTENT_ERROR
+        return msgspec.structs.replace(made, result=answer.result, error=failure, error_kind=kind), False
+
+    def _unknown(self, name: str) -> str:
+        close = nearest(name, self._tools)
+        return f"there is no tool {show(name, 80)}" + (f"; nearest: {', '.join(close)}" if close else "")
+
+    def evidence(self, inputs: Sequence[str], duration_ms: float) -> Evidence:
+        """Everything that was observed."""
+        last = self._turns[-1] if self._turns else None
+        own = {each.tool: None for each in self._tools.values()}
+        qualified = {f"{each.server}:{each.tool}": None for each in self._tools.values()}
+        metadata: dict[str, Json] = {
+            "provider": self._model.provider,
+            "model": (self._last.model if self._last is not None else "") or self._model.name,
+            "model_calls": self._model_calls,
+            "servers": self._about_servers,
+            "messages": [_kept(message) for message in self._messages],
+        }
+        if self._last is not None:
+            metadata["finish"] = self._last.finish
+        if self.broken is not None:
+            metadata["code"] = self.broken[0]
+        return Evidence(
+            case=self._attempt.case.id,
+            input=inputs[0] if len(inputs) == 1 else list(inputs),
+            text=last.text if last is not None else None,
+            body=last.body if last is not None else None,
+            tool_calls=tuple(self._calls),
+            duration_ms=duration_ms,
+            usage=add_usage(turn.usage for turn in self._turns),
+            turns=tuple(self._turns),
+            context=self._attempt.case.context or None,
+            available_tools=(*own, *qualified),
+            timezone=self._attempt.case.timezone,
+            error=self.broken[1] if self.broken is not None else None,
+            metadata=metadata,
+        )
+
+
+def _inputs(case: Case) -> tuple[str, ...]:
+    if case.custom_body is not None:
+        raise TargetError(f"case {case.id!r} has a custom body, which only an agent over HTTP can be sent")
+    if case.turns:
+        return tuple(turn.input for turn in case.turns)
+    if case.input is None:
+        raise TargetError(f"case {case.id!r} says nothing to the agent: it has neither input nor turns")
+    return (case.input,)
+
+
+def _wanted_servers(case: Case, known: tuple[str, ...]) -> tuple[str, ...]:
+    """The servers of the case by id, all of them where it names none."""
+    named = case.settings.get("mcp_servers")
+    if not isinstance(named, list):
+        return known
+    ids = [each.get("id") if isinstance(each, dict) else each for each in named]
+    return tuple(dict.fromkeys(str(each) for each in ids))
+
+
+def _attachments(case: Case) -> tuple[Attachment, ...]:
+    found: list[Attachment] = []
+    for each in case.settings.get("attachments") or ():
+        if not each.get("data") and not each.get("url"):
+            raise TargetError(f"case {case.id!r}: the attachment {show(each.get('path') or each.get('name'), 80)} was not loaded")
+        found.append(Attachment(**{key: each[key] for key in ("media_type", "data", "url", "name") if each.get(key) is not None}))
+    return tuple(found)
+
+
+def _schema(tool: OfferedTool) -> dict[str, Json]:
+    """A schema without a type is one of an object: models refuse anything else."""
+    return tool.schema if "type" in tool.schema else {"type": "object", **tool.schema}
+
+
+def _kept(message: ChatMessage) -> dict[str, Json]:
+    """A message for reports, without the bulk of files and results."""
+    kept: dict[str, Json] = msgspec.to_builtins(message)
+    if message.role == "tool":
+        kept["text"] = cut(message.text, _MESSAGE_LIMIT)
+    if message.attachments:
+        kept["attachments"] = [
+            {"name": each.name, "media_type": each.media_type, "url": each.url, "characters": len(each.data or "")}
+            for each in message.attachments
+        ]
+    return kept
+
+
+def _milliseconds(since: float) -> float:
+    return round((time.perf_counter() - since) * 1000, 3)

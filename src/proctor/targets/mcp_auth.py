@@ -1,0 +1,135 @@
+"""What proves to an MCP server over HTTP who we are, added to each request as it leaves.
+
+* Headers of the settings win over what the auth would send, as in MCPLab.
+* A token of the client credentials grant is fetched by a form POST, kept until 30 seconds before it expires, and fetched once more
+  when the server refuses it. The token endpoint is never followed to another place.
+* Tokens stand in no message and no log; `secrets()` names those fetched, so that what a server echoes can be scrubbed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextvars import ContextVar
+from urllib.parse import urlencode
+
+import httpx2
+import msgspec
+
+from proctor.targets.mcp_settings import ApiKey, Bearer, ClientCredentials, ServerFault, ServerSettings, ordered_secrets, without_secrets
+
+REQUEST_ID: ContextVar[str | None] = ContextVar("proctor_mcp_request_id", default=None)
+"""The attempt a tool call belongs to; sent as `x-request-id`."""
+
+LIFE_LEFT_S = 30.0
+"""A token with less life left than this is not used any more."""
+_DEFAULT_LIFE_S = 3600.0
+
+
+class ServerAuth(httpx2.Auth):
+    """Adds the headers of one server's auth, and remembers the last refusal for messages."""
+
+    def __init__(self, settings: ServerSettings, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._settings = settings
+        self._auth = settings.auth
+        self._own_headers = {name.lower() for name in settings.headers}
+        self._clock = clock
+        self._lock = asyncio.Lock()
+        self._token: str | None = None
+        self._stale_at = 0.0
+        self._fetched: list[str] = []
+        self.refusal: tuple[int, str] | None = None
+        """Status and reason of the last answer that was an error or a redirect."""
+
+    def secrets(self) -> tuple[str, ...]:
+        """The tokens fetched so far."""
+        return ordered_secrets(self._fetched)
+
+    async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        """Add what the server wants to see."""
+        request_id = REQUEST_ID.get()
+        if request_id is not None and "x-request-id" not in self._own_headers:
+            request.headers["x-request-id"] = request_id
+        match self._auth:
+            case Bearer(token=token):
+                self._add(request, "Authorization", f"Bearer {token}")
+            case ApiKey(value=value, header_name=name):
+                self._add(request, name, value)
+            case ClientCredentials() as credentials:
+                for last in (False, True):
+                    async with self._lock:
+                        if self._token is None or self._clock() >= self._stale_at:
+                            answer = yield self._token_request(credentials)
+                            await answer.aread()
+                            self._take(answer, credentials)
+                        used = self._token
+                    self._add(request, "Authorization", f"Bearer {used}")
+                    response = yield request
+                    self._note(response)
+                    if response.status_code != 401 or last:
+                        return
+                    await response.aread()
+                    if self._token == used:
+                        self._token = None
+                return
+            case None:
+                pass
+        response = yield request
+        self._note(response)
+
+    def _add(self, request: httpx2.Request, name: str, value: str) -> None:
+        if name.lower() not in self._own_headers:
+            request.headers[name] = value
+
+    def _note(self, response: httpx2.Response) -> None:
+        if response.status_code >= 300:
+            self.refusal = (response.status_code, response.reason_phrase)
+
+    def _token_request(self, auth: ClientCredentials) -> httpx2.Request:
+        form = {"grant_type": "client_credentials", "client_id": auth.client_id, "client_secret": auth.client_secret}
+        if auth.scope:
+            form["scope"] = auth.scope
+        if auth.audience:
+            form["audience"] = auth.audience
+        return httpx2.Request(
+            "POST",
+            auth.token_url,
+            content=urlencode({**form, **auth.token_params}).encode(),
+            headers={"content-type": "application/x-www-form-urlencoded", "accept": "application/json"},
+            # A request built by hand has no limits of its own.
+            extensions={"timeout": httpx2.Timeout(self._settings.timeout_s).as_dict()},
+        )
+
+    def _take(self, response: httpx2.Response, auth: ClientCredentials) -> None:
+        where = without_secrets(auth.token_url)
+        if response.status_code >= 300:
+            raise self._fault(f"got no token: {where} answered {response.status_code} {response.reason_phrase}{_error_word(response)}")
+        try:
+            answer = msgspec.json.decode(response.content)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            raise self._fault(f"got no token: {where} did not answer with JSON") from None
+        token = answer.get("access_token") if isinstance(answer, dict) else None
+        if not isinstance(token, str) or not token:
+            raise self._fault(f"got no token: the answer of {where} has no 'access_token'")
+        life = answer.get("expires_in", _DEFAULT_LIFE_S)
+        try:
+            life_s = float(life)
+        except (TypeError, ValueError):
+            life_s = _DEFAULT_LIFE_S
+        self._token = token
+        self._fetched = [*self._fetched[-9:], token]
+        self._stale_at = self._clock() + life_s - LIFE_LEFT_S
+
+    def _fault(self, message: str) -> ServerFault:
+        return ServerFault("unauthorized", self._settings.id, message, permanent=True)
+
+
+def _error_word(response: httpx2.Response) -> str:
+    """The `error` word of RFC 6749; nothing else of the answer, which may echo the secret."""
+    try:
+        word = msgspec.json.decode(response.content).get("error")
+    except (msgspec.DecodeError, UnicodeDecodeError, AttributeError):
+        return ""
+    known = ("invalid_request", "invalid_client", "invalid_grant", "unauthorized_client", "unsupported_grant_type", "invalid_scope")
+    return f" ({word})" if word in known else ""

@@ -1,0 +1,116 @@
+"""What a server said: who it is, what it offers, what a tool answered; plain values, as they go through a tape.
+
+An answer is kept as JSON for evidence and as text for the model, and never more of it than fits.
+
+A result is an MCP result object (`content`, `structuredContent`, `isError`). A text longer than the limit loses its middle, and says
+so where it was; a result that is still too big becomes one such text.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from proctor.model.evidence import Json
+
+RESULT_LIMIT = 100_000
+"""Characters of one text in a tool result that are kept."""
+_WHOLE = 4
+"""A whole result may be this many times as long as one text in it."""
+_SERVER_INFO = "io.modelcontextprotocol/serverInfo"
+
+
+class RemoteTool(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A tool as its server describes it."""
+
+    name: str
+    description: str = ""
+    schema: dict[str, Json] = {}
+
+
+class Listing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Who a server says it is, and what it offers."""
+
+    server: str
+    """The id in our settings."""
+    name: str | None = None
+    version: str | None = None
+    protocol: str = ""
+    tools: tuple[RemoteTool, ...] = ()
+
+
+class CallResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What came of a tool call."""
+
+    result: Json = None
+    """The MCP result; nothing where the call itself failed."""
+    error: str | None = None
+    """Why the call itself failed."""
+    gone: bool = False
+    """The server cannot be asked any more."""
+
+
+def cut(text: str, limit: int) -> str:
+    """A text of about `limit` characters: the middle is taken out, visibly."""
+    if len(text) <= limit:
+        return text
+    head = limit * 3 // 4
+    tail = limit - head
+    return f"{text[:head]}\n[… {len(text) - limit:,} of {len(text):,} characters cut by proctor …]\n{text[len(text) - tail :]}"
+
+
+def plain_result(result: dict[str, Any]) -> dict[str, Any]:
+    """A result as the server gave it, without what only the protocol needs."""
+    kept = {key: value for key, value in result.items() if key not in ("_meta", "resultType")}
+    meta = {key: value for key, value in (result.get("_meta") or {}).items() if key != _SERVER_INFO}
+    return {**kept, "_meta": meta} if meta else kept
+
+
+def bounded(value: Json, limit: int = RESULT_LIMIT) -> Json:
+    """The value with long texts cut; in all not longer than a few times `limit`."""
+    encoded = msgspec.json.encode(value)
+    if len(encoded) <= limit:
+        return value
+    shorter = _cut_texts(value, limit)
+    encoded = msgspec.json.encode(shorter)
+    if len(encoded) <= _WHOLE * limit:
+        return shorter
+    whole = {"content": [{"type": "text", "text": cut(encoded.decode(), limit)}]}
+    return {**whole, "isError": True} if isinstance(value, dict) and value.get("isError") is True else whole
+
+
+def _cut_texts(value: Json, limit: int) -> Json:
+    # Nested no deeper than the JSON parsers of the wire allow, so recursion is bounded.
+    if isinstance(value, str):
+        return cut(value, limit)
+    if isinstance(value, list):
+        return [_cut_texts(item, limit) for item in value]
+    if isinstance(value, dict):
+        return {key: _cut_texts(item, limit) for key, item in value.items()}
+    return value
+
+
+def text_for_model(result: Json, limit: int = RESULT_LIMIT) -> str:
+    """What the model is told: texts joined, anything else as compact JSON."""
+    if not isinstance(result, dict):
+        return cut(_compact(result), limit)
+    content = result.get("content")
+    parts = [_part(part) for part in content] if isinstance(content, list) else []
+    if not parts and result.get("structuredContent") is not None:
+        parts = [_compact(result["structuredContent"])]
+    return cut("\n".join(parts), limit) or "(no content)"
+
+
+def _part(part: Json) -> str:
+    if isinstance(part, dict):
+        if part.get("type") == "text" and isinstance(part.get("text"), str):
+            return part["text"]
+        if isinstance(part.get("data"), str):
+            # Half a picture in base64 is of no use to anyone.
+            return _compact({**part, "data": f"({len(part['data']):,} characters of base64)"})
+    return _compact(part)
+
+
+def _compact(value: Json) -> str:
+    return msgspec.json.encode(value).decode()

@@ -1,0 +1,157 @@
+"""Several MCP servers as one set of tools.
+
+Servers are connected side by side; if one cannot be reached, none is kept and the error names every one that failed. A tool is
+offered to a model under its own name; where two servers have the same name, both are offered as `server__tool`. Letters that model
+providers refuse in names become `_`, and no offered name is longer than 64. What a call is recorded under is always the tool's own name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from proctor.errors import MissingExtra, TargetError
+from proctor.model.evidence import Json
+from proctor.model.show import nearest
+from proctor.targets.mcp_results import CallResult, Listing
+from proctor.targets.mcp_settings import ServerFault, ServerSettings
+
+if TYPE_CHECKING:
+    from proctor.targets.mcp_connection import Connection
+
+LONGEST_NAME = 64
+_REFUSED = re.compile(r"[^A-Za-z0-9_-]")
+
+
+class OfferedTool(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A tool as a model sees it."""
+
+    name: str
+    """Under which the model calls it."""
+    server: str
+    tool: str
+    """Its own name on its server."""
+    description: str = ""
+    schema: dict[str, Json] = {}
+
+
+def offered(listings: Iterable[Listing]) -> tuple[OfferedTool, ...]:
+    """All tools of these servers under names that differ."""
+    tools = [(listing.server, tool) for listing in listings for tool in listing.tools]
+    often = Counter(tool.name for _, tool in tools)
+    taken: set[str] = set()
+    found: list[OfferedTool] = []
+    for server, tool in tools:
+        name = _free_name(tool.name if often[tool.name] == 1 else f"{server}__{tool.name}", taken)
+        taken.add(name)
+        found.append(OfferedTool(name=name, server=server, tool=tool.name, description=tool.description, schema=tool.schema))
+    return tuple(found)
+
+
+def _free_name(wanted: str, taken: set[str]) -> str:
+    base = _REFUSED.sub("_", wanted) or "_"
+    name, number = base[:LONGEST_NAME], 1
+    while name in taken:
+        number += 1
+        ending = f"_{number}"
+        name = base[: LONGEST_NAME - len(ending)] + ending
+    return name
+
+
+class McpServers:
+    """The servers an agent may use; `async with`, or `open` and `close`."""
+
+    def __init__(self, settings: Sequence[ServerSettings], *, waits_s: Sequence[float] | None = None) -> None:
+        ids = Counter(each.id for each in settings)
+        twice = [name for name, count in ids.items() if count > 1]
+        if twice:
+            raise TargetError(f"two MCP servers have the id {twice[0]!r}")
+        self._settings = {each.id: each for each in settings}
+        self._waits_s = waits_s
+        self._connections: dict[str, Connection] = {}
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The servers, in the order of the settings."""
+        return tuple(self._settings)
+
+    async def __aenter__(self) -> McpServers:
+        await self.open()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.close()
+
+    async def open(self) -> None:
+        """Connect all servers, side by side. Raises `TargetError` naming every server that cannot be reached."""
+        connections = [self._connection(name) for name in self._settings]
+        try:
+            faults = await _connect_all(connections)
+        except BaseException:
+            await self.close()
+            raise
+        if faults:
+            await self.close()
+            if len(faults) == 1:
+                raise faults[0]
+            raise TargetError("\n".join(str(fault) for fault in faults))
+
+    async def close(self) -> None:
+        """Leave all servers, side by side. Nothing of them is left when this returns or is cancelled."""
+        connections, self._connections = list(self._connections.values()), {}
+        if not connections:
+            return
+        from proctor.targets.mcp_stdio import finish  # loads the `mcp` package, which is loaded by now
+
+        await finish(_quietly_close(connections))
+
+    async def listing(self, server: str) -> Listing:
+        """Who a server is and what it offers. One that was lost is connected anew."""
+        return await self._connection(server).listing()
+
+    async def call_tool(self, server: str, tool: str, arguments: dict[str, Json], *, request_id: str | None = None) -> CallResult:
+        """Call a tool of a server, once; what failed is told in the result."""
+        return await self._connection(server).call(tool, arguments, request_id=request_id)
+
+    def _connection(self, server: str) -> Connection:
+        if server not in self._connections:
+            if server not in self._settings:
+                close = nearest(server, self._settings)
+                raise TargetError(f"unknown MCP server {server!r}" + (f"; nearest: {close[0]!r}" if close else ""))
+            if importlib.util.find_spec("mcp") is None:
+                raise MissingExtra("MCP servers", "mcp")
+            from proctor.targets.mcp_connection import RETRY_WAITS_S, Connection  # loads the `mcp` package: 1.5 seconds
+
+            waits_s = RETRY_WAITS_S if self._waits_s is None else self._waits_s
+            self._connections[server] = Connection(self._settings[server], waits_s=waits_s)
+        return self._connections[server]
+
+
+async def _connect_all(connections: Sequence[Connection]) -> list[ServerFault]:
+    """Connect them side by side and say which cannot be; a cancelled caller leaves no attempt running."""
+    if not connections:
+        return []
+    tasks = [asyncio.create_task(connection.listing()) for connection in connections]
+    try:
+        await asyncio.wait(tasks)
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise
+    faults = [error for task in tasks if (error := task.exception()) is not None]
+    for error in faults:
+        if not isinstance(error, ServerFault):
+            raise error
+    return [error for error in faults if isinstance(error, ServerFault)]
+
+
+async def _quietly_close(connections: Sequence[Connection]) -> None:
+    await asyncio.gather(*(connection.close() for connection in connections), return_exceptions=True)

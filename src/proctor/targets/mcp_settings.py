@@ -1,0 +1,199 @@
+"""How an MCP server is reached: plain values, already resolved, with every secret kept out of what is shown.
+
+`${NAME}` is resolved before these values are made; nothing here reads the environment. Whatever a server says (its results, its
+standard error) is scrubbed of the secrets it was given before it reaches a message, evidence or a recording.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Literal
+from urllib.parse import urlsplit, urlunsplit
+
+import msgspec
+
+from proctor.errors import SpecError, TargetError
+from proctor.model.evidence import Json
+from proctor.model.show import kind_of
+
+Transport = Literal["stdio", "http", "in_process"]
+Era = Literal["auto", "handshake", "stateless"]
+FaultCode = Literal[
+    "bad_settings", "command_not_found", "server_exited", "server_gone", "timeout", "unreachable", "unauthorized", "refused", "protocol"
+]
+
+HIDDEN = "***"
+_SHORTEST_SECRET = 4
+_SECRET_WORDS = ("token", "key", "secret", "password", "passwd", "auth", "cookie", "credential")
+
+
+class ServerFault(TargetError):
+    """An MCP server could not be reached, or ended; `permanent` says that trying again cannot help."""
+
+    def __init__(self, code: FaultCode, server: str, message: str, *, permanent: bool = False) -> None:
+        super().__init__(f"MCP server {server!r} {message}", code=code)
+        self.server = server
+        self.permanent = permanent
+
+
+class Bearer(msgspec.Struct, frozen=True, kw_only=True, tag="bearer", forbid_unknown_fields=True):
+    """A token sent as `Authorization: Bearer`: one written down, or one given on the command line."""
+
+    token: str
+
+    def __repr__(self) -> str:
+        return "Bearer(token=***)"
+
+
+class ApiKey(msgspec.Struct, frozen=True, kw_only=True, tag="api_key", forbid_unknown_fields=True):
+    """A key sent in a header of its own."""
+
+    value: str
+    header_name: str = "X-API-Key"
+
+    def __repr__(self) -> str:
+        return f"ApiKey(header_name={self.header_name!r}, value=***)"
+
+
+class ClientCredentials(msgspec.Struct, frozen=True, kw_only=True, tag="oauth_client_credentials", forbid_unknown_fields=True):
+    """A token fetched from `token_url` by the OAuth client credentials grant."""
+
+    token_url: str
+    client_id: str
+    client_secret: str
+    scope: str | None = None
+    audience: str | None = None
+    token_params: dict[str, str] = {}
+    """More form fields of the token request."""
+
+    def __repr__(self) -> str:
+        return f"ClientCredentials(token_url={without_secrets(self.token_url)!r}, client_id={self.client_id!r}, client_secret=***)"
+
+
+Auth = Bearer | ApiKey | ClientCredentials
+
+
+class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One MCP server."""
+
+    id: str
+    transport: Transport = "stdio"
+    command: str = ""
+    """Over stdio: the program to start."""
+    args: tuple[str, ...] = ()
+    env: dict[str, str] = {}
+    """Added to the few harmless variables a child process gets (PATH, HOME, USER, ...)."""
+    cwd: str | None = None
+    url: str = ""
+    """Over HTTP: the endpoint."""
+    headers: dict[str, str] = {}
+    """Sent with every request; they win over what `auth` would send."""
+    auth: Auth | None = None
+    server: Json = None
+    """In process: the server object of the `mcp` package."""
+    era: Era = "auto"
+    """`handshake` speaks protocol versions up to 2025-11-25, `stateless` 2026-07-28; `auto` finds out."""
+    timeout_s: float = 30.0
+    """How long one try to connect and list the tools may take, and how long one tool call may."""
+
+    def __repr__(self) -> str:
+        return f"ServerSettings(id={self.id!r}, transport={self.transport!r}, at={self.place()!r})"
+
+    def place(self) -> str:
+        """What the server is, for messages: its command or its address, without secrets."""
+        if self.transport == "http":
+            return without_secrets(self.url)
+        if self.transport == "in_process":
+            return "in this process"
+        return hide(" ".join((self.command, *self.args)), self.secrets())
+
+    def secrets(self) -> tuple[str, ...]:
+        """Everything in here that must never be shown, longest first."""
+        found: list[str] = []
+        match self.auth:
+            case Bearer(token=token):
+                found.append(token)
+            case ApiKey(value=value):
+                found.append(value)
+            case ClientCredentials(client_secret=secret, token_params=more):
+                found += [secret, *_secret_values(more)]
+            case None:
+                pass
+        return ordered_secrets((*found, *_secret_values(self.headers), *_secret_values(self.env)))
+
+    def check(self) -> None:
+        """Raise `ServerFault` for settings nothing can be reached with."""
+        if self.transport == "stdio" and not self.command:
+            raise ServerFault("bad_settings", self.id, "over stdio needs 'command'", permanent=True)
+        if self.transport == "http" and urlsplit(self.url).scheme not in ("http", "https"):
+            raise ServerFault("bad_settings", self.id, f"needs an http:// or https:// 'url', found {self.place()!r}", permanent=True)
+        if self.transport == "in_process" and self.server is None:
+            raise ServerFault("bad_settings", self.id, "in process needs the server object", permanent=True)
+
+
+def read_servers(value: Json) -> tuple[ServerSettings, ...]:
+    """Servers as a file describes them: a list of entries with `id`, or a map of them. Raises `SpecError`.
+
+    What has a `url` speaks HTTP, what has a `command` is started, unless `transport` says otherwise.
+    """
+    if isinstance(value, dict):
+        entries = [{"id": key, **each} if isinstance(each, dict) else each for key, each in value.items()]
+        places = [f"servers.{key}" for key in value]
+    elif isinstance(value, list):
+        entries, places = value, [f"servers.{index}" for index in range(len(value))]
+    else:
+        raise SpecError(f"expected a list of MCP servers, found {kind_of(value)}", field="servers")
+    found: list[ServerSettings] = []
+    for entry, place in zip(entries, places, strict=True):
+        if not isinstance(entry, dict):
+            raise SpecError(f"expected the settings of an MCP server, found {kind_of(entry)}", field=place)
+        guess = {} if "transport" in entry or not entry.get("url") else {"transport": "http"}
+        try:
+            server = msgspec.convert({**guess, **entry}, ServerSettings)
+            server.check()
+        except msgspec.ValidationError as error:
+            # `Expected `str`, got `int` - at `$.auth.token``
+            problem, _, at = str(error).partition(" - at `$")
+            raise SpecError(f"an MCP server: {problem}", field=place + at.rstrip("`")) from None
+        except ServerFault as fault:
+            raise SpecError(fault.message, field=place) from None
+        found.append(server)
+    return tuple(found)
+
+
+def _secret_values(named: Mapping[str, str]) -> list[str]:
+    values = [value for name, value in named.items() if any(word in name.lower() for word in _SECRET_WORDS)]
+    # `Bearer abc`: the token alone is the secret too.
+    return [*values, *(value.partition(" ")[2] for value in values if " " in value)]
+
+
+def ordered_secrets(values: Iterable[str]) -> tuple[str, ...]:
+    """Without what is too short to be one; longest first, so that no secret is left half hidden."""
+    return tuple(sorted({value for value in values if len(value) >= _SHORTEST_SECRET}, key=lambda value: (-len(value), value)))
+
+
+def hide(text: str, secrets: tuple[str, ...]) -> str:
+    """The text with every secret replaced."""
+    for secret in secrets:
+        text = text.replace(secret, HIDDEN)
+    return text
+
+
+def hide_in(value: Json, secrets: tuple[str, ...]) -> Json:
+    """A JSON value with every secret replaced wherever it stands, keys included."""
+    if not secrets:
+        return value
+    encoded = msgspec.json.encode(value)
+    changed = encoded
+    for secret in secrets:
+        changed = changed.replace(msgspec.json.encode(secret)[1:-1], HIDDEN.encode())
+    return value if changed is encoded or changed == encoded else msgspec.json.decode(changed)
+
+
+def without_secrets(url: str) -> str:
+    """An address without user, password, query and fragment, which may carry secrets."""
+    try:
+        parts = urlsplit(url)
+        return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+    except ValueError:
+        return "an address that cannot be read"

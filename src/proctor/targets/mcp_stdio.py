@@ -1,0 +1,223 @@
+"""An MCP server as a child process: newline-delimited JSON-RPC over its standard input and output.
+
+Why not the transport of the `mcp` package: it needs half a minute for a result of 50 MB (each chunk is joined to all before it), and
+tells neither the exit code nor what the server said on standard error, which is where the reason of a failed start stands.
+
+* Lines on standard output that are no JSON-RPC message are skipped; the first is kept for messages.
+* A line of more than `MOST_LINE_BYTES` ends the connection.
+* Ending: standard input is closed, then the process group gets SIGTERM, then SIGKILL, each after a bounded wait. A cancelled caller
+  waits for that too, so no child is left behind; what the server started in its own process group goes with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Awaitable
+from contextlib import suppress
+from types import TracebackType
+from typing import Any
+
+import anyio
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.client.stdio import get_default_environment
+from mcp.shared.message import SessionMessage
+from mcp_types import jsonrpc_message_adapter
+
+from proctor.model.show import shorten
+
+MOST_LINE_BYTES = 256_000_000
+STDERR_TAIL_BYTES = 2_000
+GRACE_S = 2.0
+"""How long a server may take to end by itself, and again after SIGTERM."""
+_POLL_S = 0.01
+_WATCH_S = 0.1
+_CHUNK = 1 << 20
+
+Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
+
+
+class ChildServer:
+    """A transport for `mcp.Client` that starts the server and ends it."""
+
+    def __init__(self, command: str, args: tuple[str, ...] = (), *, env: dict[str, str] | None = None, cwd: str | None = None) -> None:
+        self._command = (command, *args)
+        self._env = env or {}
+        self._cwd = cwd
+        self._process: asyncio.subprocess.Process | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._stderr = bytearray()
+        self._closing = False
+        self.ended = False
+        """Whether the server's output has ended: nothing can be asked any more."""
+        self.noise: str | None = None
+        """The first line of standard output that was no message."""
+        self.fault: str | None = None
+        """Why we stopped listening, if we did."""
+
+    async def __aenter__(self) -> Streams:
+        self._process = await asyncio.create_subprocess_exec(
+            *self._command,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env={**get_default_environment(), **self._env},
+            cwd=self._cwd,
+            start_new_session=True,
+            limit=_CHUNK,
+        )
+        # No await from here on, or a cancellation would lose the process.
+        incoming, self._read_end = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+        self._write_end, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
+        self._incoming = incoming
+        self._outgoing = outgoing
+        work = (self._read(incoming), self._write(outgoing), self._listen_to_stderr(), self._watch())
+        self._tasks = [asyncio.create_task(each) for each in work]
+        return self._read_end, self._write_end
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await finish(self._end())
+
+    @property
+    def exit_code(self) -> int | None:
+        """The code the process ended with; negative: the signal that ended it."""
+        return None if self._process is None else self._process.returncode
+
+    def stderr_tail(self) -> str:
+        """The last lines the server wrote on standard error."""
+        text = bytes(self._stderr).decode("utf-8", "replace")
+        if len(self._stderr) == STDERR_TAIL_BYTES:
+            text = text.partition("\n")[2] or text  # the first line is only the end of one
+        return text.strip()
+
+    async def settle(self) -> None:
+        """Wait a moment for the exit code and the rest of standard error of a server whose output has ended."""
+        await self._exited(0.5)
+        await asyncio.wait(self._tasks[2:3], timeout=0.5)
+
+    async def _read(self, incoming: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
+        assert self._process is not None and self._process.stdout is not None
+        stdout = self._process.stdout
+        parts: list[bytes] = []
+        size = 0
+        try:
+            while chunk := await stdout.read(_CHUNK):
+                if self._closing or self.fault:
+                    continue  # a server that cannot write cannot end either, so what it says is taken and dropped
+                first, *others = chunk.split(b"\n")
+                parts.append(first)
+                size += len(first)
+                for line in others:
+                    await self._deliver(b"".join(parts), incoming)
+                    parts, size = [line], len(line)
+                if size > MOST_LINE_BYTES:
+                    self.fault = f"wrote a line of more than {MOST_LINE_BYTES:,} bytes"
+                    parts, size = [], 0
+                    incoming.close()
+        finally:
+            self.ended = True
+            incoming.close()
+
+    async def _deliver(self, line: bytes, incoming: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
+        if not line.strip():
+            return
+        try:
+            message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+        except ValueError:
+            if self.noise is None:
+                self.noise = shorten(line[:1000].decode("utf-8", "replace").strip())
+            return
+        with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
+            await incoming.send(SessionMessage(message))
+
+    async def _write(self, outgoing: MemoryObjectReceiveStream[SessionMessage]) -> None:
+        assert self._process is not None and self._process.stdin is not None
+        stdin = self._process.stdin
+        try:
+            async for message in outgoing:
+                stdin.write(message.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
+                await stdin.drain()
+        except (OSError, anyio.ClosedResourceError):
+            self._incoming.close()  # a request that was never sent must not be waited for
+        finally:
+            outgoing.close()
+
+    async def _listen_to_stderr(self) -> None:
+        assert self._process is not None and self._process.stderr is not None
+        while chunk := await self._process.stderr.read(_CHUNK):
+            self._stderr = (self._stderr + chunk)[-STDERR_TAIL_BYTES:]
+
+    async def _watch(self) -> None:
+        """Notice that the server ended although something it started still holds its output open."""
+        while self.exit_code is None:
+            await asyncio.sleep(_WATCH_S)
+        await asyncio.wait(self._tasks[:1], timeout=_WATCH_S)
+        self.ended = True
+        self._incoming.close()
+
+    async def _end(self) -> None:
+        process = self._process
+        if process is None:
+            return
+        self._closing = True
+        self._read_end.close()
+        self._write_end.close()
+        await asyncio.wait(self._tasks[1:2], timeout=0.5)  # what was accepted is still sent
+        if process.stdin is not None:
+            process.stdin.close()
+        if not await self._exited(GRACE_S):
+            self._signal_group("SIGTERM")
+            await self._exited(GRACE_S)
+        # Also when the server itself is gone: what it started may not be.
+        self._signal_group("SIGKILL")
+        await self._exited(GRACE_S)
+        await asyncio.wait(self._tasks, timeout=0.2)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for stream in (self._incoming, self._outgoing):
+            stream.close()
+        self._close_pipes(process)
+
+    async def _exited(self, within_s: float) -> bool:
+        # Not `wait()`: that also waits for pipes that a grandchild may hold open.
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + within_s
+        while self.exit_code is None:
+            if loop.time() >= deadline:
+                return False
+            await asyncio.sleep(_POLL_S)
+        return True
+
+    def _signal_group(self, name: str) -> None:
+        assert self._process is not None
+        with suppress(ProcessLookupError, PermissionError):
+            if hasattr(os, "killpg"):
+                os.killpg(self._process.pid, getattr(signal, name))
+            elif self.exit_code is None:
+                self._process.kill()
+
+    @staticmethod
+    def _close_pipes(process: asyncio.subprocess.Process) -> None:
+        # A process that left the group can hold a pipe open; asyncio offers no public way to let go of it.
+        transport: Any = getattr(process, "_transport", None)
+        if transport is not None:
+            with suppress(PermissionError):
+                transport.close()
+
+
+async def finish(work: Awaitable[None]) -> None:
+    """Await something that must be completed, also when we are cancelled meanwhile; the work itself is bounded in time."""
+    task = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError as error:
+            if task.cancelled():
+                break
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
+    task.result()

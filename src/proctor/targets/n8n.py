@@ -1,0 +1,249 @@
+"""A workflow of n8n: triggered by its webhook, observed through its executions.
+
+The webhook is sent the message with `x-request-id` and `x-session-id`. With an API key the executions are then looked through, again and
+again for a bounded time, for a finished one whose webhook received our `x-request-id`; it shows nodes, tools and tokens. Status and time
+are those of the webhook. Without a key, what the webhook answers is all there is; a trace inside that answer is read.
+
+On a tape the looking is one exchange that answers with the execution found, not with those of others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal
+from urllib.parse import urlencode
+
+import msgspec
+
+from proctor.cassettes.ports import Tape
+from proctor.errors import EvidenceError, SpecError
+from proctor.evidence import n8n
+from proctor.evidence.shape import dict_of, list_of
+from proctor.evidence.text import NODE_KEYS, text_in
+from proctor.model.attempt import Attempt
+from proctor.model.case import Case
+from proctor.model.evidence import Evidence, Json
+from proctor.model.problem import Problem
+from proctor.targets.answers import evidence_of, trace_in
+from proctor.targets.conversation import Message, converse, ids_of
+from proctor.targets.faults import TargetFault
+from proctor.targets.http import Auth, Requests, check_positive, secret_headers
+from proctor.targets.masking import Ids, shown_settings
+from proctor.targets.templates import unknown_placeholders
+from proctor.targets.wire import HttpAnswer, HttpRequest, Wire, check_address
+
+DEFAULT_TEMPLATE: dict[str, Json] = {"chatInput": "{user_message}", "sessionId": "{session_id}"}
+_UNFINISHED = ("new", "running", "waiting", "unknown")
+# The workflow has run already; one look that fails is no reason to give it up.
+_PASSING = ("unreachable", "transport", "timeout")
+_PAGE = 20
+_MOST_PAGES = 5
+_LONGEST_PAUSE_S = 2.0
+
+
+class N8nSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A workflow of n8n."""
+
+    type: Literal["n8n"] = "n8n"
+    webhook: str
+    """The address of its webhook: `http://127.0.0.1:5678/webhook/agent`."""
+    method: str = "POST"
+    auth: Auth = Auth()
+    """What the webhook asks for."""
+    headers: dict[str, str] = {}
+    """More headers for the webhook."""
+    template: Json = msgspec.field(default_factory=lambda: DEFAULT_TEMPLATE)
+    """What the webhook is sent, with placeholders."""
+    response_path: str | None = None
+    """Where the text stands in the webhook's answer, if the executions are not read."""
+    api: str | None = None
+    """Where n8n runs, for its API: `http://127.0.0.1:5678`."""
+    api_key: str | None = None
+    """A key of n8n's API, as `${NAME}`; with it the execution is read."""
+    workflow_id: str | None = None
+    """Look at executions of this workflow only."""
+    poll_every_s: float = 0.25
+    """The first pause between two looks; pauses grow up to two seconds."""
+    poll_for_s: float = 30.0
+    """How long to look for the execution after the webhook answered."""
+    timeout_s: float = 120.0
+    """How long the webhook, or one look, may take."""
+
+    def __repr__(self) -> str:
+        return shown_settings(self)
+
+
+class N8nTarget:
+    """Triggers a workflow of n8n and reads its execution."""
+
+    def __init__(self, name: str, settings: N8nSettings, *, secrets: frozenset[str] = frozenset()) -> None:
+        """Raises `SpecError` for settings that cannot be used."""
+        for field, value in (("timeout_s", settings.timeout_s), ("poll_for_s", settings.poll_for_s)):
+            check_positive(value, field)
+        if (settings.api is None) != (not settings.api_key):
+            raise SpecError("reading executions needs both `api` and `api_key`", field="api" if settings.api is not None else "api_key")
+        if settings.api is not None:
+            check_address(settings.api, "api")
+        self._name = name
+        self._settings = settings
+        self._requests = Requests(
+            method=settings.method,
+            url=settings.webhook,
+            field="webhook",
+            headers=settings.headers,
+            credentials=settings.auth.credentials(),
+            template=settings.template,
+        )
+        key = frozenset((settings.api_key,)) if settings.api_key else frozenset[str]()
+        self._wire = Wire(secrets=secrets | key | settings.auth.secrets() | secret_headers(settings.headers))
+
+    @property
+    def name(self) -> str:
+        """What reports call it."""
+        return self._name
+
+    def problems_with(self, cases: Iterable[Case]) -> list[Problem]:
+        """Cases that cannot be sent, known before anything is."""
+        return unknown_placeholders(self._requests.placeholders, cases, self._name)
+
+    async def open(self) -> None:
+        """Make ready to connect."""
+        await self._wire.open()
+
+    async def run(self, attempt: Attempt, tape: Tape) -> Evidence:
+        """Trigger the workflow with every message of the case."""
+        ids = Ids(*ids_of(attempt))
+
+        async def say(message: Message) -> Evidence:
+            request = self._requests.make(message, {"x-session-id": message.session_id})
+            answer = await self._wire.exchange(request, tape=tape, ids=ids, timeout_s=self._settings.timeout_s)
+            if self._settings.api is None:
+                return _of_answer(answer, self._settings.response_path)
+            if answer.status == 404:
+                # n8n answers so for a webhook it does not know: no execution will ever come of it.
+                return _of_answer(answer, None)
+            look = HttpRequest(method="GET", url=self._list_url(None), headers={"x-n8n-api-key": self._settings.api_key or ""})
+            found = await self._wire.kept(
+                look, lambda: self._look(message.request_id), tape=tape, ids=ids, note=f"until {message.request_id} is finished"
+            )
+            return _of_execution(found.body, answer)
+
+        return await converse(attempt, say, target=self._name)
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._wire.close()
+
+    # --- executions -------------------------------------------------------------------------------------------------
+
+    def _list_url(self, cursor: str | None) -> str:
+        settings = self._settings
+        query = {"includeData": "true", "limit": str(_PAGE)}
+        if settings.workflow_id:
+            query["workflowId"] = settings.workflow_id
+        if cursor:
+            query["cursor"] = cursor
+        return f"{(settings.api or '').rstrip('/').removesuffix('/api/v1')}/api/v1/executions?{urlencode(query)}"
+
+    async def _look(self, request_id: str) -> HttpAnswer:
+        """Look for the finished execution until it is there or the time is up."""
+        settings = self._settings
+        state = "n8n lists none that received it"
+        pause = settings.poll_every_s
+        bound = asyncio.timeout(settings.poll_for_s)
+        try:
+            async with bound:
+                while True:
+                    try:
+                        answer, execution = await self._find(request_id)
+                    except TargetFault as fault:
+                        if fault.code not in _PASSING:
+                            raise
+                        state = fault.message
+                    else:
+                        if execution is not None and _finished(execution):
+                            return msgspec.structs.replace(answer, body=execution)
+                        if execution is not None:
+                            state = f"execution {execution.get('id')} is still {execution.get('status')}"
+                    await asyncio.sleep(pause)
+                    pause = min(max(pause, 0.01) * 2, _LONGEST_PAUSE_S)
+        except TimeoutError:
+            if not bound.expired():
+                raise
+            raise TargetFault(
+                "no_execution",
+                f"no finished execution with x-request-id {request_id!r} at {self._wire.shown(settings.api or '')} "
+                f"after {settings.poll_for_s:g} s: {state}; does the workflow save its executions, and is workflow_id right?",
+            ) from None
+
+    async def _find(self, request_id: str) -> tuple[HttpAnswer, dict[str, Any] | None]:
+        """The execution that received this id, newest pages first."""
+        cursor: str | None = None
+        answer = HttpAnswer(status=0)
+        for _ in range(_MOST_PAGES):
+            request = HttpRequest(method="GET", url=self._list_url(cursor), headers={"x-n8n-api-key": self._settings.api_key or ""})
+            answer = await self._wire.send(request, timeout_s=self._settings.timeout_s)
+            page = self._page(answer)
+            for execution in list_of(page.get("data")):
+                if isinstance(execution, dict) and request_id in _received_ids(execution):
+                    return answer, execution
+            cursor = page.get("nextCursor") if isinstance(page.get("nextCursor"), str) else None
+            if cursor is None:
+                break
+        return answer, None
+
+    def _page(self, answer: HttpAnswer) -> dict[str, Any]:
+        where = f"n8n's API at {self._wire.shown(self._settings.api or '')}"
+        if answer.status in (401, 403):
+            raise TargetFault("unauthorized", f"{where} refused the key (status {answer.status}); it needs the scope execution:list")
+        if answer.status >= 300 or not isinstance(answer.body, dict):
+            raise TargetFault("bad_answer", f"{where} answered status {answer.status} without a list of executions")
+        return answer.body
+
+
+def _received_ids(execution: dict[str, Any]) -> Iterator[str]:
+    """Every `x-request-id` that a node of this execution was started with."""
+    run_data = dict_of(dict_of(dict_of(execution.get("data")).get("resultData")).get("runData"))
+    for records in run_data.values():
+        for record in list_of(records):
+            if any(list_of(dict_of(record).get("source"))):
+                continue  # fed by another node, so it is not what started the execution
+            for outputs in dict_of(dict_of(record).get("data")).values():
+                for item in (item for branch in list_of(outputs) for item in list_of(branch)):
+                    headers = dict_of(dict_of(dict_of(item).get("json")).get("headers"))
+                    yield from (value for name, value in headers.items() if name.lower() == "x-request-id" and isinstance(value, str))
+
+
+def _finished(execution: dict[str, Any]) -> bool:
+    if execution.get("finished") is True:
+        return True
+    status = execution.get("status")
+    return execution.get("stoppedAt") is not None and status not in _UNFINISHED
+
+
+def _of_execution(execution: Json, answer: HttpAnswer) -> Evidence:
+    try:
+        evidence = n8n.read(execution)[0]
+    except EvidenceError as error:
+        raise TargetFault("bad_answer", f"the execution cannot be read: {error.message}") from None
+    said = answer.body if answer.body is not None else answer.text
+    return msgspec.structs.replace(
+        evidence, http_status=answer.status, duration_ms=answer.duration_ms, metadata={**evidence.metadata, "webhook_answer": said}
+    )
+
+
+def _of_answer(answer: HttpAnswer, response_path: str | None) -> Evidence:
+    evidence = evidence_of(answer, response_path=response_path)
+    body = answer.body
+    if response_path is None and isinstance(body, list) and len(body) == 1:
+        # A webhook that answers with its items wraps the only one in a list.
+        traces = None
+        try:
+            traces = trace_in(body[0])
+        except EvidenceError:
+            pass
+        if traces is not None and len(traces) == 1:
+            return msgspec.structs.replace(traces[0], http_status=answer.status, duration_ms=answer.duration_ms)
+        return msgspec.structs.replace(evidence, text=text_in(body[0], NODE_KEYS))
+    return evidence

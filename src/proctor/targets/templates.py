@@ -1,0 +1,138 @@
+"""Messages with placeholders: `{"prompt": "{user_message}", "user": "{USER_ID}"}`.
+
+Rules: `{user_message}` (older `{input}`) is the message, `{request_id}` (older `{external_id}`) and `{session_id}` identify the go and
+its conversation, every other name is a variable of the case's `context`. A placeholder that is a whole text keeps the JSON type of its
+value; inside a longer text the value is written as text. `{{` and `}}` are literal braces; a lone brace is refused. Keys of objects
+are sent as written. A template may be written as JSON text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from proctor.errors import SpecError
+from proctor.evidence.json_bytes import container_in
+from proctor.expressions.text_form import text_form
+from proctor.model.case import Case
+from proctor.model.evidence import Json
+from proctor.model.problem import Problem
+from proctor.model.show import nearest
+
+MESSAGE_NAMES = ("user_message", "input")
+REQUEST_NAMES = ("request_id", "external_id")
+SESSION_NAME = "session_id"
+BUILT_IN = frozenset((*MESSAGE_NAMES, *REQUEST_NAMES, SESSION_NAME))
+"""Placeholders that every case has."""
+
+_PIECE = re.compile(r"\{\{|\}\}|\{([A-Za-z_][A-Za-z0-9_.-]*)\}|[{}]")
+
+_Part = str | tuple[str]  # a literal text, or the name of a placeholder
+
+
+class Template:
+    """A JSON value with placeholders inside its texts."""
+
+    def __init__(self, value: Json, *, field: str = "template") -> None:
+        """Raises `SpecError` for a brace that is neither a placeholder nor doubled."""
+        self._names: set[str] = set()
+        self._fill = self._compile(value, field)
+        self.placeholders = frozenset(self._names)
+
+    def fill(self, values: Mapping[str, Json]) -> Json:
+        """The value with every placeholder replaced; `values` has all of them."""
+        return self._fill(values)
+
+    def _compile(self, value: Json, field: str) -> Callable[[Mapping[str, Json]], Json]:
+        if isinstance(value, dict):
+            members = [(key, self._compile(member, f"{field}.{key}")) for key, member in value.items()]
+            return lambda values: {key: fill(values) for key, fill in members}
+        if isinstance(value, (list, tuple)):
+            items = [self._compile(item, f"{field}.{index}") for index, item in enumerate(value)]
+            return lambda values: [fill(values) for fill in items]
+        if isinstance(value, str):
+            parts = _parts(value, field)
+            self._names.update(part[0] for part in parts if isinstance(part, tuple))
+            return _text_filler(parts)
+        return lambda values: value
+
+
+class TextTemplate:
+    """A text with placeholders, each written as text; `written` says how (percent-encoded in addresses, say)."""
+
+    def __init__(self, text: str, *, field: str, written: Callable[[str], str] = str) -> None:
+        """Raises `SpecError` for a brace that is neither a placeholder nor doubled."""
+        self._parts = _parts(text, field)
+        self._written = written
+        self.placeholders = frozenset(part[0] for part in self._parts if isinstance(part, tuple))
+
+    def fill(self, values: Mapping[str, Json]) -> str:
+        """The text with every placeholder replaced."""
+        return "".join(part if isinstance(part, str) else self._written(text_form(values[part[0]])) for part in self._parts)
+
+
+def message_template(value: Json, *, field: str = "template") -> Template:
+    """The template of a message; one written as JSON text is read."""
+    return Template(container_in(value), field=field)
+
+
+def values_for(context: Mapping[str, Json], *, message: Json, request_id: str, session_id: str) -> dict[str, Any]:
+    """What placeholders stand for in one message; the built-in names win over variables of the same name."""
+    return {
+        **context,
+        **dict.fromkeys(MESSAGE_NAMES, message),
+        **dict.fromkeys(REQUEST_NAMES, request_id),
+        SESSION_NAME: session_id,
+    }
+
+
+def unknown_placeholders(placeholders: Iterable[str], cases: Iterable[Case], target: str) -> list[Problem]:
+    """A problem for every case that lacks a variable which the template of `target` uses; a body of its own needs none."""
+    wanted = sorted(set(placeholders) - BUILT_IN)
+    problems: list[Problem] = []
+    for case in cases:
+        if case.custom_body is not None or case.skip is not None:
+            continue
+        for name in wanted:
+            if name not in case.context:
+                problems.append(
+                    Problem(
+                        message=f"target {target!r} sends {{{name}}}, but case {case.id!r} has no variable of that name in its context",
+                        origin=case.origin,
+                        nearest=nearest(name, (*case.context, *BUILT_IN)),
+                        hint="add it to `context`; a literal brace in a template is doubled: {{ and }}",
+                        code="unknown_placeholder",
+                    )
+                )
+    return problems
+
+
+def _parts(text: str, field: str) -> list[_Part]:
+    parts: list[_Part] = []
+    at = 0
+    for found in _PIECE.finditer(text):
+        if found.start() > at:
+            parts.append(text[at : found.start()])
+        at = found.end()
+        if found[0] in ("{", "}"):
+            raise SpecError(
+                f"a lone {found[0]!r} is no placeholder",
+                field=field,
+                offset=found.start(),
+                hint="a placeholder is {name}; a literal brace is doubled: {{ and }}",
+            )
+        parts.append((found[1],) if found[1] else found[0][0])
+    if at < len(text):
+        parts.append(text[at:])
+    return parts
+
+
+def _text_filler(parts: list[_Part]) -> Callable[[Mapping[str, Json]], Json]:
+    if len(parts) == 1 and isinstance(parts[0], tuple):
+        name = parts[0][0]
+        return lambda values: values[name]
+    if all(isinstance(part, str) for part in parts):
+        whole = "".join(part for part in parts if isinstance(part, str))
+        return lambda values: whole
+    return lambda values: "".join(part if isinstance(part, str) else text_form(values[part[0]]) for part in parts)

@@ -1,0 +1,272 @@
+"""One HTTP exchange with an agent: sent, bounded, kept on the tape.
+
+Rules: an answer of any status is an answer. No connection, no answer in time, a broken or too large answer is a `TargetFault` that says
+what and where. Redirects are followed on the same host only (method and body kept, except after 303), so that credentials and message
+reach nobody else. No cookies are kept, no proxy or password is taken from the environment. Secrets that an agent echoes are
+removed from what it said.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import urljoin, urlsplit
+
+import msgspec
+
+from proctor.cassettes.ports import LIVE, Tape
+from proctor.errors import EvidenceError, MissingExtra, SpecError, TargetError
+from proctor.evidence.json_bytes import decode, exceeds_depth
+from proctor.model.evidence import Json
+from proctor.model.show import show
+from proctor.targets.faults import TargetFault
+from proctor.targets.masking import Ids, Secrets
+
+if TYPE_CHECKING:
+    import httpx2
+
+MAX_ANSWER_BYTES = 50 * 1024 * 1024
+MOST_REDIRECTS = 5
+_REDIRECTS = (301, 302, 303, 307, 308)
+_KEPT_HEADERS = ("content-type", "retry-after", "date", "x-request-id")
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What is sent."""
+
+    method: str
+    url: str
+    headers: dict[str, str] = {}
+    body: Json = None
+    has_body: bool = False
+    """Whether `body` is sent (as JSON), null included."""
+
+
+class HttpAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What came back: JSON in `body` where it is JSON, else `text`."""
+
+    status: int
+    headers: dict[str, str] = {}
+    body: Json = None
+    text: str | None = None
+    duration_ms: float = 0.0
+
+
+class Wire:
+    """Connections to an agent, shared by all goes between `open` and `close`."""
+
+    def __init__(self, *, secrets: frozenset[str] = frozenset(), limit_bytes: int = MAX_ANSWER_BYTES) -> None:
+        self.secrets = Secrets(secrets)
+        self._limit = limit_bytes
+        self._client: httpx2.AsyncClient | None = None
+
+    async def open(self) -> None:
+        """Make ready to connect; nothing is sent yet."""
+        if self._client is not None:
+            return
+        from http.cookiejar import CookieJar, DefaultCookiePolicy  # comes with the client below
+
+        try:
+            import httpx2  # takes a sixth of a second
+        except ImportError:
+            raise MissingExtra("HTTP targets", "live") from None
+
+        self._client = httpx2.AsyncClient(
+            # One jar would carry the session of one case into the next.
+            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
+            timeout=None,  # `send` ends every exchange as a whole
+            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=100),
+            trust_env=False,
+        )
+
+    async def close(self) -> None:
+        """Close every connection."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.aclose()
+
+    async def exchange(self, request: HttpRequest, *, tape: Tape, ids: Ids, timeout_s: float) -> HttpAnswer:
+        """Send and wait for the answer."""
+        return await self.kept(request, lambda: self.send(request, timeout_s=timeout_s), tape=tape, ids=ids)
+
+    async def kept(
+        self, request: HttpRequest, send: Callable[[], Awaitable[HttpAnswer]], *, tape: Tape, ids: Ids, note: str | None = None
+    ) -> HttpAnswer:
+        """What `send` answers, by way of the tape; `note` tells its request from others of the same address."""
+        if tape is LIVE:
+            return await send()
+
+        async def keep() -> Json:
+            return ids.masked(msgspec.to_builtins(await send()))
+
+        try:
+            came = await tape.exchange("http", self._described(request, ids, note), keep)
+        except TargetError as error:
+            if type(error) is not TargetError:
+                raise
+            # A fault out of a recording has lost its kind.
+            raise TargetFault(error.code, error.message, safe=error.safe) from None
+        try:
+            return msgspec.convert(ids.restored(came), HttpAnswer)
+        except msgspec.ValidationError as error:
+            raise TargetFault("bad_answer", f"the tape's answer to {request.method} {self.shown(request.url)}: {error}") from None
+
+    async def send(self, request: HttpRequest, *, timeout_s: float) -> HttpAnswer:
+        """Send for real, following redirects on the same host."""
+        started = time.perf_counter()
+        bound = asyncio.timeout(timeout_s)
+        try:
+            async with bound:
+                return await self._follow(request, started)
+        except TimeoutError:
+            if not bound.expired():
+                raise
+            raise TargetFault("timeout", f"{request.method} {self.shown(request.url)}: no whole answer within {timeout_s:g} s") from None
+
+    def shown(self, url: str) -> str:
+        """An address as it may stand in a message."""
+        return self.secrets.address(url)
+
+    def _described(self, request: HttpRequest, ids: Ids, note: str | None) -> Json:
+        described: dict[str, Json] = {
+            "method": request.method,
+            "url": self.secrets.address(request.url),
+            "headers": self.secrets.headers(request.headers),
+        }
+        if request.has_body:
+            described["body"] = self.secrets.hidden_in(request.body)
+        if note is not None:
+            described["note"] = note
+        return ids.masked(described)
+
+    async def _follow(self, request: HttpRequest, started: float) -> HttpAnswer:
+        for _ in range(MOST_REDIRECTS + 1):
+            answer, location = await self._once(request, started)
+            if answer.status not in _REDIRECTS or not location:
+                return answer
+            onward = urljoin(request.url, location)
+            if not same_place(request.url, onward):
+                raise TargetFault(
+                    "redirected",
+                    f"{self.shown(request.url)} redirects to another host, {self.shown(onward)}: not followed, since it would be sent "
+                    "the message and the credentials; if it is right, write it as the address of the target",
+                )
+            request = msgspec.structs.replace(request, url=onward)
+            if answer.status == 303:
+                request = msgspec.structs.replace(request, method="GET", body=None, has_body=False)
+        raise TargetFault("redirected", f"{self.shown(request.url)}: more than {MOST_REDIRECTS} redirects")
+
+    async def _once(self, request: HttpRequest, started: float) -> tuple[HttpAnswer, str | None]:
+        import httpx2  # loaded by `open`
+
+        if self._client is None:
+            raise TargetFault("not_open", f"{self.shown(request.url)}: the target was not opened")
+        where = f"{request.method} {self.shown(request.url)}"
+        try:
+            built = self._client.build_request(
+                request.method,
+                request.url,
+                headers=[(name.encode(), value.encode()) for name, value in _complete(request).items()],
+                content=json_bytes(request.body) if request.has_body else None,
+            )
+            response = await self._client.send(built, stream=True, auth=None)
+            try:
+                data = await self._bounded(response, where)
+            finally:
+                await response.aclose()
+        except (httpx2.InvalidURL, httpx2.UnsupportedProtocol, httpx2.LocalProtocolError) as error:
+            raise TargetFault("bad_request", f"{where}: {self.secrets.hidden(str(error))}", safe=True) from None
+        except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+            why = self.secrets.hidden(str(error)) or type(error).__name__
+            raise TargetFault("unreachable", f"{where}: cannot connect ({why}); is the agent running there?", safe=True) from None
+        except httpx2.DecodingError as error:
+            raise TargetFault("bad_answer", f"{where}: the answer cannot be unpacked ({error})") from None
+        except httpx2.TransportError as error:
+            why = self.secrets.hidden(str(error)) or type(error).__name__
+            raise TargetFault("transport", f"{where}: the connection broke before the answer was complete ({why})") from None
+        headers = {name: self.secrets.hidden(response.headers[name]) for name in _KEPT_HEADERS if name in response.headers}
+        if "retry-after" not in headers:
+            headers.pop("date", None)  # only a time to come needs it
+        body, text = self._read(data, response.charset_encoding)
+        passed = (time.perf_counter() - started) * 1000
+        answer = HttpAnswer(status=response.status_code, headers=headers, body=body, text=text, duration_ms=round(passed, 3))
+        return answer, response.headers.get("location")
+
+    async def _bounded(self, response: httpx2.Response, where: str) -> bytes:
+        pieces: list[bytes] = []
+        length = 0
+        async for piece in response.aiter_bytes():
+            length += len(piece)
+            if length > self._limit:
+                raise TargetFault("too_large", f"{where}: the answer is larger than {_megabytes(self._limit)}; it was not read on")
+            pieces.append(piece)
+        return b"".join(pieces)
+
+    def _read(self, data: bytes, charset: str | None) -> tuple[Json, str | None]:
+        """The answer as JSON, else as text; secrets removed."""
+        try:
+            value = decode(data)
+            if isinstance(value, str):
+                return None, self.secrets.hidden(value)
+            if value is not None and not exceeds_depth(value):
+                return self.secrets.hidden_in(value), None
+        except EvidenceError:
+            pass
+        try:
+            text = data.decode(charset or "utf-8", "replace")
+        except LookupError:  # a charset nobody knows
+            text = data.decode("utf-8", "replace")
+        return None, self.secrets.hidden(text)
+
+
+def same_place(one: str, other: str) -> bool:
+    """Whether two addresses are of one server; from `http` to `https` on the same host counts as one, not the reverse."""
+    first, second = urlsplit(one), urlsplit(other)
+    if second.scheme not in _DEFAULT_PORTS or first.hostname != second.hostname:
+        return False
+    if first.scheme == second.scheme:
+        return _port(first) == _port(second)
+    return first.scheme == "http" and _port(first) == 80 and _port(second) == 443
+
+
+def check_address(url: str, field: str) -> None:
+    """Raise `SpecError` unless this is the address of a web server. The address is not shown: it may hold a secret."""
+    try:
+        parts = urlsplit(url)
+        sound = parts.scheme in _DEFAULT_PORTS and bool(parts.hostname) and _port(parts) is not None
+    except ValueError:
+        sound = False
+    if not sound or any(character.isspace() for character in url):
+        raise SpecError(f"{field}: expected an address such as http://127.0.0.1:9000/chat", field=field)
+
+
+def json_bytes(value: Json) -> bytes:
+    """The value as JSON."""
+    try:
+        return msgspec.json.encode(value)
+    except OverflowError:
+        import json  # only integers above 64 bits come here
+
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    except UnicodeEncodeError:
+        raise TargetFault("bad_request", f"half a surrogate pair cannot be sent: {show(value)}", safe=True) from None
+
+
+def _complete(request: HttpRequest) -> dict[str, str]:
+    known = {name.lower() for name in request.headers}
+    more = {"accept": "application/json, */*;q=0.5", "user-agent": "proctor"}
+    if request.has_body:
+        more["content-type"] = "application/json"
+    return {**{name: value for name, value in more.items() if name not in known}, **request.headers}
+
+
+def _port(parts: Any) -> int | None:
+    given = cast("int | None", parts.port)
+    return given if given is not None else _DEFAULT_PORTS.get(parts.scheme)
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 2**20:g} MB"

@@ -1,0 +1,220 @@
+"""A Python function as the agent."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proctor.cassettes.ports import LIVE
+from proctor.errors import InputError, SpecError
+from proctor.formats.workspace import Section
+from proctor.model.evidence import Evidence, ToolCall
+from proctor.targets.build import build_target
+from proctor.targets.callable import CallableTarget, load_function
+from proctor.targets.faults import TargetFault
+from tests.targets import functions
+from tests.targets.loopback import attempt
+
+
+def drive(function: Any, go: Any, **more: Any) -> Evidence:
+    return asyncio.run(CallableTarget("agent", function, **more).run(go, LIVE))
+
+
+def test_a_function_that_answers_text_is_an_agent() -> None:
+    evidence = drive(functions.shout, attempt("hello"))
+    assert (evidence.case, evidence.input, evidence.text) == ("case-1", "hello", "HELLO")
+    assert evidence.duration_ms is not None and evidence.tool_calls is None
+
+
+def test_an_async_function_gets_what_its_signature_asks_for_over_all_turns() -> None:
+    evidence = drive(functions.whisper, attempt("ONE", "TWO", context={"A": 1}))
+    assert evidence.turns is not None and [turn.text for turn in evidence.turns] == ["one", "two"]
+    assert [call.arguments for call in evidence.tool_calls or ()] == [
+        {"context": {"A": 1}, "before": 0},
+        {"context": {"A": 1}, "before": 1},
+    ]
+
+
+def test_keyword_arguments_of_any_name_get_everything_there_is() -> None:
+    seen: dict[str, Any] = {}
+
+    def agent(message: str, **rest: Any) -> str:
+        seen.update(rest)
+        return message
+
+    drive(agent, attempt("hi"))
+    assert seen == {"context": {}, "session_id": "session-a-0001", "request_id": "request-a-0001", "turn": 0, "history": []}
+
+
+def test_a_body_of_the_case_is_handed_over_as_it_is() -> None:
+    assert drive(lambda body: f"{body['n']}", attempt(body={"n": 5})).text == "5"
+
+
+def test_evidence_and_messages_are_taken_as_they_are() -> None:
+    given = Evidence(text="x", tool_calls=(ToolCall(name="t"),), duration_ms=7.0)
+    evidence = drive(lambda message: given, attempt("hi"))
+    assert (evidence.tool_calls, evidence.duration_ms, evidence.case) == (given.tool_calls, 7.0, "case-1")
+    messages = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "from messages"}]
+    assert drive(lambda message: messages, attempt("hi")).text == "from messages"
+
+
+def test_a_function_that_returns_a_promise_is_awaited() -> None:
+    assert drive(lambda message: functions.whisper(message, context={}, history=[]), attempt("HI")).text == "hi"
+
+
+def test_an_object_with_an_async_call_is_awaited() -> None:
+    class Agent:
+        async def __call__(self, message: str) -> str:
+            return f"object {message}"
+
+    assert drive(Agent(), attempt("hi")).text == "object hi"
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        (None, "returned null, expected text, a mapping of plain evidence"),
+        (5, "returned number, expected text"),
+        ({"tool_calls": [{"arguments": {}}]}, r"is no evidence: \$\.tool_calls\[0\]"),
+        ([1, 2], "is no evidence: no known form of evidence"),
+    ],
+)
+def test_what_is_no_answer_is_a_fault(returned: Any, message: str) -> None:
+    with pytest.raises(TargetFault, match=message) as caught:
+        drive(lambda _: returned, attempt("hi"))
+    assert caught.value.code == "bad_answer"
+
+
+@pytest.mark.parametrize("error", [ValueError("no such order"), StopIteration(), TimeoutError("upstream"), SystemExit(3), KeyError("k")])
+def test_a_function_that_raises_is_a_fault_that_says_what_and_where(error: BaseException) -> None:
+    def agent(message: str) -> str:
+        raise error
+
+    async def later(message: str) -> str:
+        raise error
+
+    for function in (agent,) if isinstance(error, StopIteration) else (agent, later):
+        with pytest.raises(TargetFault, match=rf"{function.__name__}\(\) raised ") as caught:
+            drive(function, attempt("hi"))
+        assert caught.value.code == "agent_failed"
+    if isinstance(error, ValueError):
+        assert "ValueError: no such order (test_callable.py:" in str(caught.value)
+
+
+def test_a_function_that_hangs_is_left_alone_after_its_time() -> None:
+    release, ended = threading.Event(), threading.Event()
+
+    def hangs(message: str) -> str:
+        release.wait(10)
+        ended.set()
+        return message
+
+    try:
+        with pytest.raises(TargetFault, match=r"hangs\(\) did not answer within 0\.05 s") as caught:
+            drive(hangs, attempt("hi"), timeout_s=0.05)
+        assert caught.value.code == "timeout"
+    finally:
+        # It ends after its loop is closed, and that must not disturb anybody.
+        release.set()
+        assert ended.wait(5)
+
+
+def test_an_async_function_that_hangs_is_ended() -> None:
+    ended: list[str] = []
+
+    async def hangs(message: str) -> str:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(message)
+        return ""
+
+    with pytest.raises(TargetFault, match="did not answer within"):
+        drive(hangs, attempt("hi"), timeout_s=0.05)
+    assert ended == ["hi"]
+
+
+def test_functions_run_beside_each_other() -> None:
+    barrier = threading.Barrier(3, timeout=5)
+
+    def meets(message: str) -> str:
+        barrier.wait()
+        return message
+
+    async def run() -> list[Evidence]:
+        target = CallableTarget("agent", meets)
+        return await asyncio.gather(*(target.run(attempt(text, marker=text), LIVE) for text in "abc"))
+
+    assert [evidence.text for evidence in asyncio.run(run())] == ["a", "b", "c"]
+
+
+# --- naming a function ------------------------------------------------------------------------------------------------------
+
+
+def test_a_function_is_found_by_module_and_name() -> None:
+    assert load_function("tests.targets.functions:shout") is functions.shout
+    assert load_function("tests.targets.functions:Holder.answer")("x") == "held x"
+
+
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [
+        ("functions", "expected module:function, found 'functions'"),
+        ("tests.targets.functions:", "expected module:function"),
+        ("tests.targets.functions:a b", "expected module:function"),
+        ("../evil:x", "expected module:function"),
+        ("tests.targets.functions:shot", "has no 'shot'"),
+        ("tests.targets.functions:NOT_A_FUNCTION", "is number, not a function"),
+        ("no_such_module_at_all:x", "cannot import 'no_such_module_at_all'"),
+    ],
+)
+def test_a_reference_that_leads_nowhere_is_refused(reference: str, message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        load_function(reference)
+
+
+def test_signatures_that_no_case_can_satisfy_are_refused() -> None:
+    with pytest.raises(InputError, match=r"without_message\(\) takes no message"):
+        build_target("agent", {"type": "callable", "function": "tests.targets.functions:without_message"})
+    with pytest.raises(InputError, match="nearest: 'session_id'"):
+        build_target("agent", {"type": "callable", "function": "tests.targets.functions:with_stranger"})
+
+
+def test_a_module_beside_the_workspace_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_shop_agent.py").write_text("def answer(message):\n    return 'mine ' + message\n", encoding="utf-8")
+    (tmp_path / "my_broken_agent.py").write_text("1 / 0\n", encoding="utf-8")
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    target = build_target("agent", {"type": "callable", "function": "my_shop_agent:answer"}, base=tmp_path)
+    try:
+        assert asyncio.run(target.run(attempt("x"), LIVE)).text == "mine x"
+        with pytest.raises(InputError, match="importing 'my_broken_agent' raised ZeroDivisionError"):
+            build_target("agent", {"type": "callable", "function": "my_broken_agent:answer"}, base=tmp_path)
+    finally:
+        sys.modules.pop("my_shop_agent", None)
+
+
+def test_a_suite_may_name_functions_of_its_own_folder_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+    def of_suite(function: str) -> Section:
+        return Section.of({"type": "callable", "function": function}, file=str(tmp_path / "suite.yaml"), trusted=False)
+
+    with pytest.raises(InputError, match="the module 'os' is not in the folder of the suite"):
+        build_target("agent", of_suite("os:system"))
+    (tmp_path / "os.py").write_text("", encoding="utf-8")
+    with pytest.raises(InputError, match="'os' is an installed module"):
+        build_target("agent", of_suite("os:system"))
+    own = "import os\nfrom os import system\ndef answer(message):\n    return message\n"
+    (tmp_path / "suites_own_agent.py").write_text(own, encoding="utf-8")
+    try:
+        assert build_target("agent", of_suite("suites_own_agent:answer")).name == "agent"
+        for way_out in ("suites_own_agent:os.system", "suites_own_agent:system"):
+            with pytest.raises(InputError, match="is not written in the folder of the suite"):
+                build_target("agent", of_suite(way_out))
+    finally:
+        sys.modules.pop("suites_own_agent", None)

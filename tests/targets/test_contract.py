@@ -1,0 +1,295 @@
+"""What every target promises, asked of each of them.
+
+The runner relies on these and on nothing else: evidence for the case it asked about, turns in order, goes that do not mix, an end in time,
+nothing left behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proctor.cassettes.ports import LIVE
+from proctor.errors import TargetError
+from proctor.llm.ports import ChatReply, ChatRequest
+from proctor.model.attempt import Attempt
+from proctor.model.evidence import Evidence
+from proctor.runner.ports import Target
+from proctor.targets.build import build_target
+from proctor.targets.faults import TargetFault
+from tests.targets.loopback import Asked, Player, Recorder, Reply, Server, attempt, serve
+
+HANG = "hang"
+"""The message that no agent answers."""
+
+
+async def hung() -> None:
+    await asyncio.Event().wait()
+
+
+async def agent_over_http(asked: Asked) -> Reply:
+    if HANG in asked.json["input"]:
+        await hung()
+    return Reply(body={"text": f"re {asked.json['input']}"})
+
+
+async def flowise(asked: Asked) -> Reply:
+    question = asked.json["question"]
+    if HANG in question:
+        await hung()
+    return Reply(
+        body={"text": f"re {question}", "question": question, "chatId": asked.json["overrideConfig"]["sessionId"], "usedTools": []}
+    )
+
+
+class N8n:
+    """Keeps an execution for every trigger."""
+
+    def __init__(self) -> None:
+        self.executions: list[dict[str, Any]] = []
+
+    async def __call__(self, asked: Asked) -> Reply:
+        if asked.method == "GET":
+            return Reply(body={"data": self.executions})
+        said = asked.json["chatInput"]
+        if HANG in said:
+            await hung()
+        received = [{"source": [], "data": {"main": [[{"json": {"headers": asked.headers, "body": asked.json}}]]}}]
+        answered = [{"source": [{"previousNode": "Webhook"}], "data": {"main": [[{"json": {"output": f"re {said}"}}]]}}]
+        run_data = {"Webhook": received, "Agent": answered}
+        done = {
+            "id": len(self.executions),
+            "finished": True,
+            "workflowId": "w",
+            "startedAt": "2026-11-15T00:00:00Z",
+            "data": {"resultData": {"runData": run_data}},
+        }
+        self.executions.insert(0, done)
+        return Reply(body={"output": f"re {said}"})
+
+
+async def function(message: str) -> str:
+    if HANG in message:
+        await hung()
+    return f"re {message}"
+
+
+@contextlib.asynccontextmanager
+async def http_target() -> AsyncIterator[tuple[Target, Server | None]]:
+    async with serve(agent_over_http) as server:
+        yield build_target("it", {"type": "http", "url": server.url}), server
+
+
+@contextlib.asynccontextmanager
+async def flowise_target() -> AsyncIterator[tuple[Target, Server | None]]:
+    async with serve(flowise) as server:
+        yield build_target("it", {"type": "flowise", "url": server.url, "flow": "f"}), server
+
+
+@contextlib.asynccontextmanager
+async def n8n_target() -> AsyncIterator[tuple[Target, Server | None]]:
+    async with serve(N8n()) as server:
+        settings = {"type": "n8n", "webhook": f"{server.url}/webhook/x", "api": server.url, "api_key": "n8n-key", "poll_every_s": 0}
+        yield build_target("it", settings), server
+
+
+@contextlib.asynccontextmanager
+async def callable_target() -> AsyncIterator[tuple[Target, Server | None]]:
+    yield build_target("it", {"type": "callable", "function": f"{__name__}:function"}), None
+
+
+class Model:
+    """Repeats the last thing the user said."""
+
+    provider = "scripted"
+    name = "parrot"
+
+    async def complete(self, request: ChatRequest) -> ChatReply:
+        said = request.messages[-1].text
+        if HANG in said:
+            await hung()
+        return ChatReply(text=f"re {said}")
+
+    async def close(self) -> None:
+        pass
+
+
+@contextlib.asynccontextmanager
+async def mcp_target() -> AsyncIterator[tuple[Target, Server | None]]:
+    from proctor.targets.mcp_agent import McpAgent  # loads `mcp`, which takes its time
+    from proctor.targets.mcp_servers import McpServers
+    from tests.targets.mcp_twins import local_shop
+
+    yield McpAgent("it", servers=McpServers([local_shop()]), model_for=lambda tape: Model()), None
+
+
+MAKERS: dict[str, Callable[[], contextlib.AbstractAsyncContextManager[tuple[Target, Server | None]]]] = {
+    "http": http_target,
+    "flowise": flowise_target,
+    "n8n": n8n_target,
+    "callable": callable_target,
+    "mcp_agent": mcp_target,
+}
+
+every_live_target = pytest.mark.parametrize("kind", MAKERS)
+
+
+def on(kind: str, work: Callable[[Target, Server | None], Awaitable[Any]]) -> Any:
+    """Do something with an open target; afterwards no task and no connection may be left."""
+
+    async def main() -> Any:
+        async with MAKERS[kind]() as (target, server):
+            await target.open()
+            try:
+                result = await work(target, server)
+            finally:
+                await target.close()
+            # Tasks that end of themselves get the chance to; those that wait for ever do not.
+            for _ in range(200):
+                if len(asyncio.all_tasks()) == 1 and not (server and server.open_connections):
+                    break
+                await asyncio.sleep(0.005)
+            assert not server or server.open_connections == 0, "a connection was left open"
+            assert asyncio.all_tasks() == {asyncio.current_task()}, "a task was left behind"
+            return result
+
+    return asyncio.run(main())
+
+
+@every_live_target
+def test_a_target_has_the_name_it_was_given(kind: str) -> None:
+    async def work(target: Target, server: Server | None) -> str:
+        return target.name
+
+    assert on(kind, work) == "it"
+
+
+@every_live_target
+def test_one_message_is_evidence_of_the_case(kind: str) -> None:
+    async def work(target: Target, server: Server | None) -> Evidence:
+        return await target.run(attempt("hello"), LIVE)
+
+    evidence = on(kind, work)
+    assert (evidence.case, evidence.input, evidence.text) == ("case-1", "hello", "re hello")
+    assert evidence.turns is None or len(evidence.turns) == 1
+    assert evidence.duration_ms is not None and evidence.duration_ms >= 0
+    if kind != "mcp_agent":  # which sends its ids nowhere
+        assert (evidence.metadata["request_id"], evidence.metadata["session_id"]) == ("request-a-0001", "session-a-0001")
+
+
+@every_live_target
+def test_turns_stand_in_the_evidence_in_their_order(kind: str) -> None:
+    async def work(target: Target, server: Server | None) -> Evidence:
+        return await target.run(attempt("one", "two", "three"), LIVE)
+
+    evidence = on(kind, work)
+    assert [(turn.input, turn.text) for turn in evidence.turns] == [(m, f"re {m}") for m in ("one", "two", "three")]
+    assert all(turn.duration_ms is not None for turn in evidence.turns)
+    assert evidence.text == "re three"
+
+
+@every_live_target
+def test_goes_side_by_side_do_not_mix(kind: str) -> None:
+    async def work(target: Target, server: Server | None) -> list[Evidence]:
+        goes = [attempt(f"m{n}", marker=f"{n:04}", id=f"case-{n}") for n in range(20)]
+        return await asyncio.gather(*(target.run(go, LIVE) for go in goes))
+
+    found = on(kind, work)
+    assert [(evidence.case, evidence.text) for evidence in found] == [(f"case-{n}", f"re m{n}") for n in range(20)]
+
+
+@every_live_target
+def test_a_go_ends_in_its_time_and_the_turns_before_are_not_lost(kind: str) -> None:
+    async def work(target: Target, server: Server | None) -> tuple[str, Evidence]:
+        go = attempt("one", HANG, timeout_s=0.5)
+        code: str
+        try:
+            evidence = await target.run(go, LIVE)
+        except TargetFault as fault:
+            assert fault.evidence is not None and "not finished after 0.5 s" in fault.message
+            code, evidence = fault.code, fault.evidence
+        else:  # the agent loop is our own, so that it was cut short is an observation
+            assert evidence.error is not None
+            code = evidence.metadata["code"]
+        assert (await target.run(attempt("again"), LIVE)).text == "re again", "the target is as good as before"
+        return code, evidence
+
+    code, evidence = on(kind, work)
+    assert code == "timeout"
+    assert evidence.turns[0].text == "re one" and not any(turn.text for turn in evidence.turns[1:])
+
+
+@every_live_target
+def test_a_go_that_is_cancelled_leaves_nothing(kind: str) -> None:
+    async def work(target: Target, server: Server | None) -> None:
+        task = asyncio.create_task(target.run(attempt(HANG), LIVE))
+        await asyncio.sleep(0.05)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    on(kind, work)
+
+
+@every_live_target
+def test_opening_and_closing_twice_is_harmless_and_a_closed_target_can_be_opened_again(kind: str) -> None:
+    async def work(target: Target, server: Server | None) -> str | None:
+        await target.open()
+        await target.close()
+        await target.close()
+        await target.open()
+        return (await target.run(attempt("hi"), LIVE)).text
+
+    assert on(kind, work) == "re hi"
+
+
+@every_live_target
+def test_a_case_that_says_nothing_is_refused(kind: str) -> None:
+    async def work(target: Target, server: Server | None) -> None:
+        with pytest.raises(TargetError, match=r"'case-1' (has no input|says nothing)"):
+            await target.run(attempt(), LIVE)
+
+    on(kind, work)
+
+
+@pytest.mark.parametrize("kind", ["http", "flowise", "n8n"])
+def test_a_replay_is_the_recording_and_sends_nothing(kind: str) -> None:
+    async def work(target: Target, server: Server | None) -> tuple[Evidence, Evidence]:
+        assert server is not None
+        tape = Recorder()
+        go: Attempt = attempt("one", "two")
+        recorded = await target.run(go, tape)
+        sent = len(server.asked)
+        player = Player(tape.kept)
+        replayed = await target.run(go, player)
+        assert len(server.asked) == sent and not player.left
+        assert {kept_kind for kept_kind, *_ in tape.kept} == {"http"}
+        return recorded, replayed
+
+    recorded, replayed = on(kind, work)
+    assert recorded == replayed
+
+
+def test_a_recorded_target_keeps_the_same_promises(tmp_path: Path) -> None:
+    lines = [{"case": f"case-{n}", "text": f"re {n}", "duration_ms": 1} for n in range(20)]
+    (tmp_path / "runs.jsonl").write_text("\n".join(json.dumps(line) for line in lines), encoding="utf-8")
+    target = build_target("it", {"type": "recorded", "evidence": ["runs.jsonl"]}, base=tmp_path)
+
+    async def main() -> list[Evidence]:
+        await target.open()
+        await target.open()
+        try:
+            return await asyncio.gather(*(target.run(attempt("x", id=f"case-{n}"), LIVE) for n in range(20)))
+        finally:
+            await target.close()
+            await target.close()
+
+    found = asyncio.run(main())
+    assert target.name == "it"
+    assert [(evidence.case, evidence.text) for evidence in found] == [(f"case-{n}", f"re {n}") for n in range(20)]

@@ -1,0 +1,352 @@
+"""An agent behind an HTTP address: what is sent, what is seen, what goes wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import socket
+from typing import Any
+
+import pytest
+
+from proctor.cassettes.ports import LIVE
+from proctor.errors import InputError
+from proctor.model.evidence import Evidence, Usage
+from proctor.targets.build import build_target, check_cases
+from proctor.targets.faults import TargetFault
+from proctor.targets.http import HttpSettings, HttpTarget
+from proctor.targets.wire import Wire
+from tests.builders import call
+from tests.tables import rows
+from tests.targets.loopback import Answer, Asked, Player, Recorder, Reply, Server, attempt, serve
+
+SECRET = "sk-very-secret-token"
+
+
+def drive(answer: Answer, go: Any, tape: Any = LIVE, path: str = "/chat", **settings: Any) -> tuple[Evidence, Server]:
+    """Run one go against a server that answers so."""
+
+    async def run() -> tuple[Evidence, Server]:
+        async with serve(answer) as server:
+            target = build_target("shop", {"type": "http", "url": server.url + path, **settings})
+            await target.open()
+            try:
+                return await target.run(go, tape), server
+            finally:
+                await target.close()
+
+    return asyncio.run(run())
+
+
+def fault_of(answer: Answer, go: Any, **more: Any) -> TargetFault:
+    with pytest.raises(TargetFault) as caught:
+        drive(answer, go, **more)
+    return caught.value
+
+
+def echo(asked: Asked) -> Reply:
+    return Reply(body={"text": f"you said {asked.json['input']}"})
+
+
+# --- what is sent -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_message_is_posted_as_the_template_says_with_its_request_id() -> None:
+    evidence, server = drive(echo, attempt("hello"))
+    (asked,) = server.asked
+    assert (asked.method, asked.path, asked.json) == ("POST", "/chat", {"input": "hello"})
+    assert asked.headers["x-request-id"] == "request-a-0001"
+    assert asked.headers["content-type"] == "application/json"
+    assert "authorization" not in asked.headers and "cookie" not in asked.headers
+    assert (evidence.case, evidence.input, evidence.text, evidence.http_status) == ("case-1", "hello", "you said hello", 200)
+    assert evidence.duration_ms is not None and evidence.duration_ms > 0
+    assert evidence.metadata == {"request_id": "request-a-0001", "session_id": "session-a-0001"}
+    assert evidence.tool_calls is None, "an answer without tool calls shows nothing about tools"
+
+
+def test_a_bearer_token_and_custom_headers_are_sent() -> None:
+    _, server = drive(echo, attempt("a"), auth={"type": "bearer", "token": SECRET}, headers={"X-Session": "<{session_id}>"})
+    assert server.asked[0].headers["authorization"] == f"Bearer {SECRET}"
+    assert server.asked[0].headers["x-session"] == "<session-a-0001>"
+    _, server = drive(echo, attempt("a"), auth={"type": "headers", "headers": {"X-Api-Key": SECRET, "X-Tenant": "t"}})
+    assert (server.asked[0].headers["x-api-key"], server.asked[0].headers["x-tenant"]) == (SECRET, "t")
+
+
+def test_a_body_of_the_case_is_sent_exactly_and_the_template_is_ignored() -> None:
+    body = {"raw": "{user_message}", "n": [1, 2.5, None, 12345678901234567890123]}
+    evidence, server = drive(lambda asked: Reply(body={"text": "ok"}), attempt(body=body), template={"x": "{UNKNOWN}"})
+    assert server.asked[0].json == body
+    assert evidence.input == body
+
+
+def test_variables_of_the_case_fill_the_template_the_address_and_the_headers() -> None:
+    _, server = drive(
+        echo,
+        attempt("hi", context={"TENANT": "a/b c", "N": 3}),
+        path="/t/{TENANT}/chat?x=1",
+        template={"input": "{input}", "n": "{N}"},
+        headers={"x-n": "n{N}"},
+    )
+    assert server.asked[0].path == "/t/a%2Fb%20c/chat?x=1"
+    assert server.asked[0].json == {"input": "hi", "n": 3}
+    assert server.asked[0].headers["x-n"] == "n3"
+
+
+def test_get_sends_the_template_as_query_parameters() -> None:
+    evidence, server = drive(lambda asked: Reply(body={"text": "ok"}), attempt("a b&c"), method="get", template={"q": "{input}", "n": 1})
+    assert (server.asked[0].method, server.asked[0].path, server.asked[0].data) == ("GET", "/chat?q=a+b%26c&n=1", b"")
+    assert evidence.text == "ok"
+
+
+def test_turns_are_sent_in_order_in_one_session_each_with_an_id_of_its_own() -> None:
+    def answer(asked: Asked) -> Reply:
+        status = 500 if asked.json["m"] == "two" else 200
+        return Reply(
+            status=status,
+            body={
+                "text": f"re {asked.json['m']}",
+                "tool_calls": [{"name": "look", "arguments": {"m": asked.json["m"]}}],
+                "usage": {"total_tokens": 5},
+            },
+        )
+
+    evidence, server = drive(
+        answer, attempt("one", "two", "three"), template={"m": "{user_message}", "s": "{session_id}", "r": "{request_id}"}
+    )
+    assert [(asked.json["m"], asked.json["s"]) for asked in server.asked] == [(m, "session-a-0001") for m in ("one", "two", "three")]
+    assert [asked.headers["x-request-id"] for asked in server.asked] == [f"request-a-0001-{n}" for n in (1, 2, 3)]
+    assert [asked.json["r"] for asked in server.asked] == [f"request-a-0001-{n}" for n in (1, 2, 3)]
+    assert evidence.turns is not None
+    assert [(turn.input, turn.text, turn.http_status) for turn in evidence.turns] == [
+        ("one", "re one", 200),
+        ("two", "re two", 500),
+        ("three", "re three", 200),
+    ]
+    assert (evidence.text, evidence.http_status, evidence.input) == ("re three", 200, "one")
+    assert evidence.tool_calls == tuple(call("look", {"m": m}) for m in ("one", "two", "three"))
+    assert evidence.usage == Usage(total_tokens=15)
+    assert evidence.duration_ms == sum(turn.duration_ms or 0 for turn in evidence.turns)
+
+
+# --- what is seen -----------------------------------------------------------------------------------------------------------
+
+
+@rows("targets/cases/answers.yaml")
+def test_an_answer_is_read(row: dict[str, Any]) -> None:
+    reply = Reply(
+        status=row.get("status", 200),
+        body=row.get("body"),
+        data=row["data"].encode() if "data" in row else None,
+        headers=row.get("headers", {}),
+    )
+    evidence, _ = drive(lambda asked: reply, attempt("hi"), **row.get("settings", {}))
+    expect = row["expect"]
+    for field, wanted in expect.items():
+        found: Any = getattr(evidence, field)
+        if field == "tool_calls" and found is not None:
+            found = [one.name for one in found]
+        if field == "nodes" and found is not None:
+            found = [one.name for one in found]
+        if field == "usage" and found is not None:
+            found = found.total()
+        if field == "metadata":
+            found = {key: found.get(key) for key in wanted}
+        assert found == wanted, field
+
+
+def test_a_packed_answer_is_unpacked() -> None:
+    reply = Reply(data=gzip.compress(b'{"text": "small"}'), headers={"content-encoding": "gzip"})
+    assert drive(lambda asked: reply, attempt("hi"))[0].text == "small"
+
+
+def test_a_secret_that_the_agent_echoes_does_not_reach_the_evidence() -> None:
+    def answer(asked: Asked) -> Reply:
+        return Reply(body={"text": f"you sent {asked.headers['authorization']}", asked.headers["authorization"]: 1})
+
+    evidence, _ = drive(answer, attempt("hi"), auth={"type": "bearer", "token": SECRET})
+    assert evidence.text == "you sent Bearer [redacted]"
+    assert SECRET not in repr(evidence)
+
+
+# --- what goes wrong --------------------------------------------------------------------------------------------------------
+
+
+def test_no_server_is_a_fault_that_names_the_address_and_is_safe_to_repeat() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{free.getsockname()[1]}/chat"
+
+        async def run() -> None:
+            target = build_target("shop", {"type": "http", "url": url})
+            await target.open()
+            try:
+                await target.run(attempt("hi"), LIVE)
+            finally:
+                await target.close()
+
+        with pytest.raises(TargetFault, match=rf"POST {url}: cannot connect .*; is the agent running there\?") as caught:
+            asyncio.run(run())
+        assert (caught.value.code, caught.value.safe) == ("unreachable", True)
+
+
+async def never(asked: Asked) -> Reply:
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+def test_an_agent_that_never_answers_is_a_fault_after_its_time() -> None:
+    fault = fault_of(never, attempt("hi"), timeout_s=0.05)
+    assert (fault.code, fault.safe) == ("timeout", False)
+    assert fault.message.endswith("/chat: no whole answer within 0.05 s")
+
+
+def test_the_time_of_the_go_ends_it_too_and_keeps_the_turns_before() -> None:
+    async def answer(asked: Asked) -> Reply:
+        return await never(asked) if asked.json["input"] == "two" else echo(asked)
+
+    fault = fault_of(answer, attempt("one", "two", timeout_s=0.2))
+    assert (fault.code, fault.message) == ("timeout", "shop: not finished after 0.2 s (in turn 2 of 2)")
+    assert fault.evidence is not None and fault.evidence.turns is not None
+    assert [turn.text for turn in fault.evidence.turns] == ["you said one"]
+
+
+@pytest.mark.parametrize(
+    ("raw", "code"),
+    [
+        (b"", "transport"),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nabc", "transport"),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", "transport"),
+        (b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: 3\r\n\r\nabc", "bad_answer"),
+    ],
+)
+def test_a_broken_answer_is_a_fault_that_is_not_safe_to_repeat(raw: bytes, code: str) -> None:
+    fault = fault_of(lambda asked: Reply(raw=raw), attempt("hi"))
+    assert (fault.code, fault.safe) == (code, False)
+    assert "POST http://127.0.0.1:" in fault.message
+
+
+def test_an_answer_that_is_too_large_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def run() -> None:
+        async with serve(lambda asked: Reply(data=b"x" * 5000)) as server:
+            target = HttpTarget("shop", HttpSettings(url=server.url))
+            monkeypatch.setattr(target, "_wire", Wire(limit_bytes=4096))
+            await target.open()
+            try:
+                await target.run(attempt("hi"), LIVE)
+            finally:
+                await target.close()
+
+    with pytest.raises(TargetFault, match=r"the answer is larger than 0\.00390625 MB; it was not read on") as caught:
+        asyncio.run(run())
+    assert caught.value.code == "too_large"
+
+
+def test_a_redirect_on_the_same_host_is_followed_with_method_body_and_token() -> None:
+    def answer(asked: Asked) -> Reply:
+        return Reply(status=302, headers={"location": "/new"}, data=b"") if asked.path == "/chat" else echo(asked)
+
+    evidence, server = drive(answer, attempt("hi"), auth={"type": "bearer", "token": SECRET})
+    assert evidence.text == "you said hi"
+    assert [(asked.method, asked.path, asked.headers["authorization"]) for asked in server.asked] == [
+        ("POST", "/chat", f"Bearer {SECRET}"),
+        ("POST", "/new", f"Bearer {SECRET}"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "location", ["http://other.test/x?token=abc", "http://127.0.0.1:1/x", "//other.test/x", "https://127.0.0.1/x", "file:///etc/passwd"]
+)
+def test_a_redirect_to_another_host_is_not_followed(location: str) -> None:
+    fault = fault_of(
+        lambda asked: Reply(status=302, headers={"location": location}, data=b""), attempt("hi"), auth={"type": "bearer", "token": SECRET}
+    )
+    assert fault.code == "redirected"
+    assert "redirects to another host" in fault.message and SECRET not in fault.message and "token=abc" not in fault.message
+
+
+def test_redirects_in_a_circle_end() -> None:
+    fault = fault_of(lambda asked: Reply(status=307, headers={"location": "/chat"}, data=b""), attempt("hi"))
+    assert fault.message.endswith("more than 5 redirects")
+
+
+def test_a_cookie_of_one_case_is_not_sent_with_the_next() -> None:
+    async def run() -> list[Asked]:
+        async with serve(lambda asked: Reply(body={"text": "x"}, headers={"set-cookie": "session=one"})) as server:
+            target = build_target("shop", {"type": "http", "url": server.url})
+            await target.open()
+            for marker in "ab":
+                await target.run(attempt("hi", marker=marker), LIVE)
+            await target.close()
+            return server.asked
+
+    assert all("cookie" not in asked.headers for asked in asyncio.run(run()))
+
+
+def test_a_header_that_a_message_would_break_out_of_is_refused() -> None:
+    fault = fault_of(echo, attempt("a\r\nx-evil: 1"), headers={"x-message": "{user_message}"})
+    assert (fault.code, fault.safe) == ("bad_request", True)
+
+
+def test_a_case_that_says_nothing_is_a_fault() -> None:
+    assert fault_of(echo, attempt()).message == "case 'case-1' has no input, no turns and no body: there is nothing to say to the agent"
+
+
+def test_half_a_surrogate_cannot_be_sent() -> None:
+    assert fault_of(echo, attempt("a\ud800b")).code == "bad_request"
+
+
+def test_a_missing_variable_is_found_before_anything_is_sent_and_also_while_sending() -> None:
+    target = build_target("shop", {"type": "http", "url": "http://127.0.0.1:9/x", "template": {"u": "{USER}"}})
+    with pytest.raises(InputError, match=r"target 'shop' sends \{USER\}, but case 'case-1' has no variable"):
+        check_cases(target, [attempt("hi").case])
+    fault = fault_of(echo, attempt("hi"), template={"u": "{USER}"})
+    assert fault.message == "the template sends {USER}, which case 'case-1' does not have"
+
+
+# --- on the tape ------------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_kept_holds_no_secret_and_no_id_and_replays_under_other_ids() -> None:
+    def answer(asked: Asked) -> Reply:
+        return Reply(body={"text": f"for {asked.headers['x-request-id']}", "echo": asked.headers.get("authorization")})
+
+    tape = Recorder()
+    settings = {"auth": {"type": "bearer", "token": SECRET}, "template": {"m": "{input}", "s": "{session_id}"}}
+    recorded, _ = drive(answer, attempt("one", "two"), tape, path="/chat?api_key=abcdef&x=1", **settings)
+    kind, request, _ = tape.kept[0]
+    assert kind == "http" and "127.0.0.1" in request["url"] and request["url"].endswith("/chat?api_key=[redacted]&x=1")
+    assert request["headers"] == {"authorization": "[redacted]", "x-request-id": "<<proctor:request_id>>-1"}
+    assert request["body"] == {"m": "one", "s": "<<proctor:session_id>>"}
+    assert SECRET not in repr(tape.kept) and "request-a-0001" not in repr(tape.kept)
+
+    async def again() -> Evidence:
+        url = request["url"].replace("[redacted]", "abcdef")
+        target = build_target("shop", {"type": "http", "url": url, **settings})
+        await target.open()
+        try:
+            return await target.run(attempt("one", "two", marker="b"), Player(tape.kept))
+        finally:
+            await target.close()
+
+    replayed = asyncio.run(again())
+    assert replayed.turns is not None and recorded.turns is not None
+    assert [turn.text for turn in replayed.turns] == ["for request-b-0001-1", "for request-b-0001-2"]
+    assert [turn.duration_ms for turn in replayed.turns] == [turn.duration_ms for turn in recorded.turns]
+
+
+def test_a_fault_is_kept_and_raised_again() -> None:
+    tape = Recorder()
+    first = fault_of(lambda asked: Reply(raw=b""), attempt("hi"), tape=tape)
+    assert tape.kept[0][2] == {"fault": [first.message, "transport", False]}
+
+    async def again() -> None:
+        target = build_target("shop", {"type": "http", "url": tape.kept[0][1]["url"]})
+        await target.open()
+        try:
+            await target.run(attempt("hi", marker="b"), Player(tape.kept))
+        finally:
+            await target.close()
+
+    with pytest.raises(TargetFault) as caught:
+        asyncio.run(again())
+    assert (caught.value.code, caught.value.message) == (first.code, first.message)

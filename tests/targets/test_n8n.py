@@ -1,0 +1,196 @@
+"""n8n: executions that a real one (2.8.4) recorded, found by the id that was sent."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proctor.cassettes.ports import LIVE
+from proctor.errors import InputError
+from proctor.model.evidence import Evidence
+from proctor.targets.build import build_target
+from proctor.targets.faults import TargetFault
+from tests.targets.loopback import Asked, Player, Recorder, Reply, attempt, serve
+
+SAMPLES = Path(__file__).parents[1] / "evidence/samples/n8n"
+KEY = "n8n-api-key-secret"
+
+
+def execution(name: str, request_id: str, **changes: Any) -> dict[str, Any]:
+    """A recorded execution, as if it had received this id."""
+    document = json.loads((SAMPLES / f"n8n-2.8.4-execution-{name}.json").read_text())
+    document["data"]["resultData"]["runData"]["Webhook"][0]["data"]["main"][0][0]["json"]["headers"]["x-request-id"] = request_id
+    return {**document, **changes}
+
+
+class N8n:
+    """As much of n8n as a target sees: a webhook, and pages of executions that become visible one look after another."""
+
+    def __init__(self, *looks: list[dict[str, Any]], webhook: Reply | None = None, cursors: bool = False) -> None:
+        self.looks = list(looks)
+        self.webhook = webhook or Reply(body={"output": "from the webhook"})
+        self.cursors = cursors
+        self.polls: list[Asked] = []
+        self.triggers: list[Asked] = []
+
+    def __call__(self, asked: Asked) -> Reply:
+        if not asked.path.startswith("/api/v1/executions"):
+            self.triggers.append(asked)
+            return self.webhook
+        self.polls.append(asked)
+        if asked.headers.get("x-n8n-api-key") != KEY:
+            return Reply(status=401, body={"message": "unauthorized"})
+        page = self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
+        return Reply(body={"data": page, "nextCursor": "next" if self.cursors and self.looks else None})
+
+
+def drive(n8n: N8n, go: Any, tape: Any = LIVE, *, api: bool = True, **settings: Any) -> Evidence:
+    async def run() -> Evidence:
+        async with serve(n8n) as server:
+            more = {"api": server.url, "api_key": KEY, "poll_every_s": 0, "workflow_id": "wf1"} if api else {}
+            target = build_target("flow", {"type": "n8n", "webhook": f"{server.url}/webhook/agent", **more, **settings})
+            await target.open()
+            try:
+                return await target.run(go, tape)
+            finally:
+                await target.close()
+
+    return asyncio.run(run())
+
+
+def test_the_webhook_gets_message_ids_and_session_and_the_execution_is_found_by_the_id() -> None:
+    ours, other = execution("ai-agent-tool", "request-a-0001"), execution("order-confirmed", "somebody-else")
+    n8n = N8n([other], [other, ours], webhook=Reply(status=201, body={"output": "hi"}))
+    evidence = drive(n8n, attempt("What is 2+3*4? Then confirm my order."))
+    (trigger,) = n8n.triggers
+    assert (trigger.method, trigger.path) == ("POST", "/webhook/agent")
+    assert trigger.json == {"chatInput": "What is 2+3*4? Then confirm my order.", "sessionId": "session-a-0001"}
+    assert (trigger.headers["x-request-id"], trigger.headers["x-session-id"]) == ("request-a-0001", "session-a-0001")
+    assert len(n8n.polls) == 2
+    assert n8n.polls[0].path == "/api/v1/executions?includeData=true&limit=20&workflowId=wf1"
+    assert evidence.case == "case-1" and evidence.text == "The result is 14. Order #1001 confirmed."
+    assert [call.name for call in evidence.tool_calls or ()] == ["Calculator"]
+    assert evidence.http_status == 201, "the webhook's own status"
+    assert evidence.duration_ms is not None and evidence.duration_ms < 1000, "the webhook's own time, not that of the recording"
+    assert evidence.now == "2026-11-15T00:31:42.997Z"
+    assert evidence.metadata["execution_id"] == "2" and evidence.metadata["webhook_answer"] == {"output": "hi"}
+
+
+def test_an_execution_that_is_still_running_is_waited_for() -> None:
+    running = execution("ai-agent-tool", "request-a-0001", finished=False, status="running", stoppedAt=None)
+    n8n = N8n([running], [running], [execution("ai-agent-tool", "request-a-0001")])
+    assert drive(n8n, attempt("hi")).metadata["status"] == "success"
+    assert len(n8n.polls) == 3
+
+
+def test_an_execution_that_failed_is_finished_and_evidence() -> None:
+    n8n = N8n([execution("err", "request-a-0001")], webhook=Reply(status=500, body={"message": "Error in workflow"}))
+    evidence = drive(n8n, attempt("hi"))
+    assert evidence.http_status == 500 and evidence.error is not None and evidence.metadata["status"] == "error"
+
+
+def test_every_turn_has_its_own_execution() -> None:
+    pages = [execution("ai-agent-tool", f"request-a-0001-{n}", id=str(n)) for n in (2, 1)]
+    evidence = drive(N8n(pages), attempt("one", "two"))
+    assert evidence.turns is not None
+    assert [turn.metadata["execution_id"] for turn in evidence.turns] == ["1", "2"]
+    assert [turn.input for turn in evidence.turns] == ["one", "two"]
+    assert [call.name for call in evidence.tool_calls or ()] == ["Calculator", "Calculator"]
+
+
+def test_older_pages_are_looked_through_and_their_number_is_bounded() -> None:
+    other, ours = execution("order-confirmed", "else"), execution("ai-agent-tool", "request-a-0001")
+    n8n = N8n([other], [other], [ours], cursors=True)
+    assert drive(n8n, attempt("hi")).metadata["execution_id"] == "2"
+    assert [poll.path.endswith("&cursor=next") for poll in n8n.polls] == [False, True, True]
+    endless = N8n(*[[other]] * 5, [ours], cursors=True)
+    drive(endless, attempt("hi"))
+    assert [poll.path.endswith("&cursor=next") for poll in endless.polls] == [False, True, True, True, True, False]
+
+
+def test_an_execution_that_never_comes_is_a_fault_in_time() -> None:
+    with pytest.raises(
+        TargetFault, match=r"no finished execution with x-request-id 'request-a-0001' .* after 0\.1 s: n8n lists none"
+    ) as caught:
+        drive(N8n([execution("order-confirmed", "else")]), attempt("hi"), poll_for_s=0.1, poll_every_s=0.02)
+    assert caught.value.code == "no_execution"
+    waiting = execution("ai-agent-tool", "request-a-0001", finished=False, status="waiting", stoppedAt=None)
+    with pytest.raises(TargetFault, match="execution 2 is still waiting"):
+        drive(N8n([waiting]), attempt("hi"), poll_for_s=0.1, poll_every_s=0.02)
+
+
+def test_a_wrong_key_is_a_fault_that_does_not_show_it() -> None:
+    with pytest.raises(TargetFault, match=r"refused the key \(status 401\)") as caught:
+        drive(N8n([]), attempt("hi"), api_key="wrong-key-value")
+    assert caught.value.code == "unauthorized" and "wrong-key-value" not in str(caught.value)
+
+
+def test_an_answer_of_the_api_that_is_no_list_is_a_fault() -> None:
+    def answer(asked: Asked) -> Reply:
+        return Reply(data=b"<html>") if asked.path.startswith("/api") else Reply(body={"ok": True})
+
+    with pytest.raises(TargetFault, match="answered status 200 without a list of executions"):
+        drive(answer, attempt("hi"))  # type: ignore[arg-type]
+
+
+def test_an_unknown_webhook_is_not_looked_up() -> None:
+    n8n = N8n([], webhook=Reply(status=404, body={"code": 404, "message": "The requested webhook is not registered."}))
+    evidence = drive(n8n, attempt("hi"))
+    assert (evidence.http_status, evidence.text, n8n.polls) == (404, "The requested webhook is not registered.", [])
+
+
+def test_without_the_api_the_answer_is_all_there_is() -> None:
+    evidence = drive(N8n([], webhook=Reply(body=[{"output": "from the last node"}])), attempt("hi"), api=False)
+    assert (evidence.text, evidence.http_status, evidence.tool_calls) == ("from the last node", 200, None)
+    evidence = drive(N8n([], webhook=Reply(body={"a": {"b": "deep"}})), attempt("hi"), api=False, response_path="a.b")
+    assert evidence.text == "deep"
+
+
+def test_a_trace_inside_the_answer_is_read() -> None:
+    trace = copy.deepcopy(execution("ai-agent-tool", "x"))
+    for body in (trace, [trace]):
+        evidence = drive(N8n([], webhook=Reply(body=body)), attempt("hi"), api=False)
+        assert [call.name for call in evidence.tool_calls or ()] == ["Calculator"]
+        assert evidence.text == "The result is 14. Order #1001 confirmed."
+
+
+def test_a_tape_holds_only_our_execution_no_key_and_replays_without_waiting() -> None:
+    tape = Recorder()
+    other, ours = execution("order-confirmed", "somebody-else"), execution("ai-agent-tool", "request-a-0001")
+    recorded = drive(N8n([other], [other, ours]), attempt("hi"), tape)
+    assert [kind for kind, *_ in tape.kept] == ["http", "http"]
+    assert "somebody-else" not in repr(tape.kept) and KEY not in repr(tape.kept) and "request-a-0001" not in repr(tape.kept)
+
+    async def again() -> Evidence:
+        base = tape.kept[0][1]["url"].removesuffix("/webhook/agent")
+        target = build_target(
+            "flow", {"type": "n8n", "webhook": f"{base}/webhook/agent", "api": base, "api_key": "another", "workflow_id": "wf1"}
+        )
+        await target.open()
+        try:
+            return await target.run(attempt("hi", marker="b"), Player(tape.kept))
+        finally:
+            await target.close()
+
+    replayed = asyncio.run(again())
+    assert replayed.metadata["request_id"] == "request-b-0001"
+    assert (replayed.text, replayed.tool_calls, replayed.duration_ms) == (recorded.text, recorded.tool_calls, recorded.duration_ms)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"webhook": "ftp://x/y"}, "webhook: expected an address"),
+        ({"webhook": "http://x/y", "api": "http://x"}, "reading executions needs both"),
+        ({"webhook": "http://x/y", "api_key": "k"}, "reading executions needs both"),
+        ({"webhook": "http://x/y", "poll_for_s": 0}, "poll_for_s: expected a number above 0"),
+    ],
+)
+def test_settings_that_cannot_be_used_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        build_target("flow", {"type": "n8n", **settings})

@@ -1,0 +1,84 @@
+"""An agent that was recorded."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proctor.cassettes.ports import LIVE
+from proctor.errors import InputError
+from proctor.model.evidence import Evidence
+from proctor.targets.build import build_target
+from proctor.targets.faults import TargetFault
+from tests.targets.loopback import attempt
+
+LINES = """\
+{"case": "case-1", "text": "first"}
+{"case": "A name", "text": "by name"}
+{"case": "case-1", "text": "second"}
+"""
+
+
+def drive(folder: Path, go: Any, **settings: Any) -> Evidence:
+    async def run() -> Evidence:
+        target = build_target("tape", {"type": "recorded", "evidence": "runs.jsonl", **settings}, base=folder)
+        await target.open()
+        try:
+            return await target.run(go, LIVE)
+        finally:
+            await target.close()
+
+    return asyncio.run(run())
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "runs.jsonl").write_text(LINES, encoding="utf-8")
+    return tmp_path
+
+
+def test_recordings_answer_the_attempts_of_their_case_in_order(folder: Path) -> None:
+    assert [drive(folder, attempt("hi", number=number)).text for number in (0, 1)] == ["first", "second"]
+    with pytest.raises(TargetFault, match="2 recordings of case 'case-1', none for attempt 3") as caught:
+        drive(folder, attempt("hi", number=2))
+    assert caught.value.code == "no_recording"
+
+
+def test_a_recording_may_name_the_case_by_its_name(folder: Path) -> None:
+    evidence = drive(folder, attempt("hi", id="x", name="A name"))
+    assert (evidence.text, evidence.case) == ("by name", "x")
+
+
+def test_a_case_without_a_recording_is_a_fault_with_the_nearest(folder: Path) -> None:
+    with pytest.raises(TargetFault, match="no recording of case 'case-2'; nearest: case-1"):
+        drive(folder, attempt("hi", id="case-2"))
+
+
+def test_a_recording_without_a_case_answers_every_case_that_has_none(folder: Path) -> None:
+    (folder / "runs.jsonl").write_text('{"text": "any"}\n{"case": "case-1", "text": "own"}\n', encoding="utf-8")
+    assert drive(folder, attempt("hi")).text == "own"
+    assert drive(folder, attempt("hi", id="other")).text == "any"
+
+
+def test_files_that_are_not_there_or_cannot_be_read_are_faults(folder: Path) -> None:
+    with pytest.raises(TargetFault, match=r"no evidence at .*nowhere"):
+        drive(folder, attempt("hi"), evidence=["nowhere.jsonl"])
+    (folder / "runs.jsonl").write_text('{"text": "ok"}\nnot json\n{"text": 5}\n', encoding="utf-8")
+    with pytest.raises(TargetFault, match=r"runs\.jsonl:2: not JSON.*\n.*runs\.jsonl:3: ") as caught:
+        drive(folder, attempt("hi"))
+    assert "more" not in str(caught.value)
+
+
+def test_settings_that_cannot_be_used_are_refused() -> None:
+    for evidence, message in (([], "no file is named"), (["-"], "cannot read standard input")):
+        with pytest.raises(InputError, match=message):
+            build_target("tape", {"type": "recorded", "evidence": evidence})
+
+
+def test_a_target_that_was_not_opened_says_so() -> None:
+    target = build_target("tape", {"type": "recorded", "evidence": "x"})
+    with pytest.raises(TargetFault, match="was not opened"):
+        asyncio.run(target.run(attempt("hi"), LIVE))

@@ -1,0 +1,86 @@
+"""Placeholders: which there are, what becomes of their types, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proctor.errors import SpecError
+from proctor.model.case import Case
+from proctor.targets.templates import BUILT_IN, message_template, unknown_placeholders, values_for
+from proctor.targets.wire import json_bytes
+from tests.tables import rows
+
+
+@rows("targets/cases/templates.yaml")
+def test_a_template_becomes_the_body(row: dict[str, Any]) -> None:
+    values = values_for(row.get("context", {}), message=row.get("message", "hello"), request_id="req-1", session_id="ses-1")
+    if "error" in row:
+        with pytest.raises(SpecError, match=row["error"]) as caught:
+            message_template(row["template"])
+        assert caught.value.field == row["field"]
+        assert caught.value.offset == row.get("offset")
+    else:
+        filled = message_template(row["template"]).fill(values)
+        assert filled == row["expect"]
+        assert json.dumps(filled, sort_keys=True) == json.dumps(row["expect"], sort_keys=True), "types are kept"
+
+
+def test_a_variable_that_a_case_lacks_is_a_problem_at_the_case_and_names_the_nearest() -> None:
+    template = message_template({"user": "{USER_ID}", "say": "{user_message}"})
+    cases = [
+        Case(id="has", input="hi", context={"USER_ID": 1}),
+        Case(id="lacks", input="hi", context={"USERID": 1}),
+        Case(id="own", custom_body={"a": 1}),
+    ]
+    problems = unknown_placeholders(template.placeholders, cases, "shop")
+    assert [problem.message for problem in problems] == [
+        "target 'shop' sends {USER_ID}, but case 'lacks' has no variable of that name in its context"
+    ]
+    assert problems[0].nearest[0] == "USERID"
+
+
+def test_the_built_in_names_win_over_variables_of_the_same_name() -> None:
+    values = values_for({"input": "mine", "session_id": "mine"}, message="hi", request_id="r", session_id="s")
+    assert {name: values[name] for name in BUILT_IN} == {
+        "user_message": "hi",
+        "input": "hi",
+        "request_id": "r",
+        "external_id": "r",
+        "session_id": "s",
+    }
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(message=st.text(), value=JSON)
+def test_whatever_is_filled_in_the_body_is_json_and_says_the_same(message: str, value: Any) -> None:
+    template = message_template({"a": "{user_message}", "b": ["{V}", "x{V}y"], "c": "{{V}}"})
+    filled = template.fill(values_for({"V": value}, message=message, request_id="r", session_id="s"))
+    try:
+        sent = json.loads(json_bytes(filled))
+    except Exception:
+        # A lone surrogate cannot be UTF-8 in any way.
+        assert any(0xD800 <= ord(c) <= 0xDFFF for c in json.dumps([message, value], ensure_ascii=False))
+        return
+    assert sent["a"] == message
+    assert sent["b"][0] == value
+    assert isinstance(sent["b"][1], str) and sent["c"] == "{V}"
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.text())
+def test_a_literal_text_with_doubled_braces_is_itself(text: str) -> None:
+    doubled = text.replace("{", "{{").replace("}", "}}")
+    # As a member, so that a text that happens to be JSON is not read as a template.
+    assert message_template({"a": doubled}).fill({}) == {"a": text}
