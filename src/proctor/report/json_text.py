@@ -172,13 +172,26 @@ def axes_document(axes: dict[str, AxisScore] | None) -> Json:
 
 def summary_document(summary: CaseSummary) -> dict[str, Json]:
     """One case over its attempts, as plain data."""
-    decided = sum(summary.counts.get(name, 0) for name in ("pass", "fail", "error"))
-    rate = summary.counts.get("pass", 0) / decided if decided else None
     return {
         "id": summary.id or None,
         "name": summary.name,
         "outcome": summary.outcome,
-        "statistics": {"runs": summary.runs, "pass_rate": rate, "counts": summary.counts} if summary.runs > 1 else None,
+        "statistics": _statistics(summary) if summary.runs > 1 else None,
+    }
+
+
+def _statistics(summary: CaseSummary) -> dict[str, Json]:
+    from proctor.scoring.statistics import counts_of, summarize  # only repeated cases have any
+
+    found = summarize(counts_of(summary.counts))
+    return {
+        "runs": summary.runs,
+        "counts": summary.counts,
+        "pass_rate": found.rate,
+        "interval": [found.interval.low, found.interval.high],
+        "pass_at": {str(k): value for k, value in found.pass_at.items()},
+        "pass_hat": {str(k): value for k, value in found.pass_hat.items()},
+        "flaky": found.flaky,
     }
 
 

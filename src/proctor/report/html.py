@@ -1,0 +1,184 @@
+"""A run as one HTML file that needs nothing else: no server, no network, no second file.
+
+What the page shows is carried as deflated JSON in base64 and drawn by the page's own script with text nodes only, so no text of a
+suite, an agent or a tool is ever read as markup. The policy in the head allows that one script and that one style sheet, by hash,
+and nothing else: no request leaves the page whatever it carries.
+
+The list of cases is one packet, read at once. Details are many packets, each read when one of its cases is opened. Conversations go
+in as long as there is room, those of cases that did not pass first; verdicts always do.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import zlib
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from proctor.model.evidence import Json
+from proctor.model.problem import Problem
+from proctor.model.result import RunResult
+from proctor.model.run import RunEntry
+from proctor.model.verdict import OUTCOMES
+from proctor.report.html_case import attempt_document, case_document
+from proctor.report.html_rows import Entries, Row, Tags, rate_document, row_document, rows_of
+from proctor.report.html_text import label
+from proctor.report.tallies import AxisTally, TagTally, axis_name
+from proctor.report.wording import WORDS, count_words, number_words, origin_place, unmatched_words
+
+CONVERSATION_ROOM = 6_000_000
+"""Characters of packets after which conversations are left out, so that the file can be mailed and opened on a phone."""
+_PACKET = 200_000
+"""Bytes of JSON in one packet: some hundred cases without trouble or a few with much to say; read in a few milliseconds."""
+_MOST_OF_A_CASE = 1_000_000
+"""Bytes of JSON of one case after which its further attempts come without conversation."""
+_MOST_LISTED = 200
+_SCRIPTS = ("elements.js", "case.js", "report.js")
+_encode = msgspec.json.Encoder(order=None).encode
+
+
+def render_html(run: RunResult, entries: Mapping[tuple[str, int], RunEntry] | None = None) -> str:
+    """The whole run as one page; `entries`, by case id and attempt, bring the conversations."""
+    known: Entries = entries or {}
+    rows, tags, packets = rows_of(run), Tags(), _Packets()
+    listed: list[dict[str, Json]] = []
+    for row in rows:
+        packet, place = packets.add(_details(row, known, room=packets.size < CONVERSATION_ROOM))
+        listed.append({**row_document(row, tags, known), "packet": packet, "place": place})
+    counts = {outcome: sum(row.outcome == outcome for row in rows) for outcome in OUTCOMES}
+    index = {**_overview(run), "counts": counts, "rate": rate_document(counts), "rows": listed, "tags": tags.listed()}
+    return _page(run, counts, _packed(_encode(index)), packets.finish())
+
+
+class _Packets:
+    """Details of cases, gathered into packets."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        """Characters of the packets closed so far."""
+        self._closed: list[str] = []
+        self._open: list[bytes] = []
+        self._open_size = 0
+
+    def add(self, document: Json) -> tuple[int, int]:
+        """Put the details of one case in; returns the number of its packet and its place there."""
+        if self._open_size > _PACKET:
+            self._close()
+        encoded = _encode(document)
+        self._open.append(encoded)
+        self._open_size += len(encoded)
+        return len(self._closed), len(self._open) - 1
+
+    def finish(self) -> list[str]:
+        """All packets, in order."""
+        if self._open:
+            self._close()
+        return self._closed
+
+    def _close(self) -> None:
+        packet = _packed(b"[" + b",".join(self._open) + b"]")
+        self._closed.append(packet)
+        self.size += len(packet)
+        self._open, self._open_size = [], 0
+
+
+def _packed(document: bytes) -> str:
+    return base64.b64encode(zlib.compress(document, 9)).decode()
+
+
+def _details(row: Row, entries: Entries, *, room: bool) -> dict[str, Json]:
+    """A case in full; of many attempts the ones that did not pass get their conversations in first."""
+    attempts = [msgspec.Raw()] * len(row.results)
+    size = 0
+    for index in sorted(range(len(attempts)), key=lambda index: row.results[index].passed):
+        result = row.results[index]
+        entry = entries.get((result.case.id, result.attempt))
+        encoded = _encode(attempt_document(result, entry, with_evidence=room and size < _MOST_OF_A_CASE))
+        attempts[index] = msgspec.Raw(encoded)
+        size += len(encoded)
+    return {**case_document(row.results[0].case), "attempts": attempts}
+
+
+def _overview(run: RunResult) -> dict[str, Json]:
+    """Everything about the run as a whole."""
+    by_tag, axes = TagTally(), AxisTally()
+    for result in run.cases:
+        by_tag.add(result)
+        axes.add(result)
+    return {
+        "groups": [[label(tag, 80), [[label(row.value, 80), row.counts] for row in table]] for tag, table in by_tag.tables()],
+        "axes": [[label(axis_name(name), 80), number_words(axis.score)] for name, axis in axes.axes().items()]
+        if axes.worth_showing()
+        else [],
+        "warnings": _bounded([_warning(problem) for problem in run.warnings[:_MOST_LISTED]], len(run.warnings)),
+        "unmatched": _bounded(
+            [label(unmatched_words(one), 400) for one in run.unmatched_evidence[:_MOST_LISTED]], len(run.unmatched_evidence)
+        ),
+    }
+
+
+def _warning(problem: Problem) -> str:
+    place = origin_place(problem.origin)
+    return label(problem.message if place is None else f"{place}: {problem.message}", 600)
+
+
+def _bounded(lines: list[str], total: int) -> list[str]:
+    return [*lines, f"and {total - len(lines):,} more"] if total > len(lines) else lines
+
+
+def _page(run: RunResult, counts: Mapping[str, int], index: str, packets: list[str]) -> str:
+    style, script = _template("report.css"), "".join(map(_template, _SCRIPTS))
+    policy = (
+        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src data:; base-uri 'none'; form-action 'none'; "
+        "require-trusted-types-for 'script'; trusted-types 'none'"
+    )
+    name = _escaped(run.suite_name or "suite")
+    told = _escaped(count_words(counts))
+    return _template("report.html").format(
+        policy=policy,
+        title=f"{name}: {told}",
+        name=name,
+        outcome=run.outcome,
+        outcome_word=WORDS[run.outcome],
+        told=told,
+        facts=" · ".join(_escaped(fact) for fact in _facts(run, sum(counts.values()))),
+        style=style,
+        script=script,
+        index=index,
+        packets="".join(f'<script type="text/plain" id="packet-{number}">{packet}</script>\n' for number, packet in enumerate(packets)),
+    )
+
+
+def _facts(run: RunResult, cases: int) -> Iterator[str]:
+    if len(run.cases) > cases:
+        yield f"{len(run.cases):,} attempts at {cases:,} cases"
+    if run.score is not None:
+        yield f"score {number_words(run.score)}"
+    if run.started_at:
+        yield f"started {run.started_at}"
+    if run.run_id:
+        yield f"run {run.run_id}"
+    if run.suite_path:
+        yield run.suite_path
+    yield f"{run.dialect} suite"
+
+
+def _escaped(text: str) -> str:
+    return html.escape(label(text, 300))
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _template(name: str) -> str:
+    """A part of the page, from the files beside this one; read through the loader, so a zipped installation works too."""
+    from pkgutil import get_data  # nothing but this report needs it
+
+    content = get_data("proctor.report", f"templates/{name}")
+    assert content is not None, name
+    # A checkout may have changed the line ends, and a browser changes them back before it compares the hash.
+    return content.decode().replace("\r\n", "\n")

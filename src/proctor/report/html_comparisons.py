@@ -1,0 +1,199 @@
+"""Expected beside found, for every kind of verdict.
+
+Checks tell what they expected and found in their details where they can, and in the words of their reason where not. All of it
+becomes comparisons of one shape: what it is about, what was expected, what was found, or one remark where there are no two sides.
+Rows come from any check, also one of another distribution, so nothing is taken for granted about their shape. Details that are no
+comparison stay JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+
+import msgspec
+
+from proctor.model.evidence import Json
+from proctor.model.verdict import Verdict
+from proctor.report.html_text import block, label, pretty
+from proctor.report.wording import Reason, split_reason
+
+MOST_COMPARISONS = 60
+_VALUE = 3000
+
+Comparison = dict[str, Json]
+
+
+class Told(msgspec.Struct, frozen=True):
+    """What a verdict tells."""
+
+    rows: list[Comparison]
+    reason: str
+    """Empty where the rows are the reason itself, taken apart."""
+    rest: dict[str, Json]
+    """The details that no row shows."""
+
+
+def told(verdict: Verdict) -> Told:
+    """The comparisons of a verdict, and what remains of its reason and details."""
+    details = verdict.details
+    rows = list(islice(_from_details(details), MOST_COMPARISONS + 1))
+    if len(rows) > MOST_COMPARISONS:
+        rows[-1] = {"remark": "and more, which the JSON result lists in full"}
+    shown = {key for key in _READERS if _is_list(details.get(key))} | {"held", "total", "hint", "traceback"}
+    reason = verdict.reason
+    if "expected" in details and _found_key(details) is not None:
+        shown |= {"expected", _found_key(details) or ""}
+    sides = two_sides(reason) if not rows and verdict.outcome == "fail" else None
+    if sides is not None:
+        rows.append(_pair(sides.about, block(sides.expected, _VALUE), block(sides.found, _VALUE)))
+        reason = ""
+        shown.add("expected")
+    if isinstance(details.get("hint"), str):
+        rows.append({"about": "hint", "remark": block(details["hint"], 600)})
+    return Told(rows, reason, {key: value for key, value in details.items() if key not in shown and value is not None and value != []})
+
+
+def two_sides(reason: str) -> Reason | None:
+    """A reason taken apart at `found`, or at the first semicolon behind what was expected, outside of quotes."""
+    parts = split_reason(reason)
+    if parts is not None:
+        return parts
+    if "\n" in reason or not reason.startswith("expected "):
+        return None
+    expected, semicolon, found = reason.removeprefix("expected ").partition("; ")
+    if not semicolon or not expected or not found or expected.count('"') % 2:
+        return None
+    return Reason("", expected, found.removeprefix("found "))
+
+
+def _pair(about: Json, expected: str, found: str, holds: bool = False) -> Comparison:
+    comparison: Comparison = {"expected": expected, "found": found}
+    if about:
+        comparison["about"] = _name(about)
+    if holds:
+        comparison["holds"] = True
+    return comparison
+
+
+def _from_details(details: dict[str, Json]) -> Iterator[Comparison]:
+    for key, read in _READERS.items():
+        if _is_list(details.get(key)):
+            yield from map(read, details[key])
+    yield from _whole(details)
+    if isinstance(details.get("traceback"), str):
+        # The end of a traceback says most.
+        yield {"remark": block(details["traceback"][-4000:]), "about": "traceback"}
+
+
+def _whole(details: dict[str, Json]) -> Iterator[Comparison]:
+    """`expected` beside whatever stands for what was found."""
+    found = _found_key(details)
+    if "expected" in details and found is not None:
+        yield _pair("", _json(details["expected"]), _json(details[found]))
+
+
+def _found_key(details: dict[str, Json]) -> str | None:
+    return next((key for key in ("actual", "tools_called", "found") if key in details), None)
+
+
+def _is_list(value: Json) -> bool:
+    return isinstance(value, (list, tuple))
+
+
+def _part(row: Json, *names: str) -> Json:
+    """The first of these parts a row has; rows are mappings or values of ours."""
+    for name in names:
+        if isinstance(row, dict):
+            if name in row:
+                return row[name]
+        elif isinstance(row, msgspec.Struct) and hasattr(row, name):
+            return getattr(row, name)
+    return None
+
+
+def _name(value: Json) -> str:
+    return label(value, 300) if isinstance(value, str) else label(pretty(value, 300), 300)
+
+
+def _field(row: Json) -> Comparison:
+    expected, actual = _part(row, "expected"), _part(row, "actual")
+    return _pair(_part(row, "path"), _json(expected), _json(actual), bool(_part(row, "passed")))
+
+
+def _json(value: Json) -> str:
+    """As JSON, text in quotes: beside a number it matters which of the two is text."""
+    return pretty([value], _VALUE).removeprefix("[").removesuffix("]").strip() if isinstance(value, str) else pretty(value, _VALUE)
+
+
+def _phrase(row: Json) -> Comparison:
+    said, forbidden, passed, turn = (_part(row, name) for name in ("found", "forbidden", "passed", "turn"))
+    holds = bool(passed) if passed is not None else bool(said) is not bool(forbidden)
+    phrase = _json(_part(row, "phrase"))
+    if not said:
+        told = "never said"
+    elif turn is None:
+        told = "said"
+    else:
+        # A number counts from 0 like every index into evidence; a text quotes the turn itself.
+        told = f"said in turn {turn + 1}" if isinstance(turn, int) else pretty(turn, 600)
+    return _pair("phrase", f"never {phrase}" if forbidden else phrase, told, holds)
+
+
+def _call(row: Json) -> str:
+    """A call as its name with the arguments below it."""
+    name = _part(row, "name", "tool_name", "toolName", "tool")
+    if name is None:
+        return pretty(row, _VALUE)
+    arguments = _part(row, "arguments", "args")
+    return f"{_name(name)}\n{pretty(arguments, _VALUE)}" if arguments else _name(name)
+
+
+def _missing(row: Json) -> Comparison:
+    return _pair("missing call", _call(row), "not called")
+
+
+def _extra(row: Json) -> Comparison:
+    return _pair("further call", "no such call", _call(row))
+
+
+def _mismatch(row: Json) -> Comparison:
+    expected, actual = _part(row, "expected_args", "expectedArgs", "expected"), _part(row, "actual_args", "actualArgs", "actual")
+    name = _part(row, "tool_name", "toolName", "name", "tool")
+    return {"remark": pretty(row, _VALUE)} if name is None else _pair(f"arguments of {_name(name)}", _json(expected), _json(actual))
+
+
+def _order(row: Json) -> Comparison:
+    name = _part(row, "tool_name", "toolName", "name", "tool")
+    if name is None:
+        return {"remark": pretty(row, _VALUE)}
+    expected, actual = _part(row, "expected_index", "expectedIndex"), _part(row, "actual_index", "actualIndex")
+    return _pair(f"order of {_name(name)}", _position(expected), _position(actual))
+
+
+def _position(index: Json) -> str:
+    """Indexes count from 0, people from 1."""
+    return f"call {index + 1}" if isinstance(index, int) and not isinstance(index, bool) else pretty(index, 100)
+
+
+def _difference(row: Json) -> Comparison:
+    path, why = _part(row, "path"), _part(row, "why", "message")
+    if not isinstance(why, str):
+        return {"remark": pretty(row, _VALUE)}
+    reason = two_sides(why)
+    if reason is not None:
+        return _pair(path or reason.about, block(reason.expected, _VALUE), block(reason.found, _VALUE))
+    return {"remark": block(why, _VALUE), **({"about": _name(path)} if path else {})}
+
+
+_READERS: dict[str, Callable[[Json], Comparison]] = {
+    "field_results": _field,
+    "assertion_results": _field,
+    "phrase_results": _phrase,
+    "missing": _missing,
+    "extra": _extra,
+    "argument_mismatches": _mismatch,
+    "out_of_order": _order,
+    "differences": _difference,
+    "errors": _difference,
+}

@@ -1,0 +1,109 @@
+"""Text and values as the HTML report carries them: bounded, harmless, and put into words here so that the page only has to draw them.
+
+The page would read 9007199254740993 as 9007199254740992 and 1.0 as 1, so JSON is laid out on this side and travels as text. A value
+of many megabytes is cut before anything else is done with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from proctor.model.evidence import Json
+from proctor.model.show import shorten, show
+from proctor.report.neutral import one_line, several_lines
+
+MOST_TEXT = 6000
+"""Characters of one text: an answer, an argument object, a result."""
+_MOST_LINES = 400
+_MOST_TAG_VALUES = 20
+_ONE_LINE = 72
+"""A value that fits in so many characters is not broken into lines."""
+_MOST_LAID_OUT = 200_000
+"""Bytes of JSON up to which a value is broken into lines at all; beyond, only its two ends are seen anyway."""
+
+
+def block(text: str, limit: int = MOST_TEXT) -> str:
+    """A text that may have several lines."""
+    return "\n".join(several_lines(text, limit=limit, most_lines=_MOST_LINES))
+
+
+def pretty(value: Json, limit: int = MOST_TEXT) -> str:
+    """A value as JSON, broken into lines where it is long; text stands as it is, JSON inside text is laid out too."""
+    if isinstance(value, str):
+        laid_out = _json_inside(value)
+        return block(value if laid_out is None else laid_out, limit)
+    try:
+        return block(_laid_out(_encoded(value)), limit)
+    except (TypeError, ValueError, RecursionError, OverflowError, msgspec.MsgspecError):
+        return block(show(value, limit), limit)
+
+
+def tool_result(value: Json) -> str:
+    """What a tool answered; of an MCP result that is nothing but text, that text."""
+    texts = _mcp_texts(value)
+    return pretty(value) if texts is None else "\n".join(pretty(text) for text in texts)
+
+
+def duration_words(ms: float) -> str:
+    """`812 ms`, `1.5 s`, `2 min 5 s`."""
+    if ms != ms or ms in (float("inf"), float("-inf")):
+        return "unknown"
+    if ms < 1000:
+        return f"{ms:.0f} ms" if ms >= 10 else f"{ms:.3g} ms"
+    if ms < 59_950:
+        return f"{ms / 1000:.1f} s"
+    minutes, seconds = divmod(round(ms / 1000), 60)
+    return f"{minutes:,} min {seconds} s" if seconds else f"{minutes:,} min"
+
+
+def tag_pairs(tags: Mapping[str, Json]) -> list[tuple[str, str]]:
+    """The tags of a case as names and values; a list counts as several values."""
+    return [
+        (label(name, 80), label(pretty(one, 80), 80))
+        for name, value in tags.items()
+        for one in (value[:_MOST_TAG_VALUES] if isinstance(value, (list, tuple)) else (value,))
+        if one is not None
+    ]
+
+
+def label(text: str, limit: int = 200) -> str:
+    """A name or title on one line."""
+    return one_line(text, limit)
+
+
+def _encoded(value: Json) -> bytes:
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        from json import dumps  # only half a surrogate pair, which no UTF-8 can hold, needs it: it writes the escape
+
+        return dumps(msgspec.to_builtins(value), separators=(",", ":")).encode()
+
+
+def _laid_out(encoded: bytes) -> str:
+    if len(encoded) <= _ONE_LINE:
+        return encoded.decode()
+    if len(encoded) > _MOST_LAID_OUT:
+        # Cut first: the middle is not shown, and laying it out would take as long as reading it.
+        return shorten(encoded.decode(), _MOST_LAID_OUT)
+    return msgspec.json.format(encoded, indent=2).decode()
+
+
+def _json_inside(text: str) -> str | None:
+    if len(text) > _MOST_LAID_OUT or text.lstrip()[:1] not in ("{", "["):
+        return None
+    try:
+        # Laid out as it is written: decoding it would change long numbers.
+        return _laid_out(msgspec.json.format(text.strip().encode(), indent=-1))
+    except (ValueError, RecursionError, msgspec.MsgspecError):
+        return None
+
+
+def _mcp_texts(value: Json) -> list[str] | None:
+    if not isinstance(value, dict) or not value.keys() <= {"content", "isError"} or not isinstance(value.get("content"), list):
+        return None
+    parts: list[Json] = value["content"]
+    plain = [part["text"] for part in parts if isinstance(part, dict) and part.keys() == {"type", "text"} and isinstance(part["text"], str)]
+    return plain if plain and len(plain) == len(parts) else None

@@ -1,0 +1,243 @@
+"""A run as the files MCPLab leaves behind: `results.json`, `trace.jsonl` and `summary.md`, for whoever reads those.
+
+Shapes and metrics are MCPLab's: an attempt that ended in an error counts as failed, pass rates are shares of attempts. The words of
+a failed check are ours: they say what was expected and what was found. An attempt that errored keeps its answer and its calls.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from proctor.model.case import Assertion, Case
+from proctor.model.evidence import Json, ToolCall
+from proctor.model.result import RunResult
+from proctor.model.run import RunEntry
+from proctor.model.verdict import Verdict
+from proctor.report.mcplab_trace import ArtifactRow, ended_at, error_of, outcome_of, trace_text
+
+__all__ = ["ArtifactRow", "MadeWith", "artifact_texts", "results_document", "summary_text"]
+
+_TYPES: Final = {
+    "tool_not_called": "forbidden_tool",
+    "tool_called": "required_tool",
+    "tools_in_order": "tool_sequence",
+    "tools_exactly": "tool_sequence",
+    "tool_input_contains": "tool_input_contains",
+    "tool_input_matches": "tool_input_regex",
+    "tool_input_path": "tool_input_jsonpath",
+    "response_matches": "response_regex",
+    "judged": "agent_check",
+}
+_STATUS: Final = {"pass": "passed", "fail": "failed", "error": "not_evaluated", "skip": "not_applicable"}
+
+
+class MadeWith(msgspec.Struct, frozen=True, kw_only=True):
+    """What the run itself does not tell: what it was made of."""
+
+    rows: tuple[ArtifactRow, ...]
+    config_hash: str
+    version: str
+    note: str = ""
+    stopped: bool = False
+    """Whether it ended before everything was run."""
+
+
+def artifact_texts(run: RunResult, entries: Iterable[RunEntry], made_with: MadeWith) -> dict[str, str]:
+    """The files by name."""
+    order = {row.case: number for number, row in enumerate(made_with.rows)}
+    kept = sorted((entry for entry in entries if entry.case in order), key=lambda entry: (order[entry.case], entry.attempt))
+    rows = {row.case: row for row in made_with.rows}
+    results = results_document(run, kept, made_with)
+    return {
+        "results.json": msgspec.json.format(msgspec.json.encode(results), indent=2).decode() + "\n",
+        "trace.jsonl": trace_text(run.run_id, run.started_at, kept, rows),
+        "summary.md": summary_text(results),
+    }
+
+
+def results_document(run: RunResult, entries: Sequence[RunEntry], made_with: MadeWith) -> dict[str, Json]:
+    """`results.json`."""
+    cases = {result.case.id: result.case for result in run.cases}
+    by_case: dict[str, list[RunEntry]] = {}
+    for entry in entries:
+        by_case.setdefault(entry.case, []).append(entry)
+    rows = [row for row in made_with.rows if row.case in by_case]
+    scenarios = [_scenario(row, cases.get(row.case) or Case(id=row.case), by_case[row.case]) for row in rows]
+    return {
+        "metadata": _metadata(run, entries, made_with),
+        "summary": _summary(scenarios, entries),
+        "scenarios": scenarios,
+    }
+
+
+def _metadata(run: RunResult, entries: Sequence[RunEntry], made_with: MadeWith) -> dict[str, Json]:
+    versions: dict[str, Json] = {}
+    for entry in entries:
+        for server in (entry.evidence.metadata.get("servers") if entry.evidence is not None else None) or ():
+            versions[server["id"]] = server.get("version") or versions.get(server["id"])
+    durations = [duration for entry in entries for duration in _durations(entry)]
+    metadata: dict[str, Json] = {
+        "run_id": run.run_id,
+        "timestamp": max((ended_at(entry) for entry in entries), default=run.started_at),
+        "config_hash": made_with.config_hash,
+        "cli_version": made_with.version,
+        "mcp_server_versions": versions,
+        "config_name": run.suite_name,
+        "total_duration_ms": round(sum(entry.duration_ms or 0 for entry in entries), 3),
+        "total_tool_duration_ms": round(sum(durations), 3),
+        "execution_source": "mcplab",
+    }
+    if made_with.note:
+        metadata["run_note"] = made_with.note
+    if run.suite_path is not None:
+        metadata["config_path"] = run.suite_path
+    if made_with.stopped:
+        metadata["execution_status"] = "stopped"
+    return metadata
+
+
+def _summary(scenarios: Sequence[Mapping[str, Json]], entries: Sequence[RunEntry]) -> dict[str, Json]:
+    total = len(entries)
+    durations = [duration for entry in entries for duration in _durations(entry)]
+    outcomes = Counter(outcome_of(entry) for entry in entries)
+    return {
+        "total_scenarios": len(scenarios),
+        "total_runs": total,
+        "pass_rate": sum(entry.outcome == "pass" for entry in entries) / total if total else 0,
+        "avg_tool_calls_per_run": sum(len(_calls(entry)) for entry in entries) / total if total else 0,
+        "avg_tool_latency_ms": math.fsum(durations) / len(durations) if durations else None,
+        "outcomes": {word: outcomes[word] for word in ("passed", "failed", "incomplete", "error")},
+    }
+
+
+def _scenario(row: ArtifactRow, case: Case, entries: Sequence[RunEntry]) -> dict[str, Json]:
+    runs = [_run(case, entry) for entry in entries]
+    frequency: Counter[str] = Counter()
+    for run in runs:
+        frequency.update(run["tool_usage"])
+    found: dict[str, Json] = {"scenario_id": row.scenario, "agent": row.agent}
+    named = {"scenario_name": case.name or None, "provider": row.provider, "model": row.model, "eval": row.rules or None}
+    found |= {key: value for key, value in named.items() if value is not None}
+    constraints = row.rules.get("tool_constraints")
+    if constraints:
+        found["tool_constraints_stats"] = {
+            kind: {tool: sum(_used(tool, entry) for entry in entries) for tool in constraints.get(f"{kind}_tools", ())}
+            for kind in ("required", "forbidden")
+        }
+    return {
+        **found,
+        "runs": runs,
+        "pass_rate": sum(entry.outcome == "pass" for entry in entries) / len(entries) if entries else 0,
+        "distinct_sequences": dict(Counter(msgspec.json.encode(run["tool_sequence"]).decode() for run in runs)),
+        "tool_usage_frequency": dict(frequency),
+        "extracted_values": _histograms(entries),
+        "last_final_answer": next((run["final_text"] for run in reversed(runs) if run["final_text"]), ""),
+    }
+
+
+def _run(case: Case, entry: RunEntry) -> dict[str, Json]:
+    calls = _calls(entry)
+    names = [call.name for call in calls]
+    error = error_of(entry)
+    checks = [_check(assertion, verdict) for assertion, verdict in zip(case.assertions, entry.verdicts, strict=False)]
+    failures = [check["reason"] for check in checks if check["status"] == "failed"]
+    if error is not None:
+        failures.insert(0, f"Scenario error: {error}")
+    run: dict[str, Json] = {"run_index": entry.attempt}
+    request_id = entry.evidence.metadata.get("request_id") if entry.evidence is not None else None
+    if request_id:
+        run["request_id"] = request_id
+    run |= {"pass": entry.outcome == "pass", "outcome": outcome_of(entry)}
+    if error is not None:
+        run["error"] = error
+    return run | {
+        "failures": failures,
+        "check_results": checks,
+        "tool_calls": names,
+        "tool_call_count": len(names),
+        "tool_sequence": names,
+        "tool_usage": dict(Counter(names)),
+        "tool_durations_ms": _durations(entry),
+        "run_duration_ms": entry.duration_ms,
+        "final_text": (entry.evidence.text if entry.evidence is not None else None) or "",
+        "extracted": entry.extracted,
+    }
+
+
+def _check(assertion: Assertion, verdict: Verdict) -> dict[str, Json]:
+    check: dict[str, Json] = {"type": _type(assertion), "label": assertion.label, "status": _STATUS[verdict.outcome]}
+    # Only a judge says why something passed.
+    if verdict.outcome != "pass" or assertion.check == "judged":
+        check["reason"] = verdict.reason
+    if verdict.details:
+        check["metadata"] = verdict.details
+    return check
+
+
+def _type(assertion: Assertion) -> str:
+    if assertion.check != "json_path":
+        return _TYPES.get(assertion.check, assertion.check)
+    spec: Json = assertion.spec
+    return "response_jsonpath" if spec.exists else "response_jsonpath_not_exists"
+
+
+def _calls(entry: RunEntry) -> tuple[ToolCall, ...]:
+    return (entry.evidence.tool_calls if entry.evidence is not None else None) or ()
+
+
+def _durations(entry: RunEntry) -> list[float]:
+    return [call.duration_ms for call in _calls(entry) if call.duration_ms is not None]
+
+
+def _used(tool: str, entry: RunEntry) -> bool:
+    """Whether the attempt called the tool, by its name or as `server:tool`."""
+    return any(call.goes_by(tool) or call.name == tool.rpartition(":")[2] for call in _calls(entry))
+
+
+def _histograms(entries: Sequence[RunEntry]) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = {}
+    for entry in entries:
+        for name, value in entry.extracted.items():
+            word = value if isinstance(value, str) else msgspec.json.encode(_short(value)).decode()
+            counts = found.setdefault(name, {})
+            counts[word] = counts.get(word, 0) + 1
+    return found
+
+
+def _short(value: Json) -> Json:
+    """`3.0` is shown as `3`, as in JavaScript."""
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 else value
+
+
+def summary_text(results: Mapping[str, Json]) -> str:
+    """`summary.md`, which ends without a line break."""
+    metadata, summary = results["metadata"], results["summary"]
+    lines = ["# MCPLab run summary", "", f"- Run ID: {metadata['run_id']}", f"- Timestamp: {metadata['timestamp']}"]
+    if "run_note" in metadata:
+        lines.append(f"- Run note: {_cell(metadata['run_note'])}")
+    lines += [f"- Config hash: {metadata['config_hash']}", f"- CLI version: {metadata['cli_version']}", "- MCP servers:"]
+    lines += [f"  - {_cell(server)}: {_cell(version or 'unknown')}" for server, version in metadata["mcp_server_versions"].items()]
+    lines += [
+        f"- Total scenarios: {summary['total_scenarios']}",
+        f"- Total runs: {summary['total_runs']}",
+        f"- Pass rate: {summary['pass_rate'] * 100:.1f}%",
+        "",
+        "| Scenario | Agent | Runs | Pass rate | Distinct sequences | Tool calls |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in results["scenarios"]:
+        counts = (len(row["runs"]), f"{row['pass_rate'] * 100:.1f}%", len(row["distinct_sequences"]))
+        cells = (_cell(row["scenario_id"]), _cell(row["agent"]), *counts, sum(row["tool_usage_frequency"].values()))
+        lines.append("| " + " | ".join(str(cell) for cell in cells) + " |")
+    return "\n".join(lines)
+
+
+def _cell(text: str) -> str:
+    """Text that stays in its cell and is read as text."""
+    flat = " ".join(str(text).split())
+    return flat.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")

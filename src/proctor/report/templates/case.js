@@ -1,0 +1,174 @@
+// One case, drawn when it is opened: assertions on one side, the timeline on the other.
+
+function drawCase(details, showTag) {
+  const box = make("div", { class: "case" });
+  if (details.about) box.append(said("p", details.about, "about"));
+  const attempts = details.attempts;
+  const first = Math.max(0, attempts.findIndex((attempt) => attempt.outcome === "fail" || attempt.outcome === "error"));
+  const place = make("div", {});
+  if (attempts.length > 1) box.append(attemptTabs(attempts, first, place));
+  place.append(drawAttempt(attempts[first]));
+  box.append(place);
+  const origin = details.place && make("span", {}, "written at ", said("code", details.place));
+  const tags = (details.tags || []).map(([name, value]) =>
+    make("button", { type: "button", class: "tag", title: "Show only cases with this tag", onclick: () => showTag(name, value) }, `${name}: ${value}`),
+  );
+  if (origin || tags.length) box.append(make("p", { class: "facts" }, origin, tags));
+  return box;
+}
+
+function attemptTabs(attempts, first, place) {
+  const tabs = make("div", { class: "chips attempts", role: "group", "aria-label": "Attempts" });
+  attempts.forEach((attempt, index) => {
+    tabs.append(
+      make(
+        "button",
+        {
+          type: "button",
+          "aria-pressed": String(index === first),
+          onclick: (event) => {
+            for (const tab of tabs.children) tab.setAttribute("aria-pressed", String(tab === event.currentTarget));
+            place.replaceChildren(drawAttempt(attempt));
+          },
+        },
+        mark(attempt.outcome),
+        ` attempt ${attempt.number}`,
+      ),
+    );
+  });
+  return tabs;
+}
+
+function drawAttempt(attempt) {
+  const steps = new Map();
+  const timeline = attempt.timeline
+    ? make("ol", { class: "timeline" }, drawSteps(attempt.timeline, steps))
+    : make("p", { class: "muted" }, attempt.no_timeline);
+  const facts = attempt.facts.map(([name, value]) => make("span", {}, make("span", { class: "muted" }, `${name} `), said("span", value)));
+  return make(
+    "div",
+    {},
+    facts.length > 0 && make("p", { class: "facts" }, facts),
+    attempt.remark && said("p", attempt.remark, "remark"),
+    attempt.axes && pairs("Score by axis", attempt.axes),
+    attempt.extracted && pairs("Captured", attempt.extracted),
+    make(
+      "div",
+      { class: attempt.timeline && attempt.timeline.length ? "columns" : "" },
+      make("section", {}, make("h3", {}, "Assertions"), drawAssertions(attempt.assertions, steps)),
+      make("section", {}, make("h3", {}, "What happened"), timeline, (attempt.rest || []).map(drawRest)),
+    ),
+  );
+}
+
+const pairs = (title, entries) =>
+  make("p", { class: "facts" }, make("span", { class: "muted" }, title), entries.map(([name, value]) => make("span", {}, said("b", name), " ", said("span", value))));
+
+const drawRest = ([name, value]) => folded(name, () => said("pre", value));
+
+function drawAssertions(assertions, steps) {
+  if (!assertions.length) return make("p", { class: "muted" }, "Nothing is asserted.");
+  const worst = { fail: 0, error: 1, skip: 2, pass: 3 };
+  const broken = assertions.filter((one) => one.outcome !== "pass").sort((a, b) => worst[a.outcome] - worst[b.outcome]);
+  const passed = assertions.filter((one) => one.outcome === "pass");
+  const list = (some) => make("ul", { class: "assertions" }, some.map((one) => drawAssertion(one, steps)));
+  if (!broken.length) return list(passed);
+  const rest = passed.length && folded(`${passed.length} passed`, () => list(passed));
+  return [list(broken), rest || ""];
+}
+
+function drawAssertion(one, steps) {
+  return make(
+    "li",
+    { class: one.outcome },
+    make("div", { class: "title" }, mark(one.outcome), said("b", one.title), one.notes && said("span", one.notes, "note")),
+    one.reason && said("p", one.reason, "reason"),
+    one.comparisons && drawComparisons(one.comparisons),
+    make(
+      "p",
+      { class: "facts" },
+      make("span", { class: "muted" }, one.check),
+      one.place && make("span", { title: one.path }, said("code", one.place)),
+      (one.at || []).map((pointer) => drawPointer(pointer, steps)),
+      one.more_at && make("span", { class: "muted" }, `and ${one.more_at} more places`),
+    ),
+    one.details && folded("details", () => said("pre", one.details)),
+  );
+}
+
+function drawComparisons(rows) {
+  const broken = rows.filter((row) => !row.holds);
+  const held = rows.filter((row) => row.holds);
+  const table = (some) => make("div", { class: "comparisons" }, some.map(drawComparison));
+  if (!broken.length) return held.length > 3 ? folded(`${held.length} hold`, () => table(held)) : table(held);
+  return make("div", {}, table(broken), held.length > 0 && folded(`${held.length} more hold`, () => table(held)));
+}
+
+function drawComparison(row) {
+  const about = row.about && said("div", row.about, "what");
+  if (row.remark !== undefined) return make("div", { class: "comparison" }, about, said("pre", row.remark));
+  const side = (name, text) => make("div", { class: name }, make("span", { class: "side" }, name), said("pre", text));
+  return make("div", { class: row.holds ? "comparison holds" : "comparison" }, about, make("div", { class: "sides" }, side("expected", row.expected), side("found", row.found)));
+}
+
+/** A place in the evidence; a button where the timeline shows it. */
+function drawPointer(pointer, steps) {
+  let target = pointer;
+  while (target.length > 1 && !steps.has(target)) target = target.slice(0, Math.max(target.lastIndexOf("."), target.lastIndexOf("[")));
+  const step = target.length > 1 && steps.get(target);
+  if (!step) return make("code", { class: "muted" }, pointer);
+  const go = () => {
+    for (const other of document.querySelectorAll(".pointed")) other.classList.remove("pointed");
+    step.classList.add("pointed");
+    step.scrollIntoView({ block: "center" });
+    step.focus({ preventScroll: true });
+  };
+  return make("button", { type: "button", class: "pointer", title: "Show it in the timeline", onclick: go }, pointer);
+}
+
+function drawSteps(timeline, steps) {
+  if (!timeline.length) return make("li", { class: "muted" }, "Nothing was recorded.");
+  const longest = Math.max(1, ...timeline.map((step) => step.ms || 0));
+  return timeline.map((step) => {
+    const item = make("li", { class: `step ${step.kind}${step.error ? " broken" : ""}${step.inside ? " inside" : ""}`, tabindex: "-1" }, drawStep(step, longest));
+    for (const pointer of step.at || []) steps.set(pointer, item);
+    return item;
+  });
+}
+
+const WHO = { user: "User", agent: "Agent", broken: "The run broke off", note: "" };
+
+function drawStep(step, longest) {
+  if (step.kind === "turn") return make("div", { class: "who" }, step.name, make("span", { class: "muted" }, step.facts.join(" · ")));
+  if (step.kind in WHO) return [make("div", { class: "who" }, WHO[step.kind]), said("pre", step.text, "bubble")];
+  const name = make(
+    "div",
+    { class: "who" },
+    make("span", { class: "muted" }, step.kind === "call" ? "tool " : "step "),
+    said("code", step.name),
+    step.server && said("span", step.server, "note"),
+    step.type && said("span", step.type, "note"),
+    step.status && step.status !== "success" && said("span", step.status, "note bad"),
+    took(step, longest),
+  );
+  const part = (label, text, bad) => text && make("div", { class: bad ? "part bad" : "part" }, make("span", { class: "side" }, label), said("pre", text));
+  if (step.kind === "call") {
+    return [name, part("arguments", step.arguments), part(step.error_kind ? `error, ${step.error_kind}` : "error", step.error, true), foldedPart("result", step.result)];
+  }
+  return [name, part("error", step.error, true), foldedPart("output", step.output), foldedPart("input", step.input, true), foldedPart("parameters", step.parameters, true), (step.notes || []).map((note) => said("p", note, "muted"))];
+}
+
+/** A short value stands open; a long one waits behind its name. */
+function foldedPart(label, text, closed) {
+  if (!text) return "";
+  const lines = text.split("\n").length;
+  if (!closed && lines <= 12 && text.length <= 700) return make("div", { class: "part" }, make("span", { class: "side" }, label), said("pre", text));
+  return folded(`${label}, ${lines > 1 ? `${lines} lines` : `${text.length.toLocaleString("en")} characters`}`, () => said("pre", text));
+}
+
+function took(step, longest) {
+  if (!step.took) return "";
+  const bar = make("span", { class: "length" });
+  bar.style.width = `${Math.max(2, (step.ms / longest) * 48)}px`;
+  return make("span", { class: "took" }, step.took, bar);
+}

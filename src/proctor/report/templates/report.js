@@ -1,0 +1,298 @@
+// The list: filter, search, pages, keys. What is chosen stands in the address, so a link shows the same.
+
+const PAGE = 100;
+const OUTCOMES = ["fail", "error", "skip", "pass"];
+const MOST_TAG_CHOICES = 60;
+const byId = (id) => document.getElementById(id);
+
+const chosen = { q: "", only: new Set(), tag: "", page: 0, open: null };
+let index = null;
+let shown = [];
+
+async function start() {
+  try {
+    index = await unpack("index");
+  } catch (fault) {
+    byId("notice").textContent = typeof DecompressionStream === "undefined"
+      ? "This browser is too old to unpack the results; any browser since 2023 can."
+      : "The results in this file are damaged: the file was cut off or changed.";
+    return;
+  }
+  index.rows.forEach((row, number) => {
+    row.number = number;
+    row.tags = (row.tags || []).map((tag) => index.tags[tag]);
+    row.sought = [row.id, row.name, row.at, row.finding, row.words, ...row.tags.map(([name, value]) => `${name}: ${value}`)].filter(Boolean).join("\n").toLowerCase();
+  });
+  drawOverview();
+  drawTools();
+  fromAddress();
+  choose();
+  performance.mark("proctor-rows");
+  showOpen();
+  window.addEventListener("hashchange", () => {
+    if (location.hash === "#cases") return;
+    fromAddress();
+    choose();
+    showOpen();
+  });
+}
+
+// --- what is chosen -------------------------------------------------------------------------------------------------
+
+function fromAddress() {
+  const given = new URLSearchParams(location.hash.slice(1));
+  chosen.q = given.get("q") || "";
+  chosen.only = new Set((given.get("only") || "").split(",").filter((one) => OUTCOMES.includes(one) || one === "flaky"));
+  chosen.tag = given.get("tag") || "";
+  const wanted = given.get("case");
+  const row = wanted === null ? undefined : index.rows.find((one) => one.id === wanted);
+  chosen.open = row ? row.number : null;
+  byId("search").value = chosen.q;
+  byId("tag").value = chosen.tag;
+  if (byId("tag").selectedIndex < 0) byId("tag").value = "";
+  chosen.page = 0;
+}
+
+function toAddress() {
+  const told = new URLSearchParams();
+  if (chosen.q) told.set("q", chosen.q);
+  if (chosen.only.size) told.set("only", [...chosen.only].join(","));
+  if (chosen.tag) told.set("tag", chosen.tag);
+  if (chosen.open !== null) told.set("case", index.rows[chosen.open].id);
+  const text = told.toString();
+  try {
+    history.replaceState(null, "", text ? `#${text}` : location.pathname + location.search);
+  } catch (fault) {
+    // Some viewers show files in a frame without an address of its own; only the link is lost.
+  }
+}
+
+const tagText = ([name, value]) => `${name}: ${value}`;
+
+function fits(row, words, tag) {
+  if (chosen.only.size && !chosen.only.has(row.outcome) && !(row.flaky && chosen.only.has("flaky"))) return false;
+  if (tag && !row.tags.some((one) => tagText(one) === tag)) return false;
+  return words.every((word) => row.sought.includes(word));
+}
+
+/** Choose rows anew and draw the first page, or the one with the open case. */
+function choose() {
+  const words = chosen.q.toLowerCase().split(/\s+/).filter(Boolean);
+  shown = index.rows.filter((row) => fits(row, words, chosen.tag));
+  const open = chosen.open === null ? -1 : shown.findIndex((row) => row.number === chosen.open);
+  if (open >= 0) chosen.page = Math.floor(open / PAGE);
+  for (const chip of byId("outcomes").children) chip.setAttribute("aria-pressed", String(chosen.only.has(chip.dataset.only)));
+  drawRows();
+}
+
+function changed() {
+  chosen.page = 0;
+  chosen.open = null;
+  toAddress();
+  choose();
+}
+
+function showTag(name, value) {
+  Object.assign(chosen, { q: "", tag: tagText([name, value]) });
+  chosen.only.clear();
+  byId("search").value = "";
+  offerTag(chosen.tag);
+  byId("tag").value = chosen.tag;
+  changed();
+  window.scrollTo(0, 0);
+}
+
+// --- the head of the page -------------------------------------------------------------------------------------------
+
+function drawOverview() {
+  const box = byId("overview");
+  const total = index.rows.length;
+  if (total) {
+    const bar = make("div", { class: "stack", role: "img", "aria-label": OUTCOMES.filter((one) => index.counts[one]).map((one) => `${index.counts[one]} ${WORDS[one]}`).join(", ") });
+    for (const outcome of ["pass", "skip", "error", "fail"]) {
+      if (!index.counts[outcome]) continue;
+      const part = make("span", { class: outcome });
+      part.style.flexGrow = index.counts[outcome];
+      bar.append(part);
+    }
+    box.append(bar);
+  }
+  if (index.rate) box.append(rateBar(index.rate));
+  for (const [tag, values] of index.groups) box.append(folded(`By ${tag}`, () => groupTable(tag, values)));
+  if (index.axes.length) box.append(pairs("Score by axis", index.axes));
+  const list = (title, lines) => lines.length && box.append(folded(`${title} (${lines.length})`, () => make("ul", {}, lines.map((line) => said("li", line)))));
+  list("Warnings", index.warnings);
+  list("Evidence that answers no case", index.unmatched);
+}
+
+function groupTable(tag, values) {
+  const known = new Set(index.tags.map(tagText));
+  return make(
+    "ul",
+    { class: "groups" },
+    values.map(([value, counts]) => {
+      const decided = (counts.pass || 0) + (counts.fail || 0) + (counts.error || 0);
+      const fill = make("span", { class: "fill" });
+      fill.style.width = `${decided ? ((counts.pass || 0) / decided) * 100 : 0}%`;
+      return make(
+        "li",
+        {},
+        make("button", { type: "button", class: "tag", disabled: !known.has(tagText([tag, value])), onclick: () => showTag(tag, value) }, value),
+        make("span", { class: "track", "aria-hidden": "true" }, fill),
+        make("span", {}, decided ? `${counts.pass || 0} of ${decided} passed` : "", counts.skip ? ` ${counts.skip} skipped` : ""),
+      );
+    }),
+  );
+}
+
+function drawTools() {
+  const counts = { ...index.counts, flaky: index.rows.filter((row) => row.flaky).length };
+  for (const name of [...OUTCOMES, "flaky"]) {
+    if (!counts[name]) continue;
+    const toggle = () => {
+      if (!chosen.only.delete(name)) chosen.only.add(name);
+      changed();
+    };
+    byId("outcomes").append(
+      make("button", { type: "button", "data-only": name, "aria-pressed": "false", onclick: toggle }, name === "flaky" ? "" : mark(name), ` ${WORDS[name] || name} `, make("b", {}, counts[name].toLocaleString("en"))),
+    );
+  }
+  const byName = new Map();
+  for (const [name, value] of index.tags) byName.set(name, [...(byName.get(name) || []), value]);
+  byId("tag").append(make("option", { value: "" }, "All tags"));
+  for (const [name, values] of byName) {
+    if (values.length > MOST_TAG_CHOICES) continue;
+    byId("tag").append(make("optgroup", { label: name }, values.map((value) => make("option", { value: tagText([name, value]) }, tagText([name, value])))));
+  }
+  byId("tag-pick").hidden = byId("tag").options.length < 2;
+  byId("tag").addEventListener("change", (event) => {
+    chosen.tag = event.target.value;
+    changed();
+  });
+  byId("search").addEventListener("input", (event) => {
+    chosen.q = event.target.value;
+    changed();
+  });
+}
+
+/** A tag with too many values to be listed can still be the one chosen. */
+function offerTag(text) {
+  const pick = byId("tag");
+  if (![...pick.options].some((option) => option.value === text)) pick.append(make("option", { value: text }, text));
+  byId("tag-pick").hidden = false;
+}
+
+// --- rows -----------------------------------------------------------------------------------------------------------
+
+function drawRows() {
+  const from = chosen.page * PAGE;
+  const rows = shown.slice(from, from + PAGE);
+  byId("cases").setAttribute("start", String(from + 1));
+  byId("cases").replaceChildren(...rows.map(drawRow));
+  const total = shown.length.toLocaleString("en");
+  byId("shown").textContent = shown.length > PAGE ? `${(from + 1).toLocaleString("en")}–${(from + rows.length).toLocaleString("en")} of ${total} cases` : shown.length === 1 ? "1 case" : `${total} cases`;
+  byId("notice").textContent = index.rows.length ? "No case fits. Clear the search or choose fewer filters." : "Nothing was checked.";
+  byId("notice").hidden = shown.length > 0;
+  drawPages();
+  const open = byId("cases").querySelector(`[data-number="${chosen.open}"]`);
+  if (open) toggleRow(open, true);
+}
+
+function showOpen() {
+  const open = byId("cases").querySelector(`[data-number="${chosen.open}"]`);
+  if (open) open.firstElementChild.scrollIntoView();
+}
+
+function drawRow(row) {
+  const head = make(
+    "button",
+    { type: "button", class: "head", "aria-expanded": "false", onclick: (event) => toggleRow(event.currentTarget.parentElement) },
+    mark(row.outcome),
+    make(
+      "span",
+      { class: "titles" },
+      make("span", { class: "names" }, said("b", row.id), said("span", row.name || "", "muted"), row.flaky && make("span", { class: "note" }, "flaky")),
+      row.at && said("span", row.at, "muted at"),
+      row.finding && said("span", row.finding, "finding"),
+    ),
+    make("span", { class: "numbers" }, row.rate && rateBar(row.rate), row.score && make("span", {}, row.score), row.took && make("span", { class: "muted" }, row.took)),
+  );
+  return make("li", { class: `row ${row.outcome}`, "data-number": row.number }, head);
+}
+
+async function toggleRow(item, onlyOpen) {
+  const head = item.firstElementChild;
+  const body = item.children[1];
+  const opened = head.getAttribute("aria-expanded") === "true";
+  if (opened && onlyOpen) return;
+  head.setAttribute("aria-expanded", String(!opened));
+  const number = Number(item.dataset.number);
+  if (opened) {
+    body.remove();
+    if (chosen.open === number) chosen.open = null;
+    toAddress();
+    return;
+  }
+  chosen.open = number;
+  toAddress();
+  const place = make("div", { class: "body", "aria-busy": "true" }, "…");
+  item.append(place);
+  const row = index.rows[number];
+  try {
+    const details = (await unpack(`packet-${row.packet}`))[row.place];
+    place.replaceChildren(drawCase(details, showTag));
+  } catch (fault) {
+    place.replaceChildren(make("p", { class: "notice" }, "The details of this case cannot be read: the file was cut off or changed."));
+  }
+  place.removeAttribute("aria-busy");
+}
+
+function drawPages() {
+  const last = Math.ceil(shown.length / PAGE) - 1;
+  const box = byId("pages");
+  box.hidden = last < 1;
+  const go = (page) => () => {
+    chosen.page = page;
+    chosen.open = null;
+    toAddress();
+    drawRows();
+    byId("cases").focus({ preventScroll: true });
+    byId("cases").scrollIntoView();
+  };
+  const button = (label, page) => make("button", { type: "button", disabled: page < 0 || page > last || page === chosen.page, onclick: go(page) }, label);
+  box.replaceChildren(button("First", 0), button("Previous", chosen.page - 1), make("span", {}, `page ${chosen.page + 1} of ${last + 1}`), button("Next", chosen.page + 1), button("Last", last));
+}
+
+// --- keys -----------------------------------------------------------------------------------------------------------
+
+function step(by) {
+  const heads = [...document.querySelectorAll("#cases > .row > .head")];
+  const here = document.activeElement && document.activeElement.closest("#cases > .row");
+  const at = here ? heads.indexOf(here.firstElementChild) : by > 0 ? -1 : heads.length;
+  const next = heads[Math.min(heads.length - 1, Math.max(0, at + by))];
+  if (next) next.focus();
+}
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  const search = byId("search");
+  if (event.target === search) {
+    if (event.key === "Escape" && chosen.q) {
+      search.value = chosen.q = "";
+      changed();
+    } else if (event.key === "ArrowDown" || event.key === "Enter") {
+      event.preventDefault();
+      step(1);
+    }
+    return;
+  }
+  if (event.target instanceof HTMLSelectElement) return;
+  if (event.key === "/") {
+    event.preventDefault();
+    search.focus();
+    search.select();
+  } else if (event.key === "j") step(1);
+  else if (event.key === "k") step(-1);
+});
+
+start();

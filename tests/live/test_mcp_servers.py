@@ -1,0 +1,139 @@
+"""Real MCP servers of others over stdio, in both protocol eras: npm `server-everything` and `server-filesystem`, PyPI `mcp-server-time`.
+
+They are installed once into pytest's cache folder. Where npm or the package index cannot be reached the tests are skipped, and say so.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proctor.cassettes.ports import LIVE
+from proctor.llm.ports import ChatReply
+from proctor.model.case import Case
+from proctor.model.evidence import Evidence
+from proctor.targets.mcp_agent import McpAgent
+from proctor.targets.mcp_servers import McpServers
+from proctor.targets.mcp_settings import Era, ServerSettings
+from tests.targets.mcp_twins import ScriptedModel, attempt, calls, run
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(400)]
+
+EVERYTHING = "@modelcontextprotocol/server-everything"
+FILESYSTEM = "@modelcontextprotocol/server-filesystem"
+
+
+def install(command: list[str], folder: Path) -> None:
+    try:
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        pytest.skip(f"cannot install the servers: {error}")
+    if done.returncode != 0:
+        pytest.skip(f"cannot install the servers: {' '.join(command)} ended with {done.returncode}: {done.stderr[-500:]}")
+
+
+@pytest.fixture(scope="session")
+def npm_servers(pytestconfig: pytest.Config) -> Path:
+    if shutil.which("npm") is None or shutil.which("node") is None:
+        pytest.skip("npm and node are not installed")
+    folder = Path(pytestconfig.cache.mkdir("live-npm-servers"))  # type: ignore[union-attr]
+    packages = folder / "node_modules"
+    if not all((packages / name / "dist" / "index.js").exists() for name in (EVERYTHING, FILESYSTEM)):
+        install(["npm", "install", "--no-fund", "--no-audit", "--prefix", str(folder), EVERYTHING, FILESYSTEM], folder)
+    return packages
+
+
+@pytest.fixture(scope="session")
+def time_server(pytestconfig: pytest.Config) -> str:
+    folder = Path(pytestconfig.cache.mkdir("live-python-servers"))  # type: ignore[union-attr]
+    program = folder / "bin" / "mcp-server-time"
+    if not program.exists():
+        install([sys.executable, "-m", "venv", str(folder)], folder)
+        install([str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "mcp-server-time"], folder)
+    return str(program)
+
+
+def node(id: str, packages: Path, name: str, *args: str, era: Era = "auto") -> ServerSettings:
+    return ServerSettings(id=id, command="node", args=(str(packages / name / "dist" / "index.js"), *args), era=era)
+
+
+def drive(model: ScriptedModel, case: Case, *servers: ServerSettings) -> Evidence:
+    async def main() -> Evidence:
+        agent = McpAgent("agent", servers=McpServers(servers), model_for=lambda _tape: model)
+        await agent.open()
+        try:
+            return await agent.run(attempt(case), LIVE)
+        finally:
+            await agent.close()
+
+    return run(main())
+
+
+@pytest.mark.parametrize("era", ["auto", "handshake"])
+def test_server_everything_answers(npm_servers: Path, era: Any) -> None:
+    model = ScriptedModel(calls(("echo", {"message": "hello"}), ("echo", {"message": 5})), ChatReply(text="done"))
+    evidence = drive(model, Case(id="echo", input="Say hello"), node("everything", npm_servers, EVERYTHING, "stdio", era=era))
+    assert evidence.text == "done" and evidence.error is None and evidence.tool_calls is not None
+    good, bad = evidence.tool_calls
+    assert good.result["content"][0]["text"] == "Echo: hello" and not good.failed()
+    assert bad.failed()
+    (server,) = evidence.metadata["servers"]
+    assert server["protocol"] == "2025-11-25" and server["version"]
+
+
+@pytest.mark.parametrize("era", ["auto", "handshake"])
+def test_server_filesystem_reads_only_what_it_may(npm_servers: Path, tmp_path: Path, era: Any) -> None:
+    (tmp_path / "note.txt").write_text("buy tea", encoding="utf-8")
+    reads = [("read_text_file", {"path": str(tmp_path / "note.txt")}), ("read_text_file", {"path": "/etc/hostname"})]
+    evidence = drive(
+        ScriptedModel(calls(*reads), ChatReply(text="done")),
+        Case(id="read", input="What should I buy?"),
+        node("files", npm_servers, FILESYSTEM, str(tmp_path), era=era),
+    )
+    assert evidence.tool_calls is not None
+    allowed, refused = evidence.tool_calls
+    assert allowed.result["content"][0]["text"] == "buy tea"
+    assert refused.error_kind == "content-error" and "denied" in refused.error.lower()
+
+
+@pytest.mark.parametrize("era", ["auto", "handshake"])
+def test_server_time_speaks_both_eras(time_server: str, era: Any) -> None:
+    asked = {"source_timezone": "Europe/Berlin", "target_timezone": "Asia/Tokyo", "time": "12:00"}
+    evidence = drive(
+        ScriptedModel(calls(("convert_time", asked), ("convert_time", {**asked, "target_timezone": "Nowhere"})), ChatReply(text="done")),
+        Case(id="time", input="What time is it in Tokyo?"),
+        ServerSettings(id="time", command=time_server, args=("--local-timezone", "UTC"), era=era),
+    )
+    assert evidence.tool_calls is not None
+    good, bad = evidence.tool_calls
+    assert "Asia/Tokyo" in good.result["content"][0]["text"] and not good.failed()
+    assert bad.failed()
+    (server,) = evidence.metadata["servers"]
+    assert server["protocol"] == ("2025-11-25" if era == "handshake" else "2026-07-28")
+
+
+def test_three_servers_at_once_are_one_set_of_tools(npm_servers: Path, time_server: str, tmp_path: Path) -> None:
+    servers = (
+        node("everything", npm_servers, EVERYTHING, "stdio"),
+        node("files", npm_servers, FILESYSTEM, str(tmp_path)),
+        ServerSettings(id="time", command=time_server),
+    )
+    model = ScriptedModel(calls(("echo", {"message": "hi"}), ("list_allowed_directories", {})), ChatReply(text="done"))
+    evidence = drive(model, Case(id="all", input="Hi"), *servers)
+    assert evidence.tool_calls is not None and [call.server for call in evidence.tool_calls] == ["everything", "files"]
+    assert not any(call.failed() for call in evidence.tool_calls)
+    assert evidence.available_tools is not None and "time:convert_time" in evidence.available_tools
+
+
+def test_a_real_server_with_bad_arguments_tells_why_it_ended(npm_servers: Path) -> None:
+    async def main() -> str:
+        with pytest.raises(Exception, match="MCP server 'files'") as caught:
+            await McpServers([node("files", npm_servers, FILESYSTEM, "/no/such/folder/anywhere")], waits_s=()).open()
+        return str(caught.value)
+
+    assert "standard error ends with" in run(main())
