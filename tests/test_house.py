@@ -25,8 +25,8 @@ FLOORS = {
     "formats": 3, "report": 3, "expectations": 3, "decide": 3,
     "llm": 4, "cassettes": 4, "sources": 4,
     "runner": 5, "targets": 5, "store": 5,
-    "actions": 6,
-    "cli": 7,
+    "actions": 6, "evals": 6,
+    "cli": 7, "pytest_plugin": 7,
 }  # fmt: skip
 """Which floor a room is on. A room imports from lower floors only."""
 

@@ -17,6 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from proctor.actions.check import check, check_async
     from proctor.actions.evidence import read_evidence
+    from proctor.actions.run import run, run_async
     from proctor.actions.suites import load_suite, parse_suite
     from proctor.errors import EvidenceError, InputError, ProctorError
     from proctor.expectations import ExpectationFailed, expect
@@ -51,6 +52,8 @@ _HOMES = {
     "check": "proctor.actions.check",
     "check_async": "proctor.actions.check",
     "read_evidence": "proctor.actions.evidence",
+    "run": "proctor.actions.run",
+    "run_async": "proctor.actions.run",
     "load_suite": "proctor.actions.suites",
     "parse_suite": "proctor.actions.suites",
     "EvidenceError": "proctor.errors",
@@ -128,6 +131,8 @@ __all__ = [
     "match_tool_calls_subset",
     "parse_suite",
     "read_evidence",
+    "run",
+    "run_async",
 ]
 
 

@@ -29,6 +29,12 @@ class Command(NamedTuple):
 COMMANDS = (
     Command("init", "write a small commented suite and evidence to start from"),
     Command("check", "evaluate recorded evidence against a suite; no agent is called"),
+    Command("run", "drive the agent through a suite, record evidence, evaluate, keep the run"),
+    Command("recheck", "evaluate the kept evidence of a run again; no agent is called"),
+    Command("compare", "two kept runs side by side: regressed, improved, unchanged; a gate for CI"),
+    Command("list", "the runs that are kept"),
+    Command("show", "one kept run in full"),
+    Command("report", "write HTML, JUnit, Markdown or JSON of a kept run"),
     Command("validate", "read suites and evidence without running, and print every problem"),
     Command("convert", "write a suite of any dialect in the native format"),
     Command("describe", "what exists: checks, matchers, functions, formats, with fields and examples"),

@@ -14,7 +14,7 @@ from typing import Protocol
 from proctor.cli.output import Output
 from proctor.model.result import CaseResult, RunResult
 
-FORMATS = ("terminal", "json", "jsonl", "junit", "markdown")
+FORMATS = ("terminal", "json", "jsonl", "junit", "markdown", "html")
 
 
 class Renderer(Protocol):
@@ -113,6 +113,7 @@ _WHOLE = {
     "json": ("proctor.report.json_text", "render_json"),
     "junit": ("proctor.report.junit", "render_junit"),
     "markdown": ("proctor.report.markdown", "render_markdown"),
+    "html": ("proctor.report.html", "render_html"),
 }
 
 

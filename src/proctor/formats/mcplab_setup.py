@@ -94,8 +94,6 @@ def read_server(node: Located, reading: Reading, what: str, given_id: str | None
     if reading.an_object(node, what) is None or refused_ref(node, reading):
         return None
     reading.known_keys(node, SERVER_KEYS, what, hints=_SERVER_HINTS)
-    if node.get("headers") is not None:
-        reading.warn_at_key(node, "headers", "'headers' are not read from files", hint="use 'auth'", code="ignored_key")
     server: Entry = {"id": entry_id(node, reading, what, given_id)}
     _copy_text(node, reading, server, ("name",))
     transport = reading.required(node, "transport", what)
@@ -106,10 +104,19 @@ def read_server(node: Located, reading: Reading, what: str, given_id: str | None
             )
         server["transport"] = "http"
     _need_text(node, reading, server, ("url",), what)
+    _headers(node.get("headers"), reading, server)
     auth = node.get("auth")
     if auth is not None and auth.value is not None:
         server["auth"] = read_auth(auth, reading)
     return None if server["id"] is None else server
+
+
+def _headers(node: Located | None, reading: Reading, server: Entry) -> None:
+    """Headers sent with every request. MCPLab has them in its type and loses them on loading."""
+    if node is None or node.value is None or reading.an_object(node, "'headers'") is None:
+        return
+    texts = {name: reading.text(member, f"the header {name!r}") for name, member in node.members()}
+    server["headers"] = {name: text for name, text in texts.items() if text is not None}
 
 
 def read_auth(node: Located, reading: Reading) -> Json:

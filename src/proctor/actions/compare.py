@@ -1,0 +1,67 @@
+"""Two kept runs side by side: what changed, and whether it is more than chance."""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import msgspec
+
+from proctor.actions.history import suite_of
+from proctor.model.run import RunEntry, RunHeader
+from proctor.scoring.amounts import AmountChange, compare_amounts
+from proctor.scoring.intervals import Counts
+from proctor.scoring.paired import Comparison, compare_runs
+from proctor.scoring.statistics import counts_of
+from proctor.store.run_files import RunFiles
+
+
+class RunComparison(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything about two runs."""
+
+    base: RunHeader
+    candidate: RunHeader
+    comparison: Comparison
+    latency: AmountChange
+    tokens: AmountChange
+
+
+def compare(home: Path, base: str, candidate: str, *, alpha: float = 0.05, min_effect: float = 0.0) -> RunComparison:
+    """Compare `candidate` with `base`, joined by case."""
+    files = RunFiles(home)
+    first, second = files.open(base), files.open(candidate)
+    before, after = list(first.entries()), list(second.entries())
+    thresholds = {case.id: case.pass_threshold for case in suite_of(second).cases if case.pass_threshold is not None}
+    return RunComparison(
+        base=first.header,
+        candidate=second.header,
+        comparison=compare_runs(_counts(before), _counts(after), alpha=alpha, min_effect=min_effect, pass_thresholds=thresholds),
+        latency=compare_amounts(_amounts(before, _latency), _amounts(after, _latency), alpha=alpha),
+        tokens=compare_amounts(_amounts(before, _tokens), _amounts(after, _tokens), alpha=alpha),
+    )
+
+
+def _counts(entries: Iterable[RunEntry]) -> dict[str, Counts]:
+    by_case: dict[str, dict[str, int]] = {}
+    for entry in entries:
+        outcomes = by_case.setdefault(entry.case, {})
+        outcomes[entry.outcome] = outcomes.get(entry.outcome, 0) + 1
+    return {case: counts_of(outcomes) for case, outcomes in by_case.items()}
+
+
+def _amounts(entries: Iterable[RunEntry], amount: Callable[[RunEntry], float | None]) -> dict[str, list[float]]:
+    by_case: dict[str, list[float]] = {}
+    for entry in entries:
+        value = amount(entry)
+        if value is not None:
+            by_case.setdefault(entry.case, []).append(value)
+    return by_case
+
+
+def _latency(entry: RunEntry) -> float | None:
+    """How long the agent took, as the evidence says, else as we measured."""
+    recorded = entry.evidence.duration_ms if entry.evidence is not None else None
+    return recorded if recorded is not None else entry.duration_ms
+
+
+def _tokens(entry: RunEntry) -> float | None:
+    usage = entry.evidence.usage if entry.evidence is not None else None
+    return usage.total() if usage is not None else None

@@ -1,0 +1,144 @@
+"""`proctor run SUITE...`"""
+
+import argparse
+import asyncio
+import contextlib
+import signal
+import sys
+
+from proctor.actions.run import LiveRun, drive
+from proctor.actions.suites import load_suites
+from proctor.cli.exits import Exit
+from proctor.cli.parser import add_output_flags, add_suite_flags, command_parser
+from proctor.cli.renderers import FORMATS
+from proctor.cli.showing import exit_code, show_run
+from proctor.model.case import Suite
+from proctor.runner.events import Event
+from proctor.runner.limits import Budget
+from proctor.runner.run import RunSettings
+
+
+def run(arguments: list[str]) -> int:
+    """Drive an agent; returns the exit code."""
+    options = _parser().parse_args(arguments)
+    suite = _suite(options)
+    if not suite.cases:
+        print("nothing selected: " + (f"no case fits -k {options.k!r}" if options.k else "the suite has no cases"), file=sys.stderr)
+        return Exit.NOTHING
+    live = asyncio.run(_drive(suite, options))
+    if not options.quiet:
+        print(f"kept in {live.folder}", file=sys.stderr)
+    show_run(live.result, format=options.format, output=options.output, no_color=options.no_color, entries=live.entries)
+    if live.ended == "interrupted":
+        print(f"interrupted; go on with: proctor run {' '.join(options.suites)} --resume {live.result.run_id}", file=sys.stderr)
+        return Exit.INTERRUPTED
+    if live.ended == "budget":
+        print(f"stopped early: {live.reason}; go on with --resume {live.result.run_id}", file=sys.stderr)
+        return Exit.FAILED
+    if options.min_pass_rate is not None:
+        return _gated(live, options.min_pass_rate)
+    return exit_code(live.result)
+
+
+def _gated(live: LiveRun, least: float) -> int:
+    counts = live.result.counts
+    decided = counts["pass"] + counts["fail"] + counts["error"]
+    if not decided:
+        return Exit.NOTHING
+    return Exit.PASSED if counts["pass"] / decided >= least - 1e-9 else Exit.FAILED
+
+
+async def _drive(suite: Suite, options: argparse.Namespace) -> LiveRun:
+    budget = Budget(max_tokens=options.max_tokens, max_seconds=options.max_seconds, max_failures=options.max_failures)
+    settings = RunSettings(
+        repeat=options.repeat,
+        concurrency=options.concurrency,
+        timeout_s=options.timeout,
+        retries=options.retries,
+        adapt=not options.no_adapt,
+        budget=budget,
+    )
+    task = asyncio.create_task(
+        drive(
+            suite,
+            target=options.target,
+            home=options.home,
+            settings=settings,
+            record=options.record,
+            replay=options.replay,
+            resume=options.resume,
+            note=options.note,
+            listener=_silent if options.quiet else _Lines(),
+        )
+    )
+    loop = asyncio.get_running_loop()
+    with contextlib.suppress(NotImplementedError):
+        # The first Ctrl-C ends the run and keeps what is finished; the second one ends the process.
+        loop.add_signal_handler(signal.SIGINT, lambda: (task.cancel(), loop.remove_signal_handler(signal.SIGINT)))
+    try:
+        return await task
+    finally:
+        with contextlib.suppress(NotImplementedError):
+            loop.remove_signal_handler(signal.SIGINT)
+
+
+def _silent(event: Event) -> None:
+    """Nobody is looking."""
+
+
+class _Lines:
+    """One plain line per finished attempt on standard error."""
+
+    def __init__(self) -> None:
+        self._finished = 0
+
+    def __call__(self, event: Event) -> None:
+        if event.kind == "finished" and event.result is not None:
+            self._finished += 1
+            reason = next((f"  {entry.reason}" for entry in event.result.failures()), "")
+            print(f"{self._finished:>5}  {event.result.outcome:<5}  {event.case}{reason[:160]}", file=sys.stderr)
+        elif event.kind in ("retrying", "slowed", "stopping"):
+            print(f"       {event.kind}  {event.case}  {event.message}", file=sys.stderr)
+
+
+def _suite(options: argparse.Namespace) -> Suite:
+    suite = load_suites(options.suites, dialect=options.dialect)
+    if options.k:
+        from proctor.decide.selection import select  # most runs take the whole suite
+
+        suite = select(suite, options.k)
+    return suite
+
+
+def _share(text: str) -> float:
+    value = float(text)
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError("expected a number from 0 to 1")
+    return value
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = command_parser(
+        "run",
+        "Drive the agent through the suite, record evidence, evaluate, keep the run.",
+        ["proctor run suite.yaml", "proctor run suite.yaml -n 5 --min-pass-rate 0.9", "proctor run suite.yaml --record calls.jsonl"],
+    )
+    parser.add_argument("suites", metavar="SUITE", nargs="+", help="suite files, or folders of suites")
+    parser.add_argument("--target", metavar="NAME", help="the target in proctor.yaml or in the suite (default: default_target)")
+    parser.add_argument("-n", "--repeat", type=int, default=1, metavar="N", help="how often to drive every case (default: 1)")
+    parser.add_argument("-j", "--concurrency", type=int, default=4, metavar="N", help="how many cases at once (default: 4)")
+    parser.add_argument("-k", metavar="EXPR", help="only cases whose id, name or tags fit")
+    parser.add_argument("--timeout", type=float, default=120.0, metavar="S", help="seconds for one attempt (default: 120)")
+    parser.add_argument("--retries", type=int, default=2, metavar="N", help="how often a transport fault is tried again (default: 2)")
+    parser.add_argument("--no-adapt", action="store_true", help="do not slow down when the other side is overloaded")
+    parser.add_argument("--max-tokens", type=int, metavar="N", help="stop when so many tokens are spent")
+    parser.add_argument("--max-seconds", type=float, metavar="S", help="stop after so many seconds")
+    parser.add_argument("--max-failures", type=int, metavar="N", help="stop after so many failed attempts")
+    parser.add_argument("--min-pass-rate", type=_share, metavar="SHARE", help="the share of attempts that must pass, instead of all")
+    parser.add_argument("--record", metavar="FILE", help="keep everything said over a wire in a cassette")
+    parser.add_argument("--replay", metavar="FILE", help="answer from a cassette; nothing is sent")
+    parser.add_argument("--resume", metavar="RUN", help="finish an interrupted run")
+    parser.add_argument("--note", default="", metavar="TEXT", help="a remark to keep with the run")
+    add_output_flags(parser, FORMATS)
+    add_suite_flags(parser)
+    return parser

@@ -1,0 +1,32 @@
+"""A finished run shown in whatever format was asked for, and what it means for the exit code."""
+
+from collections.abc import Mapping
+
+from proctor.cli.exits import Exit
+from proctor.cli.output import Output
+from proctor.cli.renderers import renderer
+from proctor.model.result import RunResult
+from proctor.model.run import RunEntry
+
+Entries = Mapping[tuple[str, int], RunEntry]
+
+
+def show_run(run: RunResult, *, format: str, output: str | None, no_color: bool, entries: Entries | None = None) -> None:
+    """Write the run; `entries` hold the conversations that an HTML report shows."""
+    with Output(output) as place:
+        if format == "html":
+            from proctor.report.html import render_html  # only this format needs it
+
+            place.text(render_html(run, entries))
+            return
+        render = renderer(format, place, no_color=no_color)
+        for result in run.cases:
+            render.add(result)
+        render.finish(run)
+
+
+def exit_code(run: RunResult) -> int:
+    """What the outcome of a run means for whoever waits for the process."""
+    if run.outcome == "skip":
+        return Exit.NOTHING
+    return Exit.PASSED if run.outcome == "pass" else Exit.FAILED

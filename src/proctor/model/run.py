@@ -1,0 +1,41 @@
+"""What is kept of a run: a header, then one entry per finished attempt."""
+
+import msgspec
+
+from proctor.model.evidence import Evidence, Json
+from proctor.model.verdict import Verdict
+
+
+class RunHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a run was started with."""
+
+    run_id: str
+    started_at: str
+    suite_name: str = ""
+    suite_path: str | None = None
+    suite_hash: str = ""
+    """Of the suite in native form: a run is resumed only with the suite it was started with."""
+    dialect: str = "native"
+    target: str = ""
+    repeat: int = 1
+    note: str = ""
+    settings: dict[str, Json] = {}
+
+
+class RunEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One finished attempt: the evidence it left and what was decided on it."""
+
+    case: str
+    attempt: int = 0
+    outcome: str
+    score: float | None = None
+    verdict: str | None = None
+    code: str | None = None
+    reason: str | None = None
+    verdicts: tuple[Verdict, ...] = ()
+    """In the order of the case's assertions."""
+    extracted: dict[str, Json] = {}
+    evidence: Evidence | None = None
+    started_at: str = ""
+    duration_ms: float | None = None
+    now: str | None = None

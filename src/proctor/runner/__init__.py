@@ -1,0 +1,1 @@
+"""Cases driven against a target: concurrency, limits, retries, budgets."""

@@ -1,0 +1,61 @@
+"""What the runner asks of an agent under test, and of the place where results are kept.
+
+A target is given one case and answers with evidence. It owns its connections between `open` and `close`; everything it says over
+a wire goes through the tape of the attempt.
+"""
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from proctor.cassettes.ports import Tape
+from proctor.model.attempt import Attempt
+from proctor.model.evidence import Evidence
+from proctor.model.run import RunEntry, RunHeader
+
+
+class Target(Protocol):
+    """An agent that can be driven."""
+
+    @property
+    def name(self) -> str:
+        """What reports call it."""
+        ...
+
+    async def open(self) -> None:
+        """Connect what is shared by all attempts. Raises `TargetError` with what is wrong."""
+        ...
+
+    async def run(self, attempt: Attempt, tape: Tape) -> Evidence:
+        """Drive the agent through the case (all its turns) and say what was observed.
+
+        Raises `TargetError` where nothing could be observed; a failure of the agent that can be observed is evidence.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Leave nothing behind: no process, no socket."""
+        ...
+
+
+class RunLog(Protocol):
+    """One run being written, or read again.
+
+    An entry that was acknowledged survives a crash; one that was only half written is dropped when the run is opened again.
+    """
+
+    @property
+    def header(self) -> RunHeader:
+        """What the run was started with."""
+        ...
+
+    async def append(self, entry: RunEntry) -> None:
+        """Keep one finished attempt; durable when this returns. Raises `StoreError`."""
+        ...
+
+    def entries(self) -> Iterator[RunEntry]:
+        """Everything kept so far, in order."""
+        ...
+
+    def close(self, ended: str) -> None:
+        """No more is to come: `completed`, `interrupted` or `budget`."""
+        ...

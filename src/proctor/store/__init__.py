@@ -1,0 +1,1 @@
+"""Finished results, kept so that a crash cannot lose them."""

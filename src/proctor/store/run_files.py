@@ -1,0 +1,226 @@
+"""Runs kept as folders of plain files: `<home>/runs/<run id>/`.
+
+    run.json        the header, written once
+    suite.yaml      the suite in native form, so that the run can be read again when the file it came from has changed
+    results.jsonl   one entry per finished attempt, appended and forced to disk
+    ended.json      how the run ended; not there while it goes on, or after a crash
+
+One thread writes: entries that arrive while it waits for the disk are written together, so that being durable costs one wait per
+batch instead of one per entry. A half-written last line, which only a crash leaves, is cut off when the run is opened again. A
+run that is being written is locked; a second process is told so.
+"""
+
+import asyncio
+import fcntl
+import os
+import queue
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from pathlib import Path
+
+import msgspec
+
+from proctor.errors import StoreError
+from proctor.model.run import RunEntry, RunHeader
+
+HEADER, SUITE, RESULTS, ENDED = "run.json", "suite.yaml", "results.jsonl", "ended.json"
+_HEADER = msgspec.json.Decoder(RunHeader)
+_ENTRY = msgspec.json.Decoder(RunEntry)
+
+
+class RunFiles:
+    """All runs of a workspace."""
+
+    def __init__(self, home: Path) -> None:
+        self.folder = home / "runs"
+
+    def create(self, header: RunHeader, suite_text: str = "") -> "RunFolder":
+        """A new run, open for writing."""
+        folder = self.folder / header.run_id
+        try:
+            folder.mkdir(parents=True)
+            _write_durably(folder / SUITE, suite_text.encode())
+            _write_durably(folder / HEADER, msgspec.json.format(msgspec.json.encode(header), indent=2) + b"\n")
+        except FileExistsError:
+            raise StoreError(f"there is a run {header.run_id!r} already") from None
+        except OSError as error:
+            raise StoreError(f"cannot keep a run in {str(self.folder)!r}: {error.strerror}") from error
+        return RunFolder(folder, header, writing=True)
+
+    def open(self, run: str, *, writing: bool = False) -> "RunFolder":
+        """A run by its id, by the beginning of one, by `latest`, or by the path of its folder."""
+        folder = self._find(run)
+        try:
+            header = _HEADER.decode((folder / HEADER).read_bytes())
+        except OSError as error:
+            raise StoreError(f"run {run!r} cannot be read: {error.strerror}") from error
+        except msgspec.MsgspecError as error:
+            raise StoreError(f"run {run!r} has a broken header: {error}") from error
+        return RunFolder(folder, header, writing=writing)
+
+    def ids(self) -> list[str]:
+        """Every run, newest first; ids begin with their time."""
+        if not self.folder.is_dir():
+            return []
+        return sorted((entry.name for entry in self.folder.iterdir() if (entry / HEADER).is_file()), reverse=True)
+
+    def _find(self, run: str) -> Path:
+        if os.sep in run or (Path(run) / HEADER).is_file():
+            return Path(run)
+        known = self.ids()
+        if run == "latest" and known:
+            return self.folder / known[0]
+        fitting = [name for name in known if name == run] or [name for name in known if name.startswith(run)]
+        if len(fitting) == 1:
+            return self.folder / fitting[0]
+        if fitting:
+            raise StoreError(f"{run!r} could be any of {', '.join(fitting[:5])}")
+        there = f"; there are {', '.join(known[:5])}" if known else f"; nothing is kept in {str(self.folder)!r} yet"
+        raise StoreError(f"no run {run!r}{there}")
+
+
+class RunFolder:
+    """One run."""
+
+    def __init__(self, folder: Path, header: RunHeader, *, writing: bool) -> None:
+        self.folder = folder
+        self._header = header
+        self._writer = _Writer(folder) if writing else None
+
+    @property
+    def header(self) -> RunHeader:
+        """What the run was started with."""
+        return self._header
+
+    async def append(self, entry: RunEntry) -> None:
+        """Keep one finished attempt; durable when this returns."""
+        assert self._writer is not None, "opened for reading"
+        await asyncio.wrap_future(self._writer.put(msgspec.json.encode(entry) + b"\n"))
+
+    def entries(self) -> Iterator[RunEntry]:
+        """Everything kept so far, in order; a half-written last line is no entry."""
+        path = self.folder / RESULTS
+        if not path.exists():
+            return
+        with path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                if not line.endswith(b"\n"):
+                    return
+                try:
+                    yield _ENTRY.decode(line)
+                except msgspec.MsgspecError as error:
+                    raise StoreError(f"{path}:{number}: a broken entry: {error}") from error
+
+    def suite_text(self) -> str:
+        """The suite the run was started with, in native form."""
+        try:
+            return (self.folder / SUITE).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise StoreError(f"the suite of run {self._header.run_id!r} cannot be read: {error}") from error
+
+    def ended(self) -> str | None:
+        """How the run ended; nothing while it goes on, or after a crash."""
+        try:
+            found = msgspec.json.decode((self.folder / ENDED).read_bytes())
+        except (OSError, msgspec.MsgspecError):
+            return None
+        return str(found.get("ended")) if isinstance(found, dict) else None
+
+    def close(self, ended: str) -> None:
+        """No more is to come."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+            _write_durably(self.folder / ENDED, msgspec.json.encode({"ended": ended}) + b"\n")
+
+    def release(self) -> None:
+        """Stop writing without saying that the run has ended: it can be resumed."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+
+class _Writer:
+    """The thread that appends."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / RESULTS
+        try:
+            self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        except OSError as error:
+            raise StoreError(f"cannot write {str(self._path)!r}: {error.strerror}") from error
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._file)
+            raise StoreError(f"run {folder.name!r} is being written by another process") from None
+        (folder / ENDED).unlink(missing_ok=True)
+        self._cut_half_line()
+        self._waiting: queue.SimpleQueue[tuple[bytes, Future[None]] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._write, name=f"results of {folder.name}", daemon=True)
+        self._thread.start()
+
+    def _cut_half_line(self) -> None:
+        size = os.fstat(self._file).st_size
+        at = size
+        while at > 0:
+            start = max(0, at - 65536)
+            found = os.pread(self._file, at - start, start).rfind(b"\n")
+            if found >= 0:
+                at = start + found + 1
+                break
+            at = start
+        if at != size:
+            os.ftruncate(self._file, at)
+
+    def put(self, line: bytes) -> "Future[None]":
+        done: Future[None] = Future()
+        self._waiting.put((line, done))
+        return done
+
+    def close(self) -> None:
+        self._waiting.put(None)
+        self._thread.join()
+        os.close(self._file)
+
+    def _write(self) -> None:
+        while True:
+            batch = [self._waiting.get()]
+            while not self._waiting.empty():
+                batch.append(self._waiting.get())
+            entries = [entry for entry in batch if entry is not None]
+            if entries:
+                self._write_batch(entries)
+            if None in batch:
+                return
+
+    def _write_batch(self, entries: list[tuple[bytes, "Future[None]"]]) -> None:
+        before = os.fstat(self._file).st_size
+        try:
+            data = b"".join(line for line, _ in entries)
+            while data:
+                data = data[os.write(self._file, data) :]
+            os.fdatasync(self._file)
+        except OSError as error:
+            os.ftruncate(self._file, before)
+            fault = StoreError(f"results cannot be kept in {str(self._path)!r}: {error.strerror}")
+            for _, done in entries:
+                done.set_exception(fault)
+            return
+        for _, done in entries:
+            done.set_result(None)
+
+
+def _write_durably(path: Path, data: bytes) -> None:
+    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
+    with partial.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(partial, path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -1,0 +1,193 @@
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+import proctor
+from proctor.actions.check import prepared
+from proctor.errors import StoreError, TargetError
+from proctor.model.attempt import Attempt
+from proctor.model.evidence import Evidence, Usage
+from proctor.model.run import RunEntry
+from proctor.runner.events import Event
+from proctor.runner.limits import Budget
+from proctor.runner.run import Runner, RunOutcome, RunSettings
+from tests.runner.twins import Answer, MemoryLog, StubTarget
+
+SUITE = "{proctor: 1, cases: [%s]}"
+QUICK = {"backoff_s": 0.0}
+
+
+def cases(count: int) -> str:
+    return SUITE % ", ".join(f"{{id: c{number}, expect: [response_contains: hi]}}" for number in range(count))
+
+
+async def says_hi(attempt: Attempt) -> Evidence:
+    return Evidence(text="hi", tool_calls=(), usage=Usage(total_tokens=10))
+
+
+def drive(
+    suite: str, answer: Answer, *, done: Any = (), log: Any = None, **settings: Any
+) -> tuple[RunOutcome, MemoryLog, StubTarget, list[Event]]:
+    log = log or MemoryLog()
+    target = StubTarget(answer)
+    events: list[Event] = []
+    runner = Runner(
+        cases=prepared(proctor.parse_suite(suite)).cases,
+        target=target,
+        log=log,
+        run_id="r1",
+        settings=RunSettings(**{**QUICK, **settings}),
+        listener=events.append,
+        now=lambda: "2026-11-15T09:00:00Z",
+    )
+    return asyncio.run(runner.run(done)), log, target, events
+
+
+def test_every_case_is_driven_decided_and_kept() -> None:
+    outcome, log, target, events = drive(cases(5), says_hi, repeat=2)
+    assert outcome.ended == "completed"
+    assert sorted((entry.case, entry.attempt, entry.outcome) for entry in log.kept) == sorted(
+        (f"c{number}", attempt, "pass") for number in range(5) for attempt in range(2)
+    )
+    assert (target.opened, target.closed) == (1, 1)
+    assert [event.kind for event in events].count("finished") == 10
+
+
+def test_never_more_at_once_than_asked_for() -> None:
+    async def slow(attempt: Attempt) -> Evidence:
+        await asyncio.sleep(0.001)
+        return Evidence(text="hi")
+
+    _, _, target, _ = drive(cases(30), slow, concurrency=3)
+    assert target.most_busy == 3
+
+
+def test_what_is_done_is_not_done_again() -> None:
+    _, log, target, _ = drive(cases(3), says_hi, done=[("c0", 0), ("c2", 0)])
+    assert target.asked == [("c1", 0)]
+    assert [entry.case for entry in log.kept] == ["c1"]
+
+
+def test_a_fault_is_one_attempts_error_and_the_others_go_on() -> None:
+    async def answer(attempt: Attempt) -> Evidence:
+        if attempt.case.id == "c1":
+            raise TargetError("the server exited", code="server_exited")
+        if attempt.case.id == "c2":
+            raise ZeroDivisionError("a bug")
+        return Evidence(text="hi")
+
+    _, log, _, _ = drive(cases(4), answer)
+    kept = {entry.case: (entry.outcome, entry.code) for entry in log.kept}
+    assert kept == {"c0": ("pass", None), "c1": ("error", "server_exited"), "c2": ("error", "internal_error"), "c3": ("pass", None)}
+    assert all(verdict.code == "server_exited" for entry in log.kept if entry.case == "c1" for verdict in entry.verdicts)
+
+
+def test_a_hung_target_is_a_timeout() -> None:
+    async def hangs(attempt: Attempt) -> Evidence:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    _, log, target, _ = drive(cases(1), hangs, timeout_s=0.01)
+    assert (log.kept[0].outcome, log.kept[0].code, target.busy) == ("error", "timeout", 0)
+
+
+def test_only_safe_faults_are_tried_again() -> None:
+    seen: dict[str, int] = {}
+
+    async def answer(attempt: Attempt) -> Evidence:
+        seen[attempt.case.id] = seen.get(attempt.case.id, 0) + 1
+        if attempt.case.id == "c0" and seen["c0"] < 3:
+            raise TargetError("reset", code="transport", safe=True)
+        if attempt.case.id == "c1":
+            raise TargetError("refused", code="bad_request")
+        return Evidence(text="hi")
+
+    _, log, _, events = drive(cases(2), answer, retries=2)
+    assert seen == {"c0": 3, "c1": 1}
+    assert {entry.case: entry.outcome for entry in log.kept} == {"c0": "pass", "c1": "error"}
+    assert [event.kind for event in events].count("retrying") == 2
+
+
+def test_too_many_requests_slow_the_run_down() -> None:
+    said: list[int] = []
+
+    async def answer(attempt: Attempt) -> Evidence:
+        if len(said) < 2:
+            said.append(1)
+            raise TargetError("429", code="rate_limited", safe=True, retry_after_s=0.0)
+        return Evidence(text="hi")
+
+    _, log, _, events = drive(cases(12), answer, concurrency=8)
+    assert all(entry.outcome == "pass" for entry in log.kept)
+    assert [event.message for event in events if event.kind == "slowed"] == ["at most 4 at once", "at most 2 at once"]
+
+
+def test_an_agent_that_answers_429_is_asked_again() -> None:
+    answers = iter([429, 429, 200])
+
+    async def answer(attempt: Attempt) -> Evidence:
+        return Evidence(text="hi", http_status=next(answers))
+
+    _, log, _, _ = drive(cases(1), answer)
+    assert log.kept[0].evidence is not None and log.kept[0].evidence.http_status == 200
+
+
+@pytest.mark.parametrize(("budget", "most"), [({"max_failures": 2}, 3), ({"max_tokens": 25}, 4), ({"max_seconds": 0.0}, 0)])
+def test_a_budget_ends_the_run_and_keeps_what_is_finished(budget: dict[str, Any], most: int) -> None:
+    async def answer(attempt: Attempt) -> Evidence:
+        return Evidence(text="no", usage=Usage(total_tokens=10))
+
+    outcome, log, _, events = drive(cases(20), answer, concurrency=1, budget=Budget(**budget))
+    assert outcome.ended == "budget" and outcome.reason
+    assert len(log.kept) <= most
+    assert events[-1].kind == "stopping"
+
+
+def test_a_run_cut_at_the_turn_limit_never_passes() -> None:
+    async def answer(attempt: Attempt) -> Evidence:
+        return Evidence(text="hi", error="max_turns reached", metadata={"code": "max_turns"})
+
+    _, log, _, _ = drive(cases(1), answer)
+    assert (log.kept[0].outcome, log.kept[0].code) == ("error", "max_turns")
+
+
+def test_results_that_cannot_be_kept_end_the_run() -> None:
+    class FullLog(MemoryLog):
+        async def append(self, entry: RunEntry) -> None:
+            if len(self.kept) == 2:
+                raise StoreError("no space left")
+            self.kept.append(entry)
+
+    with pytest.raises(StoreError, match="no space left"):
+        drive(cases(10), says_hi, log=FullLog(), concurrency=1)
+
+
+def test_cancelling_keeps_what_is_finished_and_closes_the_target() -> None:
+    async def interrupted() -> tuple[RunOutcome, MemoryLog, StubTarget]:
+        log = MemoryLog()
+
+        async def answer(attempt: Attempt) -> Evidence:
+            if attempt.case.id != "c0":
+                await asyncio.Event().wait()
+            return Evidence(text="hi")
+
+        target = StubTarget(answer)
+        runner = Runner(
+            cases=prepared(proctor.parse_suite(cases(5))).cases, target=target, log=log, run_id="r", now=lambda: "2026-11-15T09:00:00Z"
+        )
+        task = asyncio.create_task(runner.run())
+        while not log.kept:
+            await asyncio.sleep(0)
+        task.cancel()
+        return await task, log, target
+
+    outcome, log, target = asyncio.run(interrupted())
+    assert (outcome.ended, [entry.case for entry in log.kept], target.closed, target.busy) == ("interrupted", ["c0"], 1, 0)
+
+
+def test_a_skipped_case_is_kept_without_asking_anybody() -> None:
+    _, log, target, _ = drive(SUITE % "{id: c0, skip: not yet, expect: [response_contains: hi]}", says_hi)
+    assert (log.kept[0].outcome, target.asked) == ("skip", [])

@@ -1,0 +1,62 @@
+"""In-memory twins of what the runner talks to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+
+from proctor.cassettes.ports import Tape
+from proctor.model.attempt import Attempt
+from proctor.model.evidence import Evidence
+from proctor.model.run import RunEntry, RunHeader
+
+Answer = Callable[[Attempt], Awaitable[Evidence]]
+
+
+class MemoryLog:
+    """Keeps entries in a list."""
+
+    def __init__(self) -> None:
+        self.kept: list[RunEntry] = []
+        self.ended = ""
+
+    @property
+    def header(self) -> RunHeader:
+        return RunHeader(run_id="r", started_at="2026-11-15T09:00:00Z")
+
+    async def append(self, entry: RunEntry) -> None:
+        self.kept.append(entry)
+
+    def entries(self) -> Iterator[RunEntry]:
+        return iter(self.kept)
+
+    def close(self, ended: str) -> None:
+        self.ended = ended
+
+
+class StubTarget:
+    """Answers by a function, and counts."""
+
+    name = "stub"
+
+    def __init__(self, answer: Answer) -> None:
+        self.answer = answer
+        self.asked: list[tuple[str, int]] = []
+        self.busy = self.most_busy = 0
+        self.opened = self.closed = 0
+
+    async def open(self) -> None:
+        self.opened += 1
+
+    async def run(self, attempt: Attempt, tape: Tape) -> Evidence:
+        self.asked.append((attempt.case.id, attempt.number))
+        self.busy += 1
+        self.most_busy = max(self.most_busy, self.busy)
+        try:
+            await asyncio.sleep(0)
+            return await self.answer(attempt)
+        finally:
+            self.busy -= 1
+
+    async def close(self) -> None:
+        self.closed += 1

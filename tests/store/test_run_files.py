@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from proctor.errors import StoreError
+from proctor.model.evidence import Evidence, ToolCall
+from proctor.model.run import RunEntry, RunHeader
+from proctor.model.verdict import failed, passed
+from proctor.store.run_files import RESULTS, RunFiles
+
+HEADER = RunHeader(run_id="20261115-090000-abc", started_at="2026-11-15T09:00:00Z", suite_name="s")
+
+
+def entry(case: str, attempt: int = 0) -> RunEntry:
+    evidence = Evidence(text="hi", tool_calls=(ToolCall(name="search", arguments={"q": "ü"}, result={"n": 1}),))
+    return RunEntry(case=case, attempt=attempt, outcome="pass", score=1.0, verdicts=(passed("yes"), failed("no")), evidence=evidence)
+
+
+def test_what_was_kept_is_read_again(tmp_path: Path) -> None:
+    run = RunFiles(tmp_path).create(HEADER)
+
+    async def append() -> None:
+        await asyncio.gather(*(run.append(entry(f"c{number}")) for number in range(50)))
+
+    asyncio.run(append())
+    assert run.ended() is None
+    run.close("completed")
+    again = RunFiles(tmp_path).open("20261115")
+    assert again.header == HEADER
+    assert sorted(kept.case for kept in again.entries()) == sorted(f"c{number}" for number in range(50))
+    assert next(again.entries()).evidence == entry("c0").evidence
+    assert again.ended() == "completed"
+
+
+def test_a_half_written_entry_is_dropped_and_writing_goes_on_behind_the_last_whole_one(tmp_path: Path) -> None:
+    files = RunFiles(tmp_path)
+    run = files.create(HEADER)
+    asyncio.run(run.append(entry("a")))
+    run.release()
+    path = run.folder / RESULTS
+    path.write_bytes(path.read_bytes() + b'{"case": "b", "outco')
+    assert [kept.case for kept in files.open("latest").entries()] == ["a"]
+    resumed = files.open("latest", writing=True)
+    asyncio.run(resumed.append(entry("c")))
+    resumed.close("completed")
+    assert [kept.case for kept in files.open("latest").entries()] == ["a", "c"]
+
+
+def test_a_run_that_is_being_written_is_locked(tmp_path: Path) -> None:
+    files = RunFiles(tmp_path)
+    run = files.create(HEADER)
+    script = "import sys, pathlib; from proctor.store.run_files import RunFiles\n"
+    script += "RunFiles(pathlib.Path(sys.argv[1])).open('latest', writing=True)"
+    done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True)
+    assert "is being written by another process" in done.stderr
+    run.close("completed")
+
+
+def test_a_full_disk_is_said_and_nothing_half_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = RunFiles(tmp_path).create(HEADER)
+    asyncio.run(run.append(entry("a")))
+    real = __import__("os").write
+
+    def full(file: int, data: bytes) -> int:
+        real(file, data[:10])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("proctor.store.run_files.os.write", full)
+    with pytest.raises(StoreError, match="No space left on device"):
+        asyncio.run(run.append(entry("b")))
+    monkeypatch.undo()
+    asyncio.run(run.append(entry("c")))
+    run.close("completed")
+    assert [kept.case for kept in run.entries()] == ["a", "c"]
+
+
+def test_runs_are_found_by_id_beginning_and_latest(tmp_path: Path) -> None:
+    files = RunFiles(tmp_path)
+    for run_id in ("20261115-090000-a", "20261115-090000-b", "20261116-090000-c"):
+        files.create(RunHeader(run_id=run_id, started_at="x")).close("completed")
+    assert files.open("latest").header.run_id == "20261116-090000-c"
+    assert files.open("20261116").header.run_id == "20261116-090000-c"
+    with pytest.raises(StoreError, match="could be any of"):
+        files.open("20261115")
+    with pytest.raises(StoreError, match="no run 'nope'; there are"):
+        files.open("nope")
+    with pytest.raises(StoreError, match="already"):
+        files.create(RunHeader(run_id="20261116-090000-c", started_at="x"))
+    with pytest.raises(StoreError, match="nothing is kept"):
+        RunFiles(tmp_path / "empty").open("latest")
