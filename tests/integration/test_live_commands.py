@@ -194,3 +194,29 @@ def test_python_runs_a_function(place: Path) -> None:
         return (await package.run_async(suite, target=agent, home=place / "kept")).passed
 
     assert asyncio.run(inside())
+
+
+def test_failures_are_annotations_on_github(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AGENT_FAILS", "1")
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    done = proctor("run", "suite.yaml")
+    notes = [line for line in done.err.splitlines() if line.startswith("::error")]
+    place_and_title = "::error file=suite.yaml,line=11,col=39,title=c7%3A response_contains · you said::"
+    assert notes[0].startswith(place_and_title + "expected the answer to contain")
+    assert "10/10" in done.err and "fail  c7  expected" in done.err
+
+
+def test_the_moving_line_counts_and_clears_up(capsys: pytest.CaptureFixture[str]) -> None:
+    from proctor.cli.live_progress import _Moving
+    from proctor.model.case import Case
+    from proctor.model.result import CaseResult
+    from proctor.runner.events import Event
+
+    moving = _Moving(2)
+    for name, outcome in (("a", "pass"), ("b\x1b[31m", "fail")):
+        moving(Event(kind="started", case=name))
+        moving(Event(kind="finished", case=name, result=CaseResult(Case(id=name), outcome, 1.0, ())))
+    moving.finish()
+    shown = capsys.readouterr().err
+    assert "2/2 done, 1 failed" in shown
+    assert "b\\x1b[31m" in shown, "hostile names are shown, not obeyed"

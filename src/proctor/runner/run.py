@@ -144,12 +144,13 @@ class Runner:
             self._tell(Event(kind="started", case=prepared.case.id, attempt=number))
             result, evidence = await self._attempt(prepared, number)
             entry = entry_of(result, evidence, started_at=started, duration_ms=(self._clock() - began) * 1000)
-            await self._log.append(entry)
             usage = evidence.usage.total() if evidence is not None and evidence.usage is not None else None
             self._spent.add(tokens=usage or 0, failed=result.outcome in ("fail", "error"))
-            self._tell(Event(kind="finished", case=prepared.case.id, attempt=number, result=result))
         finally:
+            # The agent is free again; waiting for the disk need not hold up the next attempt.
             await asyncio.shield(self._gate.leave())
+        await self._log.append(entry)
+        self._tell(Event(kind="finished", case=prepared.case.id, attempt=number, result=result))
 
     async def _attempt(self, prepared: PreparedCase, number: int) -> tuple[CaseResult, Evidence | None]:
         case = prepared.case

@@ -3,17 +3,18 @@
 import argparse
 import asyncio
 import contextlib
+import os
 import signal
 import sys
 
 from proctor.actions.run import LiveRun, drive
 from proctor.actions.suites import load_suites
 from proctor.cli.exits import Exit
+from proctor.cli.live_progress import annotations, listener
 from proctor.cli.parser import add_output_flags, add_suite_flags, command_parser
 from proctor.cli.renderers import FORMATS
 from proctor.cli.showing import exit_code, show_run
 from proctor.model.case import Suite
-from proctor.runner.events import Event
 from proctor.runner.limits import Budget
 from proctor.runner.run import RunSettings
 
@@ -29,6 +30,8 @@ def run(arguments: list[str]) -> int:
     if not options.quiet:
         print(f"kept in {live.folder}", file=sys.stderr)
     show_run(live.result, format=options.format, output=options.output, no_color=options.no_color, entries=live.entries)
+    if os.environ.get("GITHUB_ACTIONS") == "true":
+        print("\n".join(annotations(live.result.cases)), file=sys.stderr)
     if live.ended == "interrupted":
         print(f"interrupted; go on with: proctor run {' '.join(options.suites)} --resume {live.result.run_id}", file=sys.stderr)
         return Exit.INTERRUPTED
@@ -58,6 +61,8 @@ async def _drive(suite: Suite, options: argparse.Namespace) -> LiveRun:
         adapt=not options.no_adapt,
         budget=budget,
     )
+    total = sum(max(options.repeat, case.repetitions or 1) for case in suite.cases)
+    progress = listener(total=total, quiet=options.quiet)
     task = asyncio.create_task(
         drive(
             suite,
@@ -68,7 +73,7 @@ async def _drive(suite: Suite, options: argparse.Namespace) -> LiveRun:
             replay=options.replay,
             resume=options.resume,
             note=options.note,
-            listener=_silent if options.quiet else _Lines(),
+            listener=progress,
         )
     )
     loop = asyncio.get_running_loop()
@@ -78,27 +83,9 @@ async def _drive(suite: Suite, options: argparse.Namespace) -> LiveRun:
     try:
         return await task
     finally:
+        progress.finish()
         with contextlib.suppress(NotImplementedError):
             loop.remove_signal_handler(signal.SIGINT)
-
-
-def _silent(event: Event) -> None:
-    """Nobody is looking."""
-
-
-class _Lines:
-    """One plain line per finished attempt on standard error."""
-
-    def __init__(self) -> None:
-        self._finished = 0
-
-    def __call__(self, event: Event) -> None:
-        if event.kind == "finished" and event.result is not None:
-            self._finished += 1
-            reason = next((f"  {entry.reason}" for entry in event.result.failures()), "")
-            print(f"{self._finished:>5}  {event.result.outcome:<5}  {event.case}{reason[:160]}", file=sys.stderr)
-        elif event.kind in ("retrying", "slowed", "stopping"):
-            print(f"       {event.kind}  {event.case}  {event.message}", file=sys.stderr)
 
 
 def _suite(options: argparse.Namespace) -> Suite:

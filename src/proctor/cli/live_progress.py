@@ -1,0 +1,131 @@
+"""What a person sees while a run goes on: one line that moves on a terminal, one plain line per attempt elsewhere.
+
+On GitHub every failure also becomes an annotation at the place where the assertion is written, so that a pull request shows it beside
+the suite.
+"""
+
+import sys
+import time
+from collections.abc import Callable
+
+from proctor.model.result import CaseResult
+from proctor.report.neutral import one_line
+from proctor.runner.events import Event, Listener
+
+_EVERY_S = 0.2
+_MOST_NAMES = 3
+
+
+def listener(*, total: int, quiet: bool) -> "LiveProgress":
+    """The display that fits where standard error goes."""
+    if quiet:
+        return LiveProgress(lambda event: None)
+    return LiveProgress(_Moving(total) if sys.stderr.isatty() else _Lines(total))
+
+
+class LiveProgress:
+    """A listener that can be told to clear up."""
+
+    def __init__(self, listen: Listener) -> None:
+        self._listen = listen
+
+    def __call__(self, event: Event) -> None:
+        """Show what happened."""
+        self._listen(event)
+
+    def finish(self) -> None:
+        """Leave the screen as it was found."""
+        finish: Callable[[], None] | None = getattr(self._listen, "finish", None)
+        if finish is not None:
+            finish()
+
+
+class _Moving:
+    """One line: what is running, how many are done, how fast, how many failed, how long to go."""
+
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._running: dict[tuple[str, int], None] = {}
+        self._done = self._failed = 0
+        self._started = time.monotonic()
+        self._next = 0.0
+
+    def __call__(self, event: Event) -> None:
+        key = (event.case, event.attempt)
+        if event.kind == "started":
+            self._running[key] = None
+        elif event.kind == "finished" and event.result is not None:
+            self._running.pop(key, None)
+            self._done += 1
+            if event.result.outcome in ("fail", "error"):
+                self._failed += 1
+                self._above(failure_line(event.result))
+        elif event.kind in ("slowed", "stopping"):
+            self._above(f"{event.kind}: {one_line(event.message, 160)}")
+        now = time.monotonic()
+        if now >= self._next or self._done == self._total:
+            self._next = now + _EVERY_S
+            self._draw(now)
+
+    def _draw(self, now: float) -> None:
+        spent = max(now - self._started, 1e-6)
+        rate = self._done / spent
+        left = f", about {(self._total - self._done) / rate:.0f} s to go" if self._done and self._done < self._total else ""
+        names = ", ".join(one_line(case, 24) for case, _ in list(self._running)[:_MOST_NAMES])
+        more = f" and {len(self._running) - _MOST_NAMES} more" if len(self._running) > _MOST_NAMES else ""
+        running = f"; running {names}{more}" if names else ""
+        text = f"{self._done}/{self._total} done, {self._failed} failed, {rate:.1f} a second{left}{running}"
+        print(f"\r\x1b[2K{text[:160]}", end="", file=sys.stderr, flush=True)
+
+    def _above(self, line: str) -> None:
+        print(f"\r\x1b[2K{line}", file=sys.stderr)
+
+    def finish(self) -> None:
+        print("\r\x1b[2K", end="", file=sys.stderr, flush=True)
+
+
+class _Lines:
+    """For logs: one line per finished attempt."""
+
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._done = 0
+
+    def __call__(self, event: Event) -> None:
+        if event.kind == "finished" and event.result is not None:
+            self._done += 1
+            line = (
+                failure_line(event.result)
+                if event.result.outcome in ("fail", "error")
+                else f"{event.result.outcome}  {one_line(event.case, 80)}"
+            )
+            print(f"{self._done}/{self._total}  {line}", file=sys.stderr)
+        elif event.kind in ("retrying", "slowed", "stopping"):
+            print(f"{event.kind}  {one_line(event.case, 80)}  {one_line(event.message, 160)}", file=sys.stderr)
+
+
+def failure_line(result: CaseResult) -> str:
+    """A failed attempt on one line: the case, and the first thing that went wrong."""
+    reason = next((entry.reason for entry in result.failures()), result.reason or "")
+    attempt = f" (attempt {result.attempt + 1})" if result.attempt else ""
+    return f"{result.outcome}  {one_line(result.case.id, 80)}{attempt}  {one_line(reason, 160)}".rstrip()
+
+
+def annotations(results: "tuple[CaseResult, ...]") -> list[str]:
+    """GitHub's workflow commands for every assertion that did not hold, at the place where it is written."""
+    lines: list[str] = []
+    for result in results:
+        for entry in result.failures():
+            origin = entry.assertion.origin
+            place = f" file={_property(origin.file)},line={origin.line or 1},col={origin.column or 1}," if origin.file else " "
+            title = _property(f"{result.case.id}: {entry.assertion.label or entry.assertion.check}")
+            lines.append(f"::error{place}title={title}::{_message(entry.reason)}")
+    return lines
+
+
+def _message(text: str) -> str:
+    return one_line(text, 500).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _message(text).replace(":", "%3A").replace(",", "%2C")
