@@ -220,3 +220,22 @@ def test_the_moving_line_counts_and_clears_up(capsys: pytest.CaptureFixture[str]
     shown = capsys.readouterr().err
     assert "2/2 done, 1 failed" in shown
     assert "b\\x1b[31m" in shown, "hostile names are shown, not obeyed"
+
+
+def test_a_disk_that_fills_up_ends_the_run_and_loses_nothing(place: Path) -> None:
+    (place / "suite.yaml").write_text(suite_text(200))
+    # A limit on the size of files is a full disk for whoever writes beyond it.
+    limited = (
+        "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, 40_000)); from proctor.cli.main import run; sys.exit(run(sys.argv[1:]))"
+    )
+    command = [sys.executable, "-c", limited, "run", "suite.yaml", "--quiet", "--format", "jsonl"]
+    process = subprocess.run(command, cwd=place, capture_output=True, text=True)
+    assert process.returncode == 4, process.stderr
+    assert "cannot be kept" in process.stderr and "Traceback" not in process.stderr
+    before = [entry.case for entry in RunFiles(place / ".proctor").open("latest").entries()]
+    assert 20 < len(before) < 200
+    document = json.loads(proctor("run", "suite.yaml", "--resume", "latest", "--quiet", "--format", "json").out)
+    assert (document["counts"]["pass"], len(document["cases"])) == (200, 200)
+    lines = asked(place)
+    assert all(lines.count(f"hello {case.removeprefix('c')}") == 1 for case in before), "a finished case was driven again"
