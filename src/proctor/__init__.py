@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from proctor.actions.run import run, run_async
     from proctor.actions.suites import load_suite, parse_suite
     from proctor.errors import EvidenceError, InputError, ProctorError
+    from proctor.evals.client_manager import MCPClientManager
+    from proctor.evals.eval_suite import EvalSuite
+    from proctor.evals.eval_test import EvalTest
+    from proctor.evals.prompt_result import PromptResult
+    from proctor.evals.test_agent import TestAgent
     from proctor.expectations import ExpectationFailed, expect
     from proctor.model.case import Assertion, Case, Suite
     from proctor.model.evidence import Evidence, ToolCall
@@ -59,6 +64,11 @@ _HOMES = {
     "EvidenceError": "proctor.errors",
     "InputError": "proctor.errors",
     "ProctorError": "proctor.errors",
+    "MCPClientManager": "proctor.evals.client_manager",
+    "TestAgent": "proctor.evals.test_agent",
+    "PromptResult": "proctor.evals.prompt_result",
+    "EvalTest": "proctor.evals.eval_test",
+    "EvalSuite": "proctor.evals.eval_suite",
     "ExpectationFailed": "proctor.expectations",
     "expect": "proctor.expectations",
     "Assertion": "proctor.model.case",
@@ -95,13 +105,18 @@ __all__ = [
     "Assertion",
     "Case",
     "CaseResult",
+    "EvalSuite",
+    "EvalTest",
     "Evidence",
     "EvidenceError",
     "ExpectationFailed",
     "InputError",
+    "MCPClientManager",
     "ProctorError",
+    "PromptResult",
     "RunResult",
     "Suite",
+    "TestAgent",
     "ToolCall",
     "Verdict",
     "__version__",

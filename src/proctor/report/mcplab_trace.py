@@ -105,7 +105,7 @@ def _messages(evidence: Evidence, row: ArtifactRow, at: str) -> Iterator[dict[st
             yield {"role": "user", "ts": at, "content": content}
         elif message["role"] == "assistant":
             wanted = message.get("tool_calls") or ()
-            calls = [call for call, _ in zip(made, wanted, strict=False)]
+            calls = [call for _, call in zip(wanted, made, strict=False)]
             if wanted and not calls:
                 continue  # it broke off before any of them was made: neither calls nor an answer
             answered = not calls

@@ -103,6 +103,20 @@ class Connection:
         plain = plain_result(answer.model_dump(by_alias=True, mode="json", exclude_none=True))
         return CallResult(result=bounded(hide_in(plain, self.secrets())))
 
+    async def answers(self) -> bool:
+        """Whether the server answers now. The newer protocol has no ping, so its tools are asked for."""
+        client = self._client
+        if client is None or not self._alive():
+            return False
+        if client.server_capabilities.tools is None:
+            return True
+        try:
+            async with asyncio.timeout(self.settings.timeout_s):
+                await client.list_tools()
+        except (TimeoutError, MCPError):
+            return False
+        return True
+
     async def close(self) -> None:
         """Leave the server; a child process has ended when this returns, also when the caller is cancelled."""
         await finish(self._leave())

@@ -120,6 +120,10 @@ class McpServers:
         """Call a tool of a server, once; what failed is told in the result."""
         return await self._connection(server).call(tool, arguments, request_id=request_id)
 
+    async def answers(self, server: str) -> bool:
+        """Whether a connected server answers now."""
+        return await self._connection(server).answers()
+
     def _connection(self, server: str) -> Connection:
         if server not in self._connections:
             if server not in self._settings:

@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import sys
+from typing import Any
 
 from proctor.actions.run import LiveRun, drive
 from proctor.actions.suites import load_suites
@@ -63,19 +64,19 @@ async def _drive(suite: Suite, options: argparse.Namespace) -> LiveRun:
     )
     total = sum(max(options.repeat, case.repetitions or 1) for case in suite.cases)
     progress = listener(total=total, quiet=options.quiet)
-    task = asyncio.create_task(
-        drive(
-            suite,
-            target=options.target,
-            home=options.home,
-            settings=settings,
-            record=options.record,
-            replay=options.replay,
-            resume=options.resume,
-            note=options.note,
-            listener=progress,
-        )
-    )
+    common: dict[str, Any] = {
+        "home": options.home,
+        "settings": settings,
+        "record": options.record,
+        "replay": options.replay,
+        "resume": options.resume,
+        "note": options.note,
+        "listener": progress,
+    }
+    if suite.dialect == "mcplab" and options.target is None:
+        task = asyncio.create_task(_drive_mcplab(suite, options, common))
+    else:
+        task = asyncio.create_task(drive(suite, target=options.target, **common))
     loop = asyncio.get_running_loop()
     with contextlib.suppress(NotImplementedError):
         # The first Ctrl-C ends the run and keeps what is finished; the second one ends the process.
@@ -86,6 +87,22 @@ async def _drive(suite: Suite, options: argparse.Namespace) -> LiveRun:
         progress.finish()
         with contextlib.suppress(NotImplementedError):
             loop.remove_signal_handler(signal.SIGINT)
+
+
+async def _drive_mcplab(suite: Suite, options: argparse.Namespace, common: dict[str, Any]) -> LiveRun:
+    from proctor.actions.mcplab_plan import names_in, read_overrides, read_tokens  # only MCPLab's own suites need it
+    from proctor.actions.mcplab_run import drive_mcplab
+
+    return await drive_mcplab(
+        suite,
+        environment=dict(os.environ),
+        agents=names_in(options.agents) if options.agents else None,
+        agents_all=options.agents_all,
+        overrides=read_overrides(options.server_override_all, options.server_override),
+        oauth_tokens=read_tokens(options.oauth_token),
+        artifacts=options.artifacts == "mcplab",
+        **common,
+    )
 
 
 def _suite(options: argparse.Namespace) -> Suite:
@@ -125,6 +142,19 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--record", metavar="FILE", help="keep everything said over a wire in a cassette")
     parser.add_argument("--replay", metavar="FILE", help="answer from a cassette; nothing is sent")
     parser.add_argument("--resume", metavar="RUN", help="finish an interrupted run")
+    mcplab = parser.add_argument_group("MCPLab workspaces")
+    mcplab.add_argument("--agents", metavar="A,B", help="the agents to drive (default: run_defaults.selected_agents, else all)")
+    mcplab.add_argument("--agents-all", action="store_true", help="every agent, also those of the library")
+    mcplab.add_argument("--server-override-all", metavar="A,B", help="these servers for every scenario")
+    mcplab.add_argument(
+        "--server-override", metavar="SCENARIO=A,B", action="append", default=[], help="these servers for one scenario; may be repeated"
+    )
+    mcplab.add_argument(
+        "--oauth-token", metavar="SERVER=TOKEN", action="append", default=[], help="a token for a server with a login; may be repeated"
+    )
+    mcplab.add_argument(
+        "--artifacts", choices=("mcplab",), help="write results.json, trace.jsonl, summary.md and resolved-config.yaml as well"
+    )
     parser.add_argument("--note", default="", metavar="TEXT", help="a remark to keep with the run")
     add_output_flags(parser, FORMATS)
     add_suite_flags(parser)

@@ -1,0 +1,68 @@
+"""The files that scenarios send beside their prompt, read from the workspace and from nowhere else.
+
+A path is relative to the bundle root. One that leads out of it, by `..`, by being absolute or over a symbolic link, is refused: a suite
+may be anybody's, and what it attaches is sent to a model.
+"""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from proctor.errors import InputError
+from proctor.formats.mcplab_library import bundle_root
+from proctor.model.case import Case, Suite
+from proctor.model.evidence import Json
+from proctor.model.problem import Problem
+from proctor.model.show import show
+
+LARGEST: Final = 20_000_000
+"""Bytes of one file; providers take no more."""
+
+
+def root_of(suite: Suite) -> Path:
+    """The bundle root of a suite: the workspace folder itself, else what belongs to its file."""
+    if suite.path is None:
+        return Path.cwd()
+    path = Path(suite.path)
+    return path if path.is_dir() else Path(bundle_root(path.as_posix()) or ".")
+
+
+def load_attachments(case: Case, root: Path, problems: list[Problem]) -> list[dict[str, Json]]:
+    """The attachments of a case with their content; what cannot be read is added to `problems`."""
+    found: list[dict[str, Json]] = []
+    for each in case.settings.get("attachments") or ():
+        if not each.get("path") or each.get("data"):
+            found.append(dict(each))
+            continue
+        try:
+            content = _read(each["path"], root)
+        except InputError as error:
+            problems.append(Problem(message=f"scenario {case.id!r}: {error}", origin=case.origin, code="bad_attachment"))
+            continue
+        data = base64.b64encode(content).decode()
+        kept = {key: value for key, value in each.items() if key != "path"}
+        found.append({**kept, "data": data, "name": each.get("name") or PurePosixPath(each["path"]).name})
+    return found
+
+
+def _read(given: str, root: Path) -> bytes:
+    named = f"the attachment {show(given, 80)}"
+    written = PurePosixPath(given.replace("\\", "/"))
+    if "\0" in given or ".." in written.parts or written.is_absolute() or Path(given).is_absolute():
+        raise InputError(f"{named} does not lie in the workspace: expected a path below {str(root)!r}, without '..'")
+    try:
+        place = (root / written).resolve(strict=True)
+        if not place.is_relative_to(root.resolve()):
+            raise InputError(f"{named} leads out of the workspace {str(root)!r} over a symbolic link")
+        if not place.is_file():
+            raise InputError(f"{named} is no file")
+        with place.open("rb") as file:
+            content = file.read(LARGEST + 1)
+    except (OSError, RuntimeError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else "it cannot be resolved"
+        raise InputError(f"{named} cannot be read below {str(root)!r}: {why}") from None
+    if len(content) > LARGEST:
+        raise InputError(f"{named} is larger than {LARGEST // 1_000_000} MB")
+    return content

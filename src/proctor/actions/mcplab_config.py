@@ -1,0 +1,182 @@
+"""The configuration a run was made with, written out in MCPLab's own words: no references, no library, nothing secret.
+
+Rules are written back from the assertions they were read into, so the file reads as the same suite. `${NAME}` stays as it is; a secret
+that was written into the file itself becomes `***`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from proctor.actions.mcplab_plan import Entry, Plan
+from proctor.model.case import Assertion, Case, Suite
+from proctor.model.evidence import Json
+from proctor.targets.mcp_settings import HIDDEN, without_secrets
+
+_SECRET_WORDS: Final = ("token", "key", "secret", "password", "passwd", "auth", "cookie", "credential")
+_TEXT_RULES: Final = {
+    "response_contains": "contains",
+    "response_not_contains": "not_contains",
+    "response_starts_with": "starts_with",
+    "response_ends_with": "ends_with",
+    "response_equals": "equals",
+}
+_CONTEXT: Final = {"show_prompt": "include_prompt", "show_tool_names": "include_tool_sequence", "show_tool_inputs": "include_tool_inputs"}
+
+
+def resolved_config(plan: Plan, attachments: Mapping[str, Iterable[Mapping[str, Json]]]) -> dict[str, Json]:
+    """The configuration of a run; `attachments` holds what was read for each scenario."""
+    config: dict[str, Json] = {"name": plan.suite.name}
+    if plan.suite.description:
+        config["description"] = plan.suite.description
+    config["agents"] = [dict(agent) for agent in plan.agents()]
+    known = {server["id"]: server for server in plan.suite.settings.get("servers") or ()}
+    scenarios: dict[str, Json] = {}
+    for row in plan.rows:
+        if row.scenario not in scenarios:
+            servers = [public_server(known[server]) for server in row.servers]
+            scenarios[row.scenario] = _scenario(row.case, row.scenario, servers, attachments.get(row.scenario, ()))
+    config["scenarios"] = list(scenarios.values())
+    config["run_defaults"] = {"selected_agents": [agent["id"] for agent in plan.agents()]}
+    return config
+
+
+def public_suite(suite: Suite) -> Suite:
+    """The suite as it may be kept with a run: secrets that stand in its files are not copied. Itself, where there are none."""
+
+    def shown(holder: dict[str, Json], key: str) -> dict[str, Json]:
+        servers = [public_server(server) for server in holder.get(key) or ()]
+        return holder if servers == (holder.get(key) or []) else {**holder, key: servers}
+
+    settings = shown(suite.settings, "servers")
+    cases = tuple(
+        case if (kept := shown(case.settings, "mcp_servers")) is case.settings else msgspec.structs.replace(case, settings=kept)
+        for case in suite.cases
+    )
+    if settings is suite.settings and all(new is old for new, old in zip(cases, suite.cases, strict=True)):
+        return suite
+    return msgspec.structs.replace(suite, settings=settings, cases=cases)
+
+
+def hash_of(config: Json) -> str:
+    """SHA-256 of the compact JSON with sorted keys."""
+    return hashlib.sha256(msgspec.json.encode(_plain_numbers(config), order="deterministic")).hexdigest()
+
+
+def public_server(server: Entry) -> Entry:
+    """A server without its secrets."""
+    shown: Entry = {key: value for key, value in server.items() if key not in ("auth", "headers")}
+    if shown["url"] != without_secrets(shown["url"]):
+        shown["url"] = without_secrets(shown["url"])
+    if server.get("headers"):
+        shown["headers"] = {key: _public(value) if _is_secret(key) else value for key, value in server["headers"].items()}
+    auth = server.get("auth")
+    if auth is not None:
+        shown["auth"] = _public_auth(auth)
+    return shown
+
+
+def _public_auth(auth: Entry) -> Entry:
+    shown: Entry = {}
+    for key, value in auth.items():
+        if key in ("token", "value", "client_secret"):
+            shown[key] = _public(value)
+        elif key == "token_params":
+            shown[key] = {name: _public(each) if _is_secret(name) else each for name, each in value.items()}
+        elif key in ("token_url", "authorization_url"):
+            shown[key] = without_secrets(value)
+        else:
+            shown[key] = value
+    return shown
+
+
+def _public(value: Json) -> Json:
+    reference = isinstance(value, str) and value.startswith("${") and value.endswith("}") and value[2:-1].isidentifier()
+    return value if reference else HIDDEN
+
+
+def _is_secret(name: str) -> bool:
+    return any(word in name.lower() for word in _SECRET_WORDS)
+
+
+def _scenario(case: Case, scenario: str, servers: list[Entry], attachments: Iterable[Mapping[str, Json]]) -> dict[str, Json]:
+    out: dict[str, Json] = {"id": scenario}
+    if case.name:
+        out["name"] = case.name
+    if case.input is not None:
+        out["prompt"] = case.input
+    out["mcp_servers"] = servers
+    kept = [dict(each) for each in attachments]
+    if kept:
+        out["attachments"] = kept
+    rules = rules_of(case)
+    if rules:
+        out["eval"] = rules
+    if case.captures:
+        out["extract"] = [{"name": each.name, "from": "final_text", "regex": each.pattern} for each in case.captures]
+    return out
+
+
+def rules_of(case: Case) -> dict[str, Json]:
+    """The `eval` block that the assertions of a case were read from."""
+    constraints: dict[str, list[str]] = {}
+    lists: dict[str, list[Json]] = {}
+    out: dict[str, Json] = {}
+    context: dict[str, Json] = {}
+    for assertion in case.assertions:
+        spec: Json = assertion.spec
+        match assertion.check:
+            case "tool_called":
+                constraints.setdefault("required_tools", []).append(spec.name)
+            case "tool_not_called":
+                constraints.setdefault("forbidden_tools", []).append(spec.name)
+            case "tools_in_order":
+                out["tool_sequence"] = list(spec.names)
+            case "tools_exactly":
+                out["tool_sequence"] = {"allow": [list(names) for names in spec.any_of]}
+            case "judged":
+                lists.setdefault("agent_assertions", []).append({"label": assertion.label, "prompt": spec.criteria})
+                context |= {word: True for field, word in _CONTEXT.items() if getattr(spec, field)}
+            case _:
+                key = "tool_input_assertions" if assertion.check.startswith("tool_input") else "response_assertions"
+                lists.setdefault(key, []).append(_rule(assertion))
+    if constraints:
+        out = {"tool_constraints": constraints, **out}
+    return {**out, **lists, **({"agent_context": context} if context else {})}
+
+
+def _rule(assertion: Assertion) -> dict[str, Json]:
+    spec: Json = assertion.spec
+    tool = {"tool": spec.tool} if assertion.check.startswith("tool_input") else {}
+    match assertion.check:
+        case "tool_input_contains":
+            return {"type": "contains", **tool, "value": spec.text}
+        case "tool_input_matches" | "response_matches":
+            return {"type": "regex", **tool, "pattern": spec.pattern}
+        case "tool_input_path":
+            return {"type": "jsonpath", **tool, "path": spec.path, **_equals(spec)}
+        case "json_path":
+            if not spec.exists:
+                return {"type": "jsonpath_not_exists", "path": spec.path}
+            return {"type": "jsonpath", "path": spec.path, **_equals(spec)}
+        case check:
+            return {"type": _TEXT_RULES[check], "value": spec.text}
+
+
+def _equals(spec: Json) -> dict[str, Json]:
+    return {} if spec.equals is msgspec.UNSET else {"equals": spec.equals}
+
+
+def _plain_numbers(value: Json) -> Json:
+    """`1.0` is written `1`, as in JavaScript."""
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return int(value)
+    if isinstance(value, dict):
+        return {key: _plain_numbers(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain_numbers(each) for each in value]
+    return value

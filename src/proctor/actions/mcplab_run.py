@@ -1,0 +1,198 @@
+"""Run an MCPLab workspace: its agents, on its servers, through its scenarios.
+
+Everything that can be known to be wrong before the run is told before it, all at once: an agent that is not there, a key or a variable
+that is not set, a login that was not made, a file outside the workspace. What the original loses or hides is not copied: a scenario
+that fails fails the run, one that reaches its turn limit has not passed, an answer is kept whatever happened, headers are sent.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from proctor.actions.history import find_home
+from proctor.actions.mcplab_access import Access
+from proctor.actions.mcplab_attachments import load_attachments, root_of
+from proctor.actions.mcplab_config import hash_of, public_suite, resolved_config, rules_of
+from proctor.actions.mcplab_plan import Plan, ServerOverrides, plan
+from proctor.actions.mcplab_target import McplabTarget, Route
+from proctor.actions.run import LiveRun, drive
+from proctor.actions.suites import load_suite
+from proctor.cassettes.ports import Tape
+from proctor.errors import InputError, StoreError
+from proctor.formats.yaml_text import to_yaml
+from proctor.llm.ports import ChatModel
+from proctor.llm.taped import TapedModel
+from proctor.model.case import Suite
+from proctor.model.evidence import Json
+from proctor.model.result import RunResult
+from proctor.model.run import RunEntry
+from proctor.report.mcplab_artifacts import ArtifactRow, MadeWith, artifact_texts
+from proctor.store.run_files import RunFiles
+from proctor.targets.mcp_agent import AgentSettings, McpAgent
+from proctor.targets.mcp_servers import McpServers
+from proctor.targets.mcp_settings import ServerSettings
+
+ARTIFACTS_FOLDER = "mcplab"
+_AGENT_SETTINGS = ("system", "max_turns", "temperature", "max_tokens")
+
+
+class Ready(msgspec.Struct, frozen=True, kw_only=True):
+    """A run before anything is sent: who is driven through what, and what that was made of."""
+
+    plan: Plan
+    target: McplabTarget
+    secrets: frozenset[str]
+    config: dict[str, Json]
+    """Without anything secret."""
+
+
+async def drive_mcplab(
+    suite: Suite | str | Path,
+    *,
+    environment: Mapping[str, str],
+    agents: Sequence[str] | None = None,
+    agents_all: bool = False,
+    overrides: ServerOverrides | None = None,
+    oauth_tokens: Mapping[str, str] | None = None,
+    root: str | Path | None = None,
+    reached_by: Mapping[str, ServerSettings] | None = None,
+    artifacts: bool | str | Path = False,
+    home: str | Path | None = None,
+    replay: str | Path | None = None,
+    resume: str | None = None,
+    note: str = "",
+    **options: Json,
+) -> LiveRun:
+    """Run the scenarios of `suite` with the selected agents; `options` are those of `drive`.
+
+    `artifacts` says where MCPLab's own files are written: `True` is the folder `mcplab` of the run, a path is a folder of runs.
+    `root` is the workspace, where the suite's own place does not tell; `reached_by` says, by id, how servers are reached instead of by the
+    address in the file: MCPLab only knows HTTP, and the same suite can run over stdio or in this process.
+    Raises `InputError` before the run for what cannot work.
+    """
+    loaded = suite if isinstance(suite, Suite) else load_suite(suite)
+    ready = prepare_mcplab(
+        loaded,
+        environment=environment,
+        agents=agents,
+        agents_all=agents_all,
+        overrides=overrides,
+        oauth_tokens=oauth_tokens,
+        root=root,
+        reached_by=reached_by,
+        offline=replay is not None,
+    )
+    if resume is not None:
+        _check_same_agents(home, resume, ready.target.name)
+    live = await drive(
+        public_suite(ready.plan.suite),
+        target=ready.target,
+        home=home,
+        replay=replay,
+        resume=resume,
+        note=note,
+        secrets=ready.secrets,
+        **options,
+    )
+    if artifacts:
+        folder = live.folder / ARTIFACTS_FOLDER if artifacts is True else Path(artifacts) / live.result.run_id
+        kept = RunFiles(find_home(str(home) if home is not None else None)).open(live.result.run_id)
+        entries = list(live.entries.values())
+        write_artifacts(folder, live.result, entries, ready, note=kept.header.note, stopped=live.ended != "completed")
+    return live
+
+
+def prepare_mcplab(
+    suite: Suite,
+    *,
+    environment: Mapping[str, str],
+    agents: Sequence[str] | None = None,
+    agents_all: bool = False,
+    overrides: ServerOverrides | None = None,
+    oauth_tokens: Mapping[str, str] | None = None,
+    root: str | Path | None = None,
+    reached_by: Mapping[str, ServerSettings] | None = None,
+    offline: bool = False,
+) -> Ready:
+    """Everything up to the first connection. Raises `InputError` with every problem."""
+    planned = plan(suite, agents=agents, agents_all=agents_all, overrides=overrides)
+    tokens = dict(oauth_tokens or {})
+    known = [server["id"] for server in suite.settings.get("servers") or ()]
+    for server in tokens:
+        if server not in known:
+            raise InputError(f"an OAuth token for {server!r}: there is no such server; available: {', '.join(known) or 'none'}")
+    access = Access(environment, tokens=tokens, offline=offline)
+    place = Path(root) if root is not None else root_of(suite)
+    files = {case.id: load_attachments(case, place, access.problems) for case in suite.cases}
+    instead = reached_by or {}
+    servers = [instead.get(name) or access.server(entry) for name, entry in planned.servers.items()]
+    driven = {row.agent["id"]: row.agent for row in planned.rows if row.case.skip is None}
+    models = {name: access.model(agent) for name, agent in driven.items()}
+    access.finish()
+    connected = McpServers([server for server in servers if server is not None])
+    usable = {name: model for name, model in models.items() if model is not None}
+    target = McplabTarget(
+        routes={
+            row.case.id: Route(
+                scenario=row.scenario, agent=row.agent["id"], servers=row.servers, attachments=tuple(files.get(row.scenario, ()))
+            )
+            for row in planned.rows
+        },
+        agents={name: _agent(driven[name], model, connected, offline) for name, model in usable.items()},
+        models=usable,
+        servers=connected,
+        name=", ".join(agent["id"] for agent in planned.agents()),
+        offline=offline,
+    )
+    secrets = frozenset((*access.secrets, *(secret for server in instead.values() for secret in server.secrets())))
+    return Ready(plan=planned, target=target, secrets=secrets, config=resolved_config(planned, files))
+
+
+def write_artifacts(
+    folder: Path, run: RunResult, entries: Sequence[RunEntry], ready: Ready, *, note: str = "", stopped: bool = False
+) -> None:
+    """Write `results.json`, `trace.jsonl`, `summary.md` and `resolved-config.yaml`. Raises `StoreError`."""
+    from proctor import __version__  # the package itself imports this room
+
+    attachments = {each["id"]: each.get("attachments") or [] for each in ready.config["scenarios"]}
+    rows = tuple(
+        ArtifactRow(
+            case=row.case.id,
+            scenario=row.scenario,
+            agent=row.agent["id"],
+            provider=row.agent.get("provider"),
+            model=row.agent.get("model"),
+            rules=rules_of(row.case),
+            attachments=tuple(attachments[row.scenario]),
+        )
+        for row in ready.plan.rows
+    )
+    made_with = MadeWith(rows=rows, config_hash=hash_of(ready.config), version=f"proctor {__version__}", note=note, stopped=stopped)
+    texts = {"resolved-config.yaml": to_yaml(ready.config), **artifact_texts(run, entries, made_with)}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in texts.items():
+            # Never half a file where there was a whole one.
+            half = folder / f".{name}.{os.getpid()}"
+            half.write_text(text, encoding="utf-8", newline="\n")
+            half.replace(folder / name)
+    except OSError as error:
+        raise StoreError(f"the MCPLab files cannot be written to {str(folder)!r}: {error.strerror or error}") from error
+
+
+def _agent(agent: dict[str, Json], model: ChatModel, servers: McpServers, offline: bool) -> McpAgent:
+    def model_for(tape: Tape) -> ChatModel:
+        return TapedModel(model, tape)
+
+    settings = AgentSettings(**{key: agent[key] for key in _AGENT_SETTINGS if agent.get(key) is not None})
+    return McpAgent(agent["id"], servers=servers, model_for=model_for, settings=settings, offline=offline)
+
+
+def _check_same_agents(home: str | Path | None, resume: str, name: str) -> None:
+    before = RunFiles(find_home(str(home) if home is not None else None)).open(resume).header.target
+    if before != name:
+        raise InputError(f"run {resume!r} was started with the agents {before}, not {name}; select the same, or start a new run")

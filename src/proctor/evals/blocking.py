@@ -1,0 +1,77 @@
+"""Asynchronous work for callers that are not.
+
+All blocking calls of a process share one event loop in a thread of its own, so that what one call connected the next can use. A blocking
+call made by a test function that an eval runs in a worker thread goes to the loop of that eval instead: there the servers are connected.
+In a thread that runs an event loop itself blocking would stop that loop, so it is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import threading
+from collections.abc import Coroutine
+from contextvars import ContextVar
+from typing import Any, Final, TypeVar
+
+T = TypeVar("T")
+
+HOME_LOOP: ContextVar[asyncio.AbstractEventLoop | None] = ContextVar("HOME_LOOP", default=None)
+"""The loop that blocking calls of this context go to; none: the shared one."""
+
+_FAREWELL_S: Final = 5.0
+_lock = threading.Lock()
+_shared: asyncio.AbstractEventLoop | None = None
+
+
+def run_blocking(work: Coroutine[Any, Any, T]) -> T:
+    """Wait for `work`, which runs in another thread. Raises `RuntimeError` inside an event loop."""
+    if _in_a_loop():
+        work.close()
+        raise RuntimeError("this call would stop the running event loop: use the asynchronous twin with await")
+    future = asyncio.run_coroutine_threadsafe(work, HOME_LOOP.get() or _shared_loop())
+    try:
+        return future.result()
+    except BaseException:
+        future.cancel()  # Ctrl-C while waiting ends the work too
+        raise
+
+
+def _in_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _shared_loop() -> asyncio.AbstractEventLoop:
+    global _shared
+    with _lock:
+        if _shared is None:
+            _shared = asyncio.new_event_loop()
+            # A daemon: a test function that never ends must not keep the process from ending.
+            thread = threading.Thread(target=_serve, args=(_shared,), name="proctor blocking calls", daemon=True)
+            thread.start()
+            atexit.register(_leave, _shared, thread)
+        return _shared
+
+
+def _serve(loop: asyncio.AbstractEventLoop) -> None:
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_forever()
+    finally:
+        left = asyncio.all_tasks(loop)
+        for task in left:
+            task.cancel()
+        if left:
+            # Child processes of servers that nobody closed end here.
+            loop.run_until_complete(asyncio.wait(left, timeout=_FAREWELL_S))
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()
+
+
+def _leave(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join(_FAREWELL_S + 1)

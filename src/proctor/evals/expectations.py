@@ -1,0 +1,91 @@
+"""What an eval expects beside the answer of its test function: tool calls, and predicates over what was observed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, cast
+
+import msgspec
+
+from proctor.checks.registry import Decide, default_registry
+from proctor.errors import CheckFault, InputError
+from proctor.evals.prompt_result import PromptResult, evidence_of
+from proctor.evals.results import PredicateResult
+from proctor.formats.json_text import read_json
+from proctor.formats.located import Reading
+from proctor.formats.mcpjam_predicates import PREDICATES, read_predicate
+from proctor.matchers.calls import ToolCallMatch
+from proctor.model.evidence import Json, ToolCall
+from proctor.validators import CallLike, evaluate_tool_calls
+
+_WIDGETS: Final = ("widgetRendered", "widgetRenderLatencyUnder", "widgetNoConsoleErrors")
+Predicate = Mapping[str, Json]
+
+
+class Expectations:
+    """What must come of an iteration. Raises `ValueError` or `TypeError` for what cannot be used."""
+
+    def __init__(
+        self, calls: Iterable[CallLike | str], options: Mapping[str, object], predicates: Iterable[Predicate], *, negative: bool
+    ) -> None:
+        self.calls = tuple(calls)
+        self.negative = negative
+        self._options = {**options, "is_negative_test": True} if negative else dict(options)
+        if negative and self.calls:
+            raise ValueError("a negative test expects no tool call at all: give is_negative_test or expected_tool_calls, not both")
+        # Both are tried once, so that a mistake shows when the test is written and not when it has run.
+        evaluate_tool_calls(self.calls, (), self._options)
+        self._predicates = tuple(_prepared(dict(each)) for each in predicates)
+
+    def match(self, actual: Sequence[ToolCall]) -> ToolCallMatch | None:
+        """How the calls fit; nothing where none are expected and none are forbidden."""
+        if not self.calls and not self.negative:
+            return None
+        return evaluate_tool_calls(self.calls, actual, self._options)
+
+    def decide(self, prompts: Sequence[PromptResult]) -> tuple[PredicateResult, ...]:
+        """What the predicates say of all prompts together."""
+        if not self._predicates:
+            return ()
+        evidence = evidence_of(prompts)
+        found: list[PredicateResult] = []
+        for predicate, decide in self._predicates:
+            try:
+                verdict = decide(evidence)
+                found.append(PredicateResult(predicate=predicate, passed=verdict.passed, reason=verdict.reason))
+            except CheckFault as fault:
+                found.append(PredicateResult(predicate=predicate, passed=False, reason=fault.message))
+        return tuple(found)
+
+
+def _prepared(predicate: dict[str, Json]) -> tuple[dict[str, Json], Decide]:
+    spelled = _spelled(predicate)
+    if spelled.get("type") in _WIDGETS:
+        raise ValueError(f"{spelled['type']}: an eval draws no widgets; use this predicate in a suite over recorded renders")
+    try:
+        text = msgspec.json.encode(spelled).decode()
+        reading = Reading(file="predicate", text=text)
+        node = read_json(text, reading)
+        assertion = None if node is None else read_predicate(reading, node)
+        reading.finish()
+    except InputError as error:
+        raise ValueError(str(error)) from None
+    assert assertion is not None
+    return spelled, default_registry().prepare(assertion.check, assertion.spec)
+
+
+def _spelled(predicate: Mapping[str, Json]) -> dict[str, Json]:
+    """A predicate in the original's spelling; `tool_called_with` and `tool_name` are read too."""
+    found = {_camel(key): value for key, value in predicate.items()}
+    if isinstance(found.get("type"), str) and found["type"] not in PREDICATES:
+        found["type"] = _camel(found["type"])
+    wrapper = found.get("args")
+    if isinstance(wrapper, Mapping) and "argument_matching" in wrapper:
+        named = cast("Mapping[str, Json]", wrapper)
+        found["args"] = {_camel(key) if key == "argument_matching" else key: value for key, value in named.items()}
+    return found
+
+
+def _camel(name: str) -> str:
+    return re.sub(r"_([a-z])", lambda match: match[1].upper(), name)

@@ -1,0 +1,113 @@
+"""From `provider/model` to a model that can be talked to.
+
+The provider is what stands before the first `/`. A key that is not given is read from the variable the provider's own tools read
+(`OPENAI_API_KEY`, ...), as are the addresses of OpenAI, Anthropic and Azure. Providers without a client of their own here are reached
+through the OpenAI-compatible address they offer. A name of ours wins over a custom provider of the same name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from proctor.errors import SpecError
+from proctor.llm.build import build_model
+from proctor.llm.ports import ChatModel
+from proctor.llm.settings import ModelSettings
+from proctor.model.show import nearest, show
+
+_COMPATIBLE: Final = {
+    "deepseek": "https://api.deepseek.com/v1",
+    "google": "https://generativelanguage.googleapis.com/v1beta/openai",
+    "mistral": "https://api.mistral.ai/v1",
+    "ollama": "http://127.0.0.1:11434/v1",
+    "openrouter": "https://openrouter.ai/api/v1",
+    "xai": "https://api.x.ai/v1",
+}
+_KEYS: Final = {"google": ("GOOGLE_GENERATIVE_AI_API_KEY", "GEMINI_API_KEY"), "azure": ("AZURE_API_KEY", "AZURE_OPENAI_API_KEY")}
+_ADDRESSES: Final = {
+    "openai": ("OPENAI_BASE_URL",),
+    "anthropic": ("ANTHROPIC_BASE_URL",),
+    "azure": ("AZURE_BASE_URL", "AZURE_OPENAI_ENDPOINT"),
+    "ollama": ("OLLAMA_BASE_URL",),
+}
+PROVIDERS: Final = ("openai", "openai_responses", "anthropic", "azure", *_COMPATIBLE)
+_PROTOCOLS: Final = {"openai-compatible": "openai", "anthropic-compatible": "anthropic"}
+
+
+class CustomProvider(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A provider of one's own that speaks a known protocol."""
+
+    name: str = ""
+    protocol: str = "openai-compatible"
+    base_url: str
+    model_ids: tuple[str, ...] = ()
+    api_key: str | None = None
+    api_key_env_var: str | None = None
+
+    def __repr__(self) -> str:
+        return f"CustomProvider(name={self.name!r}, protocol={self.protocol!r})"
+
+
+CustomProviders = Mapping[str, CustomProvider | Mapping[str, object]]
+
+
+def split_model(model: str) -> tuple[str, str]:
+    """Provider and name of `provider/model`. Raises `SpecError` for anything else."""
+    provider, slash, name = model.partition("/")
+    if not (provider and slash and name):
+        raise SpecError(f"expected a model as provider/model, such as openai/some-model, found {show(model)}", field="model")
+    return provider, name
+
+
+def model_named(
+    model: str,
+    *,
+    api_key: str | None,
+    base_url: str | None,
+    custom: CustomProviders,
+    environment: Mapping[str, str],
+) -> ChatModel:
+    """The model of that name. Raises `SpecError`; nothing is sent yet."""
+    provider, name = split_model(model)
+    if provider in PROVIDERS:
+        key = api_key or _first(environment, _KEYS.get(provider, (f"{provider.partition('_')[0].upper()}_API_KEY",)))
+        address = base_url or _first(environment, _ADDRESSES.get(provider, ())) or _COMPATIBLE.get(provider)
+        if provider == "ollama" and address is not None and not address.rstrip("/").endswith("/v1"):
+            address = f"{address.rstrip('/').removesuffix('/api')}/v1"
+        spoken = "openai" if provider in _COMPATIBLE else provider
+        return build_model(ModelSettings(provider=spoken, model=name, base_url=address, api_key=key))
+    known = {each: _custom(each, settings) for each, settings in custom.items()}
+    if provider not in known:
+        words = (*PROVIDERS, *known)
+        close = nearest(provider, words)
+        hint = f"; nearest: {close[0]!r}" if close else ""
+        raise SpecError(f"unknown provider {show(provider)}, known are {', '.join(words)}{hint}", field="model", nearest=close)
+    chosen = known[provider]
+    if chosen.model_ids and name not in chosen.model_ids:
+        raise SpecError(f"provider {provider!r} has no model {show(name)}", field="model", nearest=nearest(name, chosen.model_ids))
+    key = api_key or chosen.api_key or environment.get(chosen.api_key_env_var or "")
+    spoken = _PROTOCOLS[chosen.protocol]
+    return build_model(ModelSettings(provider=spoken, model=name, base_url=base_url or chosen.base_url, api_key=key or None))
+
+
+def _custom(name: str, given: CustomProvider | Mapping[str, object]) -> CustomProvider:
+    if not isinstance(given, CustomProvider):
+        try:
+            given = msgspec.convert({_camel(key): value for key, value in given.items()}, CustomProvider)
+        except msgspec.ValidationError as error:
+            raise SpecError(f"custom provider {name!r}: {error}", field="custom_providers") from None
+    if given.protocol not in _PROTOCOLS:
+        raise SpecError(f"custom provider {name!r}: unknown protocol {show(given.protocol)}", nearest=nearest(given.protocol, _PROTOCOLS))
+    return given
+
+
+def _camel(key: str) -> str:
+    first, *rest = key.split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
+def _first(environment: Mapping[str, str], names: tuple[str, ...]) -> str | None:
+    return next((environment[name] for name in names if environment.get(name)), None)

@@ -1,0 +1,309 @@
+"""What came of one prompt: the answer, the tool calls, the time and the tokens, and what went wrong.
+
+Messages are those of this prompt only: what was given as context is not repeated. `evidence` is the same as every check of ours reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, cast
+
+from proctor.errors import EvidenceError
+from proctor.evals.messages import Message, plain_json, supposed
+from proctor.evals.results import LatencyBreakdown
+from proctor.evidence.calls import read_call
+from proctor.evidence.text import json_in
+from proctor.evidence.usage import add_usage, read_usage
+from proctor.model.evidence import Evidence, EvidenceTurn, Json, ToolCall, Usage
+from proctor.model.show import kind_of, nearest
+
+_FIELDS: Final = {
+    "prompt": "prompt",
+    "text": "text",
+    "messages": "messages",
+    "tool_calls": "tool_calls",
+    "toolCalls": "tool_calls",
+    "usage": "usage",
+    "latency": "latency",
+    "error": "error",
+    "error_code": "error_code",
+    "provider": "provider",
+    "model": "model",
+    "spans": "spans",
+    "widget_snapshots": "widget_snapshots",
+    "widgetSnapshots": "widget_snapshots",
+    "stop_reason": "stop_reason",
+}
+_LATENCY_KEYS: Final = {"e2eMs": "e2e_ms", "llmMs": "llm_ms", "mcpMs": "mcp_ms"}
+CallLike = ToolCall | Mapping[str, Json]
+
+
+class PromptResult:
+    """The result of one prompt."""
+
+    def __init__(
+        self,
+        *,
+        prompt: str = "",
+        text: str = "",
+        messages: Sequence[Message] | None = None,
+        tool_calls: Iterable[CallLike] = (),
+        usage: Usage | Mapping[str, Json] | None = None,
+        latency: LatencyBreakdown | Mapping[str, float] | float | None = None,
+        error: str | None = None,
+        error_code: str | None = None,
+        provider: str | None = None,
+        model: str | None = None,
+        spans: Sequence[Message] = (),
+        widget_snapshots: Sequence[Message] = (),
+        stop_reason: str | None = None,
+        available_tools: tuple[str, ...] | None = None,
+        servers: Sequence[Message] = (),
+    ) -> None:
+        self.prompt: Final = prompt
+        self.text: Final = text
+        self._calls = tuple(_call(call) for call in tool_calls)
+        self._messages = supposed(prompt, text, self._calls) if messages is None else list(messages)
+        self._usage = _usage(usage)
+        self._latency = _latency(latency)
+        self._error = error
+        self._error_code = error_code
+        self._provider, self._model = provider, model
+        self._spans, self._widgets = list(spans), list(widget_snapshots)
+        self._stop_reason = stop_reason
+        self._available_tools = available_tools
+        self._servers = list(servers)
+
+    @classmethod
+    def from_(cls, data: Mapping[str, Any] | None = None, /, **more: Any) -> PromptResult:
+        """A result out of a mapping or keywords: `prompt`, `text`, `tool_calls`, `messages`, `usage`, `latency`, `error`, ..."""
+        fields: dict[str, Any] = {}
+        for key, value in {**(data or {}), **more}.items():
+            if key not in _FIELDS:
+                close = nearest(key, _FIELDS)
+                raise TypeError(f"a PromptResult has no field {key!r}" + (f"; nearest: {close[0]!r}" if close else ""))
+            fields[_FIELDS[key]] = value
+        return cls(**fields)
+
+    @classmethod
+    def error(
+        cls,
+        message: str,
+        latency: LatencyBreakdown | Mapping[str, float] | float = 0,
+        prompt: str = "",
+        *,
+        provider: str | None = None,
+        model: str | None = None,
+        spans: Sequence[Message] = (),
+    ) -> PromptResult:
+        """A prompt that came to nothing."""
+        return cls(prompt=prompt, messages=(), latency=latency, error=message, provider=provider, model=model, spans=spans)
+
+    def __repr__(self) -> str:
+        failed = f", error={self._error!r}" if self._error is not None else ""
+        return f"PromptResult(prompt={self.prompt!r}, text={self.text!r}, tools_called={self.tools_called()!r}{failed})"
+
+    # --- what was said ------------------------------------------------------------------------------------------------------
+
+    def get_prompt(self) -> str:
+        """What was asked."""
+        return self.prompt
+
+    def get_text(self) -> str:
+        """The answer."""
+        return self.text
+
+    def get_messages(self) -> list[Message]:
+        """Everything said in this prompt."""
+        return list(self._messages)
+
+    def get_user_messages(self) -> list[Message]:
+        """What the user said."""
+        return self._of_role("user")
+
+    def get_assistant_messages(self) -> list[Message]:
+        """What the model said."""
+        return self._of_role("assistant")
+
+    def get_tool_messages(self) -> list[Message]:
+        """What the tools said."""
+        return self._of_role("tool")
+
+    def format_trace(self) -> str:
+        """All messages as indented JSON."""
+        return plain_json(self._messages)
+
+    def _of_role(self, role: str) -> list[Message]:
+        return [message for message in self._messages if message.get("role") == role]
+
+    # --- tools ----------------------------------------------------------------------------------------------------------------
+
+    def tools_called(self) -> list[str]:
+        """Names of the tools called, in order, as often as they were."""
+        return [call.name for call in self._calls]
+
+    def has_tool_call(self, name: str) -> bool:
+        """Whether the tool of exactly this name was called."""
+        return any(call.name == name for call in self._calls)
+
+    def get_tool_calls(self) -> list[ToolCall]:
+        """The calls, in order."""
+        return list(self._calls)
+
+    def get_tool_arguments(self, name: str) -> Json:
+        """The arguments of the first call of a tool; nothing where it was not called."""
+        return next((call.arguments for call in self._calls if call.name == name), None)
+
+    # --- time and tokens --------------------------------------------------------------------------------------------------
+
+    def e2e_latency_ms(self) -> float:
+        """From the prompt to the result."""
+        return self._latency.e2e_ms
+
+    def llm_latency_ms(self) -> float:
+        """Waiting for the model."""
+        return self._latency.llm_ms
+
+    def mcp_latency_ms(self) -> float:
+        """Waiting for tools."""
+        return self._latency.mcp_ms
+
+    def get_latency(self) -> LatencyBreakdown:
+        """All three."""
+        return self._latency
+
+    def input_tokens(self) -> int:
+        """Tokens the model was given; 0 where it does not say."""
+        return (self._usage.input_tokens if self._usage else None) or 0
+
+    def output_tokens(self) -> int:
+        """Tokens the model gave; 0 where it does not say."""
+        return (self._usage.output_tokens if self._usage else None) or 0
+
+    def total_tokens(self) -> int:
+        """Input and output together; the reported total only where neither is known."""
+        spent = self.input_tokens() + self.output_tokens()
+        return spent or (self._usage.total() if self._usage else None) or 0
+
+    def get_usage(self) -> Usage:
+        """All three."""
+        return Usage(input_tokens=self.input_tokens(), output_tokens=self.output_tokens(), total_tokens=self.total_tokens())
+
+    # --- how it went ----------------------------------------------------------------------------------------------------------
+
+    def has_error(self) -> bool:
+        """Whether the prompt went wrong; an empty message counts."""
+        return self._error is not None
+
+    def get_error(self) -> str | None:
+        """What went wrong."""
+        return self._error
+
+    def get_error_code(self) -> str | None:
+        """The stable word for it: `rate_limited`, `timeout`, `server_gone`, ..."""
+        return self._error_code
+
+    def get_stop_reason(self) -> str | None:
+        """Why the agent stopped: `answered`, `max_steps`, `stop_after_tool_call`, `stop_when` or `error`."""
+        return self._stop_reason or ("error" if self._error is not None else None)
+
+    def get_provider(self) -> str | None:
+        """Who runs the model."""
+        return self._provider
+
+    def get_model(self) -> str | None:
+        """The model's name, without its provider."""
+        return self._model
+
+    def get_spans(self) -> list[Message]:
+        """What took how long, in milliseconds from the start of the prompt."""
+        return list(self._spans)
+
+    def get_widget_snapshots(self) -> list[Message]:
+        """Widgets that were drawn, where the result was given any: nothing is drawn here."""
+        return list(self._widgets)
+
+    def to_eval_result(self, **overrides: Json) -> dict[str, Json]:
+        """A row as the MCPJam service takes it. Passed, unless said otherwise, without an error of the prompt or of a tool."""
+        failed = self.has_error() or any(call.failed() for call in self._calls)
+        row: dict[str, Json] = {
+            "caseTitle": self.prompt if self.prompt.strip() else "PromptResult",
+            "query": self.prompt,
+            "passed": not failed,
+            "durationMs": self._latency.e2e_ms,
+            "provider": self._provider,
+            "model": self._model,
+            "actualToolCalls": [{"toolName": call.name, "arguments": call.arguments} for call in self._calls],
+            "tokens": {"input": self.input_tokens(), "output": self.output_tokens(), "total": self.total_tokens()},
+            "error": self._error,
+            "trace": {"messages": self.get_messages(), "spans": self.get_spans()},
+        }
+        return {**{key: value for key, value in row.items() if value is not None}, **overrides}
+
+    @property
+    def evidence(self) -> Evidence:
+        """This prompt as evidence, for checks and suites."""
+        return evidence_of((self,))
+
+    def _turn(self) -> EvidenceTurn:
+        return EvidenceTurn(
+            input=self.prompt,
+            text=self.text,
+            body=json_in(self.text),
+            tool_calls=self._calls,
+            duration_ms=self._latency.e2e_ms,
+            usage=None if self._usage is None else self.get_usage(),
+        )
+
+
+def evidence_of(prompts: Sequence[PromptResult]) -> Evidence:
+    """Several prompts as one conversation."""
+    turns = tuple(each._turn() for each in prompts)  # pyright: ignore[reportPrivateUsage]  # the other half of one class
+    last = prompts[-1] if prompts else None
+    parts = [_kept(each) for each in prompts]
+    about: dict[str, Json] = {} if last is None else {"provider": last.get_provider(), "model": last.get_model()}
+    codes = [code for each in prompts if (code := each.get_error_code()) is not None]
+    return Evidence(
+        input=turns[0].input if len(turns) == 1 else [turn.input for turn in turns],
+        text=turns[-1].text if turns else None,
+        body=turns[-1].body if turns else None,
+        tool_calls=tuple(call for turn in turns for call in turn.tool_calls or ()),
+        duration_ms=sum(turn.duration_ms or 0 for turn in turns),
+        usage=add_usage(turn.usage for turn in turns),
+        turns=turns,
+        available_tools=tuple(dict.fromkeys(name for names, _ in parts for name in names)) or None,
+        error=next((each.get_error() for each in prompts if each.has_error()), None),
+        metadata={
+            **{key: value for key, value in about.items() if value},
+            **({"servers": parts[-1][1]} if parts and parts[-1][1] else {}),
+            **({"code": codes[0]} if codes else {}),
+            "messages": [message for each in prompts for message in each.get_messages()],
+        },
+    )
+
+
+def _kept(result: PromptResult) -> tuple[tuple[str, ...], list[Message]]:
+    return result._available_tools or (), result._servers  # pyright: ignore[reportPrivateUsage]  # the other half of one class
+
+
+def _call(value: object) -> ToolCall:
+    if isinstance(value, ToolCall):
+        return value
+    if not isinstance(value, Mapping):
+        raise TypeError(f"tool_calls: expected calls, found {kind_of(value)}")
+    try:
+        return read_call(dict(cast("Mapping[str, Json]", value)), "tool_calls")
+    except EvidenceError as error:
+        raise TypeError(error.message) from None
+
+
+def _usage(value: Usage | Mapping[str, Json] | None) -> Usage | None:
+    return value if value is None or isinstance(value, Usage) else read_usage(dict(value))
+
+
+def _latency(value: LatencyBreakdown | Mapping[str, float] | float | None) -> LatencyBreakdown:
+    if isinstance(value, LatencyBreakdown):
+        return value
+    if isinstance(value, Mapping):
+        return LatencyBreakdown(**{_LATENCY_KEYS.get(key, key): number for key, number in value.items()})
+    return LatencyBreakdown(e2e_ms=value or 0.0)

@@ -1,0 +1,240 @@
+"""One prompt, from the question to its result.
+
+The agent loop is the one of `mcp_agent` targets. Around it stand a watch on the model, which puts the context before the question, keeps
+the time and ends the loop where the caller wants it ended, and the set of tools. Whatever happens, what was observed is in the result.
+
+Reaching `max_steps` or a stop condition is no error here: the caller asked for it. `get_stop_reason` tells.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+from uuid import uuid4
+
+import msgspec
+
+from proctor.cassettes.ports import LIVE
+from proctor.evals.messages import Message, shown, told
+from proctor.evals.prompt_result import PromptResult
+from proctor.evals.results import LatencyBreakdown
+from proctor.evals.tools import AgentTool, ToolSet
+from proctor.evidence.usage import add_usage
+from proctor.llm.ports import ChatMessage, ChatModel, ChatReply, ChatRequest, ModelFault
+from proctor.model.attempt import Attempt
+from proctor.model.case import Case
+from proctor.model.evidence import Evidence, ToolCall
+from proctor.targets.mcp_agent import AgentSettings, McpAgent
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """One answer of the model and the calls it asked for."""
+
+    text: str
+    tool_names: tuple[str, ...]
+
+
+StopCondition = Callable[[Sequence[Step]], bool]
+"""Asked after every step with all steps so far; true ends the prompt."""
+
+
+def has_tool_call(name: str) -> StopCondition:
+    """Stop after the step that called this tool."""
+    return lambda steps: name in steps[-1].tool_names
+
+
+def step_count_is(count: int) -> StopCondition:
+    """Stop after so many steps."""
+    return lambda steps: len(steps) >= count
+
+
+class PromptOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What goes with one prompt."""
+
+    context: tuple[PromptResult, ...] = ()
+    timeout_ms: float | None = None
+    stop_after_tool_call: tuple[str, ...] = ()
+    stop_when: tuple[StopCondition, ...] = ()
+
+
+def prompt_options(
+    context: PromptResult | Iterable[PromptResult] | None,
+    timeout_ms: float | None,
+    stop_after_tool_call: str | Iterable[str],
+    stop_when: StopCondition | Iterable[StopCondition],
+) -> PromptOptions:
+    """Options in the forms a caller may write them: one, or several."""
+    if context is None:
+        context = ()
+    return PromptOptions(
+        context=(context,) if isinstance(context, PromptResult) else tuple(context),
+        timeout_ms=timeout_ms,
+        stop_after_tool_call=(stop_after_tool_call,) if isinstance(stop_after_tool_call, str) else tuple(stop_after_tool_call),
+        stop_when=(stop_when,) if callable(stop_when) else tuple(stop_when),
+    )
+
+
+class WatchedModel:
+    """A model with the context before each question, a clock, and an end."""
+
+    def __init__(self, model: ChatModel, context: tuple[ChatMessage, ...], ended: Callable[[Sequence[Step]], str | None]) -> None:
+        self._model = model
+        self._context = context
+        self._ended = ended
+        self._steps: list[Step] = []
+        self.replies: list[ChatReply] = []
+        self.said: tuple[ChatMessage, ...] = ()
+        """The conversation without the context, as the model was last told it."""
+        self.spans: list[tuple[float, float, bool]] = []
+        self.stopped: str | None = None
+
+    @property
+    def provider(self) -> str:
+        """That of the model."""
+        return self._model.provider
+
+    @property
+    def name(self) -> str:
+        """That of the model."""
+        return self._model.name
+
+    async def complete(self, request: ChatRequest) -> ChatReply:
+        """Ask the model, unless the caller wants no more steps."""
+        self.stopped = self._ended(self._steps) if self._steps else None
+        if self.stopped is not None:
+            # The loop is ended by the only way a model can end it; nobody gets to see this fault.
+            raise ModelFault("bad_answer", "stopped as asked")
+        self.said = request.messages
+        first = next((index for index, message in enumerate(request.messages) if message.role != "system"), 0)
+        messages = (*request.messages[:first], *self._context, *request.messages[first:])
+        started, answered = time.perf_counter(), False
+        try:
+            reply = await self._model.complete(msgspec.structs.replace(request, messages=messages))
+            answered = True
+        finally:
+            self.spans.append((started, time.perf_counter(), answered))
+        self.replies.append(reply)
+        self._steps.append(Step(text=reply.text, tool_names=tuple(call.name for call in reply.tool_calls)))
+        return reply
+
+    async def close(self) -> None:
+        """Nothing: whoever made the model closes it."""
+
+
+class Prompting:
+    """One prompt being worked on; `result` can be asked for at any time."""
+
+    def __init__(self, message: str, options: PromptOptions, *, provider: str | None, model: str | None) -> None:
+        self._message = message
+        self._options = options
+        self._provider, self._model = provider, model
+        self._started = time.perf_counter()
+        self._watched: WatchedModel | None = None
+        self._tools = ToolSet(())
+        self._evidence: Evidence | None = None
+
+    async def run(self, model: ChatModel, tools: Sequence[AgentTool], settings: AgentSettings, timeout_s: float) -> None:
+        """Work until there is an answer. Raises what the loop raises."""
+        self._tools = ToolSet(tools, stop_after=self._options.stop_after_tool_call)
+        context = told(message for each in self._options.context for message in each.get_messages())
+        self._watched = watched = WatchedModel(model, context, self._ended)
+        agent = McpAgent("eval", servers=self._tools, model_for=lambda _tape: watched, settings=settings)
+        id = uuid4().hex
+        # The loop ends itself a little before its time: what it is given is so much longer.
+        given = timeout_s / 0.95 if timeout_s < 19 else timeout_s + 1
+        attempt = Attempt(case=Case(id="prompt", input=self._message), request_id=id, session_id=id, timeout_s=given)
+        self._evidence = await agent.run(attempt, LIVE)
+
+    def _ended(self, steps: Sequence[Step]) -> str | None:
+        if self._tools.stopped:
+            return "stop_after_tool_call"
+        return "stop_when" if any(condition(steps) for condition in self._options.stop_when) else None
+
+    @property
+    def timed_out(self) -> bool:
+        """Whether the loop ended because of its time."""
+        return self._evidence is not None and self._evidence.metadata.get("code") == "timeout"
+
+    def result(self, error: str | None = None, error_code: str | None = None) -> PromptResult:
+        """What was observed so far."""
+        evidence, watched = self._evidence, self._watched
+        replies = watched.replies if watched is not None else []
+        stop = watched.stopped if watched is not None else None
+        if evidence is not None and error is None and stop is None:
+            code = evidence.metadata.get("code")
+            if code == "max_turns":
+                stop = "max_steps"
+            elif evidence.error is not None:
+                error, error_code = evidence.error, code
+            else:
+                stop = "answered"
+        about = evidence.metadata.get("servers") if evidence is not None else None
+        return PromptResult(
+            prompt=self._message,
+            text=replies[-1].text if replies else "",
+            messages=self._messages(),
+            tool_calls=self._calls(),
+            usage=add_usage(reply.usage for reply in replies),
+            latency=LatencyBreakdown(
+                e2e_ms=self._since(time.perf_counter()),
+                # An answer that never came counts for nothing.
+                llm_ms=round(sum(end - start for start, end, ok in (watched.spans if watched is not None else ()) if ok) * 1000, 3),
+                mcp_ms=round(self._tools.spent_ms(), 3),
+            ),
+            error=error,
+            error_code=error_code,
+            provider=self._provider,
+            model=self._model,
+            spans=self._spans(),
+            stop_reason="error" if error is not None else stop,
+            available_tools=evidence.available_tools if evidence is not None else None,
+            servers=about or (),
+        )
+
+    def _calls(self) -> tuple[ToolCall, ...]:
+        if self._evidence is None:
+            return tuple(self._tools.made)
+        calls = self._evidence.tool_calls or ()
+        sent = sum(call.server is not None and not _refused(call) for call in calls)
+        # The loop does not record a call that its time cut short.
+        return (*calls, *self._tools.made[sent:])
+
+    def _messages(self) -> list[Message]:
+        said: list[ChatMessage] = list(self._watched.said) if self._watched is not None else []
+        if self._evidence is not None:
+            # The evidence keeps long texts shortened; what the model was told is whole.
+            kept = self._evidence.metadata["messages"]
+            said += msgspec.convert(kept[len(said) :], list[ChatMessage])
+        said = said or [ChatMessage(role="user", text=self._message)]
+        return [shown(message) for message in said if message.role != "system"]
+
+    def _spans(self) -> list[Message]:
+        model: list[Message] = [
+            {"name": "llm", "category": "llm", "startMs": self._since(start), "endMs": self._since(end), "status": "ok" if ok else "error"}
+            for start, end, ok in (self._watched.spans if self._watched is not None else ())
+        ]
+        tools: list[Message] = [
+            {
+                "name": name,
+                "category": "tool",
+                "toolName": name,
+                "startMs": self._since(start),
+                "endMs": self._since(end),
+                "status": "ok" if ok else "error",
+            }
+            for name, start, end, ok in self._tools.spans
+        ]
+        ordered = sorted((*model, *tools), key=lambda span: span["startMs"])
+        return [{"id": f"span-{number}", **span} for number, span in enumerate(ordered)]
+
+    def _since(self, moment: float) -> float:
+        return round((moment - self._started) * 1000, 3)
+
+
+_NO_OBJECT: Final = "are no JSON object"
+
+
+def _refused(call: ToolCall) -> bool:
+    """Whether the loop answered the call itself: it reached no tool."""
+    return not isinstance(call.arguments, dict) or (isinstance(call.error, str) and _NO_OBJECT in call.error)

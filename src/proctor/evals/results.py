@@ -1,0 +1,126 @@
+"""What comes out of an eval: per iteration, per test, per suite."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from proctor.matchers.calls import ToolCallMatch
+from proctor.model.evidence import Json
+
+if TYPE_CHECKING:
+    from proctor.evals.prompt_result import PromptResult
+
+
+class LatencyBreakdown(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the time of one prompt went, in milliseconds."""
+
+    e2e_ms: float = 0.0
+    """From the prompt to its result."""
+    llm_ms: float = 0.0
+    """Waiting for the model."""
+    mcp_ms: float = 0.0
+    """Waiting for tools."""
+
+
+class LatencyStats(msgspec.Struct, frozen=True, kw_only=True):
+    """The spread of some times; all zeros where there are none."""
+
+    min: float = 0.0
+    max: float = 0.0
+    mean: float = 0.0
+    p50: float = 0.0
+    p95: float = 0.0
+    count: int = 0
+
+
+class LatencySummary(msgspec.Struct, frozen=True, kw_only=True):
+    """The spread of the three parts of time."""
+
+    e2e: LatencyStats = LatencyStats()
+    llm: LatencyStats = LatencyStats()
+    mcp: LatencyStats = LatencyStats()
+    per_iteration: tuple[LatencyBreakdown, ...] = ()
+    """One entry per prompt, in order."""
+
+
+class Tokens(msgspec.Struct, frozen=True, kw_only=True):
+    """Tokens spent."""
+
+    total: int = 0
+    input: int = 0
+    output: int = 0
+
+    def __add__(self, other: Tokens) -> Tokens:
+        return Tokens(total=self.total + other.total, input=self.input + other.input, output=self.output + other.output)
+
+
+class TokenSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """Tokens spent over all iterations."""
+
+    total: int = 0
+    input: int = 0
+    output: int = 0
+    per_iteration: tuple[Tokens, ...] = ()
+
+
+class PredicateResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What one predicate says."""
+
+    predicate: dict[str, Json]
+    passed: bool
+    reason: str
+
+
+class IterationResult(msgspec.Struct, frozen=True, kw_only=True):
+    """One repetition of a test."""
+
+    passed: bool
+    latencies: tuple[LatencyBreakdown, ...] = (LatencyBreakdown(),)
+    """One per prompt; a single one of zeros where there was no prompt."""
+    tokens: Tokens = Tokens()
+    error: str | None = None
+    """Why the test function gave no answer: it raised, ran out of time, or forgot to return one."""
+    retry_count: int = 0
+    prompts: tuple[PromptResult, ...] = ()
+    tool_match: ToolCallMatch | None = None
+    """How the calls fit the expected ones; nothing where none are expected."""
+    predicate_results: tuple[PredicateResult, ...] = ()
+
+
+class EvalRunResult(msgspec.Struct, frozen=True, kw_only=True):
+    """All repetitions of a test, in the order they were started."""
+
+    iterations: int
+    successes: int
+    failures: int
+    results: tuple[bool, ...]
+    iteration_details: tuple[IterationResult, ...]
+    token_usage: TokenSummary
+    latency: LatencySummary
+
+
+class SuiteTokens(msgspec.Struct, frozen=True, kw_only=True):
+    """Tokens spent by a suite."""
+
+    total: int = 0
+    per_test: tuple[int, ...] = ()
+
+
+class SuiteAggregate(msgspec.Struct, frozen=True, kw_only=True):
+    """All tests of a suite together."""
+
+    iterations: int
+    successes: int
+    failures: int
+    accuracy: float
+    token_usage: SuiteTokens
+    latency: LatencySummary
+
+
+class EvalSuiteResult(msgspec.Struct, frozen=True, kw_only=True):
+    """Every test of a suite by name, and all of them together."""
+
+    tests: dict[str, EvalRunResult]
+    aggregate: SuiteAggregate

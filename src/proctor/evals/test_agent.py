@@ -1,0 +1,321 @@
+"""An agent to be evaluated: a model, its tools, and a memory of what it was asked.
+
+`prompt` never raises for what happens while it works: a provider that refuses, a server that dies, a time that runs out, a model name
+that cannot be used are results with an error. Nothing is carried from one prompt to the next: a conversation goes on by `context`.
+Every change of options gives a fresh agent with an empty history, so that iterations of an eval do not see each other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Iterable
+from inspect import Parameter, isawaitable, signature
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self, cast
+
+from proctor.errors import ProctorError, TargetError
+from proctor.evals.blocking import run_blocking
+from proctor.evals.deadline import PromptLimit
+from proctor.evals.models import CustomProviders, model_named, split_model
+from proctor.evals.prompt_result import PromptResult
+from proctor.evals.prompting import Prompting, PromptOptions, StopCondition, prompt_options
+from proctor.evals.tools import AgentTool, ToolsLike, listed
+from proctor.llm.ports import ChatModel
+from proctor.model.show import nearest, show
+from proctor.targets.mcp_agent import AgentSettings
+
+if TYPE_CHECKING:
+    from proctor.evals.client_manager import MCPClientManager
+
+SYSTEM_PROMPT: Final = "You are a helpful assistant."
+LONGEST_PROMPT_S: Final = 600.0
+"""Of a prompt without a limit of its own."""
+Context = PromptResult | Iterable[PromptResult] | None
+
+
+class EvalAgent(Protocol):
+    """What a test function is given: our agents, or anything of this shape."""
+
+    @property
+    def prompt(self) -> Callable[..., Awaitable[PromptResult]]:
+        """Ask one thing."""
+        ...
+
+    @property
+    def with_options(self) -> Callable[..., EvalAgent]:
+        """A fresh agent with an empty history."""
+        ...
+
+    def get_prompt_history(self) -> list[PromptResult]:
+        """The results so far."""
+        ...
+
+
+class _Remembering:
+    """What agents share: the memory, and the other ways to ask."""
+
+    __test__ = False
+
+    def __init__(self) -> None:
+        self._history: list[PromptResult] = []
+
+    async def _answer(self, message: str, options: PromptOptions) -> PromptResult:
+        raise AssertionError("an agent answers in its own way")
+
+    async def prompt(
+        self,
+        message: str,
+        /,
+        *,
+        context: Context = None,
+        timeout_ms: float | None = None,
+        stop_after_tool_call: str | Iterable[str] = (),
+        stop_when: StopCondition | Iterable[StopCondition] = (),
+    ) -> PromptResult:
+        """Ask one thing and let the agent work on it.
+
+        `context` are earlier results that the model is told first. At a tool of `stop_after_tool_call` the work ends, and that tool
+        is not executed. `stop_when` is asked after every step. `timeout_ms` is for the whole prompt.
+        """
+        return await self._answer(message, prompt_options(context, timeout_ms, stop_after_tool_call, stop_when))
+
+    async def run(self, message: str, /, **options: Any) -> PromptResult:
+        """The newer name of `prompt`."""
+        return await self.prompt(message, **options)
+
+    def prompt_sync(self, message: str, /, **options: Any) -> PromptResult:
+        """`prompt` for code that is not asynchronous."""
+        return run_blocking(self.prompt(message, **options))
+
+    def run_sync(self, message: str, /, **options: Any) -> PromptResult:
+        """`run` for code that is not asynchronous."""
+        return self.prompt_sync(message, **options)
+
+    def get_prompt_history(self) -> list[PromptResult]:
+        """The results so far."""
+        return list(self._history)
+
+    def reset_prompt_history(self) -> None:
+        """Forget them."""
+        self._history.clear()
+
+    def get_last_result(self) -> PromptResult | None:
+        """The latest result."""
+        return self._history[-1] if self._history else None
+
+    def tools_called(self) -> list[str]:
+        """Names of the tools the latest prompt called."""
+        last = self.get_last_result()
+        return last.tools_called() if last is not None else []
+
+
+class TestAgent(_Remembering):
+    """An agent made of a model and tools.
+
+    `model` is `provider/model` or a chat model of ours; `tools` come from `MCPClientManager.get_tools()`. Without `tools` the agent has
+    all of `mcp_client_manager`.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: str | ChatModel,
+        tools: ToolsLike | None = None,
+        api_key: str | None = None,
+        system_prompt: str = SYSTEM_PROMPT,
+        temperature: float | None = None,
+        max_steps: int = 10,
+        base_url: str | None = None,
+        custom_providers: CustomProviders | None = None,
+        mcp_client_manager: MCPClientManager | None = None,
+    ) -> None:
+        super().__init__()
+        if isinstance(max_steps, bool) or max_steps < 1:
+            raise ValueError(f"max_steps: expected at least 1, found {show(max_steps)}")
+        self._given: dict[str, Any] = {
+            "model": model,
+            "tools": None if tools is None else listed(tools),
+            "api_key": api_key,
+            "system_prompt": system_prompt,
+            "temperature": temperature,
+            "max_steps": max_steps,
+            "base_url": base_url,
+            "custom_providers": custom_providers or {},
+            "mcp_client_manager": mcp_client_manager,
+        }
+
+    def __repr__(self) -> str:
+        return f"TestAgent(model={self.get_model()!r})"
+
+    @staticmethod
+    def mock(function: Callable[..., PromptResult | Awaitable[PromptResult]]) -> MockAgent:
+        """An agent that answers by a function of the message, and of the options where it takes two; what it raises is raised."""
+        return MockAgent(function)
+
+    def with_options(self, **options: Any) -> TestAgent:
+        """A fresh agent that differs in these options."""
+        for name in options:
+            if name not in self._given:
+                close = nearest(name, self._given)
+                raise TypeError(f"unknown option {name!r}" + (f"; nearest: {close[0]!r}" if close else ""))
+        return TestAgent(**{**self._given, **options})
+
+    def get_tools(self) -> list[AgentTool]:
+        """The tools it was given."""
+        return list(self._given["tools"] or ())
+
+    def get_model(self) -> str:
+        """Provider and model."""
+        model = self._given["model"]
+        return model if isinstance(model, str) else f"{model.provider}/{model.name}"
+
+    def get_api_key(self) -> str | None:
+        """The key it was given."""
+        return self._given["api_key"]
+
+    def get_parsed_provider(self) -> str:
+        """What stands before the first `/`. Raises `SpecError` where there is none."""
+        return split_model(self.get_model())[0]
+
+    def get_parsed_model(self) -> str:
+        """What stands behind it."""
+        return split_model(self.get_model())[1]
+
+    def get_max_steps(self) -> int:
+        """How often the model may be asked per prompt."""
+        return self._given["max_steps"]
+
+    def get_system_prompt(self) -> str:
+        """What the model is told first."""
+        return self._given["system_prompt"]
+
+    def set_system_prompt(self, text: str) -> None:
+        """Tell the model something else first."""
+        self._given["system_prompt"] = text
+
+    def get_temperature(self) -> float | None:
+        """The temperature; none: not sent."""
+        return self._given["temperature"]
+
+    def set_temperature(self, temperature: float | None) -> None:
+        """From 0 to 2. Raises `ValueError`."""
+        if temperature is not None and not 0 <= temperature <= 2:
+            raise ValueError(f"temperature: expected a number from 0 to 2, found {show(temperature)}")
+        self._given["temperature"] = temperature
+
+    async def _answer(self, message: str, options: PromptOptions) -> PromptResult:
+        provider, _, name = self.get_model().partition("/")
+        work = Prompting(message, options, provider=provider if name else None, model=name or provider)
+        try:
+            result = await self._work(work, _limit(options))
+        except asyncio.CancelledError:
+            # Whoever ended us from outside still finds what was done.
+            self._history.append(work.result("the prompt was cancelled", "timeout"))
+            raise
+        self._history.append(result)
+        return result
+
+    async def _work(self, work: Prompting, limit: PromptLimit) -> PromptResult:
+        given, limit_s = self._given, limit.seconds
+        if limit_s <= 0:
+            return work.result(limit.expired(), "timeout")
+        clock = asyncio.get_running_loop().time
+        ends = clock() + limit_s
+        outer = asyncio.timeout(limit_s + min(1.0, limit_s))
+        try:
+            async with outer, _open_model(self) as model:
+                async with asyncio.timeout_at(ends):
+                    tools = await self._tools()
+                settings = AgentSettings(system=given["system_prompt"], max_turns=given["max_steps"], temperature=given["temperature"])
+                await work.run(model, tools, settings, ends - clock())
+        except TargetError as fault:
+            return work.result(str(fault), fault.code)
+        except TimeoutError:
+            return work.result(limit.expired(), "timeout")
+        except ProctorError as error:
+            return work.result(str(error), "bad_request")
+        except Exception as error:
+            # A model or tool object of the user's own may raise anything; a prompt is never the end of an eval.
+            return work.result(f"{type(error).__name__}: {error}", "agent_failed")
+        return work.result(limit.expired(), "timeout") if work.timed_out else work.result()
+
+    async def _tools(self) -> tuple[AgentTool, ...]:
+        given, manager = self._given["tools"], self._given["mcp_client_manager"]
+        if given is not None or manager is None:
+            return given or ()
+        return tuple(await manager.get_tools())
+
+    def _model(self) -> tuple[ChatModel, bool]:
+        """The model, and whether it is ours to close."""
+        given = self._given
+        if not isinstance(given["model"], str):
+            return given["model"], False
+        made = model_named(
+            given["model"],
+            api_key=given["api_key"],
+            base_url=given["base_url"],
+            custom=given["custom_providers"],
+            environment=os.environ,
+        )
+        return made, True
+
+
+class _open_model:
+    """A model for one prompt. Connections belong to an event loop, and an agent outlives many, so none are kept."""
+
+    def __init__(self, agent: TestAgent) -> None:
+        self._agent = agent
+        self._close: ChatModel | None = None
+
+    async def __aenter__(self) -> ChatModel:
+        model, ours = self._agent._model()  # pyright: ignore[reportPrivateUsage]  # the other half of one class
+        self._close = model if ours else None
+        return model
+
+    async def __aexit__(self, *_error: object) -> None:
+        if self._close is not None:
+            await self._close.close()
+
+
+class MockAgent(_Remembering):
+    """An agent that answers by a function, for tests of tests."""
+
+    def __init__(self, function: Callable[..., PromptResult | Awaitable[PromptResult]]) -> None:
+        super().__init__()
+        self._function = function
+
+    def with_options(self, **_options: Any) -> Self:
+        """A fresh agent with the same function; options change nothing."""
+        return type(self)(self._function)
+
+    async def _answer(self, message: str, options: PromptOptions) -> PromptResult:
+        answer = self._function(message, options) if _takes_two(self._function) else self._function(message)
+        limit = _limit(options)
+        if isawaitable(answer):
+            bound = asyncio.timeout(max(0.0, limit.seconds))
+            try:
+                async with bound:
+                    answer = await answer
+            except TimeoutError:
+                if not bound.expired():
+                    raise
+                answer = PromptResult.error(limit.expired(), limit.seconds * 1000, message)
+        # What a function returns is not always what its type says.
+        if not isinstance(answer, PromptResult):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"a mock answers with a PromptResult, found {type(cast(object, answer)).__name__}")
+        self._history.append(answer)
+        return answer
+
+
+def _limit(options: PromptOptions) -> PromptLimit:
+    return PromptLimit(LONGEST_PROMPT_S if options.timeout_ms is None else options.timeout_ms / 1000)
+
+
+def _takes_two(function: Callable[..., object]) -> bool:
+    try:
+        parameters = signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    kinds = [each.kind for each in parameters]
+    positional = sum(kind in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD) for kind in kinds)
+    return positional >= 2 or Parameter.VAR_POSITIONAL in kinds

@@ -1,0 +1,1 @@
+"""Suites as pytest items, and fixtures for tests of agents."""

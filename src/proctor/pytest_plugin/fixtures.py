@@ -1,0 +1,175 @@
+"""Fixtures for tests written in Python.
+
+    def test_refund(proctor_evidence, proctor_check):
+        proctor_check("refund.yaml", proctor_evidence("runs/refund.json"))
+
+A relative path is looked for beside the test file, then in the working directory. What is wrong is told in our own report, with the
+line of the test. Nothing of the engine is imported before a fixture is used: pytest loads this file in every session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import pytest
+
+from proctor.pytest_plugin.failures import short_path
+
+if TYPE_CHECKING:
+    from proctor.actions.run import TargetLike
+    from proctor.model.case import Suite
+    from proctor.model.evidence import Evidence, Json
+    from proctor.model.result import RunResult
+
+    EvidenceSource = Evidence | Mapping[str, Json] | Iterable[Any] | str | Path
+
+
+class ReadEvidence:
+    """Reads recorded evidence: `proctor_evidence("run.json")`, `proctor_evidence({"text": "Done"})`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def __call__(self, source: Mapping[str, Json] | list[Json] | str | Path, *, format: str | None = None) -> Evidence:
+        """One piece of evidence from a file, a mapping, or a list of messages."""
+        __tracebackhide__ = True
+        from proctor.actions.evidence import read_evidence  # see above
+        from proctor.errors import ProctorError
+
+        try:
+            return read_evidence(_found(source, self._folder) if isinstance(source, (str, Path)) else source, format=format)
+        except ProctorError as error:
+            _fail(error)
+
+
+class AskTarget:
+    """Drives a target: `proctor_target("shop", "Where is my order?")`."""
+
+    def __init__(self, folder: Path, root: Path, note: str) -> None:
+        self._folder = folder
+        self._root = root
+        self._note = note
+
+    def __call__(
+        self, target: TargetLike, message: str, *more: str, context: Mapping[str, Json] | None = None, timeout_s: float = 120.0
+    ) -> Evidence:
+        """What the agent did when it was told the message, and then each further one in the same conversation.
+
+        `target` is a name in `proctor.yaml` (`None`: the default one), a mapping of settings, or a Python function. In an `async`
+        test call it with `await asyncio.to_thread(proctor_target, ...)`.
+        """
+        __tracebackhide__ = True
+        from proctor.errors import ProctorError  # see above
+        from proctor.pytest_plugin.live import ask, home_of
+
+        home = home_of(self._folder, self._root)
+        try:
+            return ask(target, (message, *more), context=context or {}, home=home, note=self._note, timeout_s=timeout_s)
+        except ProctorError as error:
+            _fail(error)
+
+
+class CheckSuite:
+    """Checks evidence against a suite: `proctor_check("refund.yaml", evidence)`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def __call__(
+        self, suite: Suite | str | Path, evidence: EvidenceSource, *, case: str | None = None, now: str | None = None
+    ) -> RunResult:
+        """Fail the test unless everything that `suite` claims holds of `evidence`; skip it where nothing was decided.
+
+        `suite` is a path, the text of a suite (more than one line), or a loaded suite; `case` takes only the case of that id.
+        """
+        __tracebackhide__ = True
+        from proctor.actions.check import check  # see above
+        from proctor.errors import ProctorError
+        from proctor.pytest_plugin.reporting import conclude
+
+        try:
+            loaded = _suite(suite, self._folder)
+            result = check(_only(loaded, case), _evidence(evidence, self._folder), now=now)
+            _require_matches(result, loaded)
+        except ProctorError as error:
+            _fail(error)
+        conclude(result)
+        return result
+
+
+@pytest.fixture
+def proctor_evidence(request: pytest.FixtureRequest) -> ReadEvidence:
+    """Reads recorded evidence from a file, a mapping or a list of messages."""
+    return ReadEvidence(request.path.parent)
+
+
+@pytest.fixture
+def proctor_target(request: pytest.FixtureRequest) -> AskTarget:
+    """Drives a target of proctor.yaml with one or more messages and returns the evidence."""
+    return AskTarget(request.path.parent, request.config.rootpath, f"pytest {request.node.nodeid}")
+
+
+@pytest.fixture
+def proctor_judge() -> None:
+    """The judging model; tests that need one are skipped as long as there is none."""
+    pytest.skip("proctor_judge: this version of proctor has no judge")
+
+
+@pytest.fixture
+def proctor_check(request: pytest.FixtureRequest) -> CheckSuite:
+    """Checks evidence against a suite and fails the test with proctor's report."""
+    return CheckSuite(request.path.parent)
+
+
+def _fail(error: Exception) -> NoReturn:
+    __tracebackhide__ = True
+    from proctor.pytest_plugin.reporting import fault  # see above
+
+    raise fault(str(error)) from None
+
+
+def _found(path: str | Path, folder: Path) -> Path:
+    beside = folder / path
+    return short_path(beside) if beside.exists() else Path(path)
+
+
+def _suite(suite: Suite | str | Path, folder: Path) -> Suite:
+    from proctor.actions.suites import load_suite, parse_suite  # see above
+
+    if isinstance(suite, str) and "\n" in suite:
+        return parse_suite(suite)
+    return load_suite(_found(suite, folder)) if isinstance(suite, (str, Path)) else suite
+
+
+def _only(suite: Suite, case: str | None) -> Suite:
+    import msgspec  # see above
+
+    from proctor.errors import InputError
+    from proctor.model.show import nearest
+
+    if case is None:
+        return suite
+    cases = tuple(one for one in suite.cases if one.id == case)
+    if not cases:
+        close = nearest(case, [one.id for one in suite.cases])
+        raise InputError(f"the suite {suite.name!r} has no case {case!r}" + (f"; nearest: {', '.join(map(repr, close))}" if close else ""))
+    return msgspec.structs.replace(suite, cases=cases)
+
+
+def _evidence(source: EvidenceSource, folder: Path) -> Any:
+    from proctor.actions.evidence import read_all_evidence  # see above
+
+    return read_all_evidence(_found(source, folder)) if isinstance(source, (str, Path)) else source
+
+
+def _require_matches(result: RunResult, suite: Suite) -> None:
+    """Evidence that names an unknown case decides nothing, and a test that decides nothing must not look like one that does."""
+    from proctor.errors import EvidenceError  # see above
+
+    known = {name for case in suite.cases for name in (case.id, case.name)}
+    for unmatched in result.unmatched_evidence:
+        if unmatched["case"] not in known:
+            close = f"; nearest: {', '.join(map(repr, unmatched['nearest']))}" if unmatched["nearest"] else ""
+            raise EvidenceError(f"the evidence names the case {unmatched['case']!r}, which is not in the suite{close}")

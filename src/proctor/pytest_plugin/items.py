@@ -1,0 +1,222 @@
+"""Suites as pytest files, cases as pytest items.
+
+A case is decided on evidence from the first of these that is there: `--proctor-evidence`, the file `<suite>.evidence.jsonl` beside the
+suite, the ini option `proctor_evidence`. A case that no evidence answers is driven live with `--proctor-live`, and skipped without.
+A record that cannot be read may be the one that fails, so it makes every case decided on that evidence an error.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from proctor.actions.check import CheckStream
+from proctor.actions.suites import LIBRARY_NAMES as NO_SUITES
+from proctor.actions.suites import load_file
+from proctor.errors import InputError, ProctorError
+from proctor.formats.drafting import unique
+from proctor.model.case import Case, Suite
+from proctor.model.evidence import Json
+from proctor.model.result import RunResult
+from proctor.model.show import nearest
+from proctor.pytest_plugin.failures import WRITTEN_AT, CheckFailed, short_path, shown
+from proctor.pytest_plugin.reporting import conclude, fault
+from proctor.report.neutral import one_line
+from proctor.sources.records import Record, read_records
+
+__all__ = ["NO_SUITES", "CaseItem", "SuiteFile", "SuiteWarning"]
+
+_SHOWN_UNREADABLE = 3
+_NOT_IN_A_MARKER = re.compile(r"[^\w.+/-]+")
+_WORDS_OF_EXPRESSIONS = ("and", "or", "not", "True", "False", "None")
+
+_Read = dict[tuple[str, ...], tuple[Record, ...]]
+_READ = pytest.StashKey[_Read]()
+"""Evidence that was read in this session, by its paths: several suites may share it."""
+
+
+class SuiteWarning(pytest.PytestWarning):
+    """Something in a suite that can be used, but is probably not meant."""
+
+
+class SuiteFile(pytest.File):
+    """One suite."""
+
+    suite: Suite
+
+    def collect(self) -> Iterator[CaseItem]:
+        """One item per case, in the order of the file."""
+        try:
+            # Messages show the short path; whoever needs the file later may stand in another folder.
+            self.suite = msgspec.structs.replace(load_file(short_path(self.path)), path=str(self.path))
+        except InputError as error:
+            raise self.CollectError(str(error)) from None
+        for problem in self.suite.warnings:
+            self.warn(SuiteWarning(problem.render()))
+        markers = _Markers(self.config)
+        taken: set[str] = set()
+        for case in self.suite.cases:
+            # `::` separates the parts of a node id.
+            name = unique(one_line(case.id).replace("::", ":"), taken)
+            taken.add(name)
+            yield CaseItem.from_parent(self, name=name, case=case, markers=markers)
+
+    def evidence_paths(self) -> tuple[str, ...]:
+        """Where the evidence of this suite lies; nothing where there is none."""
+        given: list[str] = self.config.getoption("proctor_evidence") or []
+        if given:
+            return tuple(given)
+        beside = self.path.with_name(f"{_bare_name(self.path)}.evidence.jsonl")
+        if beside.is_file():
+            return (str(beside),)
+        return tuple(str(path) for path in self.config.getini("proctor_evidence"))
+
+    def records(self) -> tuple[Record, ...]:
+        """All the evidence of this suite, read once in a session."""
+        read: _Read = self.session.stash.setdefault(_READ, {})
+        paths = self.evidence_paths()
+        if paths not in read:
+            read[paths] = tuple(read_records([str(short_path(Path(path))) for path in paths]))
+        return read[paths]
+
+    def records_of(self, case: Case) -> list[Record]:
+        """The records that answer a case; raises `CheckFailed` where one of them all cannot be read."""
+        records = self.records()
+        unreadable = [record for record in records if record.evidence is None]
+        if unreadable:
+            raise fault(_unreadable(unreadable))
+        named = self._cases_by_name()
+        return [
+            record for record in records if record.evidence and (record.evidence.case is None or named.get(record.evidence.case) == case.id)
+        ]
+
+    def why_not_decided(self, case: Case) -> str:
+        """Why a case that nothing answers is skipped, and what to do about it."""
+        if not self.evidence_paths():
+            beside = f"{_bare_name(self.path)}.evidence.jsonl"
+            return f"no evidence for this suite: put it into {beside}, name it with --proctor-evidence, or drive the agent: --proctor-live"
+        named = self._cases_by_name()
+        strangers = {record.evidence.case for record in self.records() if record.evidence and record.evidence.case not in named}
+        close = nearest(case.id, [name for name in strangers if name is not None])
+        hint = f"; evidence that fits no case names {', '.join(map(repr, close))}" if close else ""
+        return one_line(f"no evidence answers this case{hint}; drive the agent with --proctor-live", 400)
+
+    def _cases_by_name(self) -> dict[str, str]:
+        by_name = {case.id: case.id for case in self.suite.cases}
+        for case in self.suite.cases:
+            by_name.setdefault(case.name, case.id)
+        return by_name
+
+
+class CaseItem(pytest.Item):
+    """One case of a suite."""
+
+    def __init__(self, *, case: Case, markers: _Markers, **given: Json) -> None:
+        super().__init__(**given)
+        self.case = case
+        self._line = case.origin.line or 1
+        self.stash[WRITTEN_AT] = (str(self.path), self._line)
+        self.add_marker("proctor")
+        for mark in markers.of(case):
+            self.add_marker(mark)
+        self.extra_keyword_matches.update(word for word in (case.name, *_tag_words(case)) if word)
+
+    def runtest(self) -> None:
+        """Decide the case."""
+        if self.case.skip is not None:
+            pytest.skip(one_line(self.case.skip.reason))
+        try:
+            result = self._result()
+        except ProctorError as error:
+            raise fault(str(error)) from error
+        conclude(result)
+
+    def _result(self) -> RunResult:
+        file = self._file
+        records = file.records_of(self.case) if file.evidence_paths() else []
+        # Alone, so that nothing is decided here that was not selected.
+        suite = msgspec.structs.replace(file.suite, cases=(self.case,))
+        if records:
+            stream = CheckStream(suite)
+            return stream.finish(list(stream.over(records)))
+        if not self.config.getoption("proctor_live"):
+            pytest.skip(file.why_not_decided(self.case))
+        from proctor.pytest_plugin.live import drive_suite, home_of  # the runner and its event loop; recorded evidence needs neither
+
+        home = home_of(self.path.parent, self.config.rootpath)
+        target: str | None = self.config.getoption("proctor_target")
+        return drive_suite(suite, target=target, home=home, note=f"pytest {self.nodeid}").result
+
+    @property
+    def _file(self) -> SuiteFile:
+        assert isinstance(self.parent, SuiteFile)
+        return self.parent
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Json = None) -> Json:
+        """Our report of the case; a traceback only for a bug."""
+        if isinstance(excinfo.value, CheckFailed):
+            return shown(excinfo.value, str(self.path), self._line)
+        return super().repr_failure(excinfo, style)
+
+    def reportinfo(self) -> tuple[Path, int, str]:
+        """Where the case is written."""
+        return self.path, self._line - 1, self.name
+
+
+class _Markers:
+    """Tags as markers for `-m`; each is registered, so that `--strict-markers` does not mind.
+
+    A tag `key: value` is the marker `key` with that `value` and, where the value is a text, the marker named like the value. Markers
+    that take arguments (`skip(reason)`, `timeout(seconds)`) do something to a test. A tag of that name must not, so it gets the name
+    `tag_skip`.
+    """
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        lines: list[str] = config.getini("markers")
+        self._known = {re.split(r"[:(]", line)[0].strip() for line in lines}
+        self._acting = {line.partition("(")[0].strip() for line in lines if "(" in line.partition(":")[0]}
+
+    def of(self, case: Case) -> Iterator[pytest.MarkDecorator]:
+        """The markers of a case."""
+        for name, value in case.tags.items():
+            yield from self._mark(name, value)
+            for word in value if isinstance(value, list) else [value]:
+                if isinstance(word, str):
+                    yield from self._mark(word, True)
+
+    def _mark(self, tag: str, value: Json) -> Iterator[pytest.MarkDecorator]:
+        name = _NOT_IN_A_MARKER.sub("-", tag).strip("-_")
+        if not name:
+            return
+        if name in self._acting or name in _WORDS_OF_EXPRESSIONS:
+            name = f"tag_{name}"
+        if name not in self._known:
+            self._known.add(name)
+            self._config.addinivalue_line("markers", f"{name}: a tag of proctor cases")
+        mark: pytest.MarkDecorator = getattr(pytest.mark, name)
+        yield mark.with_args(value=value)
+
+
+def _tag_words(case: Case) -> Iterator[str]:
+    for name, value in case.tags.items():
+        yield name
+        if not isinstance(value, (bool, list, dict)):
+            yield f"{name}={value}"
+
+
+def _bare_name(path: Path) -> str:
+    return path.stem.removesuffix(".proctor")
+
+
+def _unreadable(records: Iterable[Record]) -> str:
+    lines: list[str] = []
+    for record in records:
+        line = f":{record.source.line}" if record.source.line is not None else ""
+        lines.append(f"{record.source.file}{line}: {record.error.message if record.error is not None else 'could not be read'}")
+    more = [f"and {len(lines) - _SHOWN_UNREADABLE} more"] if len(lines) > _SHOWN_UNREADABLE else []
+    return "\n  ".join(["evidence that cannot be read, and may be the one of this case", *lines[:_SHOWN_UNREADABLE], *more])

@@ -1,0 +1,94 @@
+"""The pytest plugin: options, collection of suites, and our own words for failures.
+
+    pytest                                     # collects *.proctor.yaml, *.proctor.yml, *.proctor.json and what `proctor_suites` lists
+    pytest --proctor-evidence runs.jsonl       # decides them on these recordings
+    pytest --proctor-live                      # drives the agent for cases that nothing was recorded of
+
+pytest loads this file in every session of every project that has proctor installed. It imports nothing of proctor but the fixtures
+and the text of failures; the engine is loaded when a suite is collected or a fixture is used.
+
+PYTEST_DONT_REWRITE: nothing in this file asserts, and pytest warns where it finds a module loaded before it could rewrite it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import pytest
+
+from proctor.pytest_plugin.failures import WRITTEN_AT, CheckFailed, place_in_test, short_path, shown
+from proctor.pytest_plugin.fixtures import proctor_check, proctor_evidence, proctor_judge, proctor_target
+
+__all__ = ["proctor_check", "proctor_evidence", "proctor_judge", "proctor_target"]
+
+SUITE_ENDINGS = (".proctor.yaml", ".proctor.yml", ".proctor.json")
+_WILDCARDS = ("*", "?", "[")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add our options."""
+    group = parser.getgroup("proctor", "proctor: suites that examine agents")
+    group.addoption(
+        "--proctor-evidence",
+        action="append",
+        default=[],
+        metavar="PATH",
+        help="decide suites on this file or folder of evidence; may be given several times",
+    )
+    group.addoption("--proctor-live", action="store_true", help="drive the agent for cases that no evidence answers")
+    group.addoption("--proctor-target", metavar="NAME", help="the target in proctor.yaml to drive (default: default_target)")
+    parser.addini("proctor_suites", "suite files to collect beside *.proctor.yaml: paths or patterns like suites/*.yaml", type="linelist")
+    parser.addini("proctor_evidence", "files or folders of evidence, for suites with no evidence beside them", type="paths")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Look at what was given: a file that is not there is a mistake, not an empty session."""
+    config.addinivalue_line("markers", "proctor: a case of a proctor suite")
+    # Absolute, because the processes of xdist may stand in another folder.
+    evidence = [config.invocation_params.dir / path for path in config.option.proctor_evidence]
+    config.option.proctor_evidence = [str(path) for path in evidence]
+    for path in (*evidence, *config.getini("proctor_evidence")):
+        if not path.exists():
+            raise pytest.UsageError(f"proctor: no evidence at {str(path)!r}: no such file or folder")
+    for entry in config.getini("proctor_suites"):
+        if not any(mark in entry for mark in _WILDCARDS) and not (_root(config) / entry).is_file():
+            raise pytest.UsageError(f"proctor_suites: no suite file at {str(_root(config) / entry)!r}")
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    """Suites become items, one per case."""
+    if not file_path.name.endswith(SUITE_ENDINGS) and not _is_listed(file_path, parent.config):
+        return None
+    from proctor.pytest_plugin.items import NO_SUITES, SuiteFile  # brings in the readers of all dialects; most sessions have no suite
+
+    return SuiteFile.from_parent(parent, path=file_path) if file_path.name not in NO_SUITES else None
+
+
+def _is_listed(path: Path, config: pytest.Config) -> bool:
+    listed: list[str] = config.getini("proctor_suites")
+    if not listed:
+        return False
+    # Only what the user wrote is a pattern: the folder of the project may have any name.
+    place = os.path.relpath(path, _root(config))
+    return any(fnmatchcase(place, os.path.normpath(entry)) for entry in listed) or str(path) in listed
+
+
+def _root(config: pytest.Config) -> Path:
+    return config.inipath.parent if config.inipath is not None else config.rootpath
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show what `proctor_check` found as our report, and skipped cases at their place in the suite."""
+    report = yield
+    written = item.stash.get(WRITTEN_AT, None)
+    if written is not None and report.skipped and isinstance(report.longrepr, tuple):
+        report.longrepr = (*written, report.longrepr[2])
+    elif written is None and report.failed and call.excinfo is not None and isinstance(call.excinfo.value, CheckFailed):
+        file, line = place_in_test(item, call.excinfo)
+        shorter = short_path(Path(file), item.config.invocation_params.dir)
+        report.longrepr = shown(call.excinfo.value, file, line, lead=f"{shorter}:{line}: in {item.name}\n\n")
+    return report

@@ -1,0 +1,66 @@
+"""From results of proctor to outcomes of pytest."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Sequence
+
+import pytest
+
+from proctor.model.result import CaseResult, RunResult
+from proctor.pytest_plugin.failures import CheckFailed
+from proctor.report.neutral import one_line, several_lines
+from proctor.report.style import Style
+from proctor.report.terminal_case import CasePainter
+from proctor.report.wording import assertion_title, case_remark, skip_words
+
+_NARROWEST, _WIDEST = 60, 120
+
+
+def conclude(result: RunResult) -> None:
+    """Return where everything passed, skip where nothing was decided, else raise `CheckFailed` with our report."""
+    __tracebackhide__ = True
+    if result.outcome == "pass":
+        return
+    if result.outcome == "skip":
+        pytest.skip(_why_skipped(result.cases))
+    raise _failure(result.cases)
+
+
+def fault(message: str) -> CheckFailed:
+    """Something that kept us from deciding at all: a suite or evidence that cannot be read, an agent that cannot be reached."""
+    lines = several_lines(message, limit=20_000, most_lines=200) or ["no reason given"]
+    return CheckFailed(f"error: {lines[0]}", "\n".join([f"error: {lines[0]}", *lines[1:]]))
+
+
+def _failure(results: Sequence[CaseResult]) -> CheckFailed:
+    broken = [result for result in results if result.outcome in ("fail", "error")]
+    # No colours: the text also goes into JUnit files, and through the processes of xdist.
+    painter = CasePainter(Style(colour=False), _width())
+    blocks = ["\n".join(painter.block(result)) for result in broken]
+    if len(results) > 1:
+        blocks.append(f"{len(broken)} of {len(results)} results did not pass")
+    return CheckFailed(_headline(broken[0]), "\n\n".join(blocks))
+
+
+def _headline(result: CaseResult) -> str:
+    word = "error: " if result.outcome == "error" else ""
+    remark = case_remark(result)
+    if remark is not None:
+        return word + one_line(remark)
+    wanted = [entry for entry in result.failures() if entry.outcome == result.outcome and not entry.assertion.advisory]
+    for entry in wanted or result.failures():
+        return word + one_line(f"{assertion_title(entry.assertion)}: {entry.reason}")
+    return word + "the score is too low"
+
+
+def _why_skipped(results: Iterable[CaseResult]) -> str:
+    for result in results:
+        reason = case_remark(result) or next((verdict.reason for verdict in result.verdicts if verdict.reason), "")
+        if reason:
+            return one_line(skip_words(reason))
+    return "nothing was decided"
+
+
+def _width() -> int:
+    return min(max(shutil.get_terminal_size((100, 24)).columns, _NARROWEST), _WIDEST)

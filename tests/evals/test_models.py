@@ -1,0 +1,88 @@
+"""Models by name: who is asked, at which address, with which key."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from proctor.errors import SpecError
+from proctor.evals.models import model_named
+from proctor.evals.prompt_result import PromptResult
+from proctor.evals.test_agent import TestAgent
+from tests.llm.provider_server import Asked, Provider, Said, provider
+from tests.targets.mcp_twins import run
+
+HELLO = {
+    "choices": [{"message": {"role": "assistant", "content": "Hello."}, "finish_reason": "stop"}],
+    "usage": {"prompt_tokens": 4, "completion_tokens": 2, "total_tokens": 6},
+}
+
+
+def asked_of(model: str, *said: Said, environment: dict[str, str] | None = None, **options: Any) -> tuple[PromptResult, list[Asked]]:
+    """A prompt to a loopback provider; `URL` stands for its address."""
+
+    async def main() -> tuple[PromptResult, list[Asked]]:
+        async with provider(list(said or (Said(body=HELLO),))) as seen:
+            with pytest.MonkeyPatch.context() as patch:
+                for name, value in (environment or {}).items():
+                    patch.setenv(name, value.replace("URL", seen.url))
+                given = {name: _placed(value, seen) for name, value in options.items()}
+                result = await TestAgent(tools=[], model=model, **given).prompt("Hi")
+            return result, seen.asked
+
+    return run(main())
+
+
+def _placed(value: Any, seen: Provider) -> Any:
+    if isinstance(value, dict):
+        return {key: _placed(item, seen) for key, item in value.items()}
+    return value.replace("URL", seen.url) if isinstance(value, str) else value
+
+
+def test_key_and_address_come_from_the_environment() -> None:
+    result, asked = asked_of("openai/some/model", environment={"OPENAI_BASE_URL": "URL/v1", "OPENAI_API_KEY": "sk-env-1"})
+    assert (
+        result.text == "Hello." and result.total_tokens() == 6 and (result.get_provider(), result.get_model()) == ("openai", "some/model")
+    )
+    assert asked[0].path == "/v1/chat/completions" and asked[0].headers["authorization"] == "Bearer sk-env-1"
+    assert asked[0].body["model"] == "some/model"
+
+
+def test_what_is_given_wins_over_the_environment() -> None:
+    environment = {"OPENAI_BASE_URL": "http://127.0.0.1:9/v1", "OPENAI_API_KEY": "sk-env-1"}
+    _, asked = asked_of("openai/m", environment=environment, base_url="URL/v1", api_key="sk-given-1")
+    assert asked[0].headers["authorization"] == "Bearer sk-given-1"
+
+
+def test_a_compatible_provider_speaks_the_protocol_of_openai() -> None:
+    result, asked = asked_of("ollama/llama", environment={"OLLAMA_BASE_URL": "URL/api"}, api_key="none")
+    assert result.text == "Hello." and asked[0].path == "/v1/chat/completions"
+
+
+def test_a_provider_of_ones_own() -> None:
+    custom = {"mine": {"protocol": "openai-compatible", "base_url": "URL/v1", "model_ids": ["m"], "api_key_env_var": "MY_KEY"}}
+    result, asked = asked_of("mine/m", environment={"MY_KEY": "key-of-mine"}, custom_providers=custom)
+    assert result.text == "Hello." and result.get_provider() == "mine" and asked[0].headers["authorization"] == "Bearer key-of-mine"
+
+
+def test_a_refusal_is_a_result_without_the_key() -> None:
+    result, _ = asked_of(
+        "openai/m", Said(status=401, body={"error": {"message": "bad key sk-given-1"}}), base_url="URL/v1", api_key="sk-given-1"
+    )
+    assert result.get_error_code() == "unauthorized" and "sk-given-1" not in (result.get_error() or "")
+
+
+@pytest.mark.parametrize(
+    ("model", "custom", "error"),
+    [
+        ("mine/x", {"mine": {"baseUrl": "http://127.0.0.1:9", "modelIds": ["m"]}}, "no model"),
+        ("mine/m", {"mine": {"base_url": "http://127.0.0.1:9", "protocol": "soap"}}, "unknown protocol"),
+        ("mine/m", {"mine": {"protocol": "openai-compatible"}}, "baseUrl"),
+        ("mien/m", {"mine": {"base_url": "http://127.0.0.1:9"}}, "nearest: 'mine'"),
+        ("/m", {}, "provider/model"),
+    ],
+)
+def test_a_model_that_cannot_be_made(model: str, custom: dict[str, Any], error: str) -> None:
+    with pytest.raises(SpecError, match=error):
+        model_named(model, api_key="k-1234", base_url=None, custom=custom, environment={})

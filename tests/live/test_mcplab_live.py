@@ -1,0 +1,79 @@
+"""One MCPLab suite on real servers of others over stdio, in both protocol eras, with a scripted OpenAI-compatible model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proctor.actions.mcplab_run import drive_mcplab
+from proctor.actions.run import LiveRun
+from proctor.targets.mcp_settings import ServerSettings
+from tests.actions.mcplab_world import completion
+from tests.live.test_mcp_servers import EVERYTHING, FILESYSTEM, node, npm_servers, time_server
+from tests.llm.provider_server import Asked, Said, provider
+from tests.targets.mcp_twins import run
+
+__all__ = ["npm_servers", "time_server"]
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(400)]
+
+SUITE = """\
+name: Real servers
+servers: []
+agents: [{id: gpt, provider: openai, model: gpt-test}]
+scenarios:
+  - id: echo
+    prompt: "echo {\\"message\\": \\"hello\\"}"
+    mcp_servers: [{id: everything, transport: http, url: "http://127.0.0.1:9/everything"}]
+    eval:
+      tool_sequence: [echo]
+      response_assertions: [{type: contains, value: "Echo: hello"}]
+  - id: read
+    prompt: "read_text_file {\\"path\\": \\"NOTE\\"}"
+    mcp_servers: [{id: files, transport: http, url: "http://127.0.0.1:9/files"}]
+    eval:
+      tool_constraints: {required_tools: ["files:read_text_file"], forbidden_tools: [write_file]}
+      response_assertions: [{type: contains, value: buy tea}]
+  - id: time
+    prompt: "convert_time {\\"source_timezone\\": \\"Europe/Berlin\\", \\"target_timezone\\": \\"Asia/Tokyo\\", \\"time\\": \\"12:00\\"}"
+    mcp_servers: [{id: time, transport: http, url: "http://127.0.0.1:9/time"}]
+    eval:
+      tool_input_assertions: [{type: jsonpath, tool: convert_time, path: $.time, equals: "12:00"}]
+      response_assertions: [{type: contains, value: Asia/Tokyo}]
+"""
+
+
+def obedient(asked: Asked) -> Said:
+    """Calls the tool that the prompt names with the arguments it gives, and repeats what came back."""
+    last = asked.body["messages"][-1]
+    if last["role"] == "tool":
+        return completion(last["content"])
+    tool, _, arguments = last["content"].partition(" ")
+    return completion("", [(tool, json.loads(arguments))])
+
+
+@pytest.mark.parametrize("era", ["auto", "handshake"])
+def test_a_suite_runs_on_real_servers_in_both_eras(npm_servers: Path, time_server: str, tmp_path: Path, era: Any) -> None:
+    (tmp_path / "note.txt").write_text("buy tea", encoding="utf-8")
+    (tmp_path / "suite.yaml").write_text(SUITE.replace("NOTE", str(tmp_path / "note.txt")), encoding="utf-8")
+    servers = {
+        "everything": node("everything", npm_servers, EVERYTHING, "stdio", era=era),
+        "files": node("files", npm_servers, FILESYSTEM, str(tmp_path), era=era),
+        "time": ServerSettings(id="time", command=time_server, args=("--local-timezone", "UTC"), era=era),
+    }
+
+    async def work() -> LiveRun:
+        async with provider(obedient) as seen:
+            known = {"OPENAI_BASE_URL": f"{seen.url}/v1"}
+            return await drive_mcplab(
+                tmp_path / "suite.yaml", environment=known, reached_by=servers, home=tmp_path / "home", artifacts=True
+            )
+
+    live = run(work())
+    assert [(case.id, case.outcome) for case in live.result.cases] == [("echo", "pass"), ("read", "pass"), ("time", "pass")]
+    results = json.loads((live.folder / "mcplab" / "results.json").read_text(encoding="utf-8"))
+    assert results["summary"]["pass_rate"] == 1
+    assert all(results["metadata"]["mcp_server_versions"][name] for name in servers)

@@ -1,0 +1,234 @@
+"""The files MCPLab leaves behind, in its shapes: results, trace, summary; and the trace read back gives the same verdicts."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proctor.actions.check import prepared
+from proctor.actions.suites import parse_suite
+from proctor.evidence import mcplab
+from proctor.model.case import Case, Suite
+from proctor.model.evidence import Evidence, ToolCall
+from proctor.model.result import CaseResult, RunResult
+from proctor.model.run import RunEntry
+from proctor.report.mcplab_artifacts import ArtifactRow, MadeWith, artifact_texts
+from proctor.runner.run import cut_short, entry_of
+
+SUITE = """\
+scenarios:
+  - id: lookup
+    name: Where?
+    prompt: Where is order 17?
+    eval:
+      tool_constraints: {required_tools: [lookup_order], forbidden_tools: ['shop:cancel']}
+      tool_sequence: [lookup_order, search]
+      tool_input_assertions: [{type: jsonpath, tool: lookup_order, path: $.id, equals: 17}]
+      response_assertions:
+        - {type: contains, value: shipped}
+        - {type: not_contains, value: sorry}
+        - {type: jsonpath_not_exists, path: $.x}
+    extract: [{name: number, from: final_text, regex: '(\\d+)'}]
+"""
+
+
+def suite() -> Suite:
+    return parse_suite(SUITE, name="orders")
+
+
+def said(role: str, text: str = "", calls: list[str] | None = None) -> dict[str, Any]:
+    message: dict[str, Any] = {"role": role, "text": text}
+    if calls:
+        message["tool_calls"] = [{"id": "call_0", "name": name, "arguments": {}} for name in calls]
+    return message
+
+
+def evidence(text: str | None, calls: list[ToolCall], *, groups: list[list[ToolCall]] | None = None, **more: Any) -> Evidence:
+    messages = [said("system", "Be kind."), said("user", "Where is order 17?")]
+    for group in groups if groups is not None else [[call] for call in calls]:
+        messages.append(said("assistant", "let me see", [call.name for call in group]))
+        messages += [said("tool", "...") for _ in group]
+    if text is not None and more.get("error") is None:
+        messages.append(said("assistant", text))
+    metadata = {
+        "messages": messages,
+        "servers": [{"id": "shop", "version": "1.4.2"}],
+        "request_id": "mcplab-run:r:lookup:gpt:lookup-gpt-run1",
+        **more.pop("metadata", {}),
+    }
+    return Evidence(case="lookup", text=text, tool_calls=tuple(calls), metadata=metadata, **more)
+
+
+def call(name: str, arguments: Any = None, **more: Any) -> ToolCall:
+    answer = {"content": [{"type": "text", "text": f"result of {name}"}]}
+    fields: dict[str, Any] = {"result": answer, "id": "call_0", "server": "shop", "duration_ms": 10.0, **more}
+    return ToolCall(name=name, arguments={"id": 17} if arguments is None else arguments, **fields)
+
+
+def decided(seen: Evidence, attempt: int = 0) -> tuple[RunEntry, CaseResult]:
+    result = cut_short(prepared(suite()).cases[0].decide(seen, attempt=attempt), seen)
+    return entry_of(result, seen, started_at="2026-11-15T09:00:00.000Z", duration_ms=1500.0), result
+
+
+def texts(*entries: tuple[RunEntry, CaseResult], **more: Any) -> dict[str, str]:
+    run = RunResult(suite_name="orders", run_id="r", started_at="2026-11-15T09:00:00Z", cases=tuple(result for _, result in entries))
+    rules = {"tool_constraints": {"required_tools": ["lookup_order"], "forbidden_tools": ["shop:cancel"]}}
+    row = ArtifactRow(case="lookup", scenario="lookup", agent="gpt", provider="openai", model="gpt-test", rules=rules, **more)
+    return artifact_texts(run, [entry for entry, _ in entries], MadeWith(rows=(row,), config_hash="abc", version="proctor 1", note="a|b"))
+
+
+def read_back(files: dict[str, str]) -> list[Evidence]:
+    return [seen for line in files["trace.jsonl"].splitlines() for seen in mcplab.read(json.loads(line))]
+
+
+GOOD = [call("lookup_order"), call("search", {"query": "17"}, duration_ms=30.0)]
+
+
+def test_results_have_the_shape_and_the_metrics_of_mcplab() -> None:
+    good = decided(evidence("17 shipped", GOOD))
+    bad = decided(evidence("sorry", [call("cancel", duration_ms=20.0)]), attempt=1)
+    results = json.loads(texts(good, bad)["results.json"])
+    assert results["metadata"] == {
+        "run_id": "r",
+        "timestamp": "2026-11-15T09:00:01.500Z",
+        "config_hash": "abc",
+        "cli_version": "proctor 1",
+        "mcp_server_versions": {"shop": "1.4.2"},
+        "config_name": "orders",
+        "total_duration_ms": 3000.0,
+        "total_tool_duration_ms": 60.0,
+        "execution_source": "mcplab",
+        "run_note": "a|b",
+    }
+    assert results["summary"] == {
+        "total_scenarios": 1,
+        "total_runs": 2,
+        "pass_rate": 0.0,
+        "avg_tool_calls_per_run": 1.5,
+        "avg_tool_latency_ms": 20.0,
+        "outcomes": {"passed": 0, "failed": 2, "incomplete": 0, "error": 0},
+    }
+    (row,) = results["scenarios"]
+    assert row["distinct_sequences"] == {'["lookup_order","search"]': 1, '["cancel"]': 1}
+    assert row["tool_usage_frequency"] == {"lookup_order": 1, "search": 1, "cancel": 1}
+    assert row["tool_constraints_stats"] == {"required": {"lookup_order": 1}, "forbidden": {"shop:cancel": 1}}
+    assert row["extracted_values"] == {"number": {"17": 1, "null": 1}}
+    assert row["last_final_answer"] == "sorry"
+    first = row["runs"][0]
+    assert first["tool_durations_ms"] == [10.0, 30.0]
+    assert first["extracted"] == {"number": 17}
+    # jsonpath_not_exists on a text that is no JSON fails in MCPLab.
+    assert [(check["type"], check["status"]) for check in first["check_results"]] == [
+        ("forbidden_tool", "passed"),
+        ("required_tool", "passed"),
+        ("tool_sequence", "passed"),
+        ("tool_input_jsonpath", "passed"),
+        ("response_contains", "passed"),
+        ("response_not_contains", "passed"),
+        ("response_jsonpath_not_exists", "failed"),
+    ]
+    assert first["check_results"][1]["label"] == "Required tool · lookup_order"
+    assert "reason" not in first["check_results"][0]
+    assert len(first["failures"]) == 1
+
+
+def test_the_summary_is_a_table_without_a_last_line_break() -> None:
+    text = texts(decided(evidence('{"a": "shipped"}', GOOD)))["summary.md"]
+    assert text.endswith("| lookup | gpt | 1 | 100.0% | 1 | 2 |")
+    assert "- Run ID: r\n- Timestamp: 2026-11-15T09:00:01.500Z\n- Run note: a\\|b\n- Config hash: abc\n" in text
+
+
+def test_the_trace_is_of_version_3_and_keeps_the_whole_conversation() -> None:
+    long = "x" * 20_000
+    files = texts(
+        decided(evidence(long, [call("lookup_order", result={"content": long})])),
+        attachments=({"type": "image", "media_type": "image/png", "data": "aGk=", "name": "a.png"},),
+    )
+    meta, line = [json.loads(each) for each in files["trace.jsonl"].splitlines()]
+    assert meta == {"type": "trace_meta", "trace_version": 3, "run_id": "r", "ts": "2026-11-15T09:00:00Z"}
+    assert [message["role"] for message in line["messages"]] == ["user", "assistant", "tool", "assistant"]
+    assert line["messages"][0]["content"][1] == {"type": "image", "media_type": "image/png", "data": "aGk=", "name": "a.png"}
+    assert line["messages"][-1]["content"] == [{"type": "text", "text": long}]
+    assert len(line["messages"][2]["content"][0]["content"][0]["text"]) == 12_003
+    assert line["metrics"] == {"tool_call_count": 1, "total_tool_duration_ms": 10.0}
+    assert "Be kind." not in files["trace.jsonl"]
+
+
+ERRORS = {
+    "answered": evidence('{"note": "shipped"}', GOOD),
+    "one reply with two calls": evidence("shipped", GOOD, groups=[GOOD]),
+    "failed": evidence("sorry", [call("cancel")]),
+    "no tools": evidence("shipped", []),
+    "an empty answer": evidence("", GOOD),
+    "arguments that are text": evidence("shipped", [call("lookup_order", "17"), call("search")]),
+    "a tool that failed": evidence("shipped", [call("lookup_order", result=None, error="gone", error_kind="protocol-error")]),
+    "the turn limit": evidence("", GOOD, error="max_turns reached", metadata={"code": "max_turns"}),
+    "a server that went away": evidence(None, GOOD[:1], error="server gone", metadata={"code": "server_gone"}),
+}
+
+
+@pytest.mark.parametrize("seen", ERRORS.values(), ids=ERRORS)
+def test_the_trace_reads_back_to_the_same_verdicts(seen: Evidence) -> None:
+    entry, result = decided(seen)
+    (again,) = read_back(texts((entry, result)))
+    assert again.case == "lookup"
+    assert again.text == seen.text
+    assert [(each.name, each.arguments, each.server) for each in again.tool_calls or ()] == [
+        (each.name, each.arguments, each.server) for each in seen.tool_calls or ()
+    ]
+    _, after = decided(again)
+    assert [verdict.outcome for verdict in after.verdicts] == [verdict.outcome for verdict in result.verdicts]
+    assert (after.outcome == "pass") == (result.outcome == "pass")
+    assert after.extracted == result.extracted
+
+
+def test_results_are_found_even_where_a_model_uses_one_id_again_and_again() -> None:
+    answers = [call("search", {"query": str(number)}, result={"content": [], "n": number}) for number in range(4)]
+    (again,) = read_back(texts(decided(evidence("shipped", answers, groups=[answers[:2], answers[2:]]))))
+    assert [each.result["n"] for each in again.tool_calls or ()] == [0, 1, 2, 3]
+
+
+def test_calls_that_were_asked_for_and_never_made_are_not_in_the_trace() -> None:
+    seen = evidence(None, GOOD[:1], error="timeout", metadata={"code": "timeout"})
+    messages = [*seen.metadata["messages"], said("assistant", "one more", ["search"])]
+    seen = msgspec.structs.replace(seen, metadata={**seen.metadata, "messages": messages})
+    (again,) = read_back(texts(decided(seen)))
+    assert [each.name for each in again.tool_calls or ()] == ["lookup_order"]
+    assert again.text is None
+    assert again.error == "timeout"
+
+
+def test_an_attempt_that_left_nothing_is_an_error_with_its_reason() -> None:
+    case = Case(id="lookup")
+    entry = RunEntry(case="lookup", outcome="error", code="unauthorized", reason="the key was refused", started_at="2026-11-15T09:00:00Z")
+    files = texts((entry, CaseResult(case, "error", None, ())))
+    run = json.loads(files["results.json"])["scenarios"][0]["runs"][0]
+    assert (run["pass"], run["outcome"], run["error"]) == (False, "error", "the key was refused")
+    assert run["failures"] == ["Scenario error: the key was refused"]
+    assert json.loads(files["results.json"])["scenarios"][0]["distinct_sequences"] == {"[]": 1}
+    (again,) = read_back(files)
+    assert (again.text, again.tool_calls, again.error) == (None, None, "the key was refused")
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.text(),
+    st.lists(st.tuples(st.sampled_from(["lookup_order", "search", "cancel"]), st.integers(0, 20)), max_size=5),
+    st.lists(st.integers(1, 3), max_size=5),
+)
+def test_whatever_was_said_and_called_reads_back(text: str, wanted: list[tuple[str, int]], sizes: list[int]) -> None:
+    calls = [call(name, {"id": number}) for name, number in wanted]
+    groups: list[list[ToolCall]] = []
+    rest = list(calls)
+    for size in [*sizes, *[1] * len(calls)]:
+        if rest:
+            groups.append(rest[:size])
+            rest = rest[size:]
+    entry, result = decided(evidence(text, calls, groups=groups))
+    (again,) = read_back(texts((entry, result)))
+    assert [verdict.outcome for verdict in decided(again)[1].verdicts] == [verdict.outcome for verdict in result.verdicts]
