@@ -93,3 +93,19 @@ def test_runs_are_found_by_id_beginning_and_latest(tmp_path: Path) -> None:
         files.create(RunHeader(run_id="20261116-090000-c", started_at="x"))
     with pytest.raises(StoreError, match="nothing is kept"):
         RunFiles(tmp_path / "empty").open("latest")
+
+
+def test_what_was_handed_over_is_written_even_when_nobody_waits_any_more(tmp_path: Path) -> None:
+    run = RunFiles(tmp_path).create(HEADER)
+
+    async def hand_over_and_leave() -> None:
+        tasks = [asyncio.create_task(run.append(entry(f"c{number}"))) for number in range(20)]
+        await asyncio.sleep(0)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await run.append(entry("last"))
+
+    asyncio.run(hand_over_and_leave())
+    run.close("completed")
+    assert {kept.case for kept in run.entries()} == {*(f"c{number}" for number in range(20)), "last"}

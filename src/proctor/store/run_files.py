@@ -191,11 +191,12 @@ class _Writer:
                 batch.append(self._waiting.get())
             entries = [entry for entry in batch if entry is not None]
             if entries:
-                self._write_batch(entries)
+                # From here on nobody can cancel the waiting; who already has gets no answer, but what was finished is written.
+                self._write_batch(entries, [done for _, done in entries if done.set_running_or_notify_cancel()])
             if None in batch:
                 return
 
-    def _write_batch(self, entries: list[tuple[bytes, "Future[None]"]]) -> None:
+    def _write_batch(self, entries: list[tuple[bytes, "Future[None]"]], waiting: list["Future[None]"]) -> None:
         before = os.fstat(self._file).st_size
         try:
             data = b"".join(line for line, _ in entries)
@@ -205,10 +206,10 @@ class _Writer:
         except OSError as error:
             os.ftruncate(self._file, before)
             fault = StoreError(f"results cannot be kept in {str(self._path)!r}: {error.strerror}")
-            for _, done in entries:
+            for done in waiting:
                 done.set_exception(fault)
             return
-        for _, done in entries:
+        for done in waiting:
             done.set_result(None)
 
 
