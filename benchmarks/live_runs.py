@@ -74,7 +74,7 @@ def _measured(seconds: float) -> tuple[dict[str, float], dict[str, float]]:
     suite = _suite()
     wall, cpu = {"bare": 9e9, "proctor": 9e9}, {"bare": 9e9, "proctor": 9e9}
     try:
-        for _ in range(3):
+        for _ in range(5):
             for name in wall:
                 with tempfile.TemporaryDirectory() as home:
                     work = _bare(url) if name == "bare" else _ours(suite, url, Path(home))
