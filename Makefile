@@ -32,9 +32,17 @@ docs: .venv/.ready
 bench: .venv/.ready
 	$(BIN)/python -m benchmarks
 
+# In an environment of their own: the peers bring a hundred packages that nothing else here may come to depend on.
+PEERS := .venv/peers
 bench-peers: .venv/.ready
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r benchmarks/peers.txt
-	$(BIN)/python -m benchmarks
+ifdef UV
+	$(UV) venv --quiet --allow-existing --python $(PYTHON) $(PEERS)
+	$(UV) pip install --quiet --python $(PEERS)/bin/python --editable '.[all]' -r benchmarks/peers.txt
+else
+	$(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[all]' -r benchmarks/peers.txt
+endif
+	$(PEERS)/bin/python -m benchmarks
 
 clean:
 	rm -rf .venv .pytest_cache .ruff_cache .hypothesis
@@ -52,3 +60,9 @@ else
 	$(BIN)/python -m compileall -q src
 	@touch $@
 endif
+
+# Installs the real n8n and Flowise (minutes, gigabytes) and drives them; `make platforms PLATFORM=n8n` for one of the two.
+.PHONY: platforms
+platforms: .venv/.ready
+	$(BIN)/python -m tests.platforms.install $(PLATFORM)
+	$(BIN)/python -m pytest -m platform -q $(if $(PLATFORM),$(PLATFORM:%=tests/platforms/test_%.py),tests/platforms)

@@ -29,7 +29,11 @@ def children() -> set[int]:
     """The living child processes of this one."""
     found: set[int] = set()
     for path in Path("/proc/self/task").glob("*/children"):
-        for pid in path.read_text().split():
+        try:
+            listed = path.read_text()
+        except OSError:  # the thread has ended since it was listed
+            continue
+        for pid in listed.split():
             try:
                 state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
             except OSError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import socket
+import ssl
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from proctor.cassettes.ports import LIVE
 from proctor.errors import InputError
 from proctor.model.evidence import Evidence, Usage
+from proctor.targets import wire
 from proctor.targets.build import build_target, check_cases
 from proctor.targets.faults import TargetFault
 from proctor.targets.http import HttpSettings, HttpTarget
@@ -350,3 +352,41 @@ def test_a_fault_is_kept_and_raised_again() -> None:
     with pytest.raises(TargetFault) as caught:
         asyncio.run(again())
     assert (caught.value.code, caught.value.message) == (first.code, first.message)
+
+
+def test_certificates_are_read_only_where_an_address_asks_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[bool] = []
+    real = wire.new_client
+
+    def counted(*, certificates: bool, transport: Any) -> Any:
+        made.append(certificates)
+        return real(certificates=certificates, transport=transport)
+
+    monkeypatch.setattr(wire, "new_client", counted)
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        nobody = f"HTTPS://127.0.0.1:{free.getsockname()[1]}"
+
+    async def both() -> None:
+        async with serve(lambda asked: Reply(body={"text": "hi"})) as agent:
+            connected = wire.Wire()
+            await connected.open()
+            try:
+                for _ in range(2):
+                    await connected.send(wire.HttpRequest(method="GET", url=agent.url), timeout_s=5)
+                with pytest.raises(TargetFault) as caught:
+                    await connected.send(wire.HttpRequest(method="GET", url=nobody), timeout_s=5)
+                assert caught.value.code == "unreachable"
+            finally:
+                await connected.close()
+
+    asyncio.run(both())
+    assert made == [False, True]
+
+
+def test_a_client_without_certificates_trusts_nobody() -> None:
+    client = wire.new_client(certificates=False)
+    context = client._transport._pool._ssl_context
+    assert (context.verify_mode, context.check_hostname, context.get_ca_certs()) == (ssl.CERT_REQUIRED, True, [])
+    asyncio.run(client.aclose())

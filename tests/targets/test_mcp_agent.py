@@ -60,10 +60,9 @@ def drive(
     async def main() -> Evidence:
         agent = McpAgent(
             "agent",
-            servers=McpServers(servers or (local_shop(),), waits_s=()),
+            servers=McpServers(servers or (local_shop(),), waits_s=(), offline=offline),
             model_for=lambda _tape: model,
             settings=AgentSettings(**settings),
-            offline=offline,
         )
         target: Target = agent
         await target.open()
@@ -400,7 +399,7 @@ def test_a_run_is_recorded_and_replayed_by_a_cassette(tmp_path: Any) -> None:
 
     async def drive_on(tape: Any, server: ServerSettings, *, offline: bool) -> Evidence:
         model = script()
-        agent = McpAgent("a", servers=McpServers([server], waits_s=()), model_for=lambda tape: TapedModel(model, tape), offline=offline)
+        agent = McpAgent("a", servers=McpServers([server], waits_s=(), offline=offline), model_for=lambda tape: TapedModel(model, tape))
         await agent.open()
         try:
             return await agent.run(attempt(), tape)

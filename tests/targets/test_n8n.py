@@ -69,7 +69,8 @@ def test_the_webhook_gets_message_ids_and_session_and_the_execution_is_found_by_
     evidence = drive(n8n, attempt("What is 2+3*4? Then confirm my order."))
     (trigger,) = n8n.triggers
     assert (trigger.method, trigger.path) == ("POST", "/webhook/agent")
-    assert trigger.json == {"chatInput": "What is 2+3*4? Then confirm my order.", "sessionId": "session-a-0001"}
+    message = "What is 2+3*4? Then confirm my order."
+    assert trigger.json == {"chatInput": message, "sessionId": "session-a-0001", "requestId": "request-a-0001"}
     assert (trigger.headers["x-request-id"], trigger.headers["x-session-id"]) == ("request-a-0001", "session-a-0001")
     assert len(n8n.polls) == 2
     assert n8n.polls[0].path == "/api/v1/executions?includeData=true&limit=20&workflowId=wf1"
@@ -144,11 +145,75 @@ def test_an_unknown_webhook_is_not_looked_up() -> None:
     assert (evidence.http_status, evidence.text, n8n.polls) == (404, "The requested webhook is not registered.", [])
 
 
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_webhook_that_refuses_the_caller_is_not_looked_up(status: int) -> None:
+    refusal = Reply(status=status, data=b"Authorization data is wrong!", headers={"www-authenticate": 'Basic realm="Webhook"'})
+    n8n = N8n([], webhook=refusal)
+    evidence = drive(n8n, attempt("hi"))
+    assert (evidence.http_status, evidence.text, n8n.polls) == (status, "Authorization data is wrong!", [])
+
+
+def test_a_workflow_that_answers_403_itself_is_looked_up() -> None:
+    n8n = N8n([execution("order-confirmed", "request-a-0001")], webhook=Reply(status=403, body={"message": "not yours"}))
+    evidence = drive(n8n, attempt("hi"))
+    assert evidence.http_status == 403 and [node.name for node in evidence.nodes or ()][-1] == "Respond"
+
+
+def test_a_chat_trigger_keeps_no_headers_and_is_found_by_the_id_in_its_body() -> None:
+    ours, other = execution("ai-agent-tool", "unused"), execution("ai-agent-tool", "unused")
+    for document, request_id in ((ours, "request-a-0001"), (other, "request-b-0001")):
+        # What the trigger of 2.8.4 gives out is the body that it was sent, and nothing else.
+        sent = {"chatInput": "hi", "sessionId": "session-a-0001", "requestId": request_id}
+        document["data"]["resultData"]["runData"]["Webhook"][0]["data"]["main"][0][0]["json"] = sent
+        document["id"] = request_id
+    evidence = drive(N8n([other, ours]), attempt("hi"))
+    assert (evidence.metadata["execution_id"], evidence.input) == ("request-a-0001", "hi")
+
+
+def test_where_a_respond_node_ends_the_workflow_the_answer_is_what_the_webhook_said() -> None:
+    page = [execution("order-confirmed", "request-a-0001")]
+    evidence = drive(N8n(page, webhook=Reply(status=201, body={"message": "Order of tea confirmed", "stock": 3})), attempt("hi"))
+    assert (evidence.text, evidence.body) == ("Order of tea confirmed", {"message": "Order of tea confirmed", "stock": 3})
+    assert evidence.http_status == 201 and evidence.nodes is not None
+    agent = [execution("ai-agent-tool", "request-a-0001")]
+    evidence = drive(N8n(agent, webhook=Reply(body={"reply": "wrapped"})), attempt("hi"))
+    assert evidence.text == "The result is 14. Order #1001 confirmed.", "an agent's answer is its own"
+
+
 def test_without_the_api_the_answer_is_all_there_is() -> None:
     evidence = drive(N8n([], webhook=Reply(body=[{"output": "from the last node"}])), attempt("hi"), api=False)
     assert (evidence.text, evidence.http_status, evidence.tool_calls) == ("from the last node", 200, None)
     evidence = drive(N8n([], webhook=Reply(body={"a": {"b": "deep"}})), attempt("hi"), api=False, response_path="a.b")
     assert evidence.text == "deep"
+
+
+def stream(*pieces: tuple[str, str | None]) -> Reply:
+    lines = [
+        {"type": kind, **({"content": content} if content is not None else {}), "metadata": {"nodeName": "A"}} for kind, content in pieces
+    ]
+    return Reply(data="".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines).encode())
+
+
+@pytest.mark.parametrize(
+    ("pieces", "text", "error"),
+    [
+        ([("begin", None), ("item", "Your "), ("item", "order"), ("end", None)], "Your order", None),
+        ([("begin", None), ("item", "Let me see."), ("end", None), ("begin", None), ("item", "14"), ("end", None)], "14", None),
+        ([("begin", None), ("item", "14"), ("end", None), ("begin", None), ("end", None)], "14", None),
+        ([("begin", None), ("error", "the model is broken")], None, "the model is broken"),
+        ([("item", "no beginning")], "no beginning", None),
+    ],
+)
+def test_a_streamed_answer_is_put_together(pieces: list[tuple[str, str | None]], text: str | None, error: str | None) -> None:
+    evidence = drive(N8n([], webhook=stream(*pieces)), attempt("hi"), api=False)
+    assert (evidence.text, evidence.error) == (text, error)
+
+
+def test_lines_that_are_no_stream_of_n8n_are_a_text() -> None:
+    said = '{"type":"begin"}\n{"type":"chapter","content":"one"}\n'
+    assert drive(N8n([], webhook=Reply(data=said.encode())), attempt("hi"), api=False).text == said
+    unfinished = '{"type":"begin"}\n{"type":"it'
+    assert drive(N8n([], webhook=Reply(data=unfinished.encode())), attempt("hi"), api=False).text == unfinished
 
 
 def test_a_trace_inside_the_answer_is_read() -> None:

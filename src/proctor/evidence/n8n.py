@@ -63,6 +63,12 @@ def has_run_data(document: Json) -> bool:
     return isinstance(dict_of(dict_of(dict_of(document).get("data")).get("resultData")).get("runData"), dict)
 
 
+def answered_by_webhook(evidence: Evidence) -> bool:
+    """Whether the answer is that of a Respond to Webhook node: it passes on what came in, and what it said is not recorded."""
+    node = answering_node(evidence.nodes or ())
+    return node is not None and is_respond_to_webhook(node.type)
+
+
 def _is_execution(document: Json) -> bool:
     # An execution listed without `includeData=true` is recognised too, so that the error can say what is missing.
     return has_run_data(document) or (isinstance(document, dict) and "workflowId" in document and "startedAt" in document)
@@ -256,7 +262,7 @@ def _input(run: Run, flow: _Flow) -> Json:
 def _http_status(runs: list[Run]) -> int | None:
     flow = _Flow(runs)
     for run in runs:
-        if str(run.definition.get("type")).endswith(".respondToWebhook"):
+        if is_respond_to_webhook(run.definition.get("type")):
             options = dict_of(dict_of(run.definition.get("parameters")).get("options"))
             code = resolve(options.get("responseCode", 200), flow.outputs(run)).value
             if isinstance(code, str) and code.isascii() and code.isdigit() and len(code) == 3:
@@ -264,6 +270,11 @@ def _http_status(runs: list[Run]) -> int | None:
             return code if isinstance(code, int) and not isinstance(code, bool) and 100 <= code <= 599 else None
         flow.passed(run)
     return None
+
+
+def is_respond_to_webhook(node_type: Json) -> bool:
+    """Whether nodes of this type answer the webhook."""
+    return isinstance(node_type, str) and node_type.endswith(".respondToWebhook")
 
 
 def _request(runs: list[Run], document: dict[str, Any], workflow: dict[str, Any]) -> tuple[Json, dict[str, Json]]:

@@ -2,19 +2,22 @@
 
 Newer executions have a run for each call of a tool node; the arguments are in it. The agent's `intermediateSteps` (present when
 Return Intermediate Steps is on) name the tool as the model knows it, and carry the arguments where the run does not. A step
-belongs to the first unused run of the same agent run that has its name, else, when both lists are equally long, to the one at its
-place. Where no runs were recorded the steps alone are the calls.
+belongs to the first unused run of the same agent run that has its name and its arguments (calls made at once may run in another
+order), else to the first that has its name, else, when both lists are equally long, to the one at its place. Where no runs were
+recorded the steps alone are the calls.
 """
 
 from __future__ import annotations
 
 import re
+from collections import deque
 from typing import Any
 
 import msgspec
 
 from proctor.evidence.calls import CONTENT_ERROR, PROTOCOL_ERROR, mcp_error, read_arguments
 from proctor.evidence.shape import dict_of, list_of, text_or_none
+from proctor.evidence.text import as_text
 from proctor.model.evidence import Json, ToolCall
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]+")
@@ -80,17 +83,26 @@ def _logged_calls(message: Json) -> list[dict[str, Any]]:
 
 def _pair(runs: list[ToolRun], steps: list[Step]) -> dict[int, Step]:
     paired: dict[int, Step] = {}
-    left = list(steps)
-    for run in runs:
-        names = {run.name, _model_name(run.name), run.own_name}
-        match = next((step for step in left if step.tool in names), None)
-        if match is not None:
-            paired[id(run)] = match
-            left.remove(match)
+    free = dict(enumerate(steps))
+    for exactly in (True, False):
+        waiting: dict[tuple[str, str | None], deque[int]] = {}
+        for number, step in free.items():
+            waiting.setdefault((step.tool, as_text(step.arguments) if exactly else None), deque()).append(number)
+        for run in runs:
+            if id(run) in paired or (exactly and run.arguments is None):
+                continue
+            arguments = as_text(read_arguments(run.arguments)) if exactly else None
+            found = [queue for name in _names(run) if (queue := waiting.get((name, arguments)))]
+            if found:
+                paired[id(run)] = free.pop(min(found, key=lambda queue: queue[0]).popleft())
     if len(runs) == len(steps):
-        for run, step in zip((run for run in runs if id(run) not in paired), left, strict=True):
+        for run, step in zip((run for run in runs if id(run) not in paired), free.values(), strict=True):
             paired[id(run)] = step
     return paired
+
+
+def _names(run: ToolRun) -> set[str]:
+    return {name for name in (run.name, _model_name(run.name), run.own_name) if name is not None}
 
 
 def _model_name(node_name: str) -> str:

@@ -88,6 +88,9 @@ def with_parameters(nodes: list[Node]) -> tuple[Node, ...]:
     finished: list[Node] = []
     for index, node in enumerate(nodes):
         parameters, notes = None, node.notes
+        if node.parameters is None and not is_http_request(node.type):
+            finished.append(node)
+            continue
         if is_http_request(node.type):
             around = [*reversed(nodes[max(0, index - _FARTHEST) : index]), *nodes[index + 1 : index + 1 + _FARTHEST]]
             resolved = resolve(

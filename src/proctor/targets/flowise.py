@@ -6,7 +6,6 @@ case's own is sent exactly as written. What Flowise answers is read as its predi
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Literal
 from urllib.parse import quote
 
@@ -15,15 +14,13 @@ import msgspec
 from proctor.cassettes.ports import Tape
 from proctor.errors import SpecError
 from proctor.evidence import flowise
-from proctor.model.attempt import Attempt
-from proctor.model.case import Case
 from proctor.model.evidence import Evidence, Json
-from proctor.model.problem import Problem
 from proctor.targets.answers import evidence_of
-from proctor.targets.conversation import Message, converse, ids_of
+from proctor.targets.conversation import Message
 from proctor.targets.http import check_positive, secret_headers
 from proctor.targets.masking import Ids, shown_settings
-from proctor.targets.wire import HttpAnswer, HttpRequest, Wire, check_address
+from proctor.targets.wire import HttpAnswer, HttpRequest, MakeTransport, Wire, check_address
+from proctor.targets.wire_target import WireTarget
 
 
 class FlowiseSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -47,47 +44,26 @@ class FlowiseSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
         return shown_settings(self)
 
 
-class FlowiseTarget:
+class FlowiseTarget(WireTarget):
     """Talks to a flow of Flowise."""
 
-    def __init__(self, name: str, settings: FlowiseSettings, *, secrets: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self, name: str, settings: FlowiseSettings, *, secrets: frozenset[str] = frozenset(), transport: MakeTransport | None = None
+    ) -> None:
         """Raises `SpecError` for settings that cannot be used."""
         check_address(settings.url, "url")
         check_positive(settings.timeout_s, "timeout_s")
         if not settings.flow:
             raise SpecError("flow: the id of the flow is empty", field="flow")
-        self._name = name
         self._settings = settings
         key = frozenset((settings.api_key,)) if settings.api_key else frozenset[str]()
-        self._wire = Wire(secrets=secrets | key | secret_headers(settings.headers))
+        super().__init__(name, Wire(secrets=secrets | key | secret_headers(settings.headers), transport=transport))
         self._url = f"{settings.url.rstrip('/').removesuffix('/api/v1')}/api/v1/prediction/{quote(settings.flow, safe='')}"
 
-    @property
-    def name(self) -> str:
-        """What reports call it."""
-        return self._name
-
-    def problems_with(self, cases: Iterable[Case]) -> list[Problem]:
-        """Nothing of a case can be wrong here."""
-        return []
-
-    async def open(self) -> None:
-        """Make ready to connect."""
-        await self._wire.open()
-
-    async def run(self, attempt: Attempt, tape: Tape) -> Evidence:
-        """Ask the flow every message of the case."""
-        ids = Ids(*ids_of(attempt))
-
-        async def say(message: Message) -> Evidence:
-            answer = await self._wire.exchange(self._request(message), tape=tape, ids=ids, timeout_s=self._settings.timeout_s)
-            return _prediction(answer)
-
-        return await converse(attempt, say, target=self._name)
-
-    async def close(self) -> None:
-        """Close every connection."""
-        await self._wire.close()
+    async def say(self, message: Message, tape: Tape, ids: Ids) -> Evidence:
+        """Ask the flow one message."""
+        answer = await self._wire.exchange(self._request(message), tape=tape, ids=ids, timeout_s=self._settings.timeout_s)
+        return _prediction(answer)
 
     def _request(self, message: Message) -> HttpRequest:
         settings = self._settings

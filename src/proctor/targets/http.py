@@ -7,7 +7,7 @@ hold placeholders too.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal
 from urllib.parse import quote, urlencode
 
@@ -17,20 +17,20 @@ from proctor.cassettes.ports import Tape
 from proctor.errors import CheckFault, SpecError
 from proctor.evidence.recognise import FORMATS
 from proctor.expressions.text_form import text_form
-from proctor.model.attempt import Attempt
-from proctor.model.case import Case
 from proctor.model.evidence import Evidence, Json
-from proctor.model.problem import Problem
 from proctor.model.show import nearest
 from proctor.targets.answers import evidence_of
-from proctor.targets.conversation import Message, converse, ids_of
+from proctor.targets.conversation import Message
 from proctor.targets.faults import TargetFault
 from proctor.targets.masking import Ids, names_a_secret, shown_settings
-from proctor.targets.templates import Template, TextTemplate, message_template, unknown_placeholders, values_for
-from proctor.targets.wire import HttpRequest, Wire, check_address
+from proctor.targets.templates import Template, TextTemplate, message_template, values_for
+from proctor.targets.wire import HttpRequest, MakeTransport, Wire, check_address
+from proctor.targets.wire_target import WireTarget
 
 DEFAULT_TEMPLATE: dict[str, Json] = {"input": "{user_message}"}
 _BODILESS = ("GET", "HEAD")
+_NOT_IN_NAME = frozenset(' :\r\n\0"(),/;<=>?@[\\]{}')
+_NOT_IN_VALUE = frozenset("\r\n\0")
 
 
 class Auth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -104,7 +104,8 @@ class Requests:
         self._credentials = dict(credentials)
         self._body: Template = message_template(template)
         for name, value in self._credentials.items():
-            _check_header(name, value, SpecError(f"auth: the header {name!r} cannot be sent", field="auth"))
+            if not _can_be_sent(name, value):
+                raise SpecError(f"auth: the header {name!r} cannot be sent", field="auth")
 
     @property
     def placeholders(self) -> frozenset[str]:
@@ -129,8 +130,8 @@ class Requests:
         headers = {name: template.fill(values) for name, template in self._headers.items()}
         headers = {**headers, **self._credentials, "x-request-id": message.request_id, **more}
         for name, value in headers.items():
-            fault = TargetFault("bad_request", f"the header {name!r} cannot be sent: it would hold a control character", safe=True)
-            _check_header(name, value, fault)
+            if not _can_be_sent(name, value):
+                raise TargetFault("bad_request", f"the header {name!r} cannot be sent: it would hold a control character", safe=True)
         if message.body is not None:
             return HttpRequest(method=self._method, url=url, headers=headers, body=message.body, has_body=True)
         body = self._body.fill(values)
@@ -139,12 +140,13 @@ class Requests:
         return HttpRequest(method=self._method, url=url, headers=headers, body=body, has_body=True)
 
 
-class HttpTarget:
+class HttpTarget(WireTarget):
     """Talks to an agent behind an HTTP address."""
 
-    def __init__(self, name: str, settings: HttpSettings, *, secrets: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self, name: str, settings: HttpSettings, *, secrets: frozenset[str] = frozenset(), transport: MakeTransport | None = None
+    ) -> None:
         """Raises `SpecError` for settings that cannot be used."""
-        self._name = name
         self._settings = settings
         self._requests = Requests(
             method=settings.method,
@@ -155,35 +157,17 @@ class HttpTarget:
         )
         check_format(settings.answer_format)
         check_positive(settings.timeout_s, "timeout_s")
-        self._wire = Wire(secrets=secrets | settings.auth.secrets() | secret_headers(settings.headers))
+        super().__init__(
+            name,
+            Wire(secrets=secrets | settings.auth.secrets() | secret_headers(settings.headers), transport=transport),
+            placeholders=self._requests.placeholders,
+        )
 
-    @property
-    def name(self) -> str:
-        """What reports call it."""
-        return self._name
-
-    def problems_with(self, cases: Iterable[Case]) -> list[Problem]:
-        """Cases that cannot be sent, known before anything is."""
-        return unknown_placeholders(self._requests.placeholders, cases, self._name)
-
-    async def open(self) -> None:
-        """Make ready to connect."""
-        await self._wire.open()
-
-    async def run(self, attempt: Attempt, tape: Tape) -> Evidence:
-        """Send every message of the case."""
-        ids = Ids(*ids_of(attempt))
+    async def say(self, message: Message, tape: Tape, ids: Ids) -> Evidence:
+        """Send one message."""
         settings = self._settings
-
-        async def say(message: Message) -> Evidence:
-            answer = await self._wire.exchange(self._requests.make(message), tape=tape, ids=ids, timeout_s=settings.timeout_s)
-            return evidence_of(answer, response_path=settings.response_path, format=settings.answer_format)
-
-        return await converse(attempt, say, target=self._name)
-
-    async def close(self) -> None:
-        """Close every connection."""
-        await self._wire.close()
+        answer = await self._wire.exchange(self._requests.make(message), tape=tape, ids=ids, timeout_s=settings.timeout_s)
+        return evidence_of(answer, response_path=settings.response_path, format=settings.answer_format)
 
 
 def check_format(name: str | None) -> None:
@@ -205,9 +189,9 @@ def secret_headers(headers: Mapping[str, str]) -> frozenset[str]:
     return frozenset(value for name, value in headers.items() if names_a_secret(name))
 
 
-def _check_header(name: str, value: str, error: Exception) -> None:
-    if not name or not name.isascii() or any(c in name for c in ' :\r\n\0"(),/;<=>?@[\\]{}') or any(c in value for c in "\r\n\0"):
-        raise error
+def _can_be_sent(name: str, value: str) -> bool:
+    """Whether this is a header: one that holds a line break would be two."""
+    return name.isascii() and _NOT_IN_NAME.isdisjoint(name) and bool(name) and _NOT_IN_VALUE.isdisjoint(value)
 
 
 def _with_query(url: str, body: Any) -> str:

@@ -1,8 +1,10 @@
 """A workflow of n8n: triggered by its webhook, observed through its executions.
 
 The webhook is sent the message with `x-request-id` and `x-session-id`. With an API key the executions are then looked through, again and
-again for a bounded time, for a finished one whose webhook received our `x-request-id`; it shows nodes, tools and tokens. Status and time
-are those of the webhook. Without a key, what the webhook answers is all there is; a trace inside that answer is read.
+again for a bounded time, for a finished one that was started with our request id: in that header, or in the body, because a Chat Trigger
+keeps no headers. It shows nodes, tools and tokens. Status and time are those of the webhook; where a Respond to Webhook node gives the
+answer, so are text and body, because the execution shows what came into that node and not what it said. Without a key, what the webhook
+answers is all there is; a trace inside that answer is read.
 
 On a tape the looking is one exchange that answers with the execution found, not with those of others.
 """
@@ -10,7 +12,7 @@ On a tape the looking is one exchange that answers with the execution found, not
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, Literal
 from urllib.parse import urlencode
 
@@ -21,19 +23,17 @@ from proctor.errors import EvidenceError, SpecError
 from proctor.evidence import n8n
 from proctor.evidence.shape import dict_of, list_of
 from proctor.evidence.text import NODE_KEYS, text_in
-from proctor.model.attempt import Attempt
-from proctor.model.case import Case
 from proctor.model.evidence import Evidence, Json
-from proctor.model.problem import Problem
 from proctor.targets.answers import evidence_of, trace_in
-from proctor.targets.conversation import Message, converse, ids_of
+from proctor.targets.conversation import Message
 from proctor.targets.faults import TargetFault
 from proctor.targets.http import Auth, Requests, check_positive, secret_headers
 from proctor.targets.masking import Ids, shown_settings
-from proctor.targets.templates import unknown_placeholders
-from proctor.targets.wire import HttpAnswer, HttpRequest, Wire, check_address
+from proctor.targets.n8n_stream import streamed
+from proctor.targets.wire import HttpAnswer, HttpRequest, MakeTransport, Wire, check_address
+from proctor.targets.wire_target import WireTarget
 
-DEFAULT_TEMPLATE: dict[str, Json] = {"chatInput": "{user_message}", "sessionId": "{session_id}"}
+DEFAULT_TEMPLATE: dict[str, Json] = {"chatInput": "{user_message}", "sessionId": "{session_id}", "requestId": "{request_id}"}
 _UNFINISHED = ("new", "running", "waiting", "unknown")
 # The workflow has run already; one look that fails is no reason to give it up.
 _PASSING = ("unreachable", "transport", "timeout")
@@ -74,10 +74,12 @@ class N8nSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         return shown_settings(self)
 
 
-class N8nTarget:
+class N8nTarget(WireTarget):
     """Triggers a workflow of n8n and reads its execution."""
 
-    def __init__(self, name: str, settings: N8nSettings, *, secrets: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self, name: str, settings: N8nSettings, *, secrets: frozenset[str] = frozenset(), transport: MakeTransport | None = None
+    ) -> None:
         """Raises `SpecError` for settings that cannot be used."""
         for field, value in (("timeout_s", settings.timeout_s), ("poll_for_s", settings.poll_for_s)):
             check_positive(value, field)
@@ -85,7 +87,6 @@ class N8nTarget:
             raise SpecError("reading executions needs both `api` and `api_key`", field="api" if settings.api is not None else "api_key")
         if settings.api is not None:
             check_address(settings.api, "api")
-        self._name = name
         self._settings = settings
         self._requests = Requests(
             method=settings.method,
@@ -96,44 +97,25 @@ class N8nTarget:
             template=settings.template,
         )
         key = frozenset((settings.api_key,)) if settings.api_key else frozenset[str]()
-        self._wire = Wire(secrets=secrets | key | settings.auth.secrets() | secret_headers(settings.headers))
+        super().__init__(
+            name,
+            Wire(secrets=secrets | key | settings.auth.secrets() | secret_headers(settings.headers), transport=transport),
+            placeholders=self._requests.placeholders,
+        )
 
-    @property
-    def name(self) -> str:
-        """What reports call it."""
-        return self._name
-
-    def problems_with(self, cases: Iterable[Case]) -> list[Problem]:
-        """Cases that cannot be sent, known before anything is."""
-        return unknown_placeholders(self._requests.placeholders, cases, self._name)
-
-    async def open(self) -> None:
-        """Make ready to connect."""
-        await self._wire.open()
-
-    async def run(self, attempt: Attempt, tape: Tape) -> Evidence:
-        """Trigger the workflow with every message of the case."""
-        ids = Ids(*ids_of(attempt))
-
-        async def say(message: Message) -> Evidence:
-            request = self._requests.make(message, {"x-session-id": message.session_id})
-            answer = await self._wire.exchange(request, tape=tape, ids=ids, timeout_s=self._settings.timeout_s)
-            if self._settings.api is None:
-                return _of_answer(answer, self._settings.response_path)
-            if answer.status == 404:
-                # n8n answers so for a webhook it does not know: no execution will ever come of it.
-                return _of_answer(answer, None)
-            look = HttpRequest(method="GET", url=self._list_url(None), headers={"x-n8n-api-key": self._settings.api_key or ""})
-            found = await self._wire.kept(
-                look, lambda: self._look(message.request_id), tape=tape, ids=ids, note=f"until {message.request_id} is finished"
-            )
-            return _of_execution(found.body, answer)
-
-        return await converse(attempt, say, target=self._name)
-
-    async def close(self) -> None:
-        """Close every connection."""
-        await self._wire.close()
+    async def say(self, message: Message, tape: Tape, ids: Ids) -> Evidence:
+        """Trigger the workflow with one message."""
+        request = self._requests.make(message, {"x-session-id": message.session_id})
+        answer = await self._wire.exchange(request, tape=tape, ids=ids, timeout_s=self._settings.timeout_s)
+        if self._settings.api is None:
+            return _of_answer(answer, self._settings.response_path)
+        if _was_turned_away(answer):
+            return _of_answer(answer, None)
+        look = HttpRequest(method="GET", url=self._list_url(None), headers={"x-n8n-api-key": self._settings.api_key or ""})
+        found = await self._wire.kept(
+            look, lambda: self._look(message.request_id), tape=tape, ids=ids, note=f"until {message.request_id} is finished"
+        )
+        return _of_execution(found.body, answer)
 
     # --- executions -------------------------------------------------------------------------------------------------
 
@@ -174,7 +156,8 @@ class N8nTarget:
             raise TargetFault(
                 "no_execution",
                 f"no finished execution with x-request-id {request_id!r} at {self._wire.shown(settings.api or '')} "
-                f"after {settings.poll_for_s:g} s: {state}; does the workflow save its executions, and is workflow_id right?",
+                f"after {settings.poll_for_s:g} s: {state}; does the workflow save its executions, is workflow_id right, "
+                "and if it starts with a Chat Trigger, does the template send {request_id}?",
             ) from None
 
     async def _find(self, request_id: str) -> tuple[HttpAnswer, dict[str, Any] | None]:
@@ -203,7 +186,7 @@ class N8nTarget:
 
 
 def _received_ids(execution: dict[str, Any]) -> Iterator[str]:
-    """Every `x-request-id` that a node of this execution was started with."""
+    """Every text that may be the request id which a node of this execution was started with."""
     run_data = dict_of(dict_of(dict_of(execution.get("data")).get("resultData")).get("runData"))
     for records in run_data.values():
         for record in list_of(records):
@@ -211,8 +194,18 @@ def _received_ids(execution: dict[str, Any]) -> Iterator[str]:
                 continue  # fed by another node, so it is not what started the execution
             for outputs in dict_of(dict_of(record).get("data")).values():
                 for item in (item for branch in list_of(outputs) for item in list_of(branch)):
-                    headers = dict_of(dict_of(dict_of(item).get("json")).get("headers"))
-                    yield from (value for name, value in headers.items() if name.lower() == "x-request-id" and isinstance(value, str))
+                    yield from _ids_in(dict_of(dict_of(item).get("json")))
+
+
+def _ids_in(item: dict[str, Any]) -> Iterator[str]:
+    """A webhook's item has headers and a body; that of a Chat Trigger is the body."""
+    yield from (value for name, value in dict_of(item.get("headers")).items() if name.lower() == "x-request-id" and isinstance(value, str))
+    yield from (value for part in (item, dict_of(item.get("body"))) for value in part.values() if isinstance(value, str))
+
+
+def _was_turned_away(answer: HttpAnswer) -> bool:
+    """Whether n8n itself refused, so that no execution will ever come of it: it knows no such webhook, or not who is calling."""
+    return answer.status == 404 or (answer.status in (401, 403) and answer.headers.get("www-authenticate") == 'Basic realm="Webhook"')
 
 
 def _finished(execution: dict[str, Any]) -> bool:
@@ -228,6 +221,9 @@ def _of_execution(execution: Json, answer: HttpAnswer) -> Evidence:
     except EvidenceError as error:
         raise TargetFault("bad_answer", f"the execution cannot be read: {error.message}") from None
     said = answer.body if answer.body is not None else answer.text
+    if n8n.answered_by_webhook(evidence):
+        spoken = _of_answer(answer, None)
+        evidence = msgspec.structs.replace(evidence, text=spoken.text, body=spoken.body)
     return msgspec.structs.replace(
         evidence, http_status=answer.status, duration_ms=answer.duration_ms, metadata={**evidence.metadata, "webhook_answer": said}
     )
@@ -236,6 +232,9 @@ def _of_execution(execution: Json, answer: HttpAnswer) -> Evidence:
 def _of_answer(answer: HttpAnswer, response_path: str | None) -> Evidence:
     evidence = evidence_of(answer, response_path=response_path)
     body = answer.body
+    pieces = streamed(answer.text) if body is None else None
+    if pieces is not None:
+        return msgspec.structs.replace(evidence, text=pieces.text, error=pieces.error)
     if response_path is None and isinstance(body, list) and len(body) == 1:
         # A webhook that answers with its items wraps the only one in a list.
         traces = None

@@ -3,12 +3,13 @@
 Rules: an answer of any status is an answer. No connection, no answer in time, a broken or too large answer is a `TargetFault` that says
 what and where. Redirects are followed on the same host only (method and body kept, except after 303), so that credentials and message
 reach nobody else. No cookies are kept, no proxy or password is taken from the environment. Secrets that an agent echoes are
-removed from what it said.
+removed from what it said. Whoever may not go everywhere gives the transport to go by; where that refuses an address the fault says so.
 """
 
 from __future__ import annotations
 
 import asyncio
+import importlib
 import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, cast
@@ -21,6 +22,7 @@ from proctor.errors import EvidenceError, MissingExtra, SpecError, TargetError
 from proctor.evidence.json_bytes import decode, exceeds_depth
 from proctor.model.evidence import Json
 from proctor.model.show import show
+from proctor.network.addresses import AddressRefused
 from proctor.targets.faults import TargetFault
 from proctor.targets.masking import Ids, Secrets
 
@@ -30,8 +32,11 @@ if TYPE_CHECKING:
 MAX_ANSWER_BYTES = 50 * 1024 * 1024
 MOST_REDIRECTS = 5
 _REDIRECTS = (301, 302, 303, 307, 308)
-_KEPT_HEADERS = ("content-type", "retry-after", "date", "x-request-id")
+_KEPT_HEADERS = ("content-type", "retry-after", "date", "x-request-id", "www-authenticate")
 _DEFAULT_PORTS = {"http": 80, "https": 443}
+
+MakeTransport = Callable[[bool], "httpx2.AsyncBaseTransport"]
+"""How connections are made where they may not go everywhere; told whether certificates are looked at."""
 
 
 class HttpRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,35 +63,39 @@ class HttpAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Wire:
     """Connections to an agent, shared by all goes between `open` and `close`."""
 
-    def __init__(self, *, secrets: frozenset[str] = frozenset(), limit_bytes: int = MAX_ANSWER_BYTES) -> None:
+    def __init__(
+        self, *, secrets: frozenset[str] = frozenset(), limit_bytes: int = MAX_ANSWER_BYTES, transport: MakeTransport | None = None
+    ) -> None:
         self.secrets = Secrets(secrets)
+        self._transport = transport
         self._limit = limit_bytes
-        self._client: httpx2.AsyncClient | None = None
+        self._clients: dict[str, httpx2.AsyncClient] | None = None
+        """By scheme, each made when it is first needed."""
 
     async def open(self) -> None:
         """Make ready to connect; nothing is sent yet."""
-        if self._client is not None:
+        if self._clients is not None:
             return
-        from http.cookiejar import CookieJar, DefaultCookiePolicy  # comes with the client below
-
         try:
-            import httpx2  # takes a sixth of a second
+            importlib.import_module("httpx2")  # takes a sixth of a second, and is missed here rather than at the first message
         except ImportError:
             raise MissingExtra("HTTP targets", "live") from None
-
-        self._client = httpx2.AsyncClient(
-            # One jar would carry the session of one case into the next.
-            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
-            timeout=None,  # `send` ends every exchange as a whole
-            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=100),
-            trust_env=False,
-        )
+        self._clients = {}
 
     async def close(self) -> None:
         """Close every connection."""
-        client, self._client = self._client, None
-        if client is not None:
+        clients, self._clients = self._clients or {}, None
+        for client in clients.values():
             await client.aclose()
+
+    def _client(self, request: HttpRequest) -> httpx2.AsyncClient:
+        if self._clients is None:
+            raise TargetFault("not_open", f"{self.shown(request.url)}: the target was not opened")
+        scheme = request.url.partition(":")[0].lower()
+        client = self._clients.get(scheme)
+        if client is None:
+            client = self._clients[scheme] = new_client(certificates=scheme != "http", transport=self._transport)
+        return client
 
     async def exchange(self, request: HttpRequest, *, tape: Tape, ids: Ids, timeout_s: float) -> HttpAnswer:
         """Send and wait for the answer."""
@@ -112,7 +121,7 @@ class Wire:
         try:
             return msgspec.convert(ids.restored(came), HttpAnswer)
         except msgspec.ValidationError as error:
-            raise TargetFault("bad_answer", f"the tape's answer to {request.method} {self.shown(request.url)}: {error}") from None
+            raise TargetFault("bad_answer", f"the tape's answer to {self._where(request)}: {error}") from None
 
     async def send(self, request: HttpRequest, *, timeout_s: float) -> HttpAnswer:
         """Send for real, following redirects on the same host."""
@@ -124,11 +133,15 @@ class Wire:
         except TimeoutError:
             if not bound.expired():
                 raise
-            raise TargetFault("timeout", f"{request.method} {self.shown(request.url)}: no whole answer within {timeout_s:g} s") from None
+            raise TargetFault("timeout", f"{self._where(request)}: no whole answer within {timeout_s:g} s") from None
 
     def shown(self, url: str) -> str:
         """An address as it may stand in a message."""
         return self.secrets.address(url)
+
+    def _where(self, request: HttpRequest) -> str:
+        """What a message about a request begins with."""
+        return f"{request.method} {self.shown(request.url)}"
 
     def _described(self, request: HttpRequest, ids: Ids, note: str | None) -> Json:
         described: dict[str, Json] = {
@@ -162,50 +175,54 @@ class Wire:
     async def _once(self, request: HttpRequest, started: float) -> tuple[HttpAnswer, str | None]:
         import httpx2  # loaded by `open`
 
-        if self._client is None:
-            raise TargetFault("not_open", f"{self.shown(request.url)}: the target was not opened")
-        where = f"{request.method} {self.shown(request.url)}"
         try:
-            built = self._client.build_request(
+            client = self._client(request)
+            built = client.build_request(
                 request.method,
                 request.url,
                 headers=[(name.encode(), value.encode()) for name, value in _complete(request).items()],
                 content=json_bytes(request.body) if request.has_body else None,
             )
-            response = await self._client.send(built, stream=True, auth=None)
+            response = await client.send(built, stream=True, auth=None)
             try:
-                data = await self._bounded(response, where)
+                data = await self._bounded(response, request)
             finally:
                 await response.aclose()
         except (httpx2.InvalidURL, httpx2.UnsupportedProtocol, httpx2.LocalProtocolError) as error:
-            raise TargetFault("bad_request", f"{where}: {self.secrets.hidden(str(error))}", safe=True) from None
+            raise TargetFault("bad_request", f"{self._where(request)}: {self.secrets.hidden(str(error))}", safe=True) from None
+        except AddressRefused as error:
+            raise TargetFault("address_refused", f"{self._where(request)}: {error}") from None
         except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
             why = self.secrets.hidden(str(error)) or type(error).__name__
-            raise TargetFault("unreachable", f"{where}: cannot connect ({why}); is the agent running there?", safe=True) from None
+            raise TargetFault(
+                "unreachable", f"{self._where(request)}: cannot connect ({why}); is the agent running there?", safe=True
+            ) from None
         except httpx2.DecodingError as error:
-            raise TargetFault("bad_answer", f"{where}: the answer cannot be unpacked ({error})") from None
+            raise TargetFault("bad_answer", f"{self._where(request)}: the answer cannot be unpacked ({error})") from None
         except httpx2.TransportError as error:
             why = self.secrets.hidden(str(error)) or type(error).__name__
-            raise TargetFault("transport", f"{where}: the connection broke before the answer was complete ({why})") from None
-        headers = {name: self.secrets.hidden(response.headers[name]) for name in _KEPT_HEADERS if name in response.headers}
+            raise TargetFault("transport", f"{self._where(request)}: the connection broke before the answer was complete ({why})") from None
+        came = dict(response.headers.items())
+        headers = {name: self.secrets.hidden(came[name]) for name in _KEPT_HEADERS if name in came}
         if "retry-after" not in headers:
             headers.pop("date", None)  # only a time to come needs it
-        body, text = self._read(data, response.charset_encoding)
+        body, text = self._read(data, response)
         passed = (time.perf_counter() - started) * 1000
         answer = HttpAnswer(status=response.status_code, headers=headers, body=body, text=text, duration_ms=round(passed, 3))
-        return answer, response.headers.get("location")
+        return answer, came.get("location")
 
-    async def _bounded(self, response: httpx2.Response, where: str) -> bytes:
+    async def _bounded(self, response: httpx2.Response, request: HttpRequest) -> bytes:
         pieces: list[bytes] = []
         length = 0
         async for piece in response.aiter_bytes():
             length += len(piece)
             if length > self._limit:
-                raise TargetFault("too_large", f"{where}: the answer is larger than {_megabytes(self._limit)}; it was not read on")
+                why = f"the answer is larger than {_megabytes(self._limit)}; it was not read on"
+                raise TargetFault("too_large", f"{self._where(request)}: {why}")
             pieces.append(piece)
         return b"".join(pieces)
 
-    def _read(self, data: bytes, charset: str | None) -> tuple[Json, str | None]:
+    def _read(self, data: bytes, response: httpx2.Response) -> tuple[Json, str | None]:
         """The answer as JSON, else as text; secrets removed."""
         try:
             value = decode(data)
@@ -216,10 +233,28 @@ class Wire:
         except EvidenceError:
             pass
         try:
-            text = data.decode(charset or "utf-8", "replace")
+            text = data.decode(response.charset_encoding or "utf-8", "replace")
         except LookupError:  # a charset nobody knows
             text = data.decode("utf-8", "replace")
         return None, self.secrets.hidden(text)
+
+
+def new_client(*, certificates: bool, transport: MakeTransport | None = None) -> httpx2.AsyncClient:
+    """A client for agents; without `certificates` it can only speak plain HTTP: it trusts nobody, and reading whom to trust takes 80 ms."""
+    import ssl  # these come with the client
+    from http.cookiejar import CookieJar, DefaultCookiePolicy
+
+    import httpx2  # loaded by `open`
+
+    return httpx2.AsyncClient(
+        # One jar would carry the session of one case into the next.
+        cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
+        timeout=None,  # `send` ends every exchange as a whole
+        limits=httpx2.Limits(max_connections=None, max_keepalive_connections=100),
+        trust_env=False,
+        transport=transport(certificates) if transport is not None else None,
+        verify=True if certificates else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
+    )
 
 
 def same_place(one: str, other: str) -> bool:

@@ -1,0 +1,149 @@
+"""Which addresses may be reached when somebody else chose them.
+
+An address may be reached when it belongs to the public internet: not this machine, not a private or shared network, not the link, no
+group, nothing reserved, and not the services that clouds put beside every machine. An IPv6 address that stands for an IPv4 one (mapped,
+compatible, 6to4, NAT64, Teredo, ISATAP) is as good as the one it stands for. An administrator can list what may be reached all the same.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Iterable, Iterator
+
+from proctor.errors import InputError, ProctorError
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+_V6 = ipaddress.IPv6Network
+_V4 = ipaddress.IPv4Network
+# What `is_global` lets through, or did in one of the versions of Python that we support.
+_CLOSED = (
+    _V4("0.0.0.0/8"),
+    _V4("100.64.0.0/10"),
+    _V4("168.63.129.16/32"),  # Azure: the service beside every machine
+    _V4("192.0.0.0/24"),
+    _V4("192.88.99.0/24"),
+    _V4("198.18.0.0/15"),
+    _V4("240.0.0.0/4"),
+    _V6("100::/64"),
+    _V6("2001:db8::/32"),
+    _V6("3fff::/20"),
+    _V6("5f00::/16"),
+    _V6("fc00::/7"),  # with fd00:ec2::254
+    _V6("fe80::/10"),
+    _V6("fec0::/10"),
+)
+_COMPATIBLE = _V6("::/96")
+_NAT64 = (_V6("64:ff9b::/96"), _V6("64:ff9b:1::/48"))
+_ISATAP = (0x00005EFE, 0x02005EFE)
+
+
+class AddressRefused(ProctorError):
+    """An address that may not be reached from here."""
+
+
+class Allowed:
+    """What an administrator listed: names of hosts (`*.example.com` for all below), addresses, networks."""
+
+    def __init__(self, entries: Iterable[str] = ()) -> None:
+        self._networks: list[Network] = []
+        self._names: set[str] = set()
+        self._below: list[str] = []
+        for entry in entries:
+            self._add(entry.strip())
+
+    def _add(self, entry: str) -> None:
+        if not entry:
+            raise InputError("an allowed address is empty; expected a host, an address or a network such as 10.0.0.0/8")
+        try:
+            self._networks.append(ipaddress.ip_network(entry.strip("[]"), strict=False))
+            return
+        except ValueError:
+            if "/" in entry or ":" in entry:
+                raise InputError(f"the allowed address {entry!r} cannot be read; expected a host, an address or a network") from None
+        name = plain_name(entry)
+        if name.startswith("*."):
+            self._below.append(name[1:])
+        else:
+            self._names.add(name)
+
+    def has_name(self, host: str) -> bool:
+        """Whether a host of this name may be reached wherever it is."""
+        name = plain_name(host)
+        return name in self._names or any(name.endswith(end) for end in self._below)
+
+    def has_address(self, address: Address) -> bool:
+        """Whether an address lies in what is listed."""
+        return any(address in network for network in self._networks)
+
+
+def plain_name(host: str) -> str:
+    """A name as it is compared: lower case, no dot at the end."""
+    return host.strip().rstrip(".").lower()
+
+
+def literal(host: str) -> Address | None:
+    """The address that a host is written as, also in the short, decimal, octal and hexadecimal forms of old; None for a name."""
+    text = host.strip("[]").partition("%")[0].rstrip(".")
+    try:
+        return ipaddress.ip_address(text)
+    except ValueError:
+        pass
+    # The old forms are what the C library reads: `127.1`, `0x7f.1`, `2130706433`, `0177.0.0.1`.
+    if not text or not text.isascii() or not set(text.lower()) <= set("0123456789abcdefx."):
+        return None
+    try:
+        return ipaddress.IPv4Address(socket.inet_aton(text))
+    except OSError:
+        return None
+
+
+def refusal_of(address: Address, allowed: Allowed) -> str | None:
+    """Why an address may not be reached; None when it may."""
+    if allowed.has_address(address):
+        return None
+    for meant in _meant(address):
+        if meant is not address and allowed.has_address(meant):
+            return None
+        kind = _closed(meant)
+        if kind is not None:
+            return f"{address} is {kind}" if meant is address else f"{address} stands for {meant}, which is {kind}"
+    return None
+
+
+def _meant(address: Address) -> Iterator[Address]:
+    """The IPv4 addresses an IPv6 one stands for, then itself."""
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.ipv4_mapped is not None:
+            yield address.ipv4_mapped
+            return
+        if address in _COMPATIBLE and int(address) > 1:
+            yield ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+        if address.sixtofour is not None:
+            yield address.sixtofour
+        if address.teredo is not None:
+            yield from address.teredo
+        if any(address in network for network in _NAT64):
+            yield ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+            return
+        if (int(address) >> 32) & 0xFFFFFFFF in _ISATAP:
+            yield ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    yield address
+
+
+def _closed(address: Address) -> str | None:
+    if address.is_unspecified:
+        return "no address at all"
+    if address.is_loopback:
+        return "this machine itself"
+    if address.is_multicast:
+        return "a group of machines"
+    if address.is_link_local:
+        return "on the local link, where clouds keep the credentials of machines"
+    if address.is_private:
+        return "in a private network"
+    if address.is_reserved or not address.is_global or any(address in network for network in _CLOSED):
+        return "not on the public internet"
+    return None

@@ -1,0 +1,163 @@
+"""Requests to addresses that somebody else chose: webhooks, and the targets of suites that were uploaded.
+
+A name is resolved once, every address it has is looked at, and the connection goes to exactly one of those: a name that means something
+else a moment later changes nothing. That holds for every connection, so for every redirect too. A proxy of the environment is not used:
+it would reach what we must not. Nothing but TCP to a host is possible.
+
+    guard = Guard(allowed=("10.1.0.0/16", "hooks.internal"))
+    async with guarded_client(guard, timeout_s=10) as client: ...
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import urlsplit
+
+import httpcore2
+import httpx2
+
+from proctor.network.addresses import Address, AddressRefused, Allowed, literal, refusal_of
+
+if TYPE_CHECKING:
+    import ssl
+
+Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
+"""The addresses of a name."""
+
+CONNECT_S = 10.0
+_LONGEST_NAME = 253
+
+
+async def _resolve(host: str, port: int) -> Sequence[str]:
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+
+class Guard:
+    """Decides where a connection may go."""
+
+    def __init__(self, allowed: Iterable[str] = (), *, resolve: Resolve = _resolve) -> None:
+        self._allowed = Allowed(allowed)
+        self._resolve = resolve
+
+    def check_url(self, url: str) -> None:
+        """Refuse an address that can be seen to be wrong without asking anybody: for when it is written down. Raises `AddressRefused`."""
+        try:
+            parts = urlsplit(url)
+            host, _ = parts.hostname, parts.port
+        except ValueError:
+            raise AddressRefused("the address cannot be read") from None
+        if parts.scheme not in ("http", "https"):
+            raise AddressRefused(f"expected an address that begins with https:// or http://, got {parts.scheme[:20]!r}")
+        if not host:
+            raise AddressRefused("the address names no host")
+        if parts.username is not None or parts.password is not None:
+            raise AddressRefused("the address holds a user name or a password")
+        if not self._allowed.has_name(host):
+            known = literal(host)
+            if known is not None:
+                self._check(host, known)
+            elif host.rstrip(".").lower() in ("localhost", "localhost.localdomain") or host.rstrip(".").lower().endswith(".localhost"):
+                raise AddressRefused(f"{host} is this machine itself")
+
+    async def addresses(self, host: str, port: int) -> list[str]:
+        """The addresses of a host, all of them looked at. Raises `AddressRefused`."""
+        if not host or len(host) > _LONGEST_NAME:
+            raise AddressRefused("the address names no host")
+        if self._allowed.has_name(host):
+            return list(await self._looked_up(host, port))
+        known = literal(host)
+        if known is not None:
+            self._check(host, known)
+            return [str(known)]
+        found = await self._looked_up(host, port)
+        for text in found:
+            address = literal(text)
+            if address is None:
+                raise AddressRefused(f"{host} has an address that cannot be read")
+            # One that is closed is enough: which of them answers is chosen by whoever owns the name.
+            self._check(host, address)
+        return [str(literal(text)) for text in found]
+
+    async def _looked_up(self, host: str, port: int) -> Sequence[str]:
+        known = literal(host)
+        if known is not None:
+            return [str(known)]
+        try:
+            found = await self._resolve(host, port)
+        except (OSError, UnicodeError) as error:
+            raise httpcore2.ConnectError(f"the host {host} cannot be found: {error}") from error
+        if not found:
+            raise httpcore2.ConnectError(f"the host {host} has no address")
+        return found
+
+    def _check(self, host: str, address: Address) -> None:
+        why = refusal_of(address, self._allowed)
+        if why is not None:
+            shown = why if host == str(address) else f"{host}: {why}"
+            raise AddressRefused(f"{shown}; an administrator can allow it with --allowed-address")
+
+
+class _GuardedBackend(httpcore2.AsyncNetworkBackend):
+    """Connects to the addresses that the guard has looked at, and to nothing else."""
+
+    def __init__(self, guard: Guard) -> None:
+        self._guard = guard
+        self._inner = cast(httpcore2.AsyncNetworkBackend, httpcore2.AnyIOBackend())
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> httpcore2.AsyncNetworkStream:
+        """Connect to one of the addresses of a host."""
+        limit = CONNECT_S if timeout is None else timeout
+        try:
+            async with asyncio.timeout(limit):
+                addresses = await self._guard.addresses(host, port)
+        except TimeoutError:
+            raise httpcore2.ConnectTimeout(f"the host {host} could not be looked up within {limit:g} s") from None
+        last: Exception | None = None
+        for address in addresses[:4]:
+            try:
+                return await self._inner.connect_tcp(address, port, limit, local_address, socket_options)
+            except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
+                last = error
+        raise last or httpcore2.ConnectError(f"the host {host} has no address")
+
+    async def connect_unix_socket(
+        self, path: str, timeout: float | None = None, socket_options: Iterable[Any] | None = None
+    ) -> httpcore2.AsyncNetworkStream:
+        """Never: a socket in the file system is this machine itself."""
+        raise AddressRefused("a socket in the file system may not be reached")
+
+    async def sleep(self, seconds: float) -> None:
+        """As long as asked."""
+        await asyncio.sleep(seconds)
+
+
+class GuardedTransport(httpx2.AsyncHTTPTransport):
+    """A transport for `httpx2.AsyncClient` that goes only where its guard lets it."""
+
+    def __init__(self, guard: Guard, *, verify: ssl.SSLContext | bool = True, limits: httpx2.Limits | None = None) -> None:
+        super().__init__(verify=verify, trust_env=False)
+        context = verify if not isinstance(verify, bool) else httpx2.create_ssl_context(verify=verify, trust_env=False)
+        bounds = limits or httpx2.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=5.0)
+        self._pool = httpcore2.AsyncConnectionPool(
+            ssl_context=context,
+            max_connections=bounds.max_connections,
+            max_keepalive_connections=bounds.max_keepalive_connections,
+            keepalive_expiry=bounds.keepalive_expiry,
+            network_backend=_GuardedBackend(guard),
+        )
+
+
+def guarded_client(guard: Guard, *, timeout_s: float, verify: ssl.SSLContext | bool = True) -> httpx2.AsyncClient:
+    """A client that goes only where `guard` lets it, follows no redirects by itself, and takes nothing from the environment."""
+    return httpx2.AsyncClient(transport=GuardedTransport(guard, verify=verify), timeout=timeout_s, trust_env=False, follow_redirects=False)

@@ -1,0 +1,185 @@
+"""The n8n target on the real n8n: workflows with and without an agent, three generations of the agent node, every way to be turned away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.platforms.driving import Verdicts, kept_under, proctor_run
+from tests.platforms.n8n_world import N8nWorld, n8n_running
+from tests.platforms.stub_model import StubModel
+
+pytestmark = [pytest.mark.platform, pytest.mark.timeout(400)]
+
+
+@pytest.fixture(scope="module")
+def n8n(n8n_home: Path, model: StubModel, tmp_path_factory: pytest.TempPathFactory) -> Iterator[N8nWorld]:
+    with n8n_running(n8n_home, tmp_path_factory.mktemp("n8n"), model.url) as world:
+        yield world
+
+
+def target(n8n: N8nWorld, workflow: str, **more: Any) -> dict[str, Any]:
+    path = "chat-for-tests/chat" if workflow == "chat" else workflow
+    return {
+        "type": "n8n",
+        "webhook": f"{n8n.url}/webhook/{path}",
+        "api": n8n.url,
+        "api_key": "${N8N_KEY}",
+        "workflow_id": n8n.workflows.get(workflow, "none"),
+        "poll_for_s": 15,
+        **more,
+    }
+
+
+def drive(n8n: N8nWorld, folder: Path, workflow: str, suite: str, *arguments: str, **more: Any) -> Verdicts:
+    done = proctor_run(folder, {"flow": target(n8n, workflow, **more)}, suite, *arguments, environment={"N8N_KEY": n8n.key})
+    assert n8n.key not in kept_under(folder), "the key is written nowhere"
+    return done
+
+
+ORDERS = """\
+proctor: 1
+cases:
+  - id: answer
+    input: tea
+    expect:
+      - http_status: 201
+      - response_equals: Order of tea confirmed
+      - json_field: {field: stock, value: 3}
+      - node_called: {name: Shop, arguments: {stock: 3, path: /shop/tea}}
+      - node_called: {name: Read}
+      - no_tools_called
+      - responded_within: {ms: 20000}
+  - id: request
+    input: milk
+    expect:
+      - node_called: {name: Shop, arguments: {method: POST, url: {$contains: /shop/milk}}}
+  - id: untrue
+    input: salt
+    expect:
+      - node_called: Refund
+      - response_contains: refused
+"""
+
+
+def test_a_workflow_without_ai_is_seen_node_by_node_and_answers_what_its_respond_node_said(n8n: N8nWorld, tmp_path: Path) -> None:
+    done = drive(n8n, tmp_path, "orders", ORDERS)
+    assert done.outcomes == {"answer": "pass", "request": "pass", "untrue": "fail"}, done.document
+    assert done.code == 1
+    assert "Refund" in done.why("untrue") and "Order of salt confirmed" in done.why("untrue")
+
+
+AGENT = """\
+proctor: 1
+cases:
+  - id: calculates
+    input: calculate 2+3*4
+    expect:
+      - tool_called: Calculator
+      - node_called: {name: AI Agent, tool_calls: [{name: Calculator}]}
+      - node_called: Model
+      - response_matches: '14.*Order #\\d{4,} confirmed'
+      - http_status: 200
+      - no_tool_errors
+      - tokens_within: {total: 50, input: 40, output: 10}
+  - id: two-at-once
+    input: calculate 1+1 and 2+2
+    expect:
+      - tool_call_count: {name: Calculator, count: 2}
+      - response_contains: Order
+  - id: remembers
+    turns:
+      - {input: my name is Ada, expect: [no_tools_called, {response_equals: 'You said: my name is Ada'}]}
+      - {input: calculate 6*7, expect: [tool_called: Calculator, response_contains: '42']}
+      - {input: first word of ours, expect: [response_equals: 'You began with: my name is Ada']}
+    expect:
+      - turns_within: 3
+      - tool_call_count: {name: Calculator, count: 1}
+  - id: another-session
+    input: first word of ours
+    expect: [response_equals: 'You began with: first word of ours']
+  - id: untrue
+    input: hello
+    expect: [tool_called: Calculator]
+  - id: broken
+    input: break
+    expect: [http_status: 200]
+"""
+
+
+@pytest.mark.parametrize("workflow", ["agent-1", "agent-2", "agent-3", "agent-3-steps", "chat", "stream"])
+def test_agents_of_every_generation_show_their_tools_tokens_and_sessions(n8n: N8nWorld, tmp_path: Path, workflow: str) -> None:
+    done = drive(n8n, tmp_path, workflow, AGENT)
+    right = {"calculates", "two-at-once", "remembers", "another-session"}
+    if workflow == "stream":
+        right.add("broken")  # its status was sent before anything could fail
+    assert done.outcomes == {case: "pass" if case in right else "fail" for case in done.outcomes}, done.document
+    assert len(done.outcomes) == 6
+    assert workflow == "stream" or "500" in done.why("broken")
+
+
+def test_what_a_run_with_n8n_recorded_replays_without_it(n8n: N8nWorld, tmp_path: Path) -> None:
+    live = drive(n8n, tmp_path, "agent-3", AGENT, "--record", "tape.jsonl")
+    # The model of n8n is not on the tape, n8n is: nobody listens at another key's place.
+    again = proctor_run(
+        tmp_path, {"flow": target(n8n, "agent-3")}, AGENT, "--replay", "tape.jsonl", environment={"N8N_KEY": "of somebody else"}
+    )
+    assert again.outcomes == live.outcomes
+    assert n8n.key not in (tmp_path / "tape.jsonl").read_text(encoding="utf-8")
+
+
+ANSWERS = """\
+proctor: 1
+cases:
+  - {id: calculates, input: calculate 2+3*4, expect: [response_contains: '14', response_ends_with: 'Order #1001 confirmed.']}
+  - id: remembers
+    turns: [my name is Ada, {input: first word of ours, expect: [response_equals: 'You began with: my name is Ada']}]
+  - {id: unseen, input: calculate 2+3*4, expect: [tool_called: Calculator]}
+"""
+
+
+@pytest.mark.parametrize("workflow", ["agent-1", "agent-3", "stream"])
+def test_without_the_api_the_answer_is_all_that_is_seen(n8n: N8nWorld, tmp_path: Path, workflow: str) -> None:
+    done = drive(n8n, tmp_path, workflow, ANSWERS, api=None, api_key=None, workflow_id=None)
+    assert done.outcomes == {"calculates": "pass", "remembers": "pass", "unseen": "fail"}, done.document
+    assert "tool calls" in done.why("unseen") and "missing_evidence" in done.why("unseen"), done.why("unseen")
+
+
+ECHO = """\
+proctor: 1
+cases:
+  - id: echo
+    input: hello
+    expect: [response_equals: hello, node_called: Done]
+"""
+
+
+def test_an_execution_that_goes_on_after_the_webhook_answered_is_waited_for(n8n: N8nWorld, tmp_path: Path) -> None:
+    done = drive(n8n, tmp_path, "later", ECHO.replace("[response", "[node_called: Wait, response"))
+    assert done.outcomes == {"echo": "pass"}, done.document
+
+
+def test_executions_of_other_workflows_are_looked_through_when_none_is_named(n8n: N8nWorld, tmp_path: Path) -> None:
+    done = drive(n8n, tmp_path, "later", ECHO, "-n", "4", workflow_id=None)
+    assert done.document["counts"]["pass"] == 4, done.document
+
+
+def test_a_locked_webhook_opens_to_its_header_and_says_so_to_others(n8n: N8nWorld, tmp_path: Path) -> None:
+    opened = drive(n8n, tmp_path / "opened", "locked", ECHO, auth={"type": "headers", "headers": {"x-door": "open-sesame"}})
+    assert opened.outcomes == {"echo": "pass"}, opened.document
+    assert "open-sesame" not in kept_under(tmp_path / "opened"), "n8n repeats what its webhook received"
+    closed = drive(n8n, tmp_path / "closed", "locked", ECHO.replace("response_equals: hello", "http_status: 403"), "--max-seconds", "60")
+    assert closed.outcomes == {"echo": "fail"}, closed.document
+    assert "Authorization data is wrong" in kept_under(tmp_path / "closed" / ".proctor")
+
+
+def test_what_cannot_work_is_said_clearly(n8n: N8nWorld, tmp_path: Path) -> None:
+    unknown = drive(n8n, tmp_path / "unknown", "nowhere", ECHO)
+    assert unknown.outcomes == {"echo": "fail"} and "404" in kept_under(tmp_path / "unknown" / ".proctor")
+    refused = proctor_run(tmp_path / "refused", {"flow": target(n8n, "later")}, ECHO, environment={"N8N_KEY": "no-such-key"})
+    assert refused.outcomes == {"echo": "error"} and "refused the key (status 401)" in refused.why("echo")
+    lost = drive(n8n, tmp_path / "lost", "later", ECHO, workflow_id=n8n.workflows["orders"], poll_for_s=1)
+    assert lost.outcomes == {"echo": "error"} and "no_execution" in lost.why("echo")
