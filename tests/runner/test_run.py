@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 from typing import Any
 
 import pytest
@@ -191,3 +192,136 @@ def test_cancelling_keeps_what_is_finished_and_closes_the_target() -> None:
 def test_a_skipped_case_is_kept_without_asking_anybody() -> None:
     _, log, target, _ = drive(SUITE % "{id: c0, skip: not yet, expect: [response_contains: hi]}", says_hi)
     assert (log.kept[0].outcome, target.asked) == ("skip", [])
+
+
+def test_the_budget_counts_an_attempt_before_the_next_one_starts() -> None:
+    async def fails(attempt: Attempt) -> Evidence:
+        return Evidence(text="no")
+
+    _, _, target, _ = drive(cases(9), fails, concurrency=1, budget=Budget(max_failures=2))
+    assert target.asked == [("c0", 0), ("c1", 0)]
+
+
+def test_the_next_attempt_does_not_wait_for_the_disk() -> None:
+    order: list[str] = []
+
+    async def answer(attempt: Attempt) -> Evidence:
+        order.append(f"asked {attempt.case.id}")
+        return Evidence(text="hi")
+
+    class SlowLog(MemoryLog):
+        async def append(self, entry: RunEntry) -> None:
+            await asyncio.sleep(0.01)
+            self.kept.append(entry)
+            order.append(f"kept {entry.case}")
+
+    _, log, _, events = drive(cases(2), answer, log=SlowLog(), concurrency=1)
+    assert order == ["asked c0", "asked c1", "kept c0", "kept c1"]
+    assert [event.case for event in events if event.kind == "finished"] == [entry.case for entry in log.kept]
+
+
+def test_nothing_is_called_finished_before_it_is_kept() -> None:
+    kept: list[str] = []
+    early: list[str] = []
+
+    class SlowLog(MemoryLog):
+        async def append(self, entry: RunEntry) -> None:
+            await asyncio.sleep(0)
+            kept.append(entry.case)
+
+    runner = Runner(
+        cases=prepared(proctor.parse_suite(cases(20))).cases,
+        target=StubTarget(says_hi),
+        log=SlowLog(),
+        run_id="r",
+        listener=lambda event: early.append(event.case) if event.kind == "finished" and event.case not in kept else None,
+        now=lambda: "2026-11-15T09:00:00Z",
+    )
+    asyncio.run(runner.run())
+    assert (len(kept), early) == (20, [])
+
+
+def test_nobody_is_asked_during_a_pause_and_everybody_after_it() -> None:
+    times: list[float] = []
+    said: list[int] = []
+
+    async def answer(attempt: Attempt) -> Evidence:
+        times.append(asyncio.get_running_loop().time())
+        if not said:
+            said.append(1)
+            raise TargetError("429", code="rate_limited", retry_after_s=0.05, safe=True)
+        return Evidence(text="hi")
+
+    outcome, log, _, _ = drive(cases(6), answer, concurrency=2)
+    assert (outcome.ended, len(log.kept)) == ("completed", 6)
+    # The two that were under way when the pause was asked for, then none for as long as it lasts.
+    assert times[2] - times[0] >= 0.045
+
+
+def test_an_attempt_whose_target_is_cancelled_from_inside_is_an_error_and_the_others_go_on() -> None:
+    async def answer(attempt: Attempt) -> Evidence:
+        if attempt.case.id == "c1":
+            inner = asyncio.ensure_future(asyncio.sleep(10))
+            inner.cancel()
+            await inner
+        return Evidence(text="hi")
+
+    outcome, log, _, _ = drive(cases(4), answer, concurrency=1)
+    assert outcome.ended == "completed"
+    assert {entry.case: entry.code for entry in log.kept} == {"c0": None, "c1": "internal_error", "c2": None, "c3": None}
+
+
+def test_a_target_that_cancels_the_attempt_itself_leaves_a_run_to_be_resumed() -> None:
+    async def answer(attempt: Attempt) -> Evidence:
+        if attempt.case.id == "c1":
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+            await asyncio.sleep(1)
+        return Evidence(text="hi")
+
+    outcome, log, _, _ = drive(cases(4), answer, concurrency=1)
+    assert (outcome.ended, sorted(entry.case for entry in log.kept)) == ("interrupted", ["c0", "c2", "c3"])
+
+
+def test_a_target_that_gives_up_waiting_is_a_timeout_in_its_own_words() -> None:
+    async def answer(attempt: Attempt) -> Evidence:
+        raise TimeoutError("the queue stayed empty")
+
+    _, log, _, _ = drive(cases(1), answer)
+    assert (log.kept[0].code, log.kept[0].reason) == ("timeout", "the target gave up waiting: the queue stayed empty")
+
+
+def test_what_one_attempt_sets_in_its_context_no_other_sees() -> None:
+    mine: contextvars.ContextVar[str] = contextvars.ContextVar("mine", default="nobody")
+    seen: list[str] = []
+
+    async def answer(attempt: Attempt) -> Evidence:
+        seen.append(mine.get())
+        mine.set(attempt.case.id)
+        return Evidence(text="hi")
+
+    drive(cases(5), answer, concurrency=1)
+    assert set(seen) == {"nobody"}
+
+
+def test_a_target_that_swallows_the_cancelling_starts_no_further_attempt() -> None:
+    async def interrupted() -> tuple[RunOutcome, StubTarget]:
+        async def answer(attempt: Attempt) -> Evidence:
+            try:
+                await asyncio.sleep(10)
+            except asyncio.CancelledError:
+                pass
+            return Evidence(text="hi")
+
+        target = StubTarget(answer)
+        suite = prepared(proctor.parse_suite(cases(9))).cases
+        runner = Runner(cases=suite, target=target, log=MemoryLog(), run_id="r", now=lambda: "2026-11-15T09:00:00Z")
+        task = asyncio.create_task(runner.run())
+        while target.busy < 4:
+            await asyncio.sleep(0)
+        task.cancel()
+        return await task, target
+
+    outcome, target = asyncio.run(interrupted())
+    assert (outcome.ended, len(target.asked)) == ("interrupted", 4)

@@ -109,3 +109,37 @@ def test_what_was_handed_over_is_written_even_when_nobody_waits_any_more(tmp_pat
     asyncio.run(hand_over_and_leave())
     run.close("completed")
     assert {kept.case for kept in run.entries()} == {*(f"c{number}" for number in range(20)), "last"}
+
+
+def test_what_waits_to_be_handed_over_is_written_when_the_run_is_closed(tmp_path: Path) -> None:
+    run = RunFiles(tmp_path).create(HEADER)
+
+    async def hand_in_and_close() -> None:
+        task = asyncio.create_task(run.append(entry("a")))
+        asyncio.get_running_loop().call_soon(run.release)  # before the loop gets round to handing anything over
+        await asyncio.wait_for(task, 5)
+
+    asyncio.run(hand_in_and_close())
+    assert [kept.case for kept in run.entries()] == ["a"]
+
+
+def test_nothing_follows_half_a_line_that_could_not_be_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = RunFiles(tmp_path).create(HEADER)
+    real = __import__("os").write
+
+    def full(file: int, data: bytes) -> int:
+        real(file, data[:10])
+        raise OSError(28, "No space left on device")
+
+    def refused(file: int, length: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr("proctor.store.run_files.os.write", full)
+    monkeypatch.setattr("proctor.store.run_files.os.ftruncate", refused)
+    with pytest.raises(StoreError, match="No space left on device"):
+        asyncio.run(run.append(entry("a")))
+    monkeypatch.undo()
+    with pytest.raises(StoreError, match="No space left on device"):
+        asyncio.run(run.append(entry("b")))
+    run.release()
+    assert list(run.entries()) == []

@@ -4,14 +4,13 @@ The number adapts to what the other side can bear: halved when it says that it i
 round of successes, never above what the user asked for.
 """
 
-import asyncio
 from collections.abc import Callable
 
 import msgspec
 
 
 class Gate:
-    """Lets a bounded and adapting number of attempts through."""
+    """Lets a bounded and adapting number of attempts through. It never waits: whoever gives a place back looks who can have it."""
 
     def __init__(self, most: int, *, adapt: bool = True, clock: Callable[[], float]) -> None:
         self.most = most
@@ -21,53 +20,38 @@ class Gate:
         self._inside = 0
         self._successes = 0
         self._closed_until = 0.0
-        self._changed = asyncio.Condition()
 
-    async def enter(self) -> None:
-        """Wait for a place, and for the end of any pause the other side asked for."""
-        async with self._changed:
-            while True:
-                pause = self._closed_until - self._clock()
-                if pause > 0:
-                    await self._wait(pause)
-                elif self._inside >= self.limit:
-                    await self._changed.wait()
-                else:
-                    self._inside += 1
-                    return
+    def enter(self) -> bool:
+        """Take a place if there is one, and if the other side has not asked for a pause."""
+        if self._inside >= self.limit or self.pause() > 0:
+            return False
+        self._inside += 1
+        return True
 
-    async def _wait(self, seconds: float) -> None:
-        try:
-            await asyncio.wait_for(self._changed.wait(), seconds)
-        except TimeoutError:
-            return
-
-    async def leave(self) -> None:
+    def leave(self) -> None:
         """Give the place back."""
-        async with self._changed:
-            self._inside -= 1
-            self._changed.notify_all()
+        self._inside -= 1
 
-    async def succeeded(self) -> None:
+    def pause(self) -> float:
+        """How long the other side still wants to be left alone, in seconds."""
+        return max(0.0, self._closed_until - self._clock()) if self._closed_until else 0.0
+
+    def succeeded(self) -> None:
         """An attempt went through: after a round of these the limit may rise."""
         if not self._adapt or self.limit >= self.most:
             return
         self._successes += 1
         if self._successes >= self.limit:
             self._successes = 0
-            async with self._changed:
-                self.limit = min(self.most, self.limit + 1)
-                self._changed.notify_all()
+            self.limit += 1
 
-    async def too_much(self, retry_after_s: float | None) -> None:
+    def too_much(self, retry_after_s: float | None) -> None:
         """The other side is overloaded: half as many at once, and none before it asked to be tried again."""
-        async with self._changed:
-            if self._adapt:
-                self.limit = max(1, self.limit // 2)
-                self._successes = 0
-            if retry_after_s is not None:
-                self._closed_until = max(self._closed_until, self._clock() + retry_after_s)
-            self._changed.notify_all()
+        if self._adapt:
+            self.limit = max(1, self.limit // 2)
+            self._successes = 0
+        if retry_after_s is not None:
+            self._closed_until = max(self._closed_until, self._clock() + retry_after_s)
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True):

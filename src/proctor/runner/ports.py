@@ -1,15 +1,16 @@
-"""What the runner asks of an agent under test, and of the place where results are kept.
+"""What the runner asks of an agent under test, of a judge, and of the place where results are kept.
 
 A target is given one case and answers with evidence. It owns its connections between `open` and `close`; everything it says over
 a wire goes through the tape of the attempt.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from proctor.cassettes.ports import Tape
 from proctor.model.attempt import Attempt
 from proctor.model.evidence import Evidence
+from proctor.model.judgement import Opinion, Question
 from proctor.model.run import RunEntry, RunHeader
 
 
@@ -58,4 +59,19 @@ class RunLog(Protocol):
 
     def close(self, ended: str) -> None:
         """No more is to come: `completed`, `interrupted` or `budget`."""
+        ...
+
+
+class Judge(Protocol):
+    """Decides claims in plain language.
+
+    A judge that cannot decide says so in its opinion; it raises only where the run itself is ended.
+    """
+
+    async def judge(self, questions: Sequence[Question], *, case: str, attempt: int, tape: Tape) -> Sequence[Opinion]:
+        """One opinion per question, in order. `case` and `attempt` keep what is remembered of one attempt from serving another."""
+        ...
+
+    async def close(self) -> None:
+        """Give back connections."""
         ...

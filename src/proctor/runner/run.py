@@ -3,26 +3,32 @@
 An attempt that goes wrong is that attempt's `error`; the others go on. Only faults of the transport are tried again, and only where the
 other side cannot have acted on them. A run ends early when it is cancelled or when its budget is spent, and everything that was
 finished is kept.
+
+Every attempt is a task of its own. One that is finished starts the next itself, before its result goes to the disk: between an answer and
+the next request there is nothing to wait for.
 """
 
 import asyncio
+import contextvars
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 import msgspec
 
 from proctor.cassettes.ports import LIVE, Tape
+from proctor.decide.judging import settled
 from proctor.decide.prepare import PreparedCase
 from proctor.errors import TargetError
 from proctor.model.attempt import Attempt
 from proctor.model.evidence import Evidence
+from proctor.model.judgement import Opinion, Question
 from proctor.model.result import CaseResult
 from proctor.model.run import RunEntry
 from proctor.model.verdict import Outcome, errored
 from proctor.runner.events import Event, Listener, silent
 from proctor.runner.limits import Budget, Gate, Spent
-from proctor.runner.ports import RunLog, Target
+from proctor.runner.ports import Judge, RunLog, Target
 
 Ended = Literal["completed", "interrupted", "budget"]
 TapeFor = Callable[[str, int], Tape]
@@ -41,6 +47,8 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     adapt: bool = True
     """Whether to slow down when the other side is overloaded."""
     budget: Budget = Budget()
+    fail_fast: bool = False
+    """Whether a case that has already failed is spared the judge."""
 
 
 class RunOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,6 +78,7 @@ class Runner:
         listener: Listener = silent,
         now: Callable[[], str],
         clock: Callable[[], float] = time.monotonic,
+        judge: Judge | None = None,
     ) -> None:
         self._cases = cases
         self._target = target
@@ -80,9 +89,19 @@ class Runner:
         self._tell = listener
         self._now = now
         self._clock = clock
+        self._judge = judge
+        # A judge that is slower than the agent must not pile up answers without bound.
+        self._at_the_judge = asyncio.Semaphore(max(16, 4 * settings.concurrency))
         self._gate = Gate(settings.concurrency, adapt=settings.adapt, clock=clock)
         self._spent = Spent(settings.budget, clock)
         self._stop: str | None = None
+        self._waiting: Iterator[tuple[PreparedCase, int]] = iter(())
+        self._more = False
+        """Whether anything is left to start."""
+        self._changed = asyncio.Event()
+        self._context = contextvars.copy_context()
+        self._lost = 0
+        """Attempts that were cancelled, each by itself or with the run."""
 
     async def run(self, done: Iterable[tuple[str, int]] = ()) -> RunOutcome:
         """Drive everything that is not in `done`.
@@ -111,15 +130,17 @@ class Runner:
         return max(self._settings.repeat, case.case.repetitions or 1)
 
     async def _drive(self, waiting: Sequence[tuple[PreparedCase, int]]) -> RunOutcome:
+        self._waiting, self._more, self._context = iter(waiting), True, contextvars.copy_context()
         try:
             async with asyncio.TaskGroup() as group:
-                for case, number in waiting:
-                    await self._gate.enter()
-                    self._stop = self._stop or self._spent.exhausted()
-                    if self._stop is not None:
-                        await self._gate.leave()
-                        break
-                    group.create_task(self._one(case, number))
+                try:
+                    self._start(group)
+                    while self._more:
+                        await self._until_changed()
+                        self._start(group)
+                finally:
+                    # Attempts that are being cancelled start no others.
+                    self._more = False
         except BaseExceptionGroup as several:
             # Only results that cannot be kept end a run from inside; one of them tells the story.
             first: BaseException = several
@@ -135,24 +156,91 @@ class Runner:
         if self._stop is not None:
             self._tell(Event(kind="stopping", message=self._stop))
             return RunOutcome(ended="budget", reason=self._stop)
+        if self._lost:
+            return RunOutcome(ended="interrupted", reason=f"attempts that were cancelled from inside the target: {self._lost}")
         return RunOutcome(ended="completed")
 
-    async def _one(self, prepared: PreparedCase, number: int) -> None:
+    def _start(self, group: asyncio.TaskGroup) -> None:
+        """Start as many attempts as there are places for."""
+        while self._more and self._gate.enter():
+            self._stop = self._stop or self._spent.exhausted()
+            upcoming = next(self._waiting, None) if self._stop is None else None
+            if upcoming is None:
+                self._gate.leave()
+                self._more = False
+                self._changed.set()
+            else:
+                # Not in the context of whoever finished: what one attempt sets there no other may see.
+                group.create_task(self._one(*upcoming, group), context=self._context.copy())
+
+    async def _until_changed(self) -> None:
+        """Wait until the last attempt has been started, or a pause that the other side asked for is over."""
+        self._changed.clear()
+        pause = self._gate.pause()
         try:
-            started = self._now()
-            began = self._clock()
+            await asyncio.wait_for(self._changed.wait(), pause or None)
+        except TimeoutError:
+            return
+
+    async def _one(self, prepared: PreparedCase, number: int, group: asyncio.TaskGroup) -> None:
+        started = self._now()
+        began = self._clock()
+        waits = False
+        try:
             self._tell(Event(kind="started", case=prepared.case.id, attempt=number))
             result, evidence = await self._attempt(prepared, number)
-            entry = entry_of(result, evidence, started_at=started, duration_ms=(self._clock() - began) * 1000)
-            usage = evidence.usage.total() if evidence is not None and evidence.usage is not None else None
-            self._spent.add(tokens=usage or 0, failed=result.outcome in ("fail", "error"))
+            waits = result is None and await self._at_the_judge.acquire()
+        except asyncio.CancelledError:
+            self._lost += 1
+            self._changed.set()
+            raise
         finally:
-            # The agent is free again; waiting for the disk need not hold up the next attempt.
-            await asyncio.shield(self._gate.leave())
-        await self._log.append(entry)
+            self._gate.leave()
+        if result is not None:
+            # Before the next one starts: this may have been the last that the budget allows.
+            self._count(result, evidence)
+        # The agent is free again; waiting for a judge or for the disk need not hold up the next attempt.
+        self._start(group)
+        if result is None:
+            assert evidence is not None and waits
+            result = await self._judged(prepared, number, evidence)
+            self._count(result, evidence)
+        entry = entry_of(result, evidence, started_at=started, duration_ms=(self._clock() - began) * 1000)
+        try:
+            await self._log.append(entry)
+        except BaseException:
+            self._more = False
+            raise
         self._tell(Event(kind="finished", case=prepared.case.id, attempt=number, result=result))
 
-    async def _attempt(self, prepared: PreparedCase, number: int) -> tuple[CaseResult, Evidence | None]:
+    def _count(self, result: CaseResult, evidence: Evidence | None) -> None:
+        usage = evidence.usage.total() if evidence is not None and evidence.usage is not None else None
+        self._spent.add(tokens=usage or 0, failed=result.outcome in ("fail", "error"))
+
+    async def _judged(self, prepared: PreparedCase, number: int, evidence: Evidence) -> CaseResult:
+        """Decide with the judge; a bug in it is this attempt's error."""
+        judge = self._judge
+        assert judge is not None
+        case = prepared.case.id
+        tape = self._tape_for(case, number)
+
+        async def ask(questions: tuple[Question, ...]) -> Sequence[Opinion]:
+            return await judge.judge(questions, case=case, attempt=number, tape=tape)
+
+        deliberation = prepared.deliberate(evidence, None, number, self._now, fail_fast=self._settings.fail_fast)
+        try:
+            return cut_short(await settled(deliberation, ask), evidence)
+        except Exception as error:  # the others go on
+            return broken(prepared, number, "internal_error", f"a bug in the judge: {type(error).__name__}: {error}")
+        except asyncio.CancelledError:
+            self._lost += 1
+            self._changed.set()
+            raise
+        finally:
+            self._at_the_judge.release()
+
+    async def _attempt(self, prepared: PreparedCase, number: int) -> tuple[CaseResult | None, Evidence | None]:
+        """What came of driving the agent; no result yet where a judge has to decide on the evidence."""
         case = prepared.case
         if case.skip is not None:
             return prepared.decide(Evidence(), attempt=number), None
@@ -178,7 +266,9 @@ class Runner:
             if retry_after is not None and tried < self._settings.retries and not self._out_of_time():
                 await self._before_retry(case.id, number, tried, "the agent answered 429", "rate_limited", retry_after)
                 continue
-            await self._gate.succeeded()
+            self._gate.succeeded()
+            if self._judge is not None and prepared.judged:
+                return None, evidence
             return cut_short(prepared.decide(evidence, attempt=number, clock=self._now), evidence), evidence
         raise AssertionError("every way through the loop returns")
 
@@ -187,15 +277,25 @@ class Runner:
         left = self._spent.seconds_left()
         if left is not None:
             seconds = min(seconds, left)
+        bound = asyncio.timeout(seconds)
         try:
-            return await asyncio.wait_for(running, seconds)
-        except TimeoutError:
-            raise TargetError(f"no answer within {seconds:g} s", code="timeout") from None
+            async with bound:
+                return await running
+        except TimeoutError as error:
+            why = f"no answer within {seconds:g} s" if bound.expired() else f"the target gave up waiting: {error or 'TimeoutError'}"
+            raise TargetError(why, code="timeout") from None
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            # Nobody cancelled this attempt: something inside the target was, and it let that through.
+            raise TargetError("the target was cancelled from inside", code="internal_error") from None
 
     async def _before_retry(self, case: str, number: int, tried: int, why: str, code: str, retry_after_s: float | None) -> None:
         wait = max(self._settings.backoff_s * 2**tried, retry_after_s or 0.0)
         if code in ("rate_limited", "overloaded"):
-            await self._gate.too_much(retry_after_s)
+            self._gate.too_much(retry_after_s)
+            self._changed.set()
             self._tell(Event(kind="slowed", case=case, attempt=number, message=f"at most {self._gate.limit} at once"))
         self._tell(Event(kind="retrying", case=case, attempt=number, message=f"{why}; again in {wait:g} s"))
         await asyncio.sleep(wait)

@@ -6,17 +6,18 @@
     ended.json      how the run ended; not there while it goes on, or after a crash
 
 One thread writes: entries that arrive while it waits for the disk are written together, so that being durable costs one wait per
-batch instead of one per entry. A half-written last line, which only a crash leaves, is cut off when the run is opened again. A
+batch instead of one per entry. Entries are handed to it when the event loop has started whatever else was ready, since waking a thread can
+cost more than the work it is woken for. A half-written last line, which only a crash leaves, is cut off when the run is opened again. A
 run that is being written is locked; a second process is told so.
 """
 
 import asyncio
+import contextlib
 import fcntl
 import os
 import queue
 import threading
 from collections.abc import Iterator
-from concurrent.futures import Future
 from pathlib import Path
 
 import msgspec
@@ -27,6 +28,7 @@ from proctor.model.run import RunEntry, RunHeader
 HEADER, SUITE, RESULTS, ENDED = "run.json", "suite.yaml", "results.jsonl", "ended.json"
 _HEADER = msgspec.json.Decoder(RunHeader)
 _ENTRY = msgspec.json.Decoder(RunEntry)
+_Line = tuple[bytes, "asyncio.Future[None]"]
 
 
 class RunFiles:
@@ -40,8 +42,9 @@ class RunFiles:
         folder = self.folder / header.run_id
         try:
             folder.mkdir(parents=True)
-            _write_durably(folder / SUITE, suite_text.encode())
-            _write_durably(folder / HEADER, msgspec.json.format(msgspec.json.encode(header), indent=2) + b"\n")
+            _write_whole(folder / SUITE, suite_text.encode())
+            _write_whole(folder / HEADER, msgspec.json.format(msgspec.json.encode(header), indent=2) + b"\n")
+            _sync_names(self.folder)
         except FileExistsError:
             raise StoreError(f"there is a run {header.run_id!r} already") from None
         except OSError as error:
@@ -96,7 +99,7 @@ class RunFolder:
     async def append(self, entry: RunEntry) -> None:
         """Keep one finished attempt; durable when this returns."""
         assert self._writer is not None, "opened for reading"
-        await asyncio.wrap_future(self._writer.put(msgspec.json.encode(entry) + b"\n"))
+        await self._writer.put(msgspec.json.encode(entry) + b"\n", asyncio.get_running_loop().create_future())
 
     def entries(self) -> Iterator[RunEntry]:
         """Everything kept so far, in order; a half-written last line is no entry."""
@@ -132,7 +135,8 @@ class RunFolder:
         if self._writer is not None:
             self._writer.close()
             self._writer = None
-            _write_durably(self.folder / ENDED, msgspec.json.encode({"ended": ended}) + b"\n")
+            # A crash that takes this away leaves a run that can be resumed, and has nothing left to do.
+            _write_whole(self.folder / ENDED, msgspec.json.encode({"ended": ended}) + b"\n", durable=False)
 
     def release(self) -> None:
         """Stop writing without saying that the run has ended: it can be resumed."""
@@ -148,6 +152,7 @@ class _Writer:
         self._path = folder / RESULTS
         try:
             self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+            _sync_names(folder)
         except OSError as error:
             raise StoreError(f"cannot write {str(self._path)!r}: {error.strerror}") from error
         try:
@@ -157,7 +162,9 @@ class _Writer:
             raise StoreError(f"run {folder.name!r} is being written by another process") from None
         (folder / ENDED).unlink(missing_ok=True)
         self._cut_half_line()
-        self._waiting: queue.SimpleQueue[tuple[bytes, Future[None]] | None] = queue.SimpleQueue()
+        self._fault: StoreError | None = None
+        self._gathered: list[_Line] = []
+        self._waiting: queue.SimpleQueue[list[_Line] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._write, name=f"results of {folder.name}", daemon=True)
         self._thread.start()
 
@@ -174,12 +181,20 @@ class _Writer:
         if at != size:
             os.ftruncate(self._file, at)
 
-    def put(self, line: bytes) -> "Future[None]":
-        done: Future[None] = Future()
-        self._waiting.put((line, done))
-        return done
+    def put(self, line: bytes, kept: "asyncio.Future[None]") -> "asyncio.Future[None]":
+        """Have a line written; `kept` is done when it is on the disk."""
+        self._gathered.append((line, kept))
+        if len(self._gathered) == 1:
+            kept.get_loop().call_soon(self._hand_over)
+        return kept
+
+    def _hand_over(self) -> None:
+        gathered, self._gathered = self._gathered, []
+        if gathered:
+            self._waiting.put(gathered)
 
     def close(self) -> None:
+        self._hand_over()
         self._waiting.put(None)
         self._thread.join()
         os.close(self._file)
@@ -189,38 +204,64 @@ class _Writer:
             batch = [self._waiting.get()]
             while not self._waiting.empty():
                 batch.append(self._waiting.get())
-            entries = [entry for entry in batch if entry is not None]
+            entries = [entry for gathered in batch if gathered is not None for entry in gathered]
             if entries:
-                # From here on nobody can cancel the waiting; who already has gets no answer, but what was finished is written.
-                self._write_batch(entries, [done for _, done in entries if done.set_running_or_notify_cancel()])
+                fault = self._write_batch(b"".join(line for line, _ in entries))
+                _tell_waiting([kept for _, kept in entries], fault)
             if None in batch:
                 return
 
-    def _write_batch(self, entries: list[tuple[bytes, "Future[None]"]], waiting: list["Future[None]"]) -> None:
+    def _write_batch(self, data: bytes) -> StoreError | None:
+        if self._fault is not None:
+            return self._fault
         before = os.fstat(self._file).st_size
         try:
-            data = b"".join(line for line, _ in entries)
             while data:
                 data = data[os.write(self._file, data) :]
             os.fdatasync(self._file)
         except OSError as error:
-            os.ftruncate(self._file, before)
             fault = StoreError(f"results cannot be kept in {str(self._path)!r}: {error.strerror}")
-            for done in waiting:
-                done.set_exception(fault)
-            return
-        for done in waiting:
-            done.set_result(None)
+            try:
+                os.ftruncate(self._file, before)
+            except OSError:
+                # Half a line may stand there, and nothing may follow it.
+                self._fault = fault
+            return fault
+        return None
 
 
-def _write_durably(path: Path, data: bytes) -> None:
+def _tell_waiting(waiting: "list[asyncio.Future[None]]", fault: StoreError | None) -> None:
+    """Wake everybody who waits for a batch, each loop once; who has gone meanwhile gets no answer, but what was finished is written."""
+    loops = {kept.get_loop() for kept in waiting}
+    for loop in loops:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(_settle, [kept for kept in waiting if kept.get_loop() is loop], fault)
+
+
+def _settle(waiting: "list[asyncio.Future[None]]", fault: StoreError | None) -> None:
+    for kept in waiting:
+        if kept.done():
+            continue
+        if fault is None:
+            kept.set_result(None)
+        else:
+            kept.set_exception(fault)
+
+
+def _write_whole(path: Path, data: bytes, *, durable: bool = True) -> None:
+    """Never half a file where there was a whole one, or none."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.part")
     with partial.open("wb") as file:
         file.write(data)
         file.flush()
-        os.fsync(file.fileno())
+        if durable:
+            os.fsync(file.fileno())
     os.replace(partial, path)
-    folder = os.open(path.parent, os.O_RDONLY)
+
+
+def _sync_names(path: Path) -> None:
+    """Force to disk which files a folder has."""
+    folder = os.open(path, os.O_RDONLY)
     try:
         os.fsync(folder)
     finally:

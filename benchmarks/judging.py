@@ -1,0 +1,151 @@
+"""What judging costs around the judge's model: against a bare semaphore-and-gather loop over the same client and stub.
+
+1,000 answers, a stub of 50 ms, 50 requests at once. The loop sends requests that were rendered before the clock started, and decodes the
+replies; ours goes from questions to opinions: rendering, asking, reading, and once more with an empty memory that it fills.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import multiprocessing
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from benchmarks.report import Figure
+from proctor.cassettes.ports import LIVE
+from proctor.judge.cached import FolderCache, ReplyCache
+from proctor.judge.llm_judge import LlmJudge
+from proctor.judge.prompt import load_prompt
+from proctor.judge.request import render
+from proctor.judge.settings import JudgeSettings
+from proctor.llm.build import build_model
+from proctor.llm.ports import ChatModel, ChatRequest
+from proctor.llm.settings import ModelSettings
+from proctor.model.judgement import Material, Question
+
+ANSWERS = 1_000
+CONCURRENCY = 50
+STUB_S = 0.05
+ROUNDS = 3
+BOUND = 1.1
+
+_REPLY = json.dumps({"results": [{"id": "agent-check-1", "pass": True, "reason": "It names the day."}]})
+_BODY = json.dumps(
+    {
+        "model": "stub",
+        "choices": [{"finish_reason": "stop", "message": {"role": "assistant", "content": _REPLY}}],
+        "usage": {"prompt_tokens": 900, "completion_tokens": 30, "total_tokens": 930},
+    }
+).encode()
+
+
+async def _serve(ready: Connection) -> None:
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while head := await reader.readuntil(b"\r\n\r\n"):
+                length = next((int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")), 0)
+                await reader.readexactly(length)
+                await asyncio.sleep(STUB_S)
+                writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s" % (len(_BODY), _BODY))
+                await writer.drain()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            writer.close()
+
+    server = await asyncio.start_server(handle, "127.0.0.1", 0)
+    ready.send(server.sockets[0].getsockname()[1])
+    await server.serve_forever()
+
+
+def _server(ready: Connection) -> None:
+    asyncio.run(_serve(ready))
+
+
+def _questions() -> list[list[Question]]:
+    return [
+        [Question(criterion="The answer names a day.", material=Material(subject=f"Parcel {number} arrives on Monday before noon."))]
+        for number in range(ANSWERS)
+    ]
+
+
+def _requests(questions: list[list[Question]]) -> list[ChatRequest]:
+    prompt, settings = load_prompt(), JudgeSettings()
+    rendered = (render(each, prompt=prompt, max_chars=settings.max_chars, order_seed=settings.order_seed) for each in questions)
+    return [
+        ChatRequest(
+            messages=each.messages,
+            temperature=settings.temperature,
+            max_tokens=settings.max_tokens,
+            answer_schema=each.schema,
+            answer_name=each.schema_name,
+        )
+        for each in rendered
+    ]
+
+
+async def _bare(model: ChatModel, requests: list[ChatRequest]) -> None:
+    gate = asyncio.Semaphore(CONCURRENCY)
+
+    async def one(request: ChatRequest) -> None:
+        async with gate:
+            assert json.loads((await model.complete(request)).text)["results"][0]["pass"]
+
+    await asyncio.gather(*(one(request) for request in requests))
+    await model.close()
+
+
+async def _ours(model: ChatModel, questions: list[list[Question]], cache: ReplyCache | None) -> None:
+    judge = LlmJudge([model], JudgeSettings(concurrency=CONCURRENCY), cache=cache)
+
+    async def one(number: int, asked: list[Question]) -> None:
+        (opinion,) = await judge.judge(asked, case=str(number), attempt=0, tape=LIVE)
+        assert opinion.outcome == "pass", opinion
+
+    await asyncio.gather(*(one(number, asked) for number, asked in enumerate(questions)))
+    await judge.close()
+
+
+def _seconds(work: Callable[[], Awaitable[None]]) -> float:
+    async def timed() -> float:
+        gc.collect()
+        began = time.perf_counter()
+        await work()
+        return time.perf_counter() - began
+
+    return asyncio.run(timed())
+
+
+def figures() -> Iterator[Figure]:
+    """Wall time of judging, as a ratio to the bare loop."""
+    ours, theirs = multiprocessing.Pipe()
+    process = multiprocessing.Process(target=_server, args=(theirs,), daemon=True)
+    process.start()
+    address = f"http://127.0.0.1:{ours.recv()}/v1"
+    questions = _questions()
+    requests = _requests(questions)
+
+    def model() -> ChatModel:
+        return build_model(ModelSettings(provider="openai", model="stub", base_url=address))
+
+    best: dict[str, float] = {}
+    try:
+        for _ in range(ROUNDS):
+            with tempfile.TemporaryDirectory() as folder:
+                remembering = FolderCache(Path(folder))
+                for name, work in (
+                    ("bare", lambda: _bare(model(), requests)),
+                    ("ours", lambda: _ours(model(), questions, None)),
+                    ("filling", lambda cache=remembering: _ours(model(), questions, cache)),
+                    ("remembered", lambda cache=remembering: _ours(model(), questions, cache)),
+                ):
+                    best[name] = min(best.get(name, 1e9), _seconds(work))
+    finally:
+        process.terminate()
+        process.join()
+    print(f"  bare loop {best['bare']:.2f} s for {ANSWERS:,} answers; everything remembered {best['remembered']:.2f} s")
+    yield Figure("judging against the bare loop", best["ours"] / best["bare"], BOUND)
+    yield Figure("judging, and remembering, against the bare loop", best["filling"] / best["bare"], BOUND)
