@@ -21,9 +21,15 @@ if TYPE_CHECKING:
     from proctor.actions.suites import load_suite, parse_suite
     from proctor.errors import EvidenceError, InputError, ProctorError
     from proctor.evals.client_manager import MCPClientManager
+    from proctor.evals.compare_gates import detect_flaky_cases, evaluate_compare_gates
     from proctor.evals.eval_suite import EvalSuite
     from proctor.evals.eval_test import EvalTest
+    from proctor.evals.gates import GateError, GateReport, assert_gate, evaluate_gates, pass_rate_fraction_from_percent
+    from proctor.evals.judge_scorer import judge_scorer
     from proctor.evals.prompt_result import PromptResult
+    from proctor.evals.score_rows import ScoreDefinition, ScoreResult, not_applicable, scored, skipped
+    from proctor.evals.scorer_context import ScorerContext
+    from proctor.evals.scorers import predicate_scorer, scorer
     from proctor.evals.test_agent import TestAgent
     from proctor.expectations import ExpectationFailed, expect
     from proctor.model.case import Assertion, Case, Suite
@@ -65,10 +71,26 @@ _HOMES = {
     "InputError": "proctor.errors",
     "ProctorError": "proctor.errors",
     "MCPClientManager": "proctor.evals.client_manager",
-    "TestAgent": "proctor.evals.test_agent",
-    "PromptResult": "proctor.evals.prompt_result",
-    "EvalTest": "proctor.evals.eval_test",
+    "detect_flaky_cases": "proctor.evals.compare_gates",
+    "evaluate_compare_gates": "proctor.evals.compare_gates",
     "EvalSuite": "proctor.evals.eval_suite",
+    "EvalTest": "proctor.evals.eval_test",
+    "assert_gate": "proctor.evals.gates",
+    "evaluate_gates": "proctor.evals.gates",
+    "GateError": "proctor.evals.gates",
+    "GateReport": "proctor.evals.gates",
+    "pass_rate_fraction_from_percent": "proctor.evals.gates",
+    "judge_scorer": "proctor.evals.judge_scorer",
+    "PromptResult": "proctor.evals.prompt_result",
+    "scored": "proctor.evals.score_rows",
+    "skipped": "proctor.evals.score_rows",
+    "not_applicable": "proctor.evals.score_rows",
+    "ScoreDefinition": "proctor.evals.score_rows",
+    "ScoreResult": "proctor.evals.score_rows",
+    "ScorerContext": "proctor.evals.scorer_context",
+    "predicate_scorer": "proctor.evals.scorers",
+    "scorer": "proctor.evals.scorers",
+    "TestAgent": "proctor.evals.test_agent",
     "ExpectationFailed": "proctor.expectations",
     "expect": "proctor.expectations",
     "Assertion": "proctor.model.case",
@@ -110,18 +132,27 @@ __all__ = [
     "Evidence",
     "EvidenceError",
     "ExpectationFailed",
+    "GateError",
+    "GateReport",
     "InputError",
     "MCPClientManager",
     "ProctorError",
     "PromptResult",
     "RunResult",
+    "ScoreDefinition",
+    "ScoreResult",
+    "ScorerContext",
     "Suite",
     "TestAgent",
     "ToolCall",
     "Verdict",
     "__version__",
+    "assert_gate",
     "check",
     "check_async",
+    "detect_flaky_cases",
+    "evaluate_compare_gates",
+    "evaluate_gates",
     "evaluate_tool_calls",
     "expect",
     "explain_any_tool_call",
@@ -133,6 +164,7 @@ __all__ = [
     "explain_tool_call_with_partial_args",
     "explain_tool_calls",
     "explain_tool_calls_subset",
+    "judge_scorer",
     "load_suite",
     "match_any_tool_call",
     "match_no_tool_calls",
@@ -144,10 +176,16 @@ __all__ = [
     "match_tool_call_with_partial_args",
     "match_tool_calls",
     "match_tool_calls_subset",
+    "not_applicable",
     "parse_suite",
+    "pass_rate_fraction_from_percent",
+    "predicate_scorer",
     "read_evidence",
     "run",
     "run_async",
+    "scored",
+    "scorer",
+    "skipped",
 ]
 
 

@@ -243,11 +243,12 @@ def evaluate_tool_calls(
     `allow_extra_tool_calls` (false: none), `is_negative_test` (no call at all), `positive_only` (some call must be made). In
     `ignore` order a valid assignment is found whenever there is one.
     """
-    chosen = _options({**(options or {}), **more})
+    chosen = read_options({**(options or {}), **more})
     return Pairing(_calls(expected, "expected"), chosen).match(_calls(actual, "actual"))
 
 
-def _options(given: Mapping[str, object]) -> MatchOptions:
+def read_options(given: Mapping[str, object]) -> MatchOptions:
+    """The options of `evaluate_tool_calls` in any of their spellings. Raises `TypeError` or `ValueError`."""
     read: dict[str, object] = {}
     for spelling, value in given.items():
         name = _OPTION_NAMES.get(spelling)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -12,12 +12,12 @@ import pytest
 
 from tests.actions.mcplab_world import clerk, workspace
 from tests.integration.running import proctor
-from tests.llm.provider_server import provider
+from tests.llm.provider_server import Asked, Said, provider
 from tests.targets.mcp_twins import http_shop
 
 
 @contextmanager
-def model_server() -> Iterator[str]:
+def model_server(says: Callable[[Asked], Said] = clerk) -> Iterator[str]:
     """The scripted OpenAI-compatible server in a thread of its own, since the command has its own event loop."""
     started, stop = threading.Event(), None
     address: list[str] = []
@@ -26,7 +26,7 @@ def model_server() -> Iterator[str]:
     async def serve() -> None:
         nonlocal stop
         stop = asyncio.Event()
-        async with provider(clerk) as seen:
+        async with provider(says) as seen:
             address.append(seen.url)
             started.set()
             await stop.wait()

@@ -347,13 +347,6 @@ def test_a_suite_of_another_dialect_or_without_agents_is_refused(tmp_path: Path)
         plan(loaded(tmp_path, agents="{}\n", config=CONFIG.replace("agents: [{ref: gpt}]", "agents: []").partition("run_defaults")[0]))
 
 
-def test_several_configs_at_once_are_told_to_run_one_by_one(tmp_path: Path) -> None:
-    workspace(tmp_path, NOWHERE)
-    (tmp_path / "evals" / "more.yaml").write_text(CONFIG)
-    with pytest.raises(InputError, match="run them one by one"):
-        plan(load_suite(tmp_path))
-
-
 def test_a_workspace_folder_with_one_config_runs_and_finds_its_files(tmp_path: Path) -> None:
     config = CONFIG.replace("    prompt: total of order 17\n", "    prompt: total\n    attachments: [{path: a.txt}]\n")
     workspace(tmp_path, NOWHERE, config=config)

@@ -371,8 +371,8 @@ def test_what_was_recorded_and_not_asked_for_is_reported(tmp_path: Path) -> None
     assert [entry.about for entry in player.unused()] == [f"t{n}" for n in range(1, 8)]
     report = player.unused_report()
     assert report is not None
-    assert report.startswith("7 recorded exchanges were never asked for") and report.endswith("  and 2 more")
-    assert "  case 'a', attempt 0: tool t1\n" in report
+    assert report.startswith("7 recorded exchanges were never asked for") and report.endswith(" and 4 more") and "\n" not in report
+    assert ": case 'a', attempt 0: tool t1; " in report
 
 
 # --- recording again --------------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from tests.tables import rows
 
 
 def captured(text: str, regex: str) -> Json:
-    return prepare_captures([Capture(name="it", pattern=regex)])(Evidence(text=text))["it"]
+    return prepare_captures([Capture(name="it", pattern=regex)])(Evidence(text=text)).values["it"]
 
 
 @rows("conformance/mcplab/captures.yaml")
@@ -27,6 +27,15 @@ def test_a_value_is_captured_as_mcplab_captures_it(row: dict[str, Any]) -> None:
 def test_a_number_with_thousands_of_digits_is_too_large_to_be_one() -> None:
     for literal in ("0x" + "f" * 5000, "0b" + "1" * 5000, "9" * 5000):
         assert captured(literal, ".*") is None
+
+
+def test_a_capture_that_takes_too_long_is_told_and_does_not_decide_the_case() -> None:
+    suite = read_suite(
+        "{proctor: 1, cases: [{id: c, expect: [response_contains: aaa], extract: {slow: '^(?=(a+)+$)a', quick: '(a)'}}]}", name="s"
+    )
+    [case] = proctor.check(suite, {"text": "a" * 5000 + "!"}).cases
+    assert (case.outcome, case.extracted, case.code) == ("pass", {"slow": None, "quick": "a"}, "regex_timeout")
+    assert case.reason is not None and case.reason.startswith("extract 'slow' could not be read: ")
 
 
 def test_captured_values_stand_in_the_result() -> None:

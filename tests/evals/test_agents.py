@@ -182,7 +182,7 @@ def test_a_cancelled_prompt_is_in_the_history_and_stays_cancelled() -> None:
     [
         ("just-a-name", "provider/model"),
         ("opnai/gpt", "nearest: 'openai'"),
-        ("bedrock/x", "unknown provider"),
+        ("nowhere/x", "unknown provider"),
         ("openai/gpt", "needs an API key"),
     ],
 )

@@ -105,3 +105,39 @@ def test_every_check_has_an_example_that_the_reader_and_the_schema_accept() -> N
         suite = proctor.parse_suite(text)
         assert suite.cases[0].assertions[0].check == entry.name
         validator.validate(yaml.safe_load(text))
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        "tools_called: []",
+        "tools_in_order: {names: []}",
+        "tool_calls_match: []",
+        "any_tool_called: []",
+        "response_contains: ''",
+        "response_matches: ''",
+        "response_not_contains: ''",
+    ],
+)
+def test_a_claim_whose_outcome_is_known_beforehand_is_warned_about(claim: str) -> None:
+    [warning] = proctor.parse_suite(f"{{proctor: 1, cases: [{{id: a, input: hi, expect: [{{{claim}}}]}}]}}").warnings
+    assert (warning.code, warning.level) == ("vacuous_claim", "warning")
+    assert warning.message.startswith(claim.partition(":")[0])
+
+
+@pytest.mark.parametrize(
+    "claim", ["tools_exactly: []", "tool_calls_match: {negative: true}", "tool_calls_match: {max_extra: 0}", "response_equals: ''"]
+)
+def test_an_empty_value_that_can_be_broken_is_a_claim(claim: str) -> None:
+    assert proctor.parse_suite(f"{{proctor: 1, cases: [{{id: a, input: hi, expect: [{{{claim}}}]}}]}}").warnings == ()
+
+
+def test_a_chain_of_dependencies_that_ends_where_it_began_is_named() -> None:
+    expect = ", ".join(f"{{response_contains: x, id: {one}, depends_on: {other}}}" for one, other in ("ab", "bc", "ca"))
+    with pytest.raises(proctor.InputError) as caught:
+        proctor.parse_suite(f"{{proctor: 1, cases: [{{id: one, expect: [{expect}]}}]}}")
+    assert [problem.message for problem in caught.value.problems] == [
+        "assertion 'a' depends on itself: a -> b -> c -> a",
+        "assertion 'b' depends on itself: b -> c -> a -> b",
+        "assertion 'c' depends on itself: c -> a -> b -> c",
+    ]

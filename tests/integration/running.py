@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 from typing import NamedTuple
 from unittest import mock
@@ -31,10 +32,12 @@ class _Stream(io.TextIOWrapper):
         return self.buffer.getvalue().decode("utf-8")
 
 
-def proctor(*arguments: object, stdin: bytes = b"") -> Done:
-    """`proctor ARGUMENTS...`"""
+def proctor(*arguments: object, stdin: bytes = b"", summary: object = "") -> Done:
+    """`proctor ARGUMENTS...`; `summary` is the file of the job summary, never that of a job which runs these tests."""
     out, err = _Stream(), _Stream()
     given = io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8")
-    with mock.patch.object(sys, "stdout", out), mock.patch.object(sys, "stderr", err), mock.patch.object(sys, "stdin", given):
+    github = {"GITHUB_STEP_SUMMARY": str(summary)}
+    streams = mock.patch.multiple(sys, stdout=out, stderr=err, stdin=given)
+    with streams, mock.patch.dict(os.environ, github):
         code = run([str(argument) for argument in arguments])
     return Done(int(code), out.text(), err.text())

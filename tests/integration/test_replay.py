@@ -85,3 +85,26 @@ def test_fifty_recorded_cases_are_replayed_twice_alike_and_offline(
     broken = [case for case in missed["cases"] if case["outcome"] == "error"]
     assert [case["id"] for case in broken] == ["c3"]
     assert "query 3" in broken[0]["reason"] and "question 3" in broken[0]["reason"]
+
+
+def test_recordings_that_are_never_asked_for_are_told_in_one_line(
+    agent: ThreadingHTTPServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    url = f"http://127.0.0.1:{agent.server_address[1]}/chat"
+    (tmp_path / "proctor.yaml").write_text(f'targets: {{agent: {{type: http, url: "{url}"}}}}\n')
+    turns = "turns: [{input: question 1}, {input: question 2}, {input: question 3}]"
+    suite = "proctor: 1\ncases: [{id: talk, TURNS, expect: [response_contains: answer]}]\n"
+    (tmp_path / "suite.yaml").write_text(suite.replace("TURNS", turns))
+    assert proctor("run", "suite.yaml", "--record", "tape.jsonl", "--quiet").code == 0
+    whole = proctor("run", "suite.yaml", "--replay", "tape.jsonl")
+    assert whole.code == 0 and "never asked for" not in whole.err
+
+    # Every exchange stands there twice now, and is asked for once.
+    lines = (tmp_path / "tape.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "tape.jsonl").write_text("".join([*lines, *lines[1:]]))
+    less = proctor("run", "suite.yaml", "--replay", "tape.jsonl")
+    (line,) = (line for line in less.err.splitlines() if "never asked for" in line)
+    assert less.code == 0
+    assert line.startswith("3 recorded exchanges were never asked for, the agent does less than when tape.jsonl was recorded: case 'talk'")
+    assert "never asked for" not in proctor("run", "suite.yaml", "--replay", "tape.jsonl", "--quiet").err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from proctor.errors import CheckFault
 from proctor.expressions.scope import NO_SCOPE
 from proctor.matchers.call_arguments import argument_rule, same_json
 from proctor.matchers.calls import MatchOptions, Pairing, ToolCallMatch
+from proctor.matchers.equal import deep_equal, difference
 from proctor.model.evidence import ToolCall
 from tests.builders import call
 
@@ -108,15 +110,38 @@ def test_comparing_too_many_calls_is_a_fault_and_not_a_hang(monkeypatch: pytest.
     assert caught.value.code == "match_limit"
 
 
-def test_a_cyclic_value_is_a_fault_and_not_a_hang(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proctor.matchers.call_arguments._MOST_STEPS", 1000)
+def cyclic(last: Any) -> list[Any]:
+    """A list that contains itself, twice, behind a value."""
+    values: list[Any] = [last]
+    values += [values, {"again": values}]
+    return values
+
+
+def shared(last: Any) -> list[Any]:
+    """A small value that would take more than a lifetime to write out."""
+    values: list[Any] = [last]
+    for _ in range(200):
+        values = [values, values]
+    return values
+
+
+@pytest.mark.parametrize("made", [cyclic, shared])
+def test_a_value_that_contains_itself_is_compared_and_not_a_hang(made: Callable[[Any], Any]) -> None:
+    for equal in (same_json, deep_equal):
+        assert equal(made(1), made(1))
+        assert not equal(made(1), made(2))
+    assert difference(made(1), made(1)) is None
+    found = difference(made(1), made(2))
+    assert found is not None and found.why
+
+
+def test_cycles_of_different_lengths_that_read_alike_are_equal() -> None:
     one: list[Any] = []
     one.append(one)
-    other: list[Any] = []
-    other.append(other)
-    with pytest.raises(CheckFault) as caught:
-        same_json(one, other)
-    assert caught.value.code == "value_limit"
+    two: list[Any] = [[]]
+    two[0].append(two)
+    assert deep_equal(one, two)
+    assert not deep_equal(one, [[[[]]]])
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from tests.integration.judge_server import judge_server
 from tests.pytest_plugin.test_plugin import BAD, GOOD, HELLO, SUITE, Session, lines, session
 
 pytest_plugins = ["pytester"]
@@ -127,7 +128,27 @@ def test_tests_that_need_a_judge_are_skipped_with_a_clear_word(project: pytest.P
     write(project, "def test_it(proctor_judge):\n    raise SystemExit\n")
     result = session("-rs")
     result.assert_outcomes(skipped=1)
-    result.stdout.fnmatch_lines(["SKIPPED *proctor_judge: this version of proctor has no judge"])
+    result.stdout.fnmatch_lines(["SKIPPED *proctor_judge: no judge is configured; *"])
+
+
+def test_a_judge_decides_what_a_test_asks_and_fails_it_with_its_reason(project: pytest.Pytester, session: Session) -> None:
+    with judge_server() as judge:
+        document = {"models": {"j": {"provider": "openai", "model": "m", "base_url": judge.url}}, "judge": {"model": "j"}}
+        (project.path / "proctor.yaml").write_text(json.dumps(document))
+        write(
+            project,
+            """
+def test_good(proctor_judge):
+    assert proctor_judge("a good answer", "is good").outcome == "pass"
+    assert proctor_judge.opinion("a bad answer", "is good").outcome == "fail"
+
+def test_bad(proctor_judge):
+    proctor_judge("a bad answer", "is good")
+""",
+        )
+        result = session()
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["*fail: is good", "*read it"])
 
 
 def test_an_async_test_is_told_how_to_drive_an_agent(project: pytest.Pytester, session: Session) -> None:

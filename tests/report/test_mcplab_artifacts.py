@@ -83,7 +83,7 @@ def texts(*entries: tuple[RunEntry, CaseResult], **more: Any) -> dict[str, str]:
 
 
 def read_back(files: dict[str, str]) -> list[Evidence]:
-    return [seen for line in files["trace.jsonl"].splitlines() for seen in mcplab.read(json.loads(line))]
+    return [seen for line in files["trace.jsonl"].rstrip("\n").split("\n") for seen in mcplab.read(json.loads(line))]
 
 
 GOOD = [call("lookup_order"), call("search", {"query": "17"}, duration_ms=30.0)]
@@ -149,7 +149,7 @@ def test_the_trace_is_of_version_3_and_keeps_the_whole_conversation() -> None:
         decided(evidence(long, [call("lookup_order", result={"content": long})])),
         attachments=({"type": "image", "media_type": "image/png", "data": "aGk=", "name": "a.png"},),
     )
-    meta, line = [json.loads(each) for each in files["trace.jsonl"].splitlines()]
+    meta, line = [json.loads(each) for each in files["trace.jsonl"].rstrip("\n").split("\n")]
     assert meta == {"type": "trace_meta", "trace_version": 3, "run_id": "r", "ts": "2026-11-15T09:00:00Z"}
     assert [message["role"] for message in line["messages"]] == ["user", "assistant", "tool", "assistant"]
     assert line["messages"][0]["content"][1] == {"type": "image", "media_type": "image/png", "data": "aGk=", "name": "a.png"}

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from proctor.checks.registry import Registry
-from proctor.decide.prepare import Clock, PreparedSuite, skip_case
+from proctor.decide.prepare import Clock, PreparedCase, PreparedSuite, skip_case
 from proctor.errors import EvidenceError
 from proctor.evidence.reading import read_document
 from proctor.model.case import Case, Suite
@@ -38,7 +38,10 @@ def wall_clock() -> str:
 
 def new_run_id() -> str:
     """An id that sorts by time and does not repeat."""
-    return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{os.urandom(4).hex()}"
+    now = time.time_ns()
+    moment = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now // 1_000_000_000))
+    # Two runs of one second are told apart by their milliseconds, so that the later one is the latest.
+    return f"{moment}-{now // 1_000_000 % 1000:03d}{os.urandom(4).hex()}"
 
 
 class CheckStream:
@@ -49,7 +52,8 @@ class CheckStream:
     ) -> None:
         self.suite = suite
         self._prepared = prepared(suite) if registry is None else PreparedSuite(suite, registry)
-        self._now = now
+        self.fixed_now = now
+        """The clock of every piece of evidence, where one was given."""
         # One clock for the whole run: two cases of one run never disagree about today.
         self._started_at = clock()
         self.clock: Clock = lambda: self._started_at
@@ -64,7 +68,7 @@ class CheckStream:
     def over(self, records: Iterable[Record]) -> Iterator[CaseResult]:
         """Decide record after record; then one `skip` for every case that no record answered."""
         add, clock = self.tally.add, self.clock
-        lookup = self.lookup if self._now is None else {}
+        lookup = self.lookup if self.fixed_now is None else {}
         results: list[CaseResult] = []
         for record in records:
             evidence = record.evidence
@@ -105,14 +109,23 @@ class CheckStream:
 
     def decide_evidence(self, evidence: Evidence, source: Source, results: list[CaseResult]) -> None:
         """Add the results of one piece of evidence, of the case it names or of every case, to `results`."""
-        if self._now is not None:
-            evidence = msgspec.structs.replace(evidence, now=self._now)
+        if self.fixed_now is not None:
+            evidence = msgspec.structs.replace(evidence, now=self.fixed_now)
         cases = self.lookup.get(evidence.case)
         if cases is None:
             self.note_unmatched(evidence, source)
             return
         for decide in cases:
             results.append(decide(evidence, source, 0, self.clock))
+
+    @property
+    def judged(self) -> bool:
+        """Whether a judge has anything to say here."""
+        return any(case.judged for case in self._prepared.cases)
+
+    def prepared_for(self, case: str | None) -> tuple[PreparedCase, ...] | None:
+        """The cases that evidence of this name answers; nothing where none does."""
+        return self._prepared.prepared.get(case)
 
     def note_unmatched(self, evidence: Evidence, source: Source) -> None:
         """Remember evidence that names a case nobody knows."""
@@ -194,11 +207,18 @@ def _prepare(holder: _ById) -> PreparedSuite:
 EvidenceLike = Evidence | Mapping[str, Json] | Iterable["Evidence | Mapping[str, Json]"]
 
 
-def check(suite: Suite, evidence: EvidenceLike, *, now: str | None = None, registry: Registry | None = None) -> RunResult:
+def check(
+    suite: Suite, evidence: EvidenceLike, *, judge: object | None = None, now: str | None = None, registry: Registry | None = None
+) -> RunResult:
     """Check one piece of evidence, or several, against `suite`.
 
-    Evidence is what `read_evidence` returns, or plain mappings in the same shape.
+    Evidence is what `read_evidence` returns, or plain mappings in the same shape. `judge` decides claims in plain language: a judge, a
+    function of a question that answers yes, no or a score, a mapping like `judge:` in a suite, or `provider/name` of a model.
     """
+    if judge is not None:
+        import asyncio  # costs more than a small check; only a judge needs it
+
+        return asyncio.run(check_async(suite, evidence, judge=judge, now=now, registry=registry))
     stream = CheckStream(suite, now=now, registry=registry)
     results: list[CaseResult] = []
     append, clock = results.append, stream.clock
@@ -222,11 +242,35 @@ def _one_or_more(evidence: EvidenceLike) -> Iterable[Json]:
     return (evidence,) if isinstance(evidence, (Evidence, Mapping)) else evidence
 
 
-async def check_async(suite: Suite, evidence: EvidenceLike, *, now: str | None = None, registry: Registry | None = None) -> RunResult:
+async def check_async(
+    suite: Suite, evidence: EvidenceLike, *, judge: object | None = None, now: str | None = None, registry: Registry | None = None
+) -> RunResult:
     """`check` for code that runs in an event loop: the loop is not held up while the checks are decided."""
     import asyncio  # costs more than a small check; only this road needs it
 
-    return await asyncio.to_thread(check, suite, evidence, now=now, registry=registry)
+    if judge is None:
+        return await asyncio.to_thread(check, suite, evidence, now=now, registry=registry)
+    from proctor.actions.history import find_home  # only a judge needs these
+    from proctor.actions.judged_check import JudgedStream
+    from proctor.actions.judges import made_judge
+
+    made = made_judge(judge, os.environ, home=find_home(None))
+    stream = CheckStream(suite, now=now, registry=registry)
+    try:
+        results = [result async for result in JudgedStream(stream, made).over(all_records(evidence))]
+    finally:
+        if made is not judge:
+            await made.close()
+    return stream.finish(results)
+
+
+def all_records(evidence: EvidenceLike) -> Iterator[Record]:
+    """Evidence handed over in code, as records of a stream."""
+    for number, piece in enumerate(_one_or_more(evidence), 1):
+        if isinstance(piece, Evidence):
+            yield Record(piece, NO_SOURCE)
+        else:
+            yield from _records(piece, number)
 
 
 def _records(piece: Mapping[str, Json], number: int) -> Iterator[Record]:

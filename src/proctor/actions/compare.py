@@ -1,11 +1,12 @@
 """Two kept runs side by side: what changed, and whether it is more than chance."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import msgspec
 
 from proctor.actions.history import suite_of
+from proctor.model.case import Suite
 from proctor.model.run import RunEntry, RunHeader
 from proctor.scoring.amounts import AmountChange, compare_amounts
 from proctor.scoring.intervals import Counts
@@ -28,11 +29,25 @@ def compare(home: Path, base: str, candidate: str, *, alpha: float = 0.05, min_e
     """Compare `candidate` with `base`, joined by case."""
     files = RunFiles(home)
     first, second = files.open(base), files.open(candidate)
-    before, after = list(first.entries()), list(second.entries())
-    thresholds = {case.id: case.pass_threshold for case in suite_of(second).cases if case.pass_threshold is not None}
+    return compare_entries(
+        (first.header, list(first.entries())), (second.header, list(second.entries())), suite_of(second), alpha=alpha, min_effect=min_effect
+    )
+
+
+def compare_entries(
+    base: tuple[RunHeader, Sequence[RunEntry]],
+    candidate: tuple[RunHeader, Sequence[RunEntry]],
+    suite: Suite,
+    *,
+    alpha: float = 0.05,
+    min_effect: float = 0.0,
+) -> RunComparison:
+    """Compare what was kept of two runs; `suite` is the candidate's."""
+    (first, before), (second, after) = base, candidate
+    thresholds = {case.id: case.pass_threshold for case in suite.cases if case.pass_threshold is not None}
     return RunComparison(
-        base=first.header,
-        candidate=second.header,
+        base=first,
+        candidate=second,
         comparison=compare_runs(_counts(before), _counts(after), alpha=alpha, min_effect=min_effect, pass_thresholds=thresholds),
         latency=compare_amounts(_amounts(before, _latency), _amounts(after, _latency), alpha=alpha),
         tokens=compare_amounts(_amounts(before, _tokens), _amounts(after, _tokens), alpha=alpha),

@@ -7,41 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-import msgspec
-from msgspec import inspect as mi
-
+from proctor.actions.described import Description, Field, kind_words, struct_fields
 from proctor.checks.registry import default_registry
 from proctor.errors import InputError
 from proctor.evidence.recognise import FORMATS
 from proctor.expressions.functions import FUNCTIONS
-from proctor.formats.building import type_of
-from proctor.formats.field_docs import field_docs
 from proctor.formats.native import ASSERTION_KEYS
 from proctor.matchers.compile import MATCHERS
 from proctor.model.show import nearest, show
 
-
-class Field(msgspec.Struct, frozen=True, kw_only=True):
-    """One field, key or argument."""
-
-    name: str
-    kind: str = ""
-    default: str | None = None
-    """As it would be written; nothing when the field is required."""
-    required: bool = False
-    about: str = ""
-
-
-class Description(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that exists."""
-
-    kind: str
-    name: str
-    summary: str
-    fields: tuple[Field, ...] = ()
-    example: str = ""
-    notes: tuple[str, ...] = ()
-
+__all__ = ["KINDS", "Description", "Field", "describe", "kind_words"]
 
 DIALECT_SUMMARIES = {
     "native": "Our own format: `proctor: 1` at the top; the superset of the four dialects.",
@@ -64,7 +39,7 @@ def checks() -> Iterable[Description]:
             kind="checks",
             name=entry.name,
             summary=entry.summary,
-            fields=_struct_fields(entry.spec),
+            fields=struct_fields(entry.spec),
             example=entry.example,
             notes=tuple(notes),
         )
@@ -96,12 +71,36 @@ def evidence() -> Iterable[Description]:
         yield Description(kind="evidence", name=entry.name, summary=entry.summary, notes=(f"`--evidence-format {entry.name}`",))
 
 
+def targets() -> Iterable[Description]:
+    """Every kind of target."""
+    from proctor.actions.describe_live import targets  # knows the rooms that runs need and checks do not
+
+    return targets()
+
+
+def models() -> Iterable[Description]:
+    """Every provider of models."""
+    from proctor.actions.describe_live import models  # as above
+
+    return models()
+
+
+def judge() -> Iterable[Description]:
+    """What a judge can be told, and the words it is addressed with."""
+    from proctor.actions.describe_judge import judge  # as above
+
+    return judge()
+
+
 KINDS: dict[str, tuple[str, Callable[[], Iterable[Description]]]] = {
     "checks": ("the claims a suite can make", checks),
     "matchers": ("how an expected value is compared", matchers),
     "functions": ("what an expression can compute", functions),
     "formats": ("the suite dialects that can be read", formats),
     "evidence": ("the shapes of recorded runs that can be read", evidence),
+    "targets": ("the agents that can be driven", targets),
+    "models": ("the models that an agent loop or a judge can talk to", models),
+    "judge": ("what a judge can be told, and the words it is addressed with", judge),
 }
 
 ASSERTION_KEYS_NOTE = "Beside the check may stand: " + ", ".join(f"`{key}`" for key in ASSERTION_KEYS) + "."
@@ -126,51 +125,3 @@ def _unknown(what: str, word: str, known: Iterable[str]) -> InputError:
     near = nearest(word, names)
     hint = f"; nearest: {', '.join(near)}" if near else f"; there are {', '.join(names[:12])}{', ...' if len(names) > 12 else ''}"
     return InputError(f"unknown {what} {word!r}{hint}")
-
-
-def _struct_fields(struct: type[msgspec.Struct]) -> tuple[Field, ...]:
-    docs = field_docs(struct)
-    return tuple(
-        Field(
-            name=field.encode_name,
-            kind=kind_words(field.type),
-            required=field.required,
-            default=None if field.required else _default(field.default),
-            about=docs.get(field.name, ""),
-        )
-        for field in type_of(struct).fields
-    )
-
-
-def _default(value: object) -> str | None:
-    if value is msgspec.NODEFAULT or value is msgspec.UNSET or value is None:
-        return None
-    return show(value, 60)
-
-
-def kind_words(info: mi.Type) -> str:
-    """A type in the user's words."""
-    match info:
-        case mi.StrType():
-            return "text"
-        case mi.BoolType():
-            return "true or false"
-        case mi.IntType():
-            return "whole number"
-        case mi.FloatType():
-            return "number"
-        case mi.LiteralType():
-            return " | ".join(f"`{value}`" for value in info.values)
-        case mi.VarTupleType() | mi.ListType():
-            return f"list of {kind_words(info.item_type)}"
-        case mi.DictType():
-            return "object" if isinstance(info.value_type, mi.AnyType) else f"object of {kind_words(info.value_type)}"
-        case mi.StructType():
-            return "{" + ", ".join(field.encode_name for field in info.fields) + "}"
-        case mi.UnionType():
-            kinds = [
-                kind_words(choice) for choice in info.types if not isinstance(choice, mi.NoneType) and "Unset" not in type(choice).__name__
-            ]
-            return " or ".join(dict.fromkeys(kinds))
-        case _:
-            return "any value"

@@ -22,15 +22,17 @@ LARGEST: Final = 20_000_000
 
 
 def root_of(suite: Suite) -> Path:
-    """The bundle root of a suite: the workspace folder itself, else what belongs to its file."""
+    """The bundle root of a suite: the workspace folder itself, else what belongs to its file; of several configs that of the first."""
     if suite.path is None:
         return Path.cwd()
     path = Path(suite.path)
+    if suite.settings.get("configs"):
+        path /= suite.settings["configs"][0]["file"] or ""
     return path if path.is_dir() else Path(bundle_root(path.as_posix()) or ".")
 
 
-def load_attachments(case: Case, root: Path, problems: list[Problem]) -> list[dict[str, Json]]:
-    """The attachments of a case with their content; what cannot be read is added to `problems`."""
+def load_attachments(case: Case, root: Path, problems: list[Problem], *, scenario: str) -> list[dict[str, Json]]:
+    """The attachments of a case with their content; what cannot be read is added to `problems`, under the name of its scenario."""
     found: list[dict[str, Json]] = []
     for each in case.settings.get("attachments") or ():
         if not each.get("path") or each.get("data"):
@@ -39,7 +41,7 @@ def load_attachments(case: Case, root: Path, problems: list[Problem]) -> list[di
         try:
             content = _read(each["path"], root)
         except InputError as error:
-            problems.append(Problem(message=f"scenario {case.id!r}: {error}", origin=case.origin, code="bad_attachment"))
+            problems.append(Problem(message=f"scenario {scenario!r}: {error}", origin=case.origin, code="bad_attachment"))
             continue
         data = base64.b64encode(content).decode()
         kept = {key: value for key, value in each.items() if key != "path"}

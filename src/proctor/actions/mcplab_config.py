@@ -52,7 +52,13 @@ def public_suite(suite: Suite) -> Suite:
         servers = [public_server(server) for server in holder.get(key) or ()]
         return holder if servers == (holder.get(key) or []) else {**holder, key: servers}
 
-    settings = shown(suite.settings, "servers")
+    def shown_all(settings: dict[str, Json]) -> dict[str, Json]:
+        if "configs" not in settings:
+            return shown(settings, "servers")
+        configs = [{**each, "settings": shown(each["settings"], "servers")} for each in settings["configs"]]
+        return settings if configs == settings["configs"] else {**settings, "configs": configs}
+
+    settings = shown_all(suite.settings)
     cases = tuple(
         case if (kept := shown(case.settings, "mcp_servers")) is case.settings else msgspec.structs.replace(case, settings=kept)
         for case in suite.cases

@@ -4,11 +4,15 @@
 * With one agent a case keeps the id of its scenario, with several it is `<scenario>-<agent>`; scenario by scenario, agent by agent.
 * Server overrides replace the servers of scenarios: one for a single scenario wins over the one for all.
 * A browser agent cannot be driven: its cases are skipped, code `unsupported_agent`.
+* Of several configs each is planned by itself, with its own agents and servers, as if it were run alone. `--agents` takes from each those
+  it has, a server override for one scenario goes to the configs that have it; what no config has is an error, and so is a config that is
+  left without an agent.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 import msgspec
 
@@ -80,34 +84,118 @@ def names_in(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
 
 
-def plan(suite: Suite, *, agents: Sequence[str] | None = None, agents_all: bool = False, overrides: ServerOverrides | None = None) -> Plan:
-    """Which scenario runs with which agent on which servers. Raises `InputError`."""
+class Config(msgspec.Struct, frozen=True, kw_only=True):
+    """One MCPLab config of a suite."""
+
+    suite: Suite
+    scenarios: dict[str, str] = {}
+    """Its own id of a scenario, by the id of the case, where the two differ."""
+
+    def scenario(self, case: Case) -> str:
+        """What the config calls a case."""
+        return self.scenarios.get(case.id, case.id)
+
+    def named(self, name: str) -> bool:
+        """Whether a scenario is called so, in the config or in the suite."""
+        return any(name in (case.id, self.scenario(case)) for case in self.suite.cases)
+
+    def known(self, key: str) -> dict[str, Entry]:
+        """Its `agents` or `servers` by id."""
+        return {entry["id"]: entry for entry in self.suite.settings.get(key) or ()}
+
+
+def configs_of(suite: Suite) -> list[Config]:
+    """The configs a suite was read from: itself, or those that have a case in it."""
     if suite.dialect != "mcplab":
         raise InputError(f"the suite {suite.name!r} is no MCPLab suite (its dialect is {suite.dialect}): it names no agents to run")
-    if suite.cases and not suite.settings:
-        raise InputError("several MCPLab configs at once: each has agents of its own, so run them one by one")
-    chosen = _selected(suite, agents, agents_all)
-    known = {server["id"]: server for server in suite.settings.get("servers") or ()}
+    if "configs" not in suite.settings:
+        return [Config(suite=suite)]
+    found: list[Config] = []
+    for each in suite.settings["configs"]:
+        cases = tuple(case for case in suite.cases if case.id in each["scenarios"])
+        path = None if each.get("file") is None else str(Path(suite.path or ".") / each["file"])
+        part = Suite(name=each["name"], dialect="mcplab", path=path, cases=cases, settings=each["settings"])
+        if cases:
+            found.append(Config(suite=part, scenarios=each["scenarios"]))
+    return found
+
+
+def plan_all(
+    suite: Suite, *, agents: Sequence[str] | None = None, agents_all: bool = False, overrides: ServerOverrides | None = None
+) -> list[Plan]:
+    """The plans of all configs of a suite; their cases have ids of their own in the whole. Raises `InputError`."""
+    configs = configs_of(suite)
+    if len(configs) == 1:
+        return [plan(configs[0], agents=agents, agents_all=agents_all, overrides=overrides)]
+    for name in () if agents_all else agents or ():
+        _check_somewhere("agent", name, [known for config in configs for known in config.known("agents")])
     overrides = overrides or ServerOverrides()
-    _check_overrides(suite, overrides, known)
+    for name in overrides.scenarios:
+        if not any(config.named(name) for config in configs):
+            _check_somewhere("scenario", name, [config.scenario(case) for config in configs for case in config.suite.cases])
+    plans: list[Plan] = []
     taken: set[str] = set()
+    for config in configs:
+        own = agents if agents is None or agents_all else [name for name in agents if name in config.known("agents")]
+        here = {name: ids for name, ids in overrides.scenarios.items() if config.named(name)}
+        try:
+            chosen = msgspec.structs.replace(overrides, scenarios=here)
+            plans.append(plan(config, agents=own, agents_all=agents_all, overrides=chosen, taken=taken))
+        except InputError as error:
+            raise InputError(f"config {config.suite.name!r}: {error}", error.problems) from None
+    return plans
+
+
+def plan(
+    config: Config | Suite,
+    *,
+    agents: Sequence[str] | None = None,
+    agents_all: bool = False,
+    overrides: ServerOverrides | None = None,
+    taken: set[str] | None = None,
+) -> Plan:
+    """Which scenario of one config runs with which agent on which servers. Raises `InputError`.
+
+    `taken` are the ids of cases that other configs use; those of this one are added.
+    """
+    if isinstance(config, Suite):
+        found = configs_of(config)
+        if len(found) != 1:
+            raise InputError(f"expected one MCPLab config, found {len(found)} in the suite {config.name!r}")
+        config = found[0]
+    suite = config.suite
+    chosen = _selected(suite, agents, agents_all)
+    known = config.known("servers")
+    overrides = overrides or ServerOverrides()
+    _check_overrides(config, overrides, known)
+    taken = set() if taken is None else taken
     rows: list[Planned] = []
     for case in suite.cases:
-        servers = _servers_of(case, overrides)
+        scenario = config.scenario(case)
+        instead = overrides.scenarios.get(case.id, overrides.scenarios.get(scenario, overrides.everywhere))
+        servers = _servers_of(case) if instead is None else instead
+        replaced = None if instead is None else [known[server] for server in instead]
         for agent in chosen:
             name = case.id if len(chosen) == 1 else f"{case.id}-{agent['id']}"
             if name in taken:
                 name = unique(name, taken)
             taken.add(name)
-            rows.append(
-                Planned(case=_as_run(case, name, agent, overrides, known, len(chosen)), scenario=case.id, agent=agent, servers=servers)
-            )
+            as_run = _as_run(case, name, scenario if len(chosen) > 1 or name != case.id else None, agent, replaced)
+            rows.append(Planned(case=as_run, scenario=scenario, agent=agent, servers=servers))
     used = dict.fromkeys(server for row in rows if row.case.skip is None for server in row.servers)
     return Plan(
         suite=msgspec.structs.replace(suite, cases=tuple(row.case for row in rows)),
         rows=tuple(rows),
         servers={server: known[server] for server in used},
     )
+
+
+def _check_somewhere(what: str, name: str, known: Sequence[str]) -> None:
+    available = list(dict.fromkeys(known))
+    if name not in available:
+        close = nearest(name, available)
+        hint = f"; nearest: {', '.join(close)}" if close else ""
+        raise InputError(f"there is no {what} {name!r} in any of the configs{hint}; available: {', '.join(available)}")
 
 
 def _selected(suite: Suite, agents: Sequence[str] | None, agents_all: bool) -> list[Entry]:
@@ -129,38 +217,30 @@ def _selected(suite: Suite, agents: Sequence[str] | None, agents_all: bool) -> l
     return [known[name] for name in dict.fromkeys(wanted)]
 
 
-def _check_overrides(suite: Suite, overrides: ServerOverrides, known: Mapping[str, Entry]) -> None:
+def _check_overrides(config: Config, overrides: ServerOverrides, known: Mapping[str, Entry]) -> None:
     if overrides.everywhere is not None and not overrides.everywhere:
         raise InputError("a server override for all scenarios names no server")
-    scenarios = {case.id for case in suite.cases}
     for name in overrides.scenarios:
-        if name not in scenarios:
-            close = nearest(name, scenarios)
+        if not config.named(name):
+            close = nearest(name, {config.scenario(case) for case in config.suite.cases})
             raise InputError(f"a server override: there is no scenario {name!r}" + (f"; nearest: {close[0]}" if close else ""))
     for server in (*(overrides.everywhere or ()), *(each for ids in overrides.scenarios.values() for each in ids)):
         if server not in known:
             raise InputError(f"a server override: there is no server {server!r}; available: {', '.join(known) or 'none'}")
 
 
-def _overridden(case: Case, overrides: ServerOverrides) -> tuple[str, ...] | None:
-    return overrides.scenarios.get(case.id, overrides.everywhere)
-
-
-def _servers_of(case: Case, overrides: ServerOverrides) -> tuple[str, ...]:
-    instead = _overridden(case, overrides)
-    if instead is not None:
-        return instead
+def _servers_of(case: Case) -> tuple[str, ...]:
     return tuple(dict.fromkeys(server["id"] for server in case.settings.get("mcp_servers") or ()))
 
 
-def _as_run(case: Case, name: str, agent: Entry, overrides: ServerOverrides, known: Mapping[str, Entry], agents: int) -> Case:
+def _as_run(case: Case, name: str, scenario: str | None, agent: Entry, servers: list[Entry] | None) -> Case:
+    """The case of one combination; `scenario` is told where the id does not, `servers` where others than its own are used."""
     # A case that needs no change stays the one that was read, so that a kept run finds its places in the file again.
     changes: dict[str, Json] = {}
-    if name != case.id or agents > 1:
-        changes |= {"id": name, "tags": {**case.tags, "agent": agent["id"], "scenario": case.id}}
-    instead = _overridden(case, overrides)
-    if instead is not None:
-        changes["settings"] = {**case.settings, "mcp_servers": [known[server] for server in instead]}
+    if scenario is not None:
+        changes |= {"id": name, "tags": {**case.tags, "agent": agent["id"], "scenario": scenario}}
+    if servers is not None:
+        changes["settings"] = {**case.settings, "mcp_servers": servers}
     skip = case.skip if case.skip is None or case.skip.code != UNSUPPORTED else None
     if agent["type"] == "browser":
         skip = Skip(code=UNSUPPORTED, reason=f"{agent['id']!r} is a browser agent, which proctor does not drive")

@@ -3,11 +3,15 @@
 Everything that can be known to be wrong before the run is told before it, all at once: an agent that is not there, a key or a variable
 that is not set, a login that was not made, a file outside the workspace. What the original loses or hides is not copied: a scenario
 that fails fails the run, one that reaches its turn limit has not passed, an answer is kept whatever happened, headers are sent.
+
+Several configs are one run. Each keeps its agents and servers, and has a folder of its own among MCPLab's files, as each would have had a
+run of its own there.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -17,17 +21,19 @@ from proctor.actions.history import find_home
 from proctor.actions.mcplab_access import Access
 from proctor.actions.mcplab_attachments import load_attachments, root_of
 from proctor.actions.mcplab_config import hash_of, public_suite, resolved_config, rules_of
-from proctor.actions.mcplab_plan import Plan, ServerOverrides, plan
-from proctor.actions.mcplab_target import McplabTarget, Route
+from proctor.actions.mcplab_plan import Plan, ServerOverrides, configs_of, plan_all
+from proctor.actions.mcplab_target import McplabTarget, McplabTargets, Route
 from proctor.actions.run import LiveRun, drive
 from proctor.actions.suites import load_suite
 from proctor.cassettes.ports import Tape
 from proctor.errors import InputError, StoreError
+from proctor.formats.drafting import unique
 from proctor.formats.yaml_text import to_yaml
 from proctor.llm.ports import ChatModel
 from proctor.llm.taped import TapedModel
 from proctor.model.case import Suite
 from proctor.model.evidence import Json
+from proctor.model.problem import Problem
 from proctor.model.result import RunResult
 from proctor.model.run import RunEntry
 from proctor.report.mcplab_artifacts import ArtifactRow, MadeWith, artifact_texts
@@ -37,17 +43,29 @@ from proctor.targets.mcp_servers import McpServers
 from proctor.targets.mcp_settings import ServerSettings
 
 ARTIFACTS_FOLDER = "mcplab"
+_NOT_IN_NAME = re.compile(r"[^A-Za-z0-9._-]+")
 _AGENT_SETTINGS = ("system", "max_turns", "temperature", "max_tokens")
 
 
 class Ready(msgspec.Struct, frozen=True, kw_only=True):
-    """A run before anything is sent: who is driven through what, and what that was made of."""
+    """One config before anything is sent: who is driven through what, and what that was made of."""
 
     plan: Plan
     target: McplabTarget
     secrets: frozenset[str]
     config: dict[str, Json]
     """Without anything secret."""
+
+
+class Together(msgspec.Struct, frozen=True, kw_only=True):
+    """All configs of a run."""
+
+    suite: Suite
+    """What is driven and kept, without anything secret."""
+    target: McplabTarget | McplabTargets
+    secrets: frozenset[str]
+    configs: dict[str, Ready]
+    """By the folder of their files among those of the run; a single config has none of its own."""
 
 
 async def drive_mcplab(
@@ -69,13 +87,14 @@ async def drive_mcplab(
 ) -> LiveRun:
     """Run the scenarios of `suite` with the selected agents; `options` are those of `drive`.
 
-    `artifacts` says where MCPLab's own files are written: `True` is the folder `mcplab` of the run, a path is a folder of runs.
+    `artifacts` says where MCPLab's own files are written: `True` is the folder `mcplab` of the run, a path is a folder of runs; of several
+    configs each has a folder of its own in there, called like its file.
     `root` is the workspace, where the suite's own place does not tell; `reached_by` says, by id, how servers are reached instead of by the
     address in the file: MCPLab only knows HTTP, and the same suite can run over stdio or in this process.
     Raises `InputError` before the run for what cannot work.
     """
     loaded = suite if isinstance(suite, Suite) else load_suite(suite)
-    ready = prepare_mcplab(
+    ready = prepare_all(
         loaded,
         environment=environment,
         agents=agents,
@@ -89,7 +108,7 @@ async def drive_mcplab(
     if resume is not None:
         _check_same_agents(home, resume, ready.target.name)
     live = await drive(
-        public_suite(ready.plan.suite),
+        ready.suite,
         target=ready.target,
         home=home,
         replay=replay,
@@ -102,38 +121,81 @@ async def drive_mcplab(
         folder = live.folder / ARTIFACTS_FOLDER if artifacts is True else Path(artifacts) / live.result.run_id
         kept = RunFiles(find_home(str(home) if home is not None else None)).open(live.result.run_id)
         entries = list(live.entries.values())
-        write_artifacts(folder, live.result, entries, ready, note=kept.header.note, stopped=live.ended != "completed")
+        for name, config in ready.configs.items():
+            write_artifacts(folder / name, live.result, entries, config, note=kept.header.note, stopped=live.ended != "completed")
     return live
+
+
+def prepare_all(
+    suite: Suite,
+    *,
+    agents: Sequence[str] | None = None,
+    agents_all: bool = False,
+    overrides: ServerOverrides | None = None,
+    oauth_tokens: Mapping[str, str] | None = None,
+    **options: Json,
+) -> Together:
+    """Everything up to the first connection, of every config. Raises `InputError` with every problem of all of them."""
+    plans = plan_all(suite, agents=agents, agents_all=agents_all, overrides=overrides)
+    if not plans:
+        raise InputError(f"the suite {suite.name!r} has no scenario to run")
+    tokens = dict(oauth_tokens or {})
+    known = list(dict.fromkeys(server for config in configs_of(suite) for server in config.known("servers")))
+    for server in tokens:
+        if server not in known:
+            raise InputError(f"an OAuth token for {server!r}: there is no such server; available: {', '.join(known) or 'none'}")
+    readies: list[Ready] = []
+    problems: dict[Problem, None] = {}
+    for planned in plans:
+        try:
+            readies.append(_prepare(planned, tokens=tokens, **options))
+        except InputError as error:
+            # Configs that share a library share what is missing for it: each thing is told once.
+            problems |= dict.fromkeys(error.problems or [Problem(message=str(error))])
+    if problems:
+        raise InputError(next(iter(problems)).message, list(problems))
+    cases = tuple(case for planned in plans for case in planned.suite.cases)
+    kept = public_suite(msgspec.structs.replace(suite, cases=cases))
+    secrets = frozenset(secret for ready in readies for secret in ready.secrets)
+    if "configs" not in suite.settings:
+        return Together(suite=kept, target=readies[0].target, secrets=secrets, configs={"": readies[0]})
+    return Together(suite=kept, target=McplabTargets([ready.target for ready in readies]), secrets=secrets, configs=_folders(readies))
 
 
 def prepare_mcplab(
     suite: Suite,
     *,
-    environment: Mapping[str, str],
     agents: Sequence[str] | None = None,
     agents_all: bool = False,
     overrides: ServerOverrides | None = None,
-    oauth_tokens: Mapping[str, str] | None = None,
+    **options: Json,
+) -> Ready:
+    """Everything up to the first connection, of a suite that is one config. Raises `InputError` with every problem."""
+    (ready,) = prepare_all(suite, agents=agents, agents_all=agents_all, overrides=overrides, **options).configs.values()
+    return ready
+
+
+def _prepare(
+    planned: Plan,
+    *,
+    environment: Mapping[str, str],
+    tokens: Mapping[str, str],
     root: str | Path | None = None,
     reached_by: Mapping[str, ServerSettings] | None = None,
     offline: bool = False,
 ) -> Ready:
-    """Everything up to the first connection. Raises `InputError` with every problem."""
-    planned = plan(suite, agents=agents, agents_all=agents_all, overrides=overrides)
-    tokens = dict(oauth_tokens or {})
-    known = [server["id"] for server in suite.settings.get("servers") or ()]
-    for server in tokens:
-        if server not in known:
-            raise InputError(f"an OAuth token for {server!r}: there is no such server; available: {', '.join(known) or 'none'}")
     access = Access(environment, tokens=tokens, offline=offline)
-    place = Path(root) if root is not None else root_of(suite)
-    files = {case.id: load_attachments(case, place, access.problems) for case in suite.cases}
+    place = Path(root) if root is not None else root_of(planned.suite)
+    files: dict[str, list[dict[str, Json]]] = {}
+    for row in planned.rows:
+        if row.scenario not in files:
+            files[row.scenario] = load_attachments(row.case, place, access.problems, scenario=row.scenario)
     instead = reached_by or {}
     servers = [instead.get(name) or access.server(entry) for name, entry in planned.servers.items()]
     driven = {row.agent["id"]: row.agent for row in planned.rows if row.case.skip is None}
     models = {name: access.model(agent) for name, agent in driven.items()}
     access.finish()
-    connected = McpServers([server for server in servers if server is not None])
+    connected = McpServers([server for server in servers if server is not None], offline=offline)
     usable = {name: model for name, model in models.items() if model is not None}
     target = McplabTarget(
         routes={
@@ -142,11 +204,10 @@ def prepare_mcplab(
             )
             for row in planned.rows
         },
-        agents={name: _agent(driven[name], model, connected, offline) for name, model in usable.items()},
+        agents={name: _agent(driven[name], model, connected) for name, model in usable.items()},
         models=usable,
         servers=connected,
         name=", ".join(agent["id"] for agent in planned.agents()),
-        offline=offline,
     )
     secrets = frozenset((*access.secrets, *(secret for server in instead.values() for secret in server.secrets())))
     return Ready(plan=planned, target=target, secrets=secrets, config=resolved_config(planned, files))
@@ -184,12 +245,21 @@ def write_artifacts(
         raise StoreError(f"the MCPLab files cannot be written to {str(folder)!r}: {error.strerror or error}") from error
 
 
-def _agent(agent: dict[str, Json], model: ChatModel, servers: McpServers, offline: bool) -> McpAgent:
+def _agent(agent: dict[str, Json], model: ChatModel, servers: McpServers) -> McpAgent:
     def model_for(tape: Tape) -> ChatModel:
         return TapedModel(model, tape)
 
     settings = AgentSettings(**{key: agent[key] for key in _AGENT_SETTINGS if agent.get(key) is not None})
-    return McpAgent(agent["id"], servers=servers, model_for=model_for, settings=settings, offline=offline)
+    return McpAgent(agent["id"], servers=servers, model_for=model_for, settings=settings)
+
+
+def _folders(readies: Sequence[Ready]) -> dict[str, Ready]:
+    """A folder for each config: its file without the ending."""
+    folders: dict[str, Ready] = {}
+    for ready in readies:
+        name = _NOT_IN_NAME.sub("_", Path(ready.plan.suite.path or ready.plan.suite.name).stem).strip("._") or "config"
+        folders[unique(name, set(folders))] = ready
+    return folders
 
 
 def _check_same_agents(home: str | Path | None, resume: str, name: str) -> None:

@@ -7,7 +7,7 @@ MCPLab's request id: `mcplab-run:<run>:<scenario>:<agent slug>:<case>-run<k>`, a
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -46,24 +46,26 @@ class McplabTarget:
         models: Mapping[str, ChatModel],
         servers: McpServers,
         name: str,
-        offline: bool = False,
     ) -> None:
         self._routes = routes
         self._agents = agents
         self._models = models
         self._servers = servers
         self._name = name
-        self._offline = offline
 
     @property
     def name(self) -> str:
         """The agents, in order."""
         return self._name
 
+    @property
+    def cases(self) -> frozenset[str]:
+        """The cases that come here."""
+        return frozenset(self._routes)
+
     async def open(self) -> None:
         """Connect every server that a case uses."""
-        if not self._offline:
-            await self._servers.open()
+        await self._servers.open()
 
     async def close(self) -> None:
         """Leave the servers and the models."""
@@ -93,6 +95,55 @@ class McplabTarget:
         if answered != model.name:
             about["answered_by"] = answered
         return msgspec.structs.replace(evidence, metadata={**evidence.metadata, "model": model.name, **about})
+
+
+class McplabTargets:
+    """The agents of several configs as one target. Each config has its own connections: the same id may mean another server in another."""
+
+    def __init__(self, targets: Sequence[McplabTarget]) -> None:
+        self._targets = tuple(targets)
+        self._by_case = {case: target for target in targets for case in target.cases}
+        names = dict.fromkeys(name for target in targets for name in target.name.split(", "))
+        self._name = ", ".join(names)
+
+    @property
+    def name(self) -> str:
+        """The agents, in order, each once."""
+        return self._name
+
+    async def open(self) -> None:
+        """Connect the servers of all configs; after a failure none stays connected."""
+        opened: list[McplabTarget] = []
+        try:
+            for target in self._targets:
+                opened.append(target)
+                await target.open()
+        except BaseException:
+            await _close(opened)
+            raise
+
+    async def close(self) -> None:
+        """Leave the servers and the models."""
+        await _close(self._targets)
+
+    async def run(self, attempt: Attempt, tape: Tape) -> Evidence:
+        """Let the agent of the case work."""
+        target = self._by_case.get(attempt.case.id)
+        if target is None:
+            raise TargetError(f"case {attempt.case.id!r} belongs to no agent of this run")
+        return await target.run(attempt, tape)
+
+
+async def _close(targets: Sequence[McplabTarget]) -> None:
+    """Close all of them, whatever happens to one; the first failure is told."""
+    failures: list[BaseException] = []
+    for target in targets:
+        try:
+            await target.close()
+        except Exception as error:
+            failures.append(error)
+    if failures:
+        raise failures[0]
 
 
 def request_id(run_id: str, route: Route, case_id: str, number: int) -> str:

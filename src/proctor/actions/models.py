@@ -1,7 +1,8 @@
 """Which model is meant: what a workspace says, completed by the environment.
 
 `models` in `proctor.yaml` or the suite, else `PROCTOR_MODEL`, `PROCTOR_MODEL_BASE_URL` and `PROCTOR_MODEL_API_KEY`. Keys and addresses that
-are not written come from the variables the providers' own tools read.
+are not written come from the variables the providers' own tools read. Of a provider that pydantic-ai reaches only the key is read here, so
+that it is known to be secret; what else such a provider takes from the environment (a region, a project) pydantic-ai reads itself.
 """
 
 from collections.abc import Mapping
@@ -10,6 +11,7 @@ import msgspec
 
 from proctor.errors import InputError
 from proctor.formats.workspace import References, Workspace
+from proctor.llm.providers import is_provider, provider_name
 from proctor.llm.settings import ModelSettings
 
 PROVIDER_VARIABLES: dict[str, tuple[str, str]] = {
@@ -18,6 +20,19 @@ PROVIDER_VARIABLES: dict[str, tuple[str, str]] = {
     "anthropic": ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"),
     "azure": ("AZURE_OPENAI_API_KEY", "AZURE_OPENAI_ENDPOINT"),
 }
+
+_KEYS = {
+    "alibaba": ("ALIBABA_API_KEY", "DASHSCOPE_API_KEY"),
+    "bedrock": ("AWS_BEARER_TOKEN_BEDROCK",),
+    "bedrock-mantle": ("AWS_BEARER_TOKEN_BEDROCK",),
+    "cohere": ("CO_API_KEY",),
+    "google": ("GOOGLE_API_KEY", "GEMINI_API_KEY"),
+    "heroku": ("HEROKU_INFERENCE_KEY",),
+    "huggingface": ("HF_TOKEN",),
+    "snowflake": ("SNOWFLAKE_TOKEN",),
+    "vercel": ("VERCEL_AI_GATEWAY_API_KEY", "VERCEL_OIDC_TOKEN"),
+}
+"""The variables of the keys of other providers, where they are not `<PROVIDER>_API_KEY`."""
 
 
 def model_settings(name: str | None, workspace: Workspace, references: References, environment: Mapping[str, str]) -> ModelSettings:
@@ -30,18 +45,27 @@ def model_settings(name: str | None, workspace: Workspace, references: Reference
     model = environment.get("PROCTOR_MODEL")
     if not model:
         raise InputError("no model is described: `models` in proctor.yaml or in the suite, or the variable PROCTOR_MODEL")
-    provider, slash, rest = model.partition("/")
-    settings = ModelSettings(
-        provider=provider if slash and provider in PROVIDER_VARIABLES else "openai",
-        model=rest if slash and provider in PROVIDER_VARIABLES else model,
-        base_url=environment.get("PROCTOR_MODEL_BASE_URL") or None,
-        api_key=environment.get("PROCTOR_MODEL_API_KEY") or None,
-    )
-    return completed(settings, environment)
+    address = environment.get("PROCTOR_MODEL_BASE_URL") or None
+    found = named_model(model, at_address=address is not None) or ModelSettings(provider="openai", model=model)
+    key = environment.get("PROCTOR_MODEL_API_KEY") or None
+    return completed(msgspec.structs.replace(found, base_url=address, api_key=key), environment)
+
+
+def named_model(name: str, *, at_address: bool = False) -> ModelSettings | None:
+    """The model that `provider/name` stands for; nothing where the first word is no provider.
+
+    Gateways that speak OpenAI's protocol call their models `google/...` too: at an address of one's own that is part of the name.
+    """
+    provider, slash, rest = name.partition("/")
+    if slash and rest and (provider in PROVIDER_VARIABLES or (not at_address and is_provider(provider))):
+        return ModelSettings(provider=provider, model=rest)
+    return None
 
 
 def completed(settings: ModelSettings, environment: Mapping[str, str]) -> ModelSettings:
     """The settings with the key and address that the provider's own variables hold, where none is written."""
+    if is_provider(settings.provider):
+        return _with_key(settings, environment)
     key, address = PROVIDER_VARIABLES.get(settings.provider, ("", ""))
     changes: dict[str, str] = {}
     # A key is the provider's: it does not go to an address somebody else wrote down, unless it was written beside it.
@@ -50,3 +74,12 @@ def completed(settings: ModelSettings, environment: Mapping[str, str]) -> ModelS
     if settings.api_key is None and settings.base_url is None and environment.get(key):
         changes["api_key"] = environment[key]
     return msgspec.structs.replace(settings, **changes) if changes else settings
+
+
+def _with_key(settings: ModelSettings, environment: Mapping[str, str]) -> ModelSettings:
+    provider = provider_name(settings.provider)
+    names = _KEYS.get(provider, (f"{provider.replace('-', '_').upper()}_API_KEY",))
+    key = next((environment[name] for name in names if environment.get(name)), None)
+    if settings.api_key is not None or settings.base_url is not None or key is None:
+        return settings
+    return msgspec.structs.replace(settings, api_key=key)

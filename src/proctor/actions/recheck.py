@@ -1,40 +1,82 @@
 """Decide the kept evidence of a run again, with the suite it was started with or with another; no agent is called."""
 
+import asyncio
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 
 from proctor.actions.check import prepared
 from proctor.actions.history import case_result, suite_of
+from proctor.actions.judged_check import AHEAD, judged
+from proctor.decide.prepare import PreparedCase
 from proctor.model.case import Suite
+from proctor.model.evidence import Evidence
 from proctor.model.problem import Problem
 from proctor.model.result import CaseResult, RunResult
+from proctor.model.run import RunEntry
+from proctor.runner.ports import Judge
+from proctor.runner.run import cut_short
 from proctor.scoring.metrics import Tally
-from proctor.store.run_files import RunFiles
+from proctor.store.run_files import RunFiles, RunFolder
 
 
 def recheck(home: Path, run: str, suite: Suite | None = None) -> RunResult:
     """The result the kept evidence has now.
 
     The clock is the one that was used then. An attempt that left no evidence keeps the error it ended with, and a case that the
-    suite does not know is left out, with a warning.
+    suite does not know is left out, with a warning. Claims in plain language are errors: `recheck_judged` asks a judge.
     """
+    folder, chosen = _opened(home, run, suite)
+    results = [
+        left if evidence is None else cut_short(case.decide(evidence, None, entry.attempt), evidence)
+        for case, entry, evidence, left in _kept(folder, chosen)
+    ]
+    return _result(folder, chosen, results)
+
+
+async def recheck_judged(home: Path, run: str, judge: Judge, suite: Suite | None = None, *, fail_fast: bool = False) -> RunResult:
+    """As `recheck`, with a judge for claims in plain language."""
+    folder, chosen = _opened(home, run, suite)
+
+    async def one(case: PreparedCase, entry: RunEntry, evidence: Evidence | None, left: CaseResult) -> CaseResult:
+        if evidence is None:
+            return left
+        async with at_once:
+            result = await judged(case, evidence, judge, attempt=entry.attempt, fail_fast=fail_fast)
+            return cut_short(result, evidence)
+
+    at_once = asyncio.Semaphore(AHEAD)
+    results = await asyncio.gather(*(one(*kept) for kept in _kept(folder, chosen)))
+    return _result(folder, chosen, results)
+
+
+def suite_to_recheck(home: Path, run: str) -> Suite:
+    """The suite a run was started with."""
+    return suite_of(RunFiles(home).open(run))
+
+
+def _opened(home: Path, run: str, suite: Suite | None) -> tuple[RunFolder, Suite]:
     folder = RunFiles(home).open(run)
-    chosen = suite or suite_of(folder)
-    cases = {case.case.id: case for case in prepared(chosen).cases}
-    results: list[CaseResult] = []
-    unknown: list[str] = []
+    return folder, suite or suite_of(folder)
+
+
+def _kept(folder: RunFolder, suite: Suite) -> Iterator[tuple[PreparedCase, RunEntry, Evidence | None, CaseResult]]:
+    """Every kept attempt of a case of the suite: its case, what was kept, the evidence with its clock, and how it ended."""
+    cases = {case.case.id: case for case in prepared(suite).cases}
     for entry in folder.entries():
         case = cases.get(entry.case)
         if case is None:
-            unknown.append(entry.case)
-        elif entry.evidence is None:
-            results.append(case_result(case.case, entry))
-        else:
-            evidence = entry.evidence
-            if evidence.now is None:
-                evidence = msgspec.structs.replace(evidence, now=entry.now or entry.started_at or folder.header.started_at)
-            results.append(case.decide(evidence, None, entry.attempt))
+            continue
+        evidence = entry.evidence
+        if evidence is not None and evidence.now is None:
+            evidence = msgspec.structs.replace(evidence, now=entry.now or entry.started_at or folder.header.started_at)
+        yield case, entry, evidence, case_result(case.case, entry)
+
+
+def _result(folder: RunFolder, chosen: Suite, results: Sequence[CaseResult]) -> RunResult:
+    known = {case.id for case in chosen.cases}
+    unknown = [entry.case for entry in folder.entries() if entry.case not in known]
     tally = Tally()
     tally.add_all(results)
     warnings = list(chosen.warnings)

@@ -10,13 +10,15 @@ from typing import cast
 import msgspec
 
 from proctor.actions.check import new_run_id, prepared, wall_clock
-from proctor.actions.history import WORKSPACE_FILES, find_home, result_of, suite_of
+from proctor.actions.history import find_home, result_of, suite_of
+from proctor.actions.judges import NO_OPTIONS, JudgeOptions, OpenedJudge, estimated, made_judge, open_judge, require_judge
 from proctor.actions.models import model_settings
+from proctor.actions.settings import workspace_for
 from proctor.actions.suites import load_suite
 from proctor.cassettes.ports import Tape
 from proctor.errors import InputError
 from proctor.formats.native_text import write_native
-from proctor.formats.workspace import References, Section, Workspace, read_workspace, workspace_of
+from proctor.formats.workspace import References, Section, Workspace
 from proctor.llm.ports import ChatModel
 from proctor.llm.settings import ModelSettings
 from proctor.model.case import Suite
@@ -24,9 +26,8 @@ from proctor.model.evidence import Json
 from proctor.model.result import RunResult
 from proctor.model.run import RunEntry, RunHeader
 from proctor.runner.events import Listener, silent
-from proctor.runner.ports import Target
+from proctor.runner.ports import Judge, Target
 from proctor.runner.run import Ended, Runner, RunSettings, TapeFor, live
-from proctor.sources.texts import read_suite_text
 from proctor.store.run_files import RunFiles, RunFolder
 from proctor.targets.build import build_target, check_cases
 
@@ -42,13 +43,15 @@ class LiveRun(msgspec.Struct, frozen=True, kw_only=True):
     folder: Path
     entries: dict[tuple[str, int], RunEntry]
     """What was kept of each attempt."""
+    unused: str | None = None
+    """Of a replay: what was recorded and never asked for, in words."""
 
 
 def run(suite: Suite | str | Path, *, target: TargetLike = None, home: str | Path | None = None, **options: Json) -> RunResult:
     """Drive `target` through `suite` and keep the results; `run_async` for code that runs in an event loop.
 
     `target` is the name of one in `proctor.yaml` or in the suite, a mapping of settings, a Python function, or an object that fits the
-    `Target` protocol. Options: `repeat`, `concurrency`, `timeout_s`, `record`, `replay`, `resume`, `note`.
+    `Target` protocol. Options: `repeat`, `concurrency`, `timeout_s`, `record`, `replay`, `resume`, `note`, `judge`.
     """
     return asyncio.run(run_async(suite, target=target, home=home, **options))
 
@@ -73,13 +76,22 @@ async def drive(
     note: str = "",
     listener: Listener = silent,
     secrets: Iterable[str] = (),
+    judge: object | None = None,
+    judge_options: JudgeOptions = NO_OPTIONS,
+    allow_missing_judge: bool = False,
+    announce: Callable[[str], None] = lambda text: None,
+    opened: Callable[[str], None] = lambda run_id: None,
 ) -> LiveRun:
-    """Drive a suite; everything about how it ended. `secrets` are those of a target that was built by the caller."""
+    """Drive a suite; everything about how it ended. `secrets` are those of a target that was built by the caller.
+
+    `judge` decides claims in plain language, instead of the configured one: a judge, a function, a mapping or a name as `check` takes it.
+    `announce` is told, before anything is sent, what judging will take; `opened` the id of the run, as soon as it has one.
+    """
     if record is not None and replay is not None:
         raise InputError("a run is recorded or replayed, not both")
     place = find_home(str(home) if home is not None else None)
     loaded = suite if isinstance(suite, Suite) else load_suite(suite)
-    workspace = workspace_of(loaded.settings, file=loaded.path).over(_workspace_file(place))
+    workspace = workspace_for(loaded, place)
     references = References(dict(os.environ))
     models = _Models(workspace, references)
     driven = _target(target, workspace, references, loaded, models, offline=replay is not None)
@@ -88,8 +100,13 @@ async def drive(
     if replay is not None:
         # What was recorded comes back the same however often it is asked for.
         chosen = msgspec.structs.replace(chosen, retries=0)
-    tape_for, close_tape = _tape(record, replay, {*references.secrets, *models.secrets(), *secrets})
+    seat = _seat(judge, loaded, workspace, references, place, judge_options, offline=replay is not None)
+    require_judge(loaded, seat.judge, allow_missing=allow_missing_judge)
+    if seat.opened is not None:
+        announce(_told(loaded, seat.opened, chosen.repeat))
+    tape_for, close_tape, unused = _tape(record, replay, {*references.secrets, *models.secrets(), *secrets, *seat.secrets()})
     folder, done = _open(place, loaded, driven.name, chosen, resume, note)
+    opened(folder.header.run_id)
     ended: Ended = "interrupted"
     reason = ""
     try:
@@ -102,11 +119,13 @@ async def drive(
             tape_for=tape_for,
             listener=listener,
             now=wall_clock,
+            judge=seat.judge,
         )
         outcome = await runner.run(done)
         ended, reason = outcome.ended, outcome.reason
     finally:
         await models.close()
+        await seat.close()
         close_tape()
         if ended == "completed":
             folder.close(ended)
@@ -114,15 +133,52 @@ async def drive(
             folder.release()
     entries = {(entry.case, entry.attempt): entry for entry in folder.entries()}
     result = result_of(folder.header, loaded, entries.values())
-    return LiveRun(result=result, ended=ended, reason=reason, folder=folder.folder, entries=entries)
+    return LiveRun(result=result, ended=ended, reason=reason, folder=folder.folder, entries=entries, unused=unused())
 
 
-def _workspace_file(home: Path) -> Workspace:
-    for name in WORKSPACE_FILES:
-        path = home.parent / name
-        if path.is_file():
-            return read_workspace(read_suite_text(path), file=str(path))
-    return Workspace()
+class _Seat(msgspec.Struct, frozen=True, kw_only=True):
+    """The place of the judge, taken or empty."""
+
+    judge: Judge | None = None
+    opened: OpenedJudge | None = None
+    """Made here from what is configured, so announced and closed here."""
+
+    def secrets(self) -> frozenset[str]:
+        """What must never be written down."""
+        return self.opened.secrets if self.opened is not None else frozenset()
+
+    async def close(self) -> None:
+        """Give back connections, of a judge that was made here."""
+        if self.opened is not None:
+            await self.opened.judge.close()
+
+
+def _seat(
+    judge: object | None,
+    suite: Suite,
+    workspace: Workspace,
+    references: References,
+    home: Path,
+    options: JudgeOptions,
+    *,
+    offline: bool,
+) -> _Seat:
+    if suite.dialect == "mcplab":
+        from proctor.actions.mcplab_judge import judge_agent  # only MCPLab's own suites need it
+
+        # A name that leads nowhere is an error of the workspace, whether anything is judged or not.
+        judge_agent(suite)
+    if not any(case.judged for case in prepared(suite).cases):
+        return _Seat()
+    if judge is not None:
+        return _Seat(judge=made_judge(judge, os.environ, home=home))
+    opened = open_judge(suite, workspace, references, os.environ, home=home, options=options, offline=offline)
+    return _Seat(judge=opened.judge, opened=opened) if opened is not None else _Seat()
+
+
+def _told(suite: Suite, opened: OpenedJudge, repeat: int) -> str:
+    take = estimated(suite, opened.settings, jurors=len(opened.models), repeat=repeat)
+    return f"judge: {', '.join(opened.models)}; up to {take.calls} calls, at least {take.tokens:,} tokens"
 
 
 class _Models:
@@ -206,17 +262,20 @@ def _open(
     return folder, [(entry.case, entry.attempt) for entry in folder.entries()]
 
 
-def _tape(record: str | Path | None, replay: str | Path | None, secrets: set[str]) -> tuple[TapeFor, Callable[[], None]]:
+def _tape(
+    record: str | Path | None, replay: str | Path | None, secrets: set[str]
+) -> tuple[TapeFor, Callable[[], None], Callable[[], str | None]]:
+    """The tapes of the attempts, how to close them, and what to say about recordings that were of no use."""
     from proctor.cassettes.cassette import open_tape  # loads nothing heavy, but most runs have no tape
 
     if record is not None:
         recorder = open_tape(record, "record", secrets=secrets)
-        return recorder.scope, recorder.close
+        return recorder.scope, recorder.close, _nothing
     if replay is not None:
         player = open_tape(replay, "replay", secrets=secrets)
-        return player.scope, player.close
-    return live, _nothing
+        return player.scope, player.close, player.unused_report
+    return live, _nothing, _nothing
 
 
 def _nothing() -> None:
-    """There is no tape to close."""
+    """There is no tape to close, and nothing to say about it."""

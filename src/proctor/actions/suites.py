@@ -1,7 +1,12 @@
-"""Load a suite from a file or a folder, whatever its dialect."""
+"""Load a suite from a file or a folder, whatever its dialect.
+
+Several MCPLab configs make one suite in which each keeps its agents and servers: `settings["configs"]` lists them in order, with `name`,
+`file` (from the folder of the whole), `scenarios` (the id of a case in the whole: its id in the config) and `settings`.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,6 +16,7 @@ from proctor.errors import InputError
 from proctor.formats.drafting import unique
 from proctor.formats.suites import read_suite
 from proctor.model.case import Case, Suite
+from proctor.model.evidence import Json
 from proctor.model.problem import Problem
 from proctor.sources.texts import read_suite_text, suite_files
 
@@ -25,7 +31,7 @@ def load_suite(path: str | Path, *, dialect: str | None = None) -> Suite:
     """
     place = Path(path)
     if place.is_dir():
-        return _load_folder(place, dialect)
+        return _joined(place, _in_folder(place, dialect))
     return load_file(place, dialect)
 
 
@@ -35,9 +41,9 @@ def load_suites(paths: Sequence[str | Path], *, dialect: str | None = None) -> S
         return load_suite(paths[0], dialect=dialect)
     suites: list[Suite] = []
     problems: list[Problem] = []
-    for path in paths:
+    for path in map(Path, paths):
         try:
-            suites.append(load_suite(path, dialect=dialect))
+            suites.extend(_in_folder(path, dialect) if path.is_dir() else [load_file(path, dialect)])
         except InputError as error:
             problems.extend(error.problems or [Problem(message=str(error))])
     if problems:
@@ -63,7 +69,7 @@ def load_file(path: Path, dialect: str | None = None, root: Path | None = None) 
     return read_suite(read_suite_text(path), file=str(path), dialect=dialect, name=path.stem, library=library)
 
 
-def _load_folder(folder: Path, dialect: str | None) -> Suite:
+def _in_folder(folder: Path, dialect: str | None) -> list[Suite]:
     from proctor.sources.workspaces import EVALS_FOLDER, is_workspace  # a single file does not need it
 
     root = folder if is_workspace(folder) else None
@@ -84,25 +90,37 @@ def _load_folder(folder: Path, dialect: str | None) -> Suite:
         raise InputError(f"{len(problems)} problems below {str(folder)!r}", problems)
     if not suites:
         raise InputError(f"no suite in the folder {str(folder)!r}: {len(files)} files, and no dialect claims any of them")
-    return _joined(folder, suites)
+    return suites
 
 
 def _joined(folder: Path, suites: list[Suite]) -> Suite:
     """Several suites as one; an id that two of them use gets the name of its suite in front."""
     cases: list[Case] = []
+    configs: list[dict[str, Json]] = []
     taken: set[str] = set()
     for suite in suites:
+        scenarios: dict[str, Json] = {}
         for case in suite.cases:
             case_id = case.id if case.id not in taken else unique(f"{suite.name}/{case.id}", taken)
             taken.add(case_id)
+            scenarios[case_id] = case.id
             cases.append(case if case_id == case.id else msgspec.structs.replace(case, id=case_id))
+        configs.append(_config(folder, suite, scenarios))
     dialects = {suite.dialect for suite in suites}
+    dialect = dialects.pop() if len(dialects) == 1 else "mixed"
+    several = {"configs": configs} if dialect == "mcplab" else {}
     return Suite(
         name=folder.resolve().name,
         path=str(folder),
-        dialect=dialects.pop() if len(dialects) == 1 else "mixed",
+        dialect=dialect,
         cases=tuple(cases),
         # Suites that share a library share its faults.
         warnings=tuple(dict.fromkeys(problem for suite in suites for problem in suite.warnings)),
-        settings=suites[0].settings if len(suites) == 1 else {},
+        settings=suites[0].settings if len(suites) == 1 else several,
     )
+
+
+def _config(folder: Path, suite: Suite, scenarios: dict[str, Json]) -> dict[str, Json]:
+    # Told from the folder, so that the kept suite is the same wherever the command was given.
+    file = Path(os.path.relpath(suite.path, folder)).as_posix() if suite.path is not None else None
+    return {"name": suite.name, "file": file, "scenarios": scenarios, "settings": suite.settings}

@@ -19,6 +19,9 @@ from proctor.cassettes.ports import Kind
 from proctor.cassettes.scrub import Scrubber
 from proctor.errors import TargetError
 from proctor.model.evidence import Json
+from proctor.report.neutral import one_line
+
+_MOST_TOLD = 3
 
 
 class Player:
@@ -49,14 +52,14 @@ class Player:
         return tuple(line.entry for line in self._lines if line.entry.scope in self._opened and line.number not in self._played)
 
     def unused_report(self) -> str | None:
-        """A sentence about `unused`, with the first few of them; nothing where everything was played."""
+        """One line about `unused`, with the first few of them; nothing where everything was played."""
         left = self.unused()
         if not left:
             return None
-        shown = [f"  {entry.scope}: {entry.kind} {entry.about}".rstrip() for entry in left[:5]]
-        more = [f"  and {len(left) - 5} more"] if len(left) > 5 else []
-        head = f"{len(left)} recorded exchanges were never asked for; the agent does less than when {self._path} was recorded:"
-        return "\n".join([head, *shown, *more])
+        shown = [one_line(f"{entry.scope}: {entry.kind} {entry.about}".rstrip(), 100) for entry in left[:_MOST_TOLD]]
+        more = f" and {len(left) - _MOST_TOLD} more" if len(left) > _MOST_TOLD else ""
+        many = f"{len(left)} recorded exchange{'s were' if len(left) > 1 else ' was'} never asked for"
+        return f"{many}, the agent does less than when {self._path} was recorded: {'; '.join(shown)}{more}"
 
     def close(self) -> None:
         """Nothing is held open."""

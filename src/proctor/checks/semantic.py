@@ -1,19 +1,26 @@
 """Claims in plain language, which a judge decides.
 
-Everything that can be decided without a judge is decided here (a node that is not there fails at once); the rest is
-`error` with code `judge_unavailable` until a judge is given.
+Everything that can be decided without a judge is decided here (a node that is not there fails at once); the rest is a question, and
+`error` with code `judge_unavailable` where nobody is there to answer it. The criterion and each negative constraint are questions of their
+own, so that one can be violated without the other being forgotten; a violated constraint fails the claim with score 0.
+
+What the judge sees is what the claim names: the answer, and beside it only what is shown to it. A claim about hallucination shows it
+everything the answer may rely on: what was asked, what the tools and the steps gave back, the variables of the run.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
 
+from proctor.checks._calls import recorded_calls
 from proctor.checks.registry import Decide, check
 from proctor.errors import SpecError
-from proctor.model.evidence import Evidence, Json
+from proctor.model.evidence import Evidence, Json, ToolCall
+from proctor.model.judgement import Material, Opinion, Question, pending, verdict_of
 from proctor.model.missing import MISSING
 from proctor.model.show import show
 from proctor.model.verdict import Verdict, errored, failed, missing
@@ -41,11 +48,16 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Whether the judge sees the names of the tools called, in order."""
     show_tool_inputs: bool = False
     """Whether the judge sees the arguments of the tools called."""
+    show_tool_results: bool = False
+    """Whether the judge sees what the tools gave back."""
+    show_conversation: bool = False
+    """Whether the judge sees all turns, where there are several."""
+    rubric: tuple[str, ...] = ()
+    """Points to look at one by one; the score is made of them."""
+    reference: str | None = None
+    """An answer that would be right, for the judge to compare with."""
     subject: Literal["answer", "state"] = "answer"
     """`state`: judge a rendering of the end state instead of the answer."""
-
-
-_NO_JUDGE = errored("judge_unavailable", "this claim needs a judge, and none was given")
 
 
 class Subject(msgspec.Struct, frozen=True):
@@ -63,11 +75,98 @@ def judged(spec: Judged) -> Decide:
     if spec.threshold is not None and not (math.isfinite(spec.threshold) and 0 <= spec.threshold <= 1):
         raise SpecError(f"the threshold is a number from 0 to 1, found {show(spec.threshold)}", field="threshold")
 
+    for field in ("negative_constraints", "rubric"):
+        for index, text in enumerate(getattr(spec, field)):
+            if not text.strip():
+                raise SpecError("an empty text says nothing", field=f"{field}.{index}")
+
     def decide(evidence: Evidence) -> Verdict:
         found = subject_of(spec, evidence)
-        return found if isinstance(found, Verdict) else _NO_JUDGE
+        if isinstance(found, Verdict):
+            return found
+        pointers = (found.pointer,)
+        return pending(questions_of(spec, found, evidence), lambda opinions: _settle(spec, opinions, pointers))
 
     return decide
+
+
+def questions_of(spec: Judged, subject: Subject, evidence: Evidence) -> list[Question]:
+    """What a judge is asked: the criterion, then each negative constraint."""
+    material = Material(
+        subject=msgspec.to_builtins(subject.value),
+        name="end_state" if spec.subject == "state" else "final_answer" if spec.target_node is None else "node_output",
+        context=_context(spec, evidence),
+    )
+    grounded = spec.kind == "hallucination"
+    questions = [
+        Question(
+            criterion=spec.criteria,
+            material=material,
+            threshold=spec.threshold,
+            grounded=grounded,
+            rubric=spec.rubric,
+            reference=spec.reference,
+        )
+    ]
+    questions += [
+        Question(criterion=text, material=material, forbidden=True, grounded=grounded, label=f"must not: {text}")
+        for text in spec.negative_constraints
+    ]
+    return questions
+
+
+def _context(spec: Judged, evidence: Evidence) -> dict[str, Json]:
+    """What the judge sees beside the subject; what was not recorded is left out."""
+    everything = spec.kind == "hallucination"
+    shown: dict[str, Json] = {}
+    if (spec.show_prompt or everything) and evidence.input not in (None, ""):
+        shown["scenario_prompt"] = evidence.input
+    calls = recorded_calls(evidence)
+    if spec.show_tool_names and calls is not None:
+        shown["tool_sequence"] = [call.name for call in calls]
+    if spec.show_tool_inputs and calls is not None:
+        shown["tool_inputs"] = [{"tool": call.name, "arguments": call.arguments} for call in calls]
+    if (spec.show_tool_results or everything) and calls is not None:
+        shown["tool_results"] = [_call(call) for call in calls]
+    if everything and evidence.nodes:
+        shown["steps"] = [{"step": node.name, "output": node.output} for node in evidence.nodes if node.ran()]
+    if everything and evidence.context:
+        shown["variables"] = evidence.context
+    if (spec.show_conversation or everything) and evidence.turns is not None and len(evidence.turns) > 1:
+        shown["conversation"] = [
+            {"user": turn.input, "agent": turn.text if turn.text is not None else turn.body} for turn in evidence.turns
+        ]
+    return shown
+
+
+def _call(call: ToolCall) -> dict[str, Json]:
+    told: dict[str, Json] = {"tool": call.name, "arguments": call.arguments, "result": call.result}
+    return {**told, "error": call.failure()} if call.failed() else told
+
+
+def _settle(spec: Judged, opinions: Sequence[Opinion], pointers: tuple[str, ...]) -> Verdict:
+    """The verdict of the criterion, unless a constraint is violated or could not be judged."""
+    main, *constraints = opinions
+    if not constraints:
+        return verdict_of(main, pointers=pointers)
+    listed = list(zip(spec.negative_constraints, constraints, strict=True))
+    told: list[Json] = [
+        {"constraint": text, "outcome": opinion.outcome, "reason": opinion.reason, "code": opinion.code, **_who(opinion)}
+        for text, opinion in listed
+    ]
+    details: dict[str, Json] = {**main.details, "criterion": {"outcome": main.outcome, "score": main.score, "reason": main.reason}}
+    details["negative_constraints"] = told
+    for text, opinion in listed:
+        if opinion.outcome == "fail":
+            return failed(f"the answer must not: {text}; {opinion.reason}", code=opinion.code, details=details, pointers=pointers)
+    broken = next(((text, opinion) for text, opinion in listed if opinion.outcome == "error"), None)
+    if main.outcome == "pass" and broken is not None:
+        return errored(broken[1].code or "judge_failed", f"must not: {broken[0]}; {broken[1].reason}", details=details)
+    return msgspec.structs.replace(verdict_of(main, pointers=pointers), details=details)
+
+
+def _who(opinion: Opinion) -> dict[str, Json]:
+    return {key: opinion.details[key] for key in ("check_id", "samples", "agreement", "spread") if key in opinion.details}
 
 
 def subject_of(spec: Judged, evidence: Evidence) -> Subject | Verdict:

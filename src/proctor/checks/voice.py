@@ -4,6 +4,8 @@ Every phrase, required or forbidden, counts as one field. A phrase is looked for
 follow each other: a recogniser may cut one sentence into several. `codecs/speech.py` says when words are the same.
 `exact` compares the text as written. A judge may find a paraphrase where one is given; without one `auto` is `normalized`,
 and `semantic` cannot be decided. No transcript at all decides nothing, not even that a phrase was not said.
+
+The judge is asked about each phrase by itself, required or forbidden: was it said, in these words or in others?
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from proctor.checks.registry import Decide, check
 from proctor.codecs.speech import normalize
 from proctor.errors import SpecError
 from proctor.model.evidence import Evidence, Json, VoiceTurn
+from proctor.model.judgement import Material, Opinion, Question, pending
 from proctor.model.show import shorten, show
 from proctor.model.verdict import Verdict, errored, failed, missing, passed
 
@@ -33,6 +36,10 @@ class VoiceSaid(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     match: Literal["auto", "exact", "normalized", "semantic"] = "auto"
     """`normalized` folds case, punctuation and spoken digits; `auto` is that and asks the judge, where there is one,
     about a phrase not found; `semantic` always asks."""
+
+    def needs_judge(self) -> bool:
+        """Whether nothing can be decided without a judge."""
+        return self.match == "semantic"
 
 
 _LONGEST = 2_000
@@ -53,13 +60,66 @@ def voice_said(spec: VoiceSaid) -> Decide:
         voice = evidence.state.voice if evidence.state is not None else None
         if voice is None or not voice.turns:
             return missing("call transcript")
-        if spec.match == "semantic":
-            return errored("judge_unavailable", "match: semantic asks a judge, and none is configured")
         runs = _runs(voice.turns, spec.speaker)
-        found = [(phrase, forbidden, _find(finder, runs)) for phrase, forbidden, finder in phrases]
-        return _verdict(found, runs, spec.speaker, voice.turns)
+        if spec.match == "semantic":
+            unknown = [Said(phrase, forbidden) for phrase, forbidden, _ in phrases]
+            return _ask(unknown, runs, spec.speaker, voice.turns, None)
+        found = [_said(phrase, forbidden, _find(finder, runs)) for phrase, forbidden, finder in phrases]
+        known = _verdict(found, runs, spec.speaker, voice.turns)
+        if spec.match != "auto" or not runs or all(said.found for said in found):
+            return known
+        return _ask(found, runs, spec.speaker, voice.turns, known)
 
     return decide
+
+
+class Said(msgspec.Struct, frozen=True):
+    """What is known of one phrase: whether it was said, and where, or who said so."""
+
+    phrase: str
+    forbidden: bool
+    found: bool = False
+    place: tuple[int, str] | None = None
+    opinion: Opinion | None = None
+
+
+def _said(phrase: str, forbidden: bool, place: tuple[int, str] | None) -> Said:
+    return Said(phrase, forbidden, place is not None, place)
+
+
+def _ask(phrases: list[Said], runs: list[Spoken], speaker: str | None, turns: Sequence[VoiceTurn], otherwise: Verdict | None) -> Verdict:
+    """Ask a judge about every phrase that was not found."""
+    if not runs:
+        # Nothing was said, so nobody need be asked in which words.
+        return otherwise or _verdict(phrases, runs, speaker, turns)
+    spoken = [{"speaker": turns[number].speaker, "text": text} for run in runs for number, text in run]
+    material = Material(subject=spoken, name="transcript")
+    by = f"by {show(speaker)} " if speaker is not None else ""
+    questions = [
+        Question(
+            criterion=f"This was said {by}on the call, in these words or in others that mean the same: {show(said.phrase, _LONGEST)}",
+            material=material,
+            label=said.phrase,
+        )
+        for said in phrases
+        if not said.found
+    ]
+
+    def settle(opinions: Sequence[Opinion]) -> Verdict:
+        left = iter(opinions)
+        known = [said if said.found else _heard(said, next(left)) for said in phrases]
+        broken = next((said for said in known if said.opinion is not None and said.opinion.outcome == "error"), None)
+        if broken is not None and broken.opinion is not None:
+            return errored(
+                broken.opinion.code or "judge_failed", f"{show(broken.phrase)}: {broken.opinion.reason}", details=broken.opinion.details
+            )
+        return _verdict(known, runs, speaker, turns)
+
+    return pending(questions, settle, otherwise=otherwise)
+
+
+def _heard(said: Said, opinion: Opinion) -> Said:
+    return msgspec.structs.replace(said, found=opinion.outcome == "pass", opinion=opinion)
 
 
 def _verify(spec: VoiceSaid) -> None:
@@ -108,22 +168,19 @@ def _find(contains: Callable[[str], bool], runs: list[Spoken]) -> tuple[int, str
     return None
 
 
-def _verdict(
-    found: list[tuple[str, bool, tuple[int, str] | None]], runs: list[Spoken], speaker: str | None, turns: Sequence[VoiceTurn]
-) -> Verdict:
+def _verdict(found: list[Said], runs: list[Spoken], speaker: str | None, turns: Sequence[VoiceTurn]) -> Verdict:
     records: list[dict[str, Json]] = []
     wrong: list[str] = []
     pointers: list[str] = []
     by = f" by {speaker}" if speaker is not None else ""
-    for phrase, forbidden, place in found:
-        record: dict[str, Json] = {"phrase": phrase, "found": place is not None, "turn": shorten(place[1], 500) if place else None}
-        records.append({**record, "forbidden": True} if forbidden else record)
-        if place is not None:
-            pointers.append(f"$.state.voice.turns[{place[0]}]")
-        if forbidden and place is not None:
-            wrong.append(f"{show(phrase)} was said{by} in turn {place[0]}: {show(place[1])}")
-        elif not forbidden and place is None:
-            wrong.append(f"{show(phrase)} was not said{by}")
+    for said in found:
+        records.append(_record(said))
+        if said.place is not None:
+            pointers.append(f"$.state.voice.turns[{said.place[0]}]")
+        if said.forbidden and said.found:
+            wrong.append(f"{show(said.phrase)} was said{by}{_where(said)}")
+        elif not said.forbidden and not said.found:
+            wrong.append(f"{show(said.phrase)} was not said{by}{_where(said)}")
     held = len(found) - len(wrong)
     details: dict[str, Json] = {"phrase_results": records, "held": held, "total": len(found)}
     told = f"{held} of {len(found)} phrases hold"
@@ -136,3 +193,18 @@ def _verdict(
     return failed(
         f"{told}: {'; '.join(wrong[:3])}{more}", details=details, pointers=tuple(dict.fromkeys(pointers)), score=held / len(found)
     )
+
+
+def _record(said: Said) -> dict[str, Json]:
+    record: dict[str, Json] = {"phrase": said.phrase, "found": said.found, "turn": shorten(said.place[1], 500) if said.place else None}
+    if said.forbidden:
+        record["forbidden"] = True
+    if said.opinion is not None:
+        record["judged"] = {"reason": said.opinion.reason, **said.opinion.details}
+    return record
+
+
+def _where(said: Said) -> str:
+    if said.place is not None:
+        return f" in turn {said.place[0]}: {show(said.place[1])}"
+    return f", in the opinion of the judge: {said.opinion.reason}" if said.opinion is not None else ""

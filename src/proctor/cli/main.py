@@ -38,6 +38,7 @@ COMMANDS = (
     Command("validate", "read suites and evidence without running, and print every problem"),
     Command("convert", "write a suite of any dialect in the native format"),
     Command("describe", "what exists: checks, matchers, functions, formats, with fields and examples"),
+    Command("judge", "measure how far a judge agrees with people: calibrate it on labelled answers"),
     Command("demo", "a complete run on bundled examples; no network, no keys"),
 )
 

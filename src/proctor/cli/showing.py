@@ -25,6 +25,13 @@ def show_run(run: RunResult, *, format: str, output: str | None, no_color: bool,
         render.finish(run)
 
 
+def run_markdown(run: RunResult) -> str:
+    """The run as Markdown, for a job summary."""
+    from proctor.report.markdown import render_markdown  # only a job summary needs it
+
+    return render_markdown(run)
+
+
 def exit_code(run: RunResult) -> int:
     """What the outcome of a run means for whoever waits for the process."""
     if run.outcome == "skip":

@@ -1,8 +1,9 @@
 """Values read out of the final text by regular expression (MCPLab's `extract`).
 
 First match only, no flags. The value is the group named `value`, else group 1, else the whole match; a group that took no part
-counts as absent. No match, or a pattern that cannot be read, gives null. A captured text that JavaScript would read as a number
-or boolean becomes one, a double beyond 2^53; anything else stays as it was written.
+counts as absent. No match, or a pattern that cannot be read, gives null. A pattern that takes too long gives null too, and the result
+says so. A captured text that JavaScript would read as a number or boolean becomes one, a double beyond 2^53; anything else stays as
+it was written.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
+
+import msgspec
 
 from proctor.checks.text import BLANKS
 from proctor.errors import CheckFault, SpecError
@@ -22,12 +25,32 @@ _DECIMAL = re.compile(r"[+-]?(?:Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]
 _PREFIXED = re.compile(r"0(?:[xX][0-9a-fA-F]+|[bB][01]+|[oO][0-7]+)")
 
 
-def prepare_captures(captures: Sequence[Capture]) -> Callable[[Evidence], dict[str, Json]]:
+class Captured(msgspec.Struct, frozen=True):
+    """What was read out of one text."""
+
+    values: dict[str, Json]
+    code: str | None = None
+    """Of the first fault, where a search had to be given up."""
+    reason: str | None = None
+
+
+def prepare_captures(captures: Sequence[Capture]) -> Callable[[Evidence], Captured]:
     """The function that reads all captures of a case out of evidence."""
     prepared = [(capture.name, _compiled(capture.pattern)) for capture in captures]
 
-    def read(evidence: Evidence) -> dict[str, Json]:
-        return {name: _value(pattern, evidence.text or "") for name, pattern in prepared}
+    def read(evidence: Evidence) -> Captured:
+        values: dict[str, Json] = {}
+        faults: list[tuple[str, CheckFault]] = []
+        for name, pattern in prepared:
+            try:
+                values[name] = _value(pattern, evidence.text or "")
+            except CheckFault as fault:
+                values[name] = None
+                faults.append((name, fault))
+        if not faults:
+            return Captured(values)
+        told = "; ".join(f"extract {name!r} could not be read: {fault.message}" for name, fault in faults)
+        return Captured(values, faults[0][1].code, told)
 
     return read
 
@@ -42,10 +65,7 @@ def _compiled(source: str) -> Pattern | None:
 def _value(pattern: Pattern | None, text: str) -> Json:
     if pattern is None:
         return None
-    try:
-        match = pattern.search(text)
-    except CheckFault:
-        return None
+    match = pattern.search(text)
     if match is None:
         return None
     first = match.groups[0] if match.groups else None

@@ -7,19 +7,25 @@ that a bug in one check never takes the other cases down.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from proctor.checks.registry import Decide, Registry, default_registry
+from proctor.decide.judging import Deliberation, settle_all
 from proctor.decide.quick import Clock, DecideCase, quick_decide
 from proctor.decide.turns import turn_evidence
 from proctor.errors import CheckFault, EvidenceError, InputError
 from proctor.model.case import Assertion, Case, Suite
 from proctor.model.evidence import Evidence, Json, Source
+from proctor.model.judgement import Opinion, PendingVerdict, Question
 from proctor.model.result import CaseResult
 from proctor.model.verdict import Verdict, errored, missing, skipped
 from proctor.scoring.score import score_case
+
+if TYPE_CHECKING:
+    from proctor.decide.captures import Captured
 
 _CLOCK_WORDS = frozenset({"expression", "$expr", "$date"})
 
@@ -36,6 +42,8 @@ class PreparedCase:
         self._straight = all(not a.depends_on and a.turn is None for a in case.assertions)
         self._order = _dependency_order(case.assertions)
         self._captures = _captures(case)
+        self.judged = any(registry.get(a.check).judged for a in case.assertions)
+        """Whether deciding may need a judge."""
 
     def decide(self, evidence: Evidence, source: Source | None = None, attempt: int = 0, clock: Clock | None = None) -> CaseResult:
         """Decide every assertion of the case on `evidence`."""
@@ -50,11 +58,45 @@ class PreparedCase:
         if not self._plain:
             evidence, now = self._in_scope(evidence, clock)
         verdicts = self._straight_verdicts(evidence) if self._straight else self._ordered_verdicts(evidence)
-        extracted = self._captures(evidence) if self._captures is not None else {}
+        return self._result(verdicts, evidence, source, attempt, now)
+
+    def deliberate(
+        self,
+        evidence: Evidence,
+        source: Source | None = None,
+        attempt: int = 0,
+        clock: Clock | None = None,
+        *,
+        fail_fast: bool = False,
+    ) -> Deliberation:
+        """The same as `decide` with a judge at hand: yields what it is to be asked, and wants the opinions sent.
+
+        With `fail_fast` a case that has already failed asks nothing more.
+        """
+        case = self.case
+        if case.skip is not None or (evidence.error is not None and not case.assertions):
+            return self.decide(evidence, source, attempt, clock)
+        now: str | None = None
+        if not self._plain:
+            evidence, now = self._in_scope(evidence, clock)
+        if evidence.input is None and case.input is not None:
+            # What was asked is known, where the evidence did not keep it.
+            evidence = msgspec.structs.replace(evidence, input=case.input)
+        verdicts = yield from self._judged_verdicts(evidence, fail_fast)
+        return self._result(verdicts, evidence, source, attempt, now)
+
+    def _result(
+        self, verdicts: tuple[Verdict, ...], evidence: Evidence, source: Source | None, attempt: int, now: str | None
+    ) -> CaseResult:
+        case = self.case
         score = score_case(case.assertions, verdicts, case.scoring)
-        return CaseResult(
-            case, score.outcome, score.score, verdicts, source, score.verdict, score.axes, attempt, extracted, None, None, now
-        )
+        result = CaseResult(case, score.outcome, score.score, verdicts, source, score.verdict, score.axes, attempt, {}, None, None, now)
+        if self._captures is None:
+            return result
+        captured = self._captures(evidence)
+        # Captures decide nothing: where the case has failed, its code stays that of the failure.
+        code = captured.code if score.outcome == "pass" else None
+        return msgspec.structs.replace(result, extracted=captured.values, code=code, reason=captured.reason)
 
     def quick(self) -> DecideCase:
         """The same as `decide`, in fewest steps where the case allows it: a boolean case whose assertions stand on their own.
@@ -73,27 +115,40 @@ class PreparedCase:
         return tuple([_as_wanted(a, guarded(decide, evidence)) for a, decide in zip(self.case.assertions, self._checks, strict=True)])
 
     def _ordered_verdicts(self, evidence: Evidence) -> tuple[Verdict, ...]:
-        assertions = self.case.assertions
-        verdicts: dict[int, Verdict] = {}
-        outcome_of: dict[str, str] = {}
-        turns: dict[int, Evidence | None] = {}
+        state = _Deciding(self.case.assertions, self._checks, evidence)
         for index in self._order:
-            assertion = assertions[index]
-            broken = next((wanted for wanted in assertion.depends_on if outcome_of.get(wanted) != "pass"), None)
-            if broken is not None:
-                verdict = skipped("dependency_failed", f"skipped: {broken!r} did not pass ({outcome_of.get(broken, 'not decided')})")
+            state.decide(index)
+        return state.all()
+
+    def _judged_verdicts(
+        self, evidence: Evidence, fail_fast: bool
+    ) -> Generator[tuple[Question, ...], Sequence[Opinion], tuple[Verdict, ...]]:
+        """Everything that needs no judge, then the questions, then what waited for their answers."""
+        state = _Deciding(self.case.assertions, self._checks, evidence)
+        waiting = list(self._order)
+        while waiting:
+            later: list[int] = []
+            asking: list[tuple[int, PendingVerdict]] = []
+            unsure: set[str | None] = set()
+            for index in waiting:
+                assertion = self.case.assertions[index]
+                if not unsure.isdisjoint(assertion.depends_on):
+                    later.append(index)
+                    unsure.add(assertion.id)
+                elif isinstance(verdict := state.decide(index), PendingVerdict):
+                    asking.append((index, verdict))
+                    unsure.add(assertion.id)
+            if not asking:
+                break
+            if fail_fast and state.failed(asking):
+                for index, _ in asking:
+                    state.settle(index, skipped("fail_fast", "not judged: the case has failed already"))
             else:
-                scope: Evidence | None = evidence
-                if assertion.turn is not None:
-                    if assertion.turn not in turns:
-                        turns[assertion.turn] = turn_evidence(evidence, assertion.turn)
-                    scope = turns[assertion.turn]
-                verdict = missing(f"turn {(assertion.turn or 0) + 1}") if scope is None else guarded(self._checks[index], scope)
-                verdict = _as_wanted(assertion, verdict)
-            verdicts[index] = verdict
-            if assertion.id is not None:
-                outcome_of[assertion.id] = verdict.outcome
-        return tuple(verdicts[index] for index in range(len(assertions)))
+                verdicts = yield from settle_all(asking, self.case.assertions)
+                for index, verdict in verdicts.items():
+                    state.settle(index, verdict)
+            waiting = later
+        return state.all()
 
     def _in_scope(self, evidence: Evidence, clock: Clock | None) -> tuple[Evidence, str | None]:
         """The evidence with the variables, zone and clock of this case; and the clock, where it is not the evidence's own."""
@@ -112,6 +167,56 @@ class PreparedCase:
         return (msgspec.structs.replace(evidence, **changes) if changes else evidence), now
 
 
+class _Deciding:
+    """The assertions of one case on one evidence, as they are decided one after the other."""
+
+    def __init__(self, assertions: Sequence[Assertion], checks: Sequence[Decide], evidence: Evidence) -> None:
+        self._assertions = assertions
+        self._checks = checks
+        self._evidence = evidence
+        self._verdicts: dict[int, Verdict] = {}
+        self._outcome_of: dict[str, str] = {}
+        self._turns: dict[int, Evidence | None] = {}
+
+    def decide(self, index: int) -> Verdict:
+        """Decide one assertion whose dependencies are decided."""
+        assertion = self._assertions[index]
+        broken = next((wanted for wanted in assertion.depends_on if self._outcome_of.get(wanted) != "pass"), None)
+        if broken is not None:
+            told = self._outcome_of.get(broken, "not decided")
+            verdict = skipped("dependency_failed", f"skipped: {broken!r} did not pass ({told})")
+        else:
+            scope: Evidence | None = self._evidence
+            if assertion.turn is not None:
+                if assertion.turn not in self._turns:
+                    self._turns[assertion.turn] = turn_evidence(self._evidence, assertion.turn)
+                scope = self._turns[assertion.turn]
+            verdict = missing(f"turn {(assertion.turn or 0) + 1}") if scope is None else guarded(self._checks[index], scope)
+            verdict = _as_wanted(assertion, verdict)
+        return self.settle(index, verdict)
+
+    def settle(self, index: int, verdict: Verdict) -> Verdict:
+        """This is the verdict of an assertion."""
+        self._verdicts[index] = verdict
+        name = self._assertions[index].id
+        if name is not None:
+            self._outcome_of[name] = verdict.outcome
+        return verdict
+
+    def failed(self, asking: Sequence[tuple[int, PendingVerdict]]) -> bool:
+        """Whether a gating assertion has failed, those still to be judged aside."""
+        open_ones = {index for index, _ in asking}
+        return any(
+            verdict.outcome in ("fail", "error") and not self._assertions[index].advisory
+            for index, verdict in self._verdicts.items()
+            if index not in open_ones
+        )
+
+    def all(self) -> tuple[Verdict, ...]:
+        """Every verdict, in the order of the file."""
+        return tuple(self._verdicts[index] for index in range(len(self._assertions)))
+
+
 class PreparedSuite:
     """All cases of a suite, prepared, and found by the name an evidence gives."""
 
@@ -122,18 +227,21 @@ class PreparedSuite:
         every: tuple[DecideCase, ...] = tuple(prepared.quick() for prepared in self.cases)
         self.lookup: dict[str | None, tuple[DecideCase, ...]] = {None: every}
         """How to decide, by what an evidence calls its case: an id or a name; evidence that names none answers every case."""
-        for case, decide in zip(suite.cases, every, strict=True):
-            self.lookup.setdefault(case.id, (decide,))
-        for case, decide in zip(suite.cases, every, strict=True):
-            if case.name:
-                self.lookup.setdefault(case.name, (decide,))
+        self.prepared: dict[str | None, tuple[PreparedCase, ...]] = {None: self.cases}
+        """The same, for whoever wants more of a case than to decide it: to deliberate with a judge."""
+        for field in ("id", "name"):
+            for case, decide in zip(self.cases, every, strict=True):
+                name: str = getattr(case.case, field)
+                if name and name not in self.lookup:
+                    self.lookup[name] = (decide,)
+                    self.prepared[name] = (case,)
 
     def names(self) -> Iterable[str]:
         """Everything an evidence may call a case."""
         return [name for name in self.lookup if name is not None]
 
 
-def _captures(case: Case) -> Callable[[Evidence], dict[str, Json]] | None:
+def _captures(case: Case) -> Callable[[Evidence], Captured] | None:
     if not case.captures:
         return None
     from proctor.decide.captures import prepare_captures  # brings in the regex engine, which few cases need

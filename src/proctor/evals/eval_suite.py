@@ -7,21 +7,30 @@ from typing import Any
 
 from proctor.evals.blocking import run_blocking
 from proctor.evals.eval_test import EvalTest, OnProgress
-from proctor.evals.metrics import Counts, accuracy, latency_summary, mean_tokens
+from proctor.evals.figures import Figures
+from proctor.evals.metrics import Counts, accuracy, latency_summary
 from proctor.evals.results import EvalRunResult, EvalSuiteResult, SuiteAggregate, SuiteTokens
+from proctor.evals.score_rows import suite_config_hash
+from proctor.evals.scorers import Scorer
 from proctor.evals.test_agent import EvalAgent
 
 
-class EvalSuite:
-    """Tests by name. A test without match options of its own takes those of the suite."""
+class EvalSuite(Figures):
+    """Tests by name. A test without match options of its own takes those of the suite; scorers of the suite grade every test."""
 
     __test__ = False
 
     def __init__(
-        self, name: str = "EvalSuite", *, match_options: Mapping[str, object] | None = None, tests: Iterable[EvalTest] = ()
+        self,
+        name: str = "EvalSuite",
+        *,
+        match_options: Mapping[str, object] | None = None,
+        scorers: Iterable[Scorer] = (),
+        tests: Iterable[EvalTest] = (),
     ) -> None:
         self._name = name
         self._match_options = match_options
+        self._scorers = tuple(scorers)
         self._tests: dict[str, EvalTest] = {}
         self._result: EvalSuiteResult | None = None
         for test in tests:
@@ -38,6 +47,8 @@ class EvalSuite:
             raise ValueError(f"suite {self._name!r} has a test with the id {test.get_id()!r} already")
         if self._match_options is not None:
             test.inherit_match_options(self._match_options)
+        if self._scorers:
+            test.inherit_scorers(self._scorers)
         self._tests[test.get_name()] = test
         return self
 
@@ -73,7 +84,8 @@ class EvalSuite:
         for name, test in self._tests.items():
             found[name] = await test.run(agent, iterations=iterations, on_progress=counted, **options)
             before += each
-        self._result = EvalSuiteResult(tests=found, aggregate=_together(found.values()))
+        hashes = [each.evaluation_config.hash for each in found.values() if each.evaluation_config is not None]
+        self._result = EvalSuiteResult(tests=found, aggregate=_together(found.values()), evaluation_config_hash=suite_config_hash(hashes))
         return self._result
 
     def run_sync(self, agent: EvalAgent, **options: Any) -> EvalSuiteResult:
@@ -82,51 +94,23 @@ class EvalSuite:
 
     # --- figures --------------------------------------------------------------------------------------------------------------
 
-    def accuracy(self) -> float:
-        """The share of all iterations that passed."""
-        return self._ran().aggregate.accuracy
+    @property
+    def expects_calls(self) -> bool:
+        """Whether any test expects calls by name."""
+        return any(test.expects_calls for test in self._tests.values())
 
-    def precision(self) -> float:
-        """The share of calls that were expected. Raises `ValueError` when no test has `expected_tool_calls`."""
-        return self._counts_of_expected("precision").precision()
-
-    def recall(self) -> float:
-        """The share of expected calls that were made. Raises `ValueError` when no test has `expected_tool_calls`."""
-        return self._counts_of_expected("recall").recall()
-
-    def true_positive_rate(self) -> float:
-        """The same as `recall`."""
-        return self._counts_of_expected("true_positive_rate").recall()
-
-    def unexpected_tool_call_rate(self) -> float:
-        """The share of iterations with a call that was not expected."""
-        return self._counts(self._tests.values()).unexpected_rate()
-
-    def false_positive_rate(self) -> float:
-        """The share of iterations with a call that was not expected; without expected calls, of those that failed."""
-        aggregate = self._ran().aggregate
-        if any(test.expects_calls for test in self._tests.values()):
-            return self.unexpected_tool_call_rate()
-        return accuracy(aggregate.failures, aggregate.iterations)
-
-    def average_token_use(self) -> float:
-        """Tokens per iteration."""
-        aggregate = self._ran().aggregate
-        return mean_tokens(aggregate.token_usage.total, aggregate.iterations)
-
-    def _counts_of_expected(self, what: str) -> Counts:
-        self._ran()
-        expecting = [test for test in self._tests.values() if test.expects_calls]
-        if not expecting:
-            raise ValueError(f"{what} needs expected_tool_calls, and no test of suite {self._name!r} has any")
-        return self._counts(expecting)
-
-    def _counts(self, tests: Iterable[EvalTest]) -> Counts:
-        self._ran()
-        counts = Counts()
-        for test in tests:
-            test.add_counts(counts)
+    def add_counts(self, counts: Counts, *, expecting: bool = False) -> Counts:
+        """Add the iterations of every test to some counts; `expecting`: only of those that expect calls by name."""
+        for test in self._tests.values():
+            if test.expects_calls or not expecting:
+                test.add_counts(counts)
         return counts
+
+    def _totals(self) -> SuiteAggregate:
+        return self._ran().aggregate
+
+    def _without_calls(self) -> str:
+        return f"no test of suite {self._name!r} has any"
 
     def _ran(self) -> EvalSuiteResult:
         if self._result is None:

@@ -14,9 +14,14 @@ from typing import Any, Final
 
 from proctor.evals.blocking import run_blocking
 from proctor.evals.expectations import Expectations, Predicate
+from proctor.evals.figures import Figures
+from proctor.evals.grading import Grading
 from proctor.evals.iteration import TestFunction, run_iteration
-from proctor.evals.metrics import Counts, accuracy, mean_tokens, run_result
+from proctor.evals.metrics import Counts, run_result
 from proctor.evals.results import EvalRunResult, IterationResult
+from proctor.evals.score_rows import EvaluationConfig, ScoreResult
+from proctor.evals.scorer_context import Scenario
+from proctor.evals.scorers import Scorer, ScorerLimits
 from proctor.evals.test_agent import EvalAgent
 from proctor.formats.drafting import slug
 from proctor.model.show import show
@@ -28,7 +33,7 @@ NO_FAILURES: Final = "No failed iterations."
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,128}")
 
 
-class EvalTest:
+class EvalTest(Figures):
     """One test: a function of an agent that answers true or false, and what else is expected of every iteration."""
 
     __test__ = False
@@ -44,6 +49,7 @@ class EvalTest:
         predicates: Iterable[Predicate] = (),
         is_negative_test: bool = False,
         expected_output: str | None = None,
+        scorers: Iterable[Scorer] = (),
     ) -> None:
         if not callable(test):
             raise TypeError(f"test: expected a function of an agent, found {type(test).__name__}")
@@ -57,20 +63,33 @@ class EvalTest:
         self._predicates = tuple(predicates)
         self._negative = is_negative_test
         self._expected_output = expected_output
-        self._expectations = self._expect()
+        self._scorers = tuple(scorers)
+        self._grading = self._expect()
         self._result: EvalRunResult | None = None
 
     def __repr__(self) -> str:
         return f"EvalTest(name={self._name!r}, id={self._id!r})"
 
-    def _expect(self) -> Expectations:
-        return Expectations(self._calls, self._match_options or {}, self._predicates, negative=self._negative)
+    def _expect(self) -> Grading:
+        expectations = Expectations(self._calls, self._match_options or {}, self._predicates, negative=self._negative)
+        scenario = Scenario(title=self._name, key=self._id, is_negative_test=self._negative)
+        return Grading(expectations, self._scorers, scenario, self._expected_output)
 
     def inherit_match_options(self, options: Mapping[str, object]) -> None:
         """Take the options of a suite, where the test has none of its own."""
         if self._match_options is None:
             self._match_options = dict(options)
-            self._expectations = self._expect()
+            self._grading = self._expect()
+
+    def inherit_scorers(self, scorers: Iterable[Scorer]) -> None:
+        """Take the scorers of a suite, before those of its own. Raises `ValueError` where two have one id."""
+        own = self._scorers
+        self._scorers = (*(each for each in scorers if each not in own), *own)
+        try:
+            self._grading = self._expect()
+        except ValueError:
+            self._scorers = own
+            raise
 
     async def run(
         self,
@@ -80,6 +99,8 @@ class EvalTest:
         concurrency: int = 5,
         retries: int = 0,
         timeout_ms: float = 30_000,
+        scorer_concurrency: int = 4,
+        scorer_timeout_ms: float = 60_000,
         on_progress: OnProgress | None = None,
         on_failure: OnFailure | None = None,
     ) -> EvalRunResult:
@@ -88,13 +109,17 @@ class EvalTest:
         `on_progress(completed, total)` is called after every iteration; `on_failure(report)` once, when all is done and something failed.
         """
         _check(concurrency, retries, timeout_ms)
+        limits = ScorerLimits(scorer_concurrency, scorer_timeout_ms)
         gate = asyncio.Semaphore(concurrency)
         total, completed = max(0, iterations), 0
+        grading = self._grading
 
-        async def one() -> IterationResult:
+        async def one(number: int) -> IterationResult:
             nonlocal completed
             async with gate:
-                result = await run_iteration(self._test, agent, self._expectations, timeout_ms=timeout_ms, retries=retries)
+                result = await run_iteration(
+                    self._test, agent, grading, timeout_ms=timeout_ms, retries=retries, limits=limits, number=number
+                )
             completed += 1
             if on_progress is not None:
                 await _tell(on_progress(completed, total))
@@ -102,10 +127,12 @@ class EvalTest:
 
         try:
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(one()) for _ in range(total)]
+                tasks = [group.create_task(one(number)) for number in range(1, total + 1)]
         except BaseExceptionGroup as raised:
             raise raised.exceptions[0] from None
-        self._result = run_result([task.result() for task in tasks])
+        self._result = run_result(
+            [task.result() for task in tasks], config=grading.config, case_id=self._id, scenario_hash=grading.scenario_hash
+        )
         if on_failure is not None and self._result.failures:
             await _tell(on_failure(self.get_failure_report()))
         return self._result
@@ -116,53 +143,20 @@ class EvalTest:
 
     # --- figures --------------------------------------------------------------------------------------------------------------
 
-    def accuracy(self) -> float:
-        """The share of iterations that passed."""
-        result = self._ran()
-        return accuracy(result.successes, result.iterations)
-
-    def precision(self) -> float:
-        """The share of calls that were expected. Raises `ValueError` without `expected_tool_calls`."""
-        return self._counts_of_expected("precision").precision()
-
-    def recall(self) -> float:
-        """The share of expected calls that were made. Raises `ValueError` without `expected_tool_calls`."""
-        return self._counts_of_expected("recall").recall()
-
-    def true_positive_rate(self) -> float:
-        """The same as `recall`."""
-        return self._counts_of_expected("true_positive_rate").recall()
-
-    def unexpected_tool_call_rate(self) -> float:
-        """The share of iterations with a call that was not expected."""
-        return self.add_counts(Counts()).unexpected_rate()
-
-    def false_positive_rate(self) -> float:
-        """The share of iterations with a call that was not expected; without expected calls, of those that failed."""
-        result = self._ran()
-        if self.expects_calls:
-            return self.unexpected_tool_call_rate()
-        return accuracy(result.failures, result.iterations)
-
-    def average_token_use(self) -> float:
-        """Tokens per iteration."""
-        result = self._ran()
-        return mean_tokens(result.token_usage.total, result.iterations)
-
     @property
     def expects_calls(self) -> bool:
         """Whether calls are expected by name."""
         return bool(self._calls)
 
-    def add_counts(self, counts: Counts) -> Counts:
-        """Add the iterations of the last run to some counts."""
-        return counts.add(self._ran().iteration_details, len(self._calls))
+    def add_counts(self, counts: Counts, *, expecting: bool = False) -> Counts:
+        """Add the iterations of the last run to some counts; `expecting`: only if calls are expected by name."""
+        return counts if expecting and not self._calls else counts.add(self._ran().iteration_details, len(self._calls))
 
-    def _counts_of_expected(self, what: str) -> Counts:
-        self._ran()
-        if not self._calls:
-            raise ValueError(f"{what} needs expected_tool_calls, and test {self._name!r} has none")
-        return self.add_counts(Counts())
+    def _totals(self) -> EvalRunResult:
+        return self._ran()
+
+    def _without_calls(self) -> str:
+        return f"test {self._name!r} has none"
 
     def _ran(self) -> EvalRunResult:
         if self._result is None:
@@ -194,7 +188,12 @@ class EvalTest:
             "predicates": self._predicates,
             "is_negative_test": self._negative,
             "expected_output": self._expected_output,
+            "scorers": self._scorers,
         }
+
+    def get_evaluation_config_snapshot(self) -> EvaluationConfig:
+        """What its iterations are graded by, and the hash of that."""
+        return self._grading.config
 
     def get_all_iterations(self) -> list[IterationResult]:
         """Every iteration of the last run."""
@@ -214,10 +213,11 @@ class EvalTest:
         failed = [(number, each) for number, each in enumerate(details, 1) if not each.passed]
         if not failed:
             return NO_FAILURES
-        return "\n\n".join(_report(f"{self._name}: iteration {number} of {len(details)} failed", each) for number, each in failed)
+        own = {each.definition.scorer_id for each in self._scorers}
+        return "\n\n".join(_report(f"{self._name}: iteration {number} of {len(details)} failed", each, own) for number, each in failed)
 
 
-def _report(header: str, iteration: IterationResult) -> str:
+def _report(header: str, iteration: IterationResult, scorers: set[str]) -> str:
     lines = [f"=== {header} ==="]
     if iteration.error is not None:
         lines.append(f"error: {iteration.error}")
@@ -232,10 +232,17 @@ def _report(header: str, iteration: IterationResult) -> str:
             for each in match.argument_mismatches
         ]
     lines += [f"predicate {each.predicate.get('type')}: {each.reason}" for each in iteration.predicate_results if not each.passed]
+    lines += [_told(row) for row in iteration.scores if row.scorer_id in scorers and not row.passed and row.status != "not_applicable"]
     for number, prompt in enumerate(iteration.prompts, 1):
         told = f" (error: {prompt.get_error()})" if prompt.has_error() else ""
         lines += [f"--- prompt {number}: {show(prompt.prompt, 200)}{told}", prompt.format_trace()]
     return "\n".join(lines)
+
+
+def _told(row: ScoreResult) -> str:
+    if row.status == "scored":
+        return f"scorer {row.scorer_id}: {row.value:g} is below {row.pass_threshold:g}: {row.rationale or 'no reason given'}"
+    return f"scorer {row.scorer_id}: {row.status}: {row.error or row.rationale or 'no reason given'}"
 
 
 def _check(concurrency: float, retries: int, timeout_ms: float) -> None:

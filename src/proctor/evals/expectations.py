@@ -31,18 +31,23 @@ class Expectations:
     ) -> None:
         self.calls = tuple(calls)
         self.negative = negative
-        self._options = {**options, "is_negative_test": True} if negative else dict(options)
+        self.options = {**options, "is_negative_test": True} if negative else dict(options)
         if negative and self.calls:
             raise ValueError("a negative test expects no tool call at all: give is_negative_test or expected_tool_calls, not both")
         # Both are tried once, so that a mistake shows when the test is written and not when it has run.
-        evaluate_tool_calls(self.calls, (), self._options)
+        evaluate_tool_calls(self.calls, (), self.options)
         self._predicates = tuple(_prepared(dict(each)) for each in predicates)
+
+    @property
+    def predicates(self) -> tuple[dict[str, Json], ...]:
+        """The predicates in the original's spelling."""
+        return tuple(predicate for predicate, _ in self._predicates)
 
     def match(self, actual: Sequence[ToolCall]) -> ToolCallMatch | None:
         """How the calls fit; nothing where none are expected and none are forbidden."""
         if not self.calls and not self.negative:
             return None
-        return evaluate_tool_calls(self.calls, actual, self._options)
+        return evaluate_tool_calls(self.calls, actual, self.options)
 
     def decide(self, prompts: Sequence[PromptResult]) -> tuple[PredicateResult, ...]:
         """What the predicates say of all prompts together."""

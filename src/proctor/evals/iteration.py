@@ -5,26 +5,25 @@
   ignores that is left behind. An iteration that ran out of time fails, whatever its function says afterwards.
 * A function that raised or ran out of time is tried again, and so is one that did not pass after a prompt with an error (a provider that
   was overloaded). A plain "no" is final. What an earlier attempt did is dropped.
-* The verdict: the function's answer is true, the calls of all prompts fit the expected ones, and every predicate holds. The calls of an
-  attempt that raised are compared too: they say what was missing.
+* The verdict: the function's answer is true, the calls of all prompts fit the expected ones, every predicate holds, and so does every
+  gating scorer. The calls of an attempt that raised are compared too: they say what was missing.
+* Scorers grade the last attempt only, after its time limit: they cost, and have limits of their own.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextvars
-import threading
 from collections.abc import Awaitable, Callable, Sequence
-from inspect import isawaitable, iscoroutinefunction
 from typing import Any, Final
 
 import msgspec
 
-from proctor.evals.blocking import HOME_LOOP
+from proctor.evals.calling import call_with, end_task, own_context, told
 from proctor.evals.deadline import DEADLINE, Deadline
-from proctor.evals.expectations import Expectations
+from proctor.evals.grading import Grading
 from proctor.evals.prompt_result import PromptResult
 from proctor.evals.results import IterationResult, LatencyBreakdown, Tokens
+from proctor.evals.scorers import DEFAULT_LIMITS, ScorerLimits
 from proctor.evals.test_agent import EvalAgent
 from proctor.model.evidence import ToolCall
 
@@ -44,25 +43,35 @@ class _Attempt(msgspec.Struct, frozen=True):
 
 
 async def run_iteration(
-    test: TestFunction, agent: EvalAgent, expectations: Expectations, *, timeout_ms: float, retries: int
+    test: TestFunction,
+    agent: EvalAgent,
+    grading: Grading,
+    *,
+    timeout_ms: float,
+    retries: int,
+    limits: ScorerLimits = DEFAULT_LIMITS,
+    number: int = 1,
 ) -> IterationResult:
     """Run the test function until it gives an answer or may not be tried again, and decide."""
     tried = 0
     while True:
         attempt = await _attempt(test, agent, timeout_ms)
-        result = _decided(attempt, expectations, tried)
+        result = _decided(attempt, grading, tried)
         again = attempt.again or (not result.passed and any(prompt.has_error() for prompt in attempt.prompts))
         if not again or tried >= retries:
-            return result
+            break
         await asyncio.sleep(_FIRST_WAIT_S * 2**tried)
         tried += 1
+    rows = (*result.scores, *await grading.scorer_rows(result.prompts, limits, iteration=number, failed=attempt.again))
+    return msgspec.structs.replace(result, scores=rows, passed=grading.verdict(rows).passed)
 
 
-def _decided(attempt: _Attempt, expectations: Expectations, tried: int) -> IterationResult:
+def _decided(attempt: _Attempt, grading: Grading, tried: int) -> IterationResult:
+    """What is known without the scorers."""
     prompts = tuple(attempt.prompts)
     calls: list[ToolCall] = [call for prompt in prompts for call in prompt.get_tool_calls()]
-    match = expectations.match(calls)
-    predicates = expectations.decide(prompts)
+    match = grading.expectations.match(calls)
+    predicates = grading.expectations.decide(prompts)
     return IterationResult(
         passed=attempt.answer and (match is None or match.passed) and all(each.passed for each in predicates),
         latencies=tuple(prompt.get_latency() for prompt in prompts) or (LatencyBreakdown(),),
@@ -74,17 +83,17 @@ def _decided(attempt: _Attempt, expectations: Expectations, tried: int) -> Itera
         prompts=prompts,
         tool_match=match,
         predicate_results=predicates,
+        scores=grading.built_in_rows(attempt.answer, attempt.error, match, predicates),
     )
 
 
 async def _attempt(test: TestFunction, agent: EvalAgent, timeout_ms: float) -> _Attempt:
     own = agent.with_options()
     limit_s = timeout_ms / 1000
-    context = contextvars.copy_context()
+    context = own_context()
     deadline = Deadline(limit_s)
     context.run(DEADLINE.set, deadline)
-    context.run(HOME_LOOP.set, asyncio.get_running_loop())
-    task = asyncio.create_task(_call(test, own, context), context=context)
+    task = asyncio.create_task(call_with(test, own, context), context=context)
     try:
         await asyncio.wait({task}, timeout=limit_s)
         timed_out = not task.done()
@@ -92,66 +101,14 @@ async def _attempt(test: TestFunction, agent: EvalAgent, timeout_ms: float) -> _
             # Its prompts have just ended: the function may want to look at them.
             await asyncio.wait({task}, timeout=min(_GRACE_S, limit_s))
     finally:
-        await _end(task)
+        await end_task(task)
     if timed_out or deadline.missed:
         return _Attempt(False, f"Operation timed out after {timeout_ms:g}ms", True, own.get_prompt_history())
     if task.cancelled():
         return _Attempt(False, "the test was cancelled", True, own.get_prompt_history())
     raised = task.exception()
     if raised is not None:
-        return _Attempt(False, _told(raised), True, own.get_prompt_history())
+        return _Attempt(False, told(raised), True, own.get_prompt_history())
     answer = task.result()
     error = "the test function returned None: it must return true or false" if answer is None else None
     return _Attempt(bool(answer), error, False, own.get_prompt_history())
-
-
-async def _end(task: asyncio.Task[object]) -> None:
-    """End the task, or leave it behind when it does not let itself be ended."""
-    if task.done():
-        return
-    task.cancel()
-    await asyncio.wait({task}, timeout=0.2)
-    if not task.done():
-        # Whatever becomes of it, nobody is interested any more.
-        task.add_done_callback(lambda late: late.cancelled() or late.exception())
-
-
-async def _call(test: TestFunction, agent: EvalAgent, context: contextvars.Context) -> object:
-    if iscoroutinefunction(test) or iscoroutinefunction(getattr(test, "__call__", None)):  # noqa: B004 - asks what kind of call it is
-        answer = test(agent)
-    else:
-        answer = await _in_thread(lambda: test(agent), context.copy())
-    return await answer if isawaitable(answer) else answer
-
-
-async def _in_thread(work: Callable[[], object], context: contextvars.Context) -> object:
-    """Run blocking work in a thread that does not keep the process alive: a pool would wait for it."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[object] = loop.create_future()
-
-    def settle(answer: object, error: BaseException | None) -> None:
-        if done.done():
-            return
-        if error is not None:
-            done.set_exception(error)
-        else:
-            done.set_result(answer)
-
-    def main() -> None:
-        answer, error = None, None
-        try:
-            answer = context.run(work)
-        except BaseException as raised:  # it is the caller's to see, whatever it is
-            # A future cannot carry this one: it would end the loop that waits for it.
-            error = RuntimeError("the test raised StopIteration") if isinstance(raised, StopIteration) else raised
-        try:
-            loop.call_soon_threadsafe(settle, answer, error)
-        except RuntimeError:
-            return  # the loop was closed meanwhile: nobody waits
-
-    threading.Thread(target=main, name="proctor eval", daemon=True).start()
-    return await done
-
-
-def _told(error: BaseException) -> str:
-    return str(error) or type(error).__name__

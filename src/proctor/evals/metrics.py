@@ -22,6 +22,7 @@ from proctor.evals.results import (
     Tokens,
     TokenSummary,
 )
+from proctor.evals.score_rows import EvaluationConfig
 
 
 class Counts:
@@ -114,7 +115,9 @@ def latency_summary(parts: Iterable[LatencyBreakdown]) -> LatencySummary:
     )
 
 
-def run_result(iterations: Sequence[IterationResult]) -> EvalRunResult:
+def run_result(
+    iterations: Sequence[IterationResult], *, config: EvaluationConfig | None = None, case_id: str = "", scenario_hash: str = ""
+) -> EvalRunResult:
     """The iterations of a test, summed up."""
     spent = sum((each.tokens for each in iterations), Tokens())
     successes = sum(each.passed for each in iterations)
@@ -128,4 +131,7 @@ def run_result(iterations: Sequence[IterationResult]) -> EvalRunResult:
             total=spent.total, input=spent.input, output=spent.output, per_iteration=tuple(each.tokens for each in iterations)
         ),
         latency=latency_summary(part for each in iterations for part in each.latencies),
+        evaluation_config=config,
+        case_id=case_id,
+        scenario_hash=scenario_hash,
     )

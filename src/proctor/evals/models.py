@@ -2,7 +2,8 @@
 
 The provider is what stands before the first `/`. A key that is not given is read from the variable the provider's own tools read
 (`OPENAI_API_KEY`, ...), as are the addresses of OpenAI, Anthropic and Azure. Providers without a client of their own here are reached
-through the OpenAI-compatible address they offer. A name of ours wins over a custom provider of the same name.
+through the OpenAI-compatible address they offer, and any other that pydantic-ai knows through it (extra `providers`). A name of ours wins
+over a custom provider of the same name.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import msgspec
 from proctor.errors import SpecError
 from proctor.llm.build import build_model
 from proctor.llm.ports import ChatModel
+from proctor.llm.providers import is_provider
 from proctor.llm.settings import ModelSettings
 from proctor.model.show import nearest, show
 
@@ -73,13 +75,15 @@ def model_named(
     """The model of that name. Raises `SpecError`; nothing is sent yet."""
     provider, name = split_model(model)
     if provider in PROVIDERS:
-        key = api_key or _first(environment, _KEYS.get(provider, (f"{provider.partition('_')[0].upper()}_API_KEY",)))
-        address = base_url or _first(environment, _ADDRESSES.get(provider, ())) or _COMPATIBLE.get(provider)
-        if provider == "ollama" and address is not None and not address.rstrip("/").endswith("/v1"):
-            address = f"{address.rstrip('/').removesuffix('/api')}/v1"
-        spoken = "openai" if provider in _COMPATIBLE else provider
+        key = api_key or _key(provider, environment)
+        spoken, address = _reached(provider, base_url, environment)
         return build_model(ModelSettings(provider=spoken, model=name, base_url=address, api_key=key))
     known = {each: _custom(each, settings) for each, settings in custom.items()}
+    if provider not in known and is_provider(provider):
+        # Through pydantic-ai, which reads what else it needs from the environment.
+        # A key of the environment goes to the provider's own address only.
+        key = api_key or (_first(environment, (f"{provider.replace('-', '_').upper()}_API_KEY",)) if base_url is None else None)
+        return build_model(ModelSettings(provider=provider, model=name, base_url=base_url, api_key=key))
     if provider not in known:
         words = (*PROVIDERS, *known)
         close = nearest(provider, words)
@@ -91,6 +95,40 @@ def model_named(
     key = api_key or chosen.api_key or environment.get(chosen.api_key_env_var or "")
     spoken = _PROTOCOLS[chosen.protocol]
     return build_model(ModelSettings(provider=spoken, model=name, base_url=base_url or chosen.base_url, api_key=key or None))
+
+
+def model_described(given: ModelSettings | Mapping[str, object], environment: Mapping[str, str]) -> ModelSettings:
+    """The settings of a model, completed: a key that is not written is read from the environment, and goes to the provider's own address
+    only. Raises `SpecError`.
+    """
+    if isinstance(given, ModelSettings):
+        settings = given
+    else:
+        for key in given:
+            if key not in ModelSettings.__struct_fields__:
+                close = nearest(key, ModelSettings.__struct_fields__)
+                raise SpecError(f"settings of a model have no member {show(key)}", field="model", nearest=close)
+        try:
+            settings = msgspec.convert(dict(given), ModelSettings)
+        except msgspec.ValidationError as error:
+            raise SpecError(str(error), field="model") from None
+    if settings.base_url is not None or settings.provider not in PROVIDERS:
+        return settings
+    spoken, address = _reached(settings.provider, None, environment)
+    key = settings.api_key or _key(settings.provider, environment)
+    return msgspec.structs.replace(settings, provider=spoken, base_url=address, api_key=key)
+
+
+def _reached(provider: str, base_url: str | None, environment: Mapping[str, str]) -> tuple[str, str | None]:
+    """The protocol and the address of a provider of ours."""
+    address = base_url or _first(environment, _ADDRESSES.get(provider, ())) or _COMPATIBLE.get(provider)
+    if provider == "ollama" and address is not None and not address.rstrip("/").endswith("/v1"):
+        address = f"{address.rstrip('/').removesuffix('/api')}/v1"
+    return "openai" if provider in _COMPATIBLE else provider, address
+
+
+def _key(provider: str, environment: Mapping[str, str]) -> str | None:
+    return _first(environment, _KEYS.get(provider, (f"{provider.partition('_')[0].upper()}_API_KEY",)))
 
 
 def _custom(name: str, given: CustomProvider | Mapping[str, object]) -> CustomProvider:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from proctor.evals.score_rows import EvaluationConfig, ScoreResult
 from proctor.matchers.calls import ToolCallMatch
 from proctor.model.evidence import Json
 
@@ -87,6 +88,8 @@ class IterationResult(msgspec.Struct, frozen=True, kw_only=True):
     tool_match: ToolCallMatch | None = None
     """How the calls fit the expected ones; nothing where none are expected."""
     predicate_results: tuple[PredicateResult, ...] = ()
+    scores: tuple[ScoreResult, ...] = ()
+    """One row per definition: the answer of the function, the calls, the predicates, the scorers."""
 
 
 class EvalRunResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,6 +102,12 @@ class EvalRunResult(msgspec.Struct, frozen=True, kw_only=True):
     iteration_details: tuple[IterationResult, ...]
     token_usage: TokenSummary
     latency: LatencySummary
+    evaluation_config: EvaluationConfig | None = None
+    """What the iterations were graded by."""
+    case_id: str = ""
+    """The id of the test."""
+    scenario_hash: str = ""
+    """Whether another run asked for the same."""
 
 
 class SuiteTokens(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,3 +133,5 @@ class EvalSuiteResult(msgspec.Struct, frozen=True, kw_only=True):
 
     tests: dict[str, EvalRunResult]
     aggregate: SuiteAggregate
+    evaluation_config_hash: str = ""
+    """Whether another run was graded alike, over all tests."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
@@ -13,6 +14,8 @@ from proctor.formats.located import Located, Reading
 from proctor.model.case import Assertion
 from proctor.model.evidence import Json
 from proctor.model.show import nearest
+
+_LONGEST_CHAIN = 12
 
 
 def draft(
@@ -68,8 +71,10 @@ def verify_dependencies(reading: Reading, entries: Sequence[tuple[Assertion, Loc
                 )
     if sound:
         for assertion, node in entries:
-            if assertion.id is not None and _reaches_itself(assertion.id, by_id):
-                reading.error(_at(node, "depends_on"), f"assertion {assertion.id!r} depends on itself", code="dependency_cycle")
+            chain = _way_back(assertion.id, by_id) if assertion.id is not None else None
+            if chain is not None:
+                told = f": {_told(chain)}" if len(chain) > 2 else ""
+                reading.error(_at(node, "depends_on"), f"assertion {assertion.id!r} depends on itself{told}", code="dependency_cycle")
 
 
 def _at(node: Located, key: str) -> Located:
@@ -77,17 +82,28 @@ def _at(node: Located, key: str) -> Located:
     return node if found is None else found
 
 
-def _reaches_itself(start: str, by_id: Mapping[str, Assertion]) -> bool:
-    seen: set[str] = set()
-    waiting = list(by_id[start].depends_on)
+def _way_back(start: str, by_id: Mapping[str, Assertion]) -> list[str] | None:
+    """The shortest chain of dependencies that leads from an assertion to itself, both ends included."""
+    came_from: dict[str, str] = {}
+    waiting = deque([start])
     while waiting:
-        current = waiting.pop()
-        if current == start:
-            return True
-        if current not in seen and current in by_id:
-            seen.add(current)
-            waiting.extend(by_id[current].depends_on)
-    return False
+        current = waiting.popleft()
+        for wanted in by_id[current].depends_on:
+            if wanted == start:
+                chain = [start]
+                while current != start:
+                    chain.append(current)
+                    current = came_from[current]
+                return [start, *reversed(chain)]
+            if wanted not in came_from and wanted in by_id:
+                came_from[wanted] = current
+                waiting.append(wanted)
+    return None
+
+
+def _told(chain: Sequence[str]) -> str:
+    names = [*chain[:_LONGEST_CHAIN], "...", chain[-1]] if len(chain) > _LONGEST_CHAIN + 1 else chain
+    return " -> ".join(names)
 
 
 def slug(text: str) -> str:

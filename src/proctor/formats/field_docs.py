@@ -11,7 +11,15 @@ import msgspec
 
 @functools.cache
 def field_docs(struct: type[msgspec.Struct]) -> dict[str, str]:
-    """Field name to the text written under it in the source; empty where the source cannot be had."""
+    """Field name to the text written under it in the source, inherited ones too; empty where the source cannot be had."""
+    docs: dict[str, str] = {}
+    for each in reversed(struct.__mro__):
+        if issubclass(each, msgspec.Struct) and each is not msgspec.Struct:
+            docs |= _own(each)
+    return docs
+
+
+def _own(struct: type[msgspec.Struct]) -> dict[str, str]:
     import inspect  # only reference pages and `describe` come here
 
     module = sys.modules.get(struct.__module__)

@@ -1,8 +1,8 @@
 """The steps of an MCPJam case: prompts, direct tool calls, assertions, and interactions with widgets.
 
 Prompts are what is said to the agent. An assertion is about the turn of the latest prompt before it (with a single prompt:
-about the run). Direct calls are kept for a live run. Driving a widget needs a browser, and recorded evidence does not show
-what such a step saw: a case with one is skipped.
+about the run). Direct calls are made by a live run on MCP servers (`settings.direct_calls`). Driving a widget needs a browser, and
+recorded evidence does not show what such a step saw: a case with one is skipped.
 """
 
 from __future__ import annotations

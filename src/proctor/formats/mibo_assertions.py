@@ -97,6 +97,9 @@ class AssertionReader:
             negative_constraints=constraints,
             target_node=target,
             output_key=key,
+            # A criterion such as "answers what was asked" says nothing without the question.
+            show_prompt=True,
+            show_conversation=True,
         )
         return self._drafted(node, "judged", spec, shorten(criteria, 80))
 

@@ -25,6 +25,7 @@ from proctor.expressions.moments import zone_named
 from proctor.formats.building import UNUSABLE, build, build_struct, type_of
 from proctor.formats.drafting import draft, slug, unique, verify_dependencies
 from proctor.formats.located import Located, Reading
+from proctor.formats.vacuous import vacuous
 from proctor.model.case import Assertion, Capture, Case, Scoring, Skip, Suite, Turn
 from proctor.model.evidence import Json
 from proctor.model.show import nearest, show
@@ -259,6 +260,9 @@ class _Reader:
         spec = self._spec(entry, value, fields)
         if spec is UNUSABLE:
             return None
+        nothing = vacuous(entry.name, spec)
+        if nothing is not None:
+            self.reading.warn(fields.get(nothing.field, value), nothing.why, hint=nothing.hint, code="vacuous_claim")
         common.setdefault("label", "")
         if not common["label"]:
             common["label"] = default_label(entry, spec)

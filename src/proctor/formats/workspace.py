@@ -43,6 +43,10 @@ _Settings = TypeVar("_Settings", bound=msgspec.Struct)
 class References:
     """The variables that `${NAME}` may name, and the values that were asked for."""
 
+    missing = "the environment variable {name} is not set"
+    """What is said of a name that is not there."""
+    remedy = "set it before the run: export {name}=..."
+
     def __init__(self, variables: Mapping[str, str]) -> None:
         self._variables = variables
         self._used: dict[str, str] = {}
@@ -254,14 +258,16 @@ def _check_names(workspace: Workspace, reading: Reading) -> None:
             code="unknown_name",
         )
     model = workspace.judge.node.get("model") if workspace.judge is not None else None
-    if model is not None and isinstance(model.value, str) and workspace.models and model.value not in workspace.models:
-        reading.error(
-            model,
-            f"judge: there is no model {model.value!r}",
-            nearest=nearest(model.value, workspace.models),
-            expected="one of " + ", ".join(workspace.models),
-            code="unknown_name",
-        )
+    for named in (model, *model.items()) if model is not None else ():
+        # `provider/name` needs no entry of its own.
+        if isinstance(named.value, str) and workspace.models and named.value not in workspace.models and "/" not in named.value:
+            reading.error(
+                named,
+                f"judge: there is no model {named.value!r}",
+                nearest=nearest(named.value, workspace.models),
+                expected="one of " + ", ".join(workspace.models),
+                code="unknown_name",
+            )
 
 
 def _check_references(node: Located, reading: Reading, references: References) -> None:
@@ -289,9 +295,9 @@ def _check_reference(node: Located, found: re.Match[str], reading: Reading, refe
     elif name not in references:
         reading.error(
             node,
-            f"the environment variable {name} is not set",
+            references.missing.format(name=name),
             nearest=nearest(name, references.names()),
-            hint=f"set it before the run: export {name}=...",
+            hint=references.remedy.format(name=name),
             code="missing_variable",
         )
 

@@ -6,6 +6,7 @@ mistaken for anything else, and JSON-quoted text everywhere else.
 
 from __future__ import annotations
 
+import functools
 import re
 
 import msgspec
@@ -33,8 +34,7 @@ def _block(value: Json, indent: int) -> list[str]:
     if isinstance(value, (list, tuple)) and value:
         lines = []
         for item in value:
-            flow = _flow(item)
-            if not isinstance(item, dict) or not item or (len(item) == 1 and len(flow) + indent + 2 <= _WIDTH and _is_small(item)):
+            if not isinstance(item, dict) or not item or (len(item) == 1 and _is_small(item) and len(_flow(item)) + indent + 2 <= _WIDTH):
                 lines.extend(_entry(f"{pad}-", item, indent + 2))
             else:
                 inner = _block(item, indent + 2)
@@ -45,9 +45,13 @@ def _block(value: Json, indent: int) -> list[str]:
 
 
 def _entry(head: str, item: Json, indent: int) -> list[str]:
-    flow = _flow(item)
-    if not isinstance(item, (dict, list, tuple)) or not item or (_is_small(item) and len(head) + 1 + len(flow) <= _WIDTH):
-        return [f"{head} {flow}"]
+    # What is too large for one line is not written on one to find that out: only what is small can fit.
+    if not isinstance(item, (dict, list, tuple)) or not item:
+        return [f"{head} {_flow(item)}"]
+    if _is_small(item):
+        line = f"{head} {_flow(item)}"
+        if len(line) <= _WIDTH:
+            return [line]
     return [head, *_block(item, indent)]
 
 
@@ -75,6 +79,7 @@ def _flow(value: Json) -> str:
     return msgspec.json.encode(value).decode()
 
 
+@functools.lru_cache(maxsize=256)  # a document repeats few keys
 def _key(key: str) -> str:
     return key if _KEY.fullmatch(key) and key.lower() not in _RESERVED else _quoted(key)
 

@@ -1,4 +1,7 @@
-"""From settings to a model that can be talked to."""
+"""From settings to a model that can be talked to.
+
+A provider of ours has its own client. Any other that pydantic-ai knows is reached through it, with the extra `providers`.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,9 @@ from collections.abc import Callable
 
 from proctor.errors import SpecError
 from proctor.llm.client import Dialect, HttpModel
+from proctor.llm.http import MakeTransport
 from proctor.llm.ports import ChatModel
+from proctor.llm.providers import KNOWN, build_provider_model, is_provider
 from proctor.llm.settings import ModelSettings, check_settings, is_loopback
 from proctor.model.show import nearest, show
 
@@ -45,28 +50,39 @@ _DIALECTS: dict[str, Callable[[], Dialect]] = {
 }
 
 PROVIDERS = (*_DIALECTS, "scripted")
-"""The words `provider` may be."""
+"""The words `provider` may be, of our own; `proctor.llm.providers.KNOWN` are the others."""
 
 ALIASES = {"responses": "openai_responses", "azure_openai": "azure", "azure-openai": "azure", "openai-responses": "openai_responses"}
 """Other spellings of them; MCPLab writes `azure_openai`."""
 
 
-def build_model(settings: ModelSettings) -> ChatModel:
-    """The model that settings describe. Raises `SpecError` for settings that cannot work; nothing is sent yet."""
+def build_model(settings: ModelSettings, *, transport: MakeTransport | None = None) -> ChatModel:
+    """The model that settings describe. Raises `SpecError` for settings that cannot work; nothing is sent yet.
+
+    With a `transport` connections are made by it alone: a proxy, and providers whose own SDK connects, are refused.
+    """
     provider = ALIASES.get(settings.provider, settings.provider)
-    if provider not in PROVIDERS:
-        near = nearest(provider, (*PROVIDERS, *ALIASES))
+    if provider not in PROVIDERS and not is_provider(provider):
+        near = nearest(provider, (*PROVIDERS, *ALIASES, *KNOWN))
         hint = f"; nearest: {', '.join(repr(word) for word in near)}" if near else ""
-        raise SpecError(
-            f"unknown provider {show(settings.provider)}, known are {', '.join(PROVIDERS)}{hint}", field="provider", nearest=near
-        )
+        known = f"known are {', '.join(PROVIDERS)}, and with proctor[providers] {', '.join(KNOWN)}"
+        raise SpecError(f"unknown provider {show(settings.provider)}, {known}{hint}", field="provider", nearest=near)
     check_settings(settings)
+    if transport is not None and settings.proxy is not None:
+        raise SpecError("a proxy cannot be used here: it would reach what may not be reached", field="proxy")
+    if provider not in PROVIDERS:
+        if transport is not None:
+            known = ", ".join(PROVIDERS)
+            raise SpecError(
+                f"models of {provider} cannot be used here, since they connect by themselves; use one of {known}", field="provider"
+            )
+        return build_provider_model(settings)
     if provider == "scripted":
         from proctor.llm.scripted import ScriptedModel, read_script  # only tests and offline runs have one
 
         return ScriptedModel(read_script(settings.replies), name=settings.model or "scripted", by_turn=True)
     _check_complete(provider, settings)
-    return HttpModel(_DIALECTS[provider](), settings)
+    return HttpModel(_DIALECTS[provider](), settings, transport=transport)
 
 
 def _check_complete(provider: str, settings: ModelSettings) -> None:

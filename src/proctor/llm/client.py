@@ -13,9 +13,9 @@ from collections.abc import Callable, Collection
 
 import msgspec
 
-from proctor.llm.http import ModelWire, Refused
+from proctor.llm.http import MakeTransport, ModelWire, Refused
 from proctor.llm.ports import ChatReply, ChatRequest
-from proctor.llm.settings import ModelSettings
+from proctor.llm.settings import ModelSettings, bare_address
 from proctor.model.evidence import Json
 from proctor.model.show import shorten, show
 
@@ -53,14 +53,20 @@ _NAMES = {
 class HttpModel:
     """A chat model behind an HTTP API."""
 
-    def __init__(self, dialect: Dialect, settings: ModelSettings) -> None:
+    def __init__(self, dialect: Dialect, settings: ModelSettings, *, transport: MakeTransport | None = None) -> None:
         self._dialect = dialect
         self._settings = settings
         self._url = dialect.url(settings)
         # Names of headers are compared without case; the user's own win.
         own = {name.lower(): value for name, value in settings.headers.items()}
         headers = {name: value for name, value in dialect.headers(settings).items() if name not in own}
-        self._wire = ModelWire(timeout_s=settings.timeout_s, headers={**headers, **own}, secrets=settings.secrets(), proxy=settings.proxy)
+        self._wire = ModelWire(
+            timeout_s=settings.timeout_s,
+            headers={**headers, **own},
+            secrets=settings.secrets(),
+            proxy=settings.proxy,
+            transport=transport,
+        )
         self._conceded: dict[str, str] = {}
 
     @property
@@ -72,6 +78,11 @@ class HttpModel:
     def name(self) -> str:
         """The model's name, as configured."""
         return self._settings.model or self._settings.deployment or ""
+
+    @property
+    def address(self) -> str:
+        """Where it is reached, without what is secret in it: models of one name behind two addresses are two."""
+        return bare_address(self._url)
 
     def prepared(self, request: ChatRequest) -> ChatRequest:
         """The request with the defaults of the settings filled in."""

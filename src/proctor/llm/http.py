@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 
 MAX_ANSWER = 50 * 1024 * 1024
 """Bytes of an answer that are read at most."""
+
+MakeTransport = Callable[[bool], "httpx2.AsyncBaseTransport"]
+"""How connections are made where they may not go everywhere; told whether certificates are looked at."""
 
 _EXCERPT = 200
 _SECONDS = re.compile(r"\d{1,9}(?:\.\d{1,9})?")
@@ -63,12 +66,21 @@ class Answer(msgspec.Struct, frozen=True):
 class ModelWire:
     """Connections to one provider, opened with the first request."""
 
-    def __init__(self, *, timeout_s: float, headers: Mapping[str, str], secrets: Iterable[str] = (), proxy: str | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        timeout_s: float,
+        headers: Mapping[str, str],
+        secrets: Iterable[str] = (),
+        proxy: str | None = None,
+        transport: MakeTransport | None = None,
+    ) -> None:
         self._timeout_s = timeout_s
         self._headers = dict(headers)
         # Longest first: a secret may be part of another.
         self._secrets = sorted({secret for secret in secrets if len(secret) >= 4}, key=len, reverse=True)
         self._proxy = proxy
+        self._transport = transport
         self._client: httpx2.AsyncClient | None = None
 
     async def post(self, url: str, body: Json) -> dict[str, Json]:
@@ -108,6 +120,7 @@ class ModelWire:
                 follow_redirects=False,
                 trust_env=False,
                 proxy=self._proxy,
+                transport=self._transport(not url.lower().startswith("http:")) if self._transport is not None else None,
                 headers={"accept": "application/json", "content-type": "application/json", **self._headers},
                 # How many requests run at a time is the runner's decision, not the connection pool's.
                 limits=httpx2.Limits(max_connections=None, max_keepalive_connections=100),

@@ -44,6 +44,10 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """Sent with every request, over those of the provider."""
     proxy: str | None = None
     """The address of an HTTP proxy; none is looked up in the environment."""
+    input_price: float | None = None
+    """What a million tokens sent cost, in whatever money; costs are told where both prices are known."""
+    output_price: float | None = None
+    """What a million tokens answered cost."""
     replies: tuple[Json, ...] = ()
     """Of a `scripted` model: what it answers, turn by turn."""
 

@@ -20,7 +20,7 @@ import msgspec
 
 from proctor.errors import CheckFault
 from proctor.expressions.scope import Scope
-from proctor.matchers.equal import child, deep_equal, difference, unexpected
+from proctor.matchers.equal import child, deep_equal, difference, equal_by, unexpected
 from proctor.matchers.mismatch import Mismatch, absent
 from proctor.model.evidence import Json
 from proctor.model.missing import MISSING, Missing
@@ -37,7 +37,6 @@ ArgumentValues = Literal["matchers", "placeholders", "literal"]
 # What JavaScript's `trim` removes; `str.strip()` without arguments removes a slightly different set.
 _JS_SPACE = "\t\n\v\f\r \u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
 
-_MOST_STEPS = 2_000_000
 """Values compared before giving up: a cyclic value built in code must not hang."""
 
 _PLACEHOLDERS: dict[str, Callable[[Json], bool]] = {
@@ -233,24 +232,7 @@ def same_json(a: Json, b: Json) -> bool:
     NaN and infinities are written as null, so they equal null and one another; `-0` equals `0` and `1.0` equals `1`.
     Unlike the text of the original, integers above 2^53 stay exact.
     """
-    waiting: list[tuple[Json, Json]] = [(a, b)]
-    steps = 0
-    while waiting:
-        steps += 1
-        if steps > _MOST_STEPS:
-            raise CheckFault("value_limit", f"comparing values gave up after {_MOST_STEPS} steps")
-        left, right = waiting.pop()
-        if isinstance(left, dict) and isinstance(right, dict):
-            if left.keys() != right.keys():
-                return False
-            waiting.extend((value, right[key]) for key, value in left.items())
-        elif isinstance(left, (list, tuple)) and isinstance(right, (list, tuple)):
-            if len(left) != len(right):
-                return False
-            waiting.extend(zip(left, right, strict=True))
-        elif not _same_scalar(left, right):
-            return False
-    return True
+    return equal_by(a, b, _same_scalar)
 
 
 def _same_scalar(a: Json, b: Json) -> bool:

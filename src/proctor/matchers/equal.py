@@ -2,24 +2,41 @@
 
 Lists are ordered. A boolean never equals a number, text never equals a number; `1` equals `1.0`; integers of any size are
 exact; NaN equals nothing. Both functions keep their own stack, so hostile nesting cannot exhaust ours.
+
+JSON has no cycles, but Python values from test code can: they contain themselves, or one part so often that writing them out would never
+end. Beyond some thousand parts every pair of parts is compared once; a pair that is met again differs only if it did the first time.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from proctor.matchers.mismatch import Mismatch, absent, different
 from proctor.model.evidence import Json
 from proctor.model.missing import MISSING
 from proctor.model.show import show
 
+_MANY_PARTS = 5_000
+"""From here on parts are remembered; below, which is nearly always, that would cost more than it saves."""
+
 
 def deep_equal(a: Json, b: Json) -> bool:
     """Whether two JSON values are equal."""
+    return equal_by(a, b, same_scalar)
+
+
+def equal_by(a: Json, b: Json, same: Callable[[Json, Json], bool]) -> bool:
+    """Whether two JSON values are equal, where `same` says so of values that are neither list nor object."""
     waiting = [(a, b)]
+    room = _MANY_PARTS
+    seen: set[tuple[int, int]] | None = None
     while waiting:
         left, right = waiting.pop()
         if isinstance(left, dict):
             if not isinstance(right, dict) or len(left) != len(right):
                 return False
+            if seen is not None and _met(left, right, seen):
+                continue
             for key, value in left.items():
                 if key not in right:
                     return False
@@ -27,10 +44,26 @@ def deep_equal(a: Json, b: Json) -> bool:
         elif isinstance(left, (list, tuple)):
             if not isinstance(right, (list, tuple)) or len(left) != len(right):
                 return False
+            if seen is not None and _met(left, right, seen):
+                continue
             waiting.extend(zip(left, right, strict=True))
-        elif not same_scalar(left, right):
+        elif not same(left, right):
             return False
+        else:
+            continue
+        room -= 1
+        if not room:
+            seen = set()
     return True
+
+
+def _met(left: Json, right: Json, seen: set[tuple[int, int]]) -> bool:
+    """Whether this pair has been compared before. Both values stay alive meanwhile, so their ids stay theirs."""
+    pair = (id(left), id(right))
+    if pair in seen:
+        return True
+    seen.add(pair)
+    return False
 
 
 def same_scalar(a: Json, b: Json) -> bool:
@@ -44,9 +77,13 @@ def difference(expected: Json, actual: Json, path: str = "$") -> Mismatch | None
     """The first difference in reading order, or nothing when the values are equal."""
     # The stack holds pairs still to compare, the next one on top.
     waiting: list[tuple[Json, Json, str]] = [(expected, actual, path)]
+    room = _MANY_PARTS
+    seen: set[tuple[int, int]] | None = None
     while waiting:
         left, right, at = waiting.pop()
         found: Mismatch | list[tuple[Json, Json, str]] | None = None
+        if seen is not None and isinstance(left, (dict, list, tuple)) and _met(left, right, seen):
+            continue
         if isinstance(left, dict) and isinstance(right, dict):
             found = _members(left, right, at)
         elif isinstance(left, (list, tuple)) and isinstance(right, (list, tuple)):
@@ -57,6 +94,9 @@ def difference(expected: Json, actual: Json, path: str = "$") -> Mismatch | None
             return found
         if found is not None:
             waiting.extend(reversed(found))
+            room -= 1
+            if not room:
+                seen = set()
     return None
 
 

@@ -56,7 +56,8 @@ class CaseResult(msgspec.Struct, frozen=True, gc=False):
     attempt: int = 0
     extracted: dict[str, Json] = {}
     code: str | None = None
-    """Why the case as a whole has this outcome, where no assertion says so (`no_evidence`, `unreadable_evidence`)."""
+    """Why the case as a whole has this outcome, where no assertion says so (`no_evidence`, `unreadable_evidence`); beside a pass, what
+    could not be extracted (`regex_timeout`)."""
     reason: str | None = None
     now: str | None = None
     """The clock used, where the evidence carried none."""

@@ -9,7 +9,8 @@ line of the test. Nothing of the engine is imported before a fixture is used: py
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -18,9 +19,11 @@ import pytest
 from proctor.pytest_plugin.failures import short_path
 
 if TYPE_CHECKING:
+    from proctor.actions.judges import OpenedJudge
     from proctor.actions.run import TargetLike
     from proctor.model.case import Suite
     from proctor.model.evidence import Evidence, Json
+    from proctor.model.judgement import Opinion
     from proctor.model.result import RunResult
 
     EvidenceSource = Evidence | Mapping[str, Json] | Iterable[Any] | str | Path
@@ -85,13 +88,17 @@ class CheckSuite:
         `suite` is a path, the text of a suite (more than one line), or a loaded suite; `case` takes only the case of that id.
         """
         __tracebackhide__ = True
-        from proctor.actions.check import check  # see above
+        from proctor.actions.check import CheckStream, all_records  # see above
+        from proctor.actions.history import find_home
+        from proctor.actions.judged_check import finished
         from proctor.errors import ProctorError
         from proctor.pytest_plugin.reporting import conclude
 
         try:
             loaded = _suite(suite, self._folder)
-            result = check(_only(loaded, case), _evidence(evidence, self._folder), now=now)
+            stream = CheckStream(_only(loaded, case), now=now)
+            records = all_records(_evidence(evidence, self._folder))
+            result = finished(stream, records, home=find_home(None, self._folder), environment=os.environ)
             _require_matches(result, loaded)
         except ProctorError as error:
             _fail(error)
@@ -111,10 +118,59 @@ def proctor_target(request: pytest.FixtureRequest) -> AskTarget:
     return AskTarget(request.path.parent, request.config.rootpath, f"pytest {request.node.nodeid}")
 
 
+class AskJudge:
+    """Asks the configured judge: `proctor_judge(answer, "names the order")` fails the test with the judge's reason."""
+
+    def __init__(self, open_judge: Callable[[], OpenedJudge | None]) -> None:
+        self._open = open_judge
+
+    def __call__(self, answer: Any, criterion: str, *, threshold: float | None = None, context: dict[str, Any] | None = None) -> Opinion:
+        """Judge `answer`; a judgement that is not a pass fails the test."""
+        __tracebackhide__ = True
+        opinion = self.opinion(answer, criterion, threshold=threshold, context=context)
+        if opinion.outcome != "pass":
+            from proctor.pytest_plugin.reporting import fault  # see above
+
+            raise fault(f"{opinion.outcome}: {criterion}\n  {opinion.reason}")
+        return opinion
+
+    def opinion(self, answer: Any, criterion: str, *, threshold: float | None = None, context: dict[str, Any] | None = None) -> Opinion:
+        """What the judge says, whatever it is."""
+        import asyncio  # see above
+
+        from proctor.cassettes.ports import LIVE
+        from proctor.model.judgement import Material, Question
+
+        question = Question(criterion=criterion, material=Material(subject=answer, context=context or {}), threshold=threshold)
+        # Each question is asked in an event loop of its own, so with connections of its own.
+        opened = self._open()
+        assert opened is not None, "the fixture has skipped the test"
+
+        async def ask() -> Opinion:
+            try:
+                return (await opened.judge.judge([question], case="", attempt=0, tape=LIVE))[0]
+            finally:
+                await opened.judge.close()
+
+        return asyncio.run(ask())
+
+
 @pytest.fixture
-def proctor_judge() -> None:
-    """The judging model; tests that need one are skipped as long as there is none."""
-    pytest.skip("proctor_judge: this version of proctor has no judge")
+def proctor_judge(request: pytest.FixtureRequest) -> AskJudge:
+    """Asks the judge of proctor.yaml or of the environment; a test that needs one is skipped where there is none."""
+    from proctor.actions.history import find_home  # see above
+    from proctor.actions.judges import open_judge
+    from proctor.actions.settings import workspace_file
+    from proctor.formats.workspace import References
+
+    home = find_home(None, request.path.parent)
+
+    def opened() -> OpenedJudge | None:
+        return open_judge(None, workspace_file(home), References(dict(os.environ)), os.environ, home=home)
+
+    if opened() is None:
+        pytest.skip("proctor_judge: no judge is configured; `judge:` in proctor.yaml or PROCTOR_JUDGE_MODEL names one")
+    return AskJudge(opened)
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ A record that cannot be read may be the one that fails, so it makes every case d
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -142,6 +143,11 @@ class CaseItem(pytest.Item):
         suite = msgspec.structs.replace(file.suite, cases=(self.case,))
         if records:
             stream = CheckStream(suite)
+            if stream.judged:
+                from proctor.actions.judged_check import finished  # only claims in plain language need a judge
+                from proctor.pytest_plugin.live import home_of
+
+                return finished(stream, records, home=home_of(self.path.parent, self.config.rootpath), environment=os.environ)
             return stream.finish(list(stream.over(records)))
         if not self.config.getoption("proctor_live"):
             pytest.skip(file.why_not_decided(self.case))

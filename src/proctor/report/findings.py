@@ -8,11 +8,10 @@ a thousand fields is read no better for listing all of them.
 
 from collections.abc import Iterable, Mapping
 
-import msgspec
-
 from proctor.model.evidence import Json
 from proctor.model.show import shorten, show
 from proctor.model.verdict import Verdict
+from proctor.report.detail_rows import part, phrase_holds
 from proctor.report.wording import LABEL
 
 _LABELS = tuple(f"{word:<{LABEL}}" for word in ("missing", "extra", "arguments", "order", "expected", "found"))
@@ -60,24 +59,13 @@ def _rows(value: Json) -> list[Json]:
     return list(value) if isinstance(value, (list, tuple)) else []
 
 
-def _part(row: Json, *names: str) -> Json:
-    """The first of these parts a row has; rows are mappings or values of ours."""
-    for name in names:
-        if isinstance(row, dict):
-            if name in row:
-                return row[name]
-        elif isinstance(row, msgspec.Struct) and hasattr(row, name):
-            return getattr(row, name)
-    return None
-
-
 def _name(value: Json) -> str:
     return shorten(value, _VALUE) if isinstance(value, str) else show(value, _VALUE)
 
 
 def _field_lines(value: Json, reason: str) -> list[str]:
     rows = _rows(value)
-    broken = [row for row in rows if not _part(row, "passed")]
+    broken = [row for row in rows if not part(row, "passed")]
     return [*_share_line(rows, broken, "fields", reason), *_bounded(map(_field_line, broken), len(broken))]
 
 
@@ -88,26 +76,21 @@ def _share_line(rows: list[Json], broken: list[Json], noun: str, reason: str) ->
 
 
 def _field_line(row: Json) -> str:
-    path, expected, actual = (_part(row, name) for name in ("path", "expected", "actual"))
+    path, expected, actual = (part(row, name) for name in ("path", "expected", "actual"))
     return f"✗ {_name(path)}: expected {show(expected, _VALUE)}, found {show(actual, _VALUE)}"
 
 
 def _phrase_lines(value: Json, reason: str) -> list[str]:
     rows = _rows(value)
-    broken = [row for row in rows if not _phrase_holds(row)]
+    broken = [row for row in rows if not phrase_holds(row)]
     return [*_share_line(rows, broken, "phrases", reason), *_bounded(map(_phrase_line, broken), len(broken))]
 
 
-def _phrase_holds(row: Json) -> bool:
-    passed = _part(row, "passed")
-    return bool(passed) if passed is not None else bool(_part(row, "found")) is not bool(_part(row, "forbidden"))
-
-
 def _phrase_line(row: Json) -> str:
-    phrase = show(_part(row, "phrase"), _VALUE)
-    if not _part(row, "found"):
+    phrase = show(part(row, "phrase"), _VALUE)
+    if not part(row, "found"):
         return f"✗ {phrase} was never said"
-    turn = _part(row, "turn")
+    turn = part(row, "turn")
     if turn is None:
         return f"✗ {phrase} was said"
     # A number counts from 0 like every index into evidence; a text quotes the turn itself.
@@ -125,10 +108,10 @@ def _labelled(word: str, text: str) -> str:
 
 def _call(row: Json) -> str:
     """A call as `search {"q":"x"}`."""
-    name = _part(row, "name", "tool_name", "toolName")
+    name = part(row, "name", "tool_name", "toolName")
     if name is None:
         return _name(row)
-    arguments = _part(row, "arguments", "args")
+    arguments = part(row, "arguments", "args")
     return f"{_name(name)} {show(arguments, _VALUE)}" if arguments else _name(name)
 
 
@@ -138,10 +121,10 @@ def _mismatch_lines(value: Json) -> list[str]:
 
 
 def _mismatch(row: Json) -> str:
-    name = _part(row, "tool_name", "toolName", "name")
+    name = part(row, "tool_name", "toolName", "name")
     if name is None:
         return _labelled("arguments", _name(row))
-    expected, actual = _part(row, "expected_args", "expectedArgs", "expected"), _part(row, "actual_args", "actualArgs", "actual")
+    expected, actual = part(row, "expected_args", "expectedArgs", "expected"), part(row, "actual_args", "actualArgs", "actual")
     return _labelled("arguments", f"{_name(name)}: expected {show(expected, _VALUE)}, found {show(actual, _VALUE)}")
 
 
@@ -151,10 +134,10 @@ def _order_lines(value: Json) -> list[str]:
 
 
 def _order(row: Json) -> str:
-    name = _part(row, "tool_name", "toolName", "name")
+    name = part(row, "tool_name", "toolName", "name")
     if name is None:
         return _labelled("order", _name(row))
-    expected, actual = _part(row, "expected_index", "expectedIndex"), _part(row, "actual_index", "actualIndex")
+    expected, actual = part(row, "expected_index", "expectedIndex"), part(row, "actual_index", "actualIndex")
     return _labelled("order", f"{_name(name)}: expected at position {show(expected)}, found at {show(actual)}")
 
 

@@ -11,7 +11,6 @@ in as long as there is room, those of cases that did not pass first; verdicts al
 from __future__ import annotations
 
 import base64
-import hashlib
 import html
 import zlib
 from collections.abc import Iterator, Mapping
@@ -24,6 +23,7 @@ from proctor.model.result import RunResult
 from proctor.model.run import RunEntry
 from proctor.model.verdict import OUTCOMES
 from proctor.report.html_case import attempt_document, case_document
+from proctor.report.html_page import source_hash, template
 from proctor.report.html_rows import Entries, Row, Tags, rate_document, row_document, rows_of
 from proctor.report.html_text import label
 from proctor.report.tallies import AxisTally, TagTally, axis_name
@@ -130,14 +130,14 @@ def _bounded(lines: list[str], total: int) -> list[str]:
 
 
 def _page(run: RunResult, counts: Mapping[str, int], index: str, packets: list[str]) -> str:
-    style, script = _template("report.css"), "".join(map(_template, _SCRIPTS))
+    style, script = template("report.css"), "".join(map(template, _SCRIPTS))
     policy = (
-        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src data:; base-uri 'none'; form-action 'none'; "
-        "require-trusted-types-for 'script'; trusted-types 'none'"
+        f"default-src 'none'; script-src {source_hash(script)}; style-src {source_hash(style)}; img-src data:; base-uri 'none'; "
+        "form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
     )
     name = _escaped(run.suite_name or "suite")
     told = _escaped(count_words(counts))
-    return _template("report.html").format(
+    return template("report.html").format(
         policy=policy,
         title=f"{name}: {told}",
         name=name,
@@ -168,17 +168,3 @@ def _facts(run: RunResult, cases: int) -> Iterator[str]:
 
 def _escaped(text: str) -> str:
     return html.escape(label(text, 300))
-
-
-def _hash(text: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-
-
-def _template(name: str) -> str:
-    """A part of the page, from the files beside this one; read through the loader, so a zipped installation works too."""
-    from pkgutil import get_data  # nothing but this report needs it
-
-    content = get_data("proctor.report", f"templates/{name}")
-    assert content is not None, name
-    # A checkout may have changed the line ends, and a browser changes them back before it compares the hash.
-    return content.decode().replace("\r\n", "\n")

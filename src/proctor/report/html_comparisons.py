@@ -15,6 +15,7 @@ import msgspec
 
 from proctor.model.evidence import Json
 from proctor.model.verdict import Verdict
+from proctor.report.detail_rows import part, phrase_holds
 from proctor.report.html_text import block, label, pretty
 from proctor.report.wording import Reason, split_reason
 
@@ -101,24 +102,13 @@ def _is_list(value: Json) -> bool:
     return isinstance(value, (list, tuple))
 
 
-def _part(row: Json, *names: str) -> Json:
-    """The first of these parts a row has; rows are mappings or values of ours."""
-    for name in names:
-        if isinstance(row, dict):
-            if name in row:
-                return row[name]
-        elif isinstance(row, msgspec.Struct) and hasattr(row, name):
-            return getattr(row, name)
-    return None
-
-
 def _name(value: Json) -> str:
     return label(value, 300) if isinstance(value, str) else label(pretty(value, 300), 300)
 
 
 def _field(row: Json) -> Comparison:
-    expected, actual = _part(row, "expected"), _part(row, "actual")
-    return _pair(_part(row, "path"), _json(expected), _json(actual), bool(_part(row, "passed")))
+    expected, actual = part(row, "expected"), part(row, "actual")
+    return _pair(part(row, "path"), _json(expected), _json(actual), bool(part(row, "passed")))
 
 
 def _json(value: Json) -> str:
@@ -127,9 +117,8 @@ def _json(value: Json) -> str:
 
 
 def _phrase(row: Json) -> Comparison:
-    said, forbidden, passed, turn = (_part(row, name) for name in ("found", "forbidden", "passed", "turn"))
-    holds = bool(passed) if passed is not None else bool(said) is not bool(forbidden)
-    phrase = _json(_part(row, "phrase"))
+    said, forbidden, turn = (part(row, name) for name in ("found", "forbidden", "turn"))
+    phrase = _json(part(row, "phrase"))
     if not said:
         told = "never said"
     elif turn is None:
@@ -137,15 +126,15 @@ def _phrase(row: Json) -> Comparison:
     else:
         # A number counts from 0 like every index into evidence; a text quotes the turn itself.
         told = f"said in turn {turn + 1}" if isinstance(turn, int) else pretty(turn, 600)
-    return _pair("phrase", f"never {phrase}" if forbidden else phrase, told, holds)
+    return _pair("phrase", f"never {phrase}" if forbidden else phrase, told, phrase_holds(row))
 
 
 def _call(row: Json) -> str:
     """A call as its name with the arguments below it."""
-    name = _part(row, "name", "tool_name", "toolName", "tool")
+    name = part(row, "name", "tool_name", "toolName", "tool")
     if name is None:
         return pretty(row, _VALUE)
-    arguments = _part(row, "arguments", "args")
+    arguments = part(row, "arguments", "args")
     return f"{_name(name)}\n{pretty(arguments, _VALUE)}" if arguments else _name(name)
 
 
@@ -158,16 +147,16 @@ def _extra(row: Json) -> Comparison:
 
 
 def _mismatch(row: Json) -> Comparison:
-    expected, actual = _part(row, "expected_args", "expectedArgs", "expected"), _part(row, "actual_args", "actualArgs", "actual")
-    name = _part(row, "tool_name", "toolName", "name", "tool")
+    expected, actual = part(row, "expected_args", "expectedArgs", "expected"), part(row, "actual_args", "actualArgs", "actual")
+    name = part(row, "tool_name", "toolName", "name", "tool")
     return {"remark": pretty(row, _VALUE)} if name is None else _pair(f"arguments of {_name(name)}", _json(expected), _json(actual))
 
 
 def _order(row: Json) -> Comparison:
-    name = _part(row, "tool_name", "toolName", "name", "tool")
+    name = part(row, "tool_name", "toolName", "name", "tool")
     if name is None:
         return {"remark": pretty(row, _VALUE)}
-    expected, actual = _part(row, "expected_index", "expectedIndex"), _part(row, "actual_index", "actualIndex")
+    expected, actual = part(row, "expected_index", "expectedIndex"), part(row, "actual_index", "actualIndex")
     return _pair(f"order of {_name(name)}", _position(expected), _position(actual))
 
 
@@ -177,7 +166,7 @@ def _position(index: Json) -> str:
 
 
 def _difference(row: Json) -> Comparison:
-    path, why = _part(row, "path"), _part(row, "why", "message")
+    path, why = part(row, "path"), part(row, "why", "message")
     if not isinstance(why, str):
         return {"remark": pretty(row, _VALUE)}
     reason = two_sides(why)

@@ -58,14 +58,38 @@ class _Row(msgspec.Struct, frozen=True):
     finding: str
 
 
+class MarkdownReport:
+    """Takes results as they come and keeps a bounded number of those that did not pass, for runs that nobody keeps whole."""
+
+    def __init__(self) -> None:
+        self._tags, self._axes = TagTally(), AxisTally()
+        self._broken: list[CaseResult] = []
+
+    def add(self, result: CaseResult) -> None:
+        """One result has come."""
+        self._tags.add(result)
+        self._axes.add(result)
+        if result.outcome != "pass" and len(self._broken) < MOST_ROWS:
+            self._broken.append(result)
+
+    def finish(self, run: RunResult) -> str:
+        """The whole run; its totals and its summary of cases are looked at, its results are those that came."""
+        return _rendered(run, self._broken, self._tags, self._axes)
+
+
 def render_markdown(run: RunResult) -> str:
     """The whole run as Markdown."""
     tags, axes = TagTally(), AxisTally()
     for result in run.cases:
         tags.add(result)
         axes.add(result)
+    return _rendered(run, run.cases, tags, axes)
+
+
+def _rendered(run: RunResult, results: Sequence[CaseResult], tags: TagTally, axes: AxisTally) -> str:
     score = "" if run.score is None else f" · score {number_words(run.score)}"
-    head = [f"## {_ICONS[run.outcome]} {plain(run.suite_name or 'suite')}: {count_words(run.counts)}{score}", "", *_case_table(run)]
+    title = f"## {_ICONS[run.outcome]} {plain(run.suite_name or 'suite')}: {count_words(run.counts)}{score}"
+    head = [title, "", *_case_table(run, results)]
     foot = [
         *_tag_tables(tags),
         *_axis_table(axes),
@@ -73,11 +97,12 @@ def render_markdown(run: RunResult) -> str:
         *_listed("Evidence that answers no case of this suite", run.unmatched_evidence, lambda record: plain(unmatched_words(record), 300)),
     ]
     room = MOST_CHARACTERS - _size(head) - _size(foot)
-    return "\n".join([*head, *_failures(run.cases, room), *foot]).rstrip() + "\n"
+    broken = run.counts.get("fail", 0) + run.counts.get("error", 0)
+    return "\n".join([*head, *_failures(results, broken, room), *foot]).rstrip() + "\n"
 
 
-def _case_table(run: RunResult) -> list[str]:
-    rows = sorted(_rows(run), key=lambda row: _WORST_FIRST[row.outcome])
+def _case_table(run: RunResult, results: Sequence[CaseResult]) -> list[str]:
+    rows = sorted(_rows(run, results), key=lambda row: _WORST_FIRST[row.outcome])
     if not rows:
         return []
     lines = [f"| {_ICONS[row.outcome]} | {row.title} | {row.result} | {row.finding} |" for row in rows[:MOST_ROWS]]
@@ -87,15 +112,15 @@ def _case_table(run: RunResult) -> list[str]:
     return ["| | case | result | finding |", "|---|---|---|---|", *shown, "", *more]
 
 
-def _rows(run: RunResult) -> Iterable[_Row]:
+def _rows(run: RunResult, results: Sequence[CaseResult]) -> Iterable[_Row]:
     """One row per case, from the summary where there is one."""
     worst: dict[str, CaseResult] = {}
-    for result in run.cases:
+    for result in results:
         known = worst.get(result.case.id)
         if known is None or _WORST_FIRST[result.outcome] < _WORST_FIRST[known.outcome]:
             worst[result.case.id] = result
     if not run.summary:
-        for result in run.cases:
+        for result in results:
             yield _Row(result.outcome, _title(*case_title(result)), _outcome_words(result), _finding(result))
         return
     for summary in run.summary:
@@ -131,19 +156,22 @@ def _finding(result: CaseResult) -> str:
     return first if len(entries) == 1 else f"{first} (and {len(entries) - 1} more)"
 
 
-def _failures(results: Iterable[CaseResult], room: int) -> list[str]:
+def _failures(results: Iterable[CaseResult], count: int, room: int) -> list[str]:
+    """What is known about the failures; `count` is how many there were, of which not all may have been kept."""
     broken = [result for result in results if result.outcome in ("fail", "error")]
     broken.sort(key=lambda result: _WORST_FIRST[result.outcome])
     if not broken:
         return []
+    count = max(count, len(broken))
     lines = ["### What went wrong", ""]
     for number, result in enumerate(broken):
         if number == MOST_DETAILED or room <= 0:
-            return [*lines, f"… and {len(broken) - number:,} more that did not pass.", ""]
+            return [*lines, f"… and {count - number:,} more that did not pass.", ""]
         block = _failure(result, room)
         room -= _size(block)
         lines += block
-    return lines
+    rest = count - len(broken)
+    return [*lines, f"… and {rest:,} more that did not pass.", ""] if rest else lines
 
 
 def _failure(result: CaseResult, room: int) -> list[str]:

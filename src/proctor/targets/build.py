@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from proctor.cassettes.ports import Tape
 from proctor.errors import InputError, SpecError
@@ -19,6 +19,9 @@ from proctor.model.case import Case
 from proctor.model.evidence import Evidence, Json
 from proctor.model.problem import Problem
 from proctor.model.show import show
+
+if TYPE_CHECKING:
+    from proctor.targets.wire import MakeTransport
 
 TYPES: dict[str, str] = {
     "http": "an agent behind an HTTP address",
@@ -60,11 +63,13 @@ def build_target(
     base: Path | None = None,
     model_for: Callable[[Tape], ChatModel] | None = None,
     offline: bool = False,
+    transport: MakeTransport | None = None,
 ) -> BuiltTarget:
     """The target that `settings` describe; raises `InputError` with every problem in them.
 
     Relative files and modules are looked for beside the file that names them, else in the folder `base`. Of an `mcp_agent`, `model_for`
-    makes the model that its `model` names, and `offline` says that everything comes from a tape.
+    makes the model that its `model` names, and `offline` says that everything comes from a tape. What goes over HTTP goes by
+    `transport`, where one is given.
     """
     section = settings if isinstance(settings, Section) else Section.of(settings, path=f"$.targets.{name}")
     known = references or References({})
@@ -78,8 +83,8 @@ def build_target(
         raise section.unknown("type", f"target {name!r}: unknown type {show(given.plain(), 60)}", TYPES, code="wrong_value")
     try:
         if kind == "mcp_agent":
-            return _mcp_agent(name, section, known, model_for, offline)
-        return _built(kind, name, section, known, base)
+            return _mcp_agent(name, section, known, model_for, offline, transport)
+        return _built(kind, name, section, known, base, transport)
     except SpecError as error:
         raise section.refused(error) from error
 
@@ -97,7 +102,9 @@ def check_cases(target: object, cases: Iterable[Case]) -> None:
         raise InputError(problems[0].message, problems)
 
 
-def _built(kind: str, name: str, section: Section, references: References, base: Path | None) -> BuiltTarget:
+def _built(
+    kind: str, name: str, section: Section, references: References, base: Path | None, transport: MakeTransport | None
+) -> BuiltTarget:
     # Of the kinds a run needs one, and some of them load a good deal.
     what = f"target {name!r}"
     match kind:
@@ -105,17 +112,17 @@ def _built(kind: str, name: str, section: Section, references: References, base:
             from proctor.targets.http import HttpSettings, HttpTarget
 
             settings = section.build(HttpSettings, references, what)
-            return HttpTarget(name, settings, secrets=references.secrets)
+            return HttpTarget(name, settings, secrets=references.secrets, transport=transport)
         case "flowise":
             from proctor.targets.flowise import FlowiseSettings, FlowiseTarget
 
             flow = section.build(FlowiseSettings, references, what)
-            return FlowiseTarget(name, flow, secrets=references.secrets)
+            return FlowiseTarget(name, flow, secrets=references.secrets, transport=transport)
         case "n8n":
             from proctor.targets.n8n import N8nSettings, N8nTarget
 
             workflow = section.build(N8nSettings, references, what)
-            return N8nTarget(name, workflow, secrets=references.secrets)
+            return N8nTarget(name, workflow, secrets=references.secrets, transport=transport)
         case "callable":
             from proctor.targets.callable import CallableSettings, CallableTarget, load_function
 
@@ -129,10 +136,15 @@ def _built(kind: str, name: str, section: Section, references: References, base:
 
 
 def _mcp_agent(
-    name: str, section: Section, references: References, model_for: Callable[[Tape], ChatModel] | None, offline: bool
+    name: str,
+    section: Section,
+    references: References,
+    model_for: Callable[[Tape], ChatModel] | None,
+    offline: bool,
+    transport: MakeTransport | None,
 ) -> BuiltTarget:
     from proctor.targets.mcp_agent import build_mcp_agent  # loads what speaks to servers
 
     if model_for is None:
         raise SpecError(f"target {name!r} needs a model: `model` names one of `models`", field="model")
-    return build_mcp_agent(section.plain(references), name=name, model_for=model_for, offline=offline)
+    return build_mcp_agent(section.plain(references), name=name, model_for=model_for, offline=offline, transport=transport)

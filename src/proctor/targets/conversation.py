@@ -17,6 +17,7 @@ from proctor.evidence.plain import with_turn_defaults
 from proctor.evidence.text import as_text
 from proctor.model.attempt import Attempt
 from proctor.model.evidence import Evidence, EvidenceTurn, Json
+from proctor.targets.direct_calls import CODE as UNSUPPORTED_STEP
 from proctor.targets.faults import TargetFault
 
 
@@ -46,6 +47,11 @@ def ids_of(attempt: Attempt) -> tuple[str, str]:
 def messages_of(attempt: Attempt) -> list[Message]:
     """Everything to say in this go; raises `TargetFault` where there is nothing."""
     case = attempt.case
+    if case.settings.get("direct_calls"):
+        said = (
+            f"case {case.id!r} calls tools itself (toolCall steps), which needs a target of type mcp_agent: this one reaches no MCP server"
+        )
+        raise TargetFault(UNSUPPORTED_STEP, said)
     request_id, session_id = ids_of(attempt)
     if case.custom_body is not None:
         return [Message(attempt=attempt, turn=0, request_id=request_id, session_id=session_id, body=case.custom_body)]

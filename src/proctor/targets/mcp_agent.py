@@ -10,6 +10,7 @@ The loop, turn by turn of a case, over one conversation:
 * `max_turns` bounds the model calls of the whole case. A run that reaches it, or its time limit, a server that ends and a model that
   cannot be asked any more after tools were called break the run off: the evidence keeps what was observed, `error` says why,
   `metadata.code` is its stable word. Before any tool was called the model's fault is raised instead: nothing was observed.
+* Calls that the case makes itself (`direct_calls.py`) come at their place between the turns; a case may have nothing else.
 * Tool lists and tool calls go through the tape, so a replay needs no server; model calls do too, by the model the caller makes.
 """
 
@@ -17,8 +18,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -31,9 +32,13 @@ from proctor.model.attempt import Attempt
 from proctor.model.case import Case
 from proctor.model.evidence import Evidence, EvidenceTurn, Json, ToolCall, Usage, mcp_error
 from proctor.model.show import nearest, show
+from proctor.targets.direct_calls import DirectCall, direct_calls
 from proctor.targets.mcp_results import RESULT_LIMIT, CallResult, Listing, bounded, cut, text_for_model
 from proctor.targets.mcp_servers import McpServers, OfferedTool, offered
 from proctor.targets.mcp_settings import read_servers
+
+if TYPE_CHECKING:
+    from proctor.targets.wire import MakeTransport
 
 MAX_TURNS: Final = 30
 CONTENT_ERROR: Final = "content-error"
@@ -59,7 +64,6 @@ class McpAgent:
     """A target: an agent loop over a chat model and MCP servers.
 
     `model_for` makes the model an attempt talks to, on the attempt's tape; whoever made its connections closes them.
-    `offline` says that everything comes from the tape: no server is connected.
     """
 
     def __init__(
@@ -69,13 +73,11 @@ class McpAgent:
         servers: McpServers,
         model_for: Callable[[Tape], ChatModel],
         settings: AgentSettings | None = None,
-        offline: bool = False,
     ) -> None:
         self._name = name
         self._servers = servers
         self._model_for = model_for
         self._settings = settings or AgentSettings()
-        self._offline = offline
 
     @property
     def name(self) -> str:
@@ -84,8 +86,7 @@ class McpAgent:
 
     async def open(self) -> None:
         """Connect the servers."""
-        if not self._offline:
-            await self._servers.open()
+        await self._servers.open()
 
     async def close(self) -> None:
         """Leave the servers."""
@@ -93,7 +94,8 @@ class McpAgent:
 
     async def run(self, attempt: Attempt, tape: Tape) -> Evidence:
         """Work through the turns of the case."""
-        inputs = _inputs(attempt.case)
+        direct = direct_calls(attempt.case)
+        inputs = () if direct and not _says_anything(attempt.case) else _inputs(attempt.case)
         attachments = _attachments(attempt.case)
         wanted = _wanted_servers(attempt.case, self._servers.ids)
         conversation = _Conversation(self._settings, self._servers, self._model_for(tape), attempt, tape)
@@ -103,10 +105,13 @@ class McpAgent:
         try:
             async with deadline:
                 await conversation.meet(wanted)
+                await conversation.call_directly(call for call in direct if call.after_prompts == 0)
                 for number, text in enumerate(inputs):
-                    await conversation.turn(text, attachments if number == 0 else ())
                     if conversation.broken is not None:
                         break
+                    await conversation.turn(text, attachments if number == 0 else ())
+                    here = (call for call in direct if call.after_prompts == number + 1)
+                    await conversation.call_directly(here)
         except TimeoutError:
             if not deadline.expired():
                 raise
@@ -114,7 +119,14 @@ class McpAgent:
         return conversation.evidence(inputs, _milliseconds(started))
 
 
-def build_mcp_agent(settings: Mapping[str, Json], *, name: str, model_for: Callable[[Tape], ChatModel], offline: bool = False) -> McpAgent:
+def build_mcp_agent(
+    settings: Mapping[str, Json],
+    *,
+    name: str,
+    model_for: Callable[[Tape], ChatModel],
+    offline: bool = False,
+    transport: MakeTransport | None = None,
+) -> McpAgent:
     """The agent that a file describes: the fields of `AgentSettings`, and `servers`. Raises `SpecError`.
 
     `type` and `model` stand in the file too; the model itself is made by the caller.
@@ -128,7 +140,8 @@ def build_mcp_agent(settings: Mapping[str, Json], *, name: str, model_for: Calla
     if agent.max_turns < 1:
         raise SpecError(f"expected at least 1 model call, found {agent.max_turns}", field="max_turns")
     servers = read_servers(settings.get("servers", []))
-    return McpAgent(name, servers=McpServers(servers), model_for=model_for, settings=agent, offline=offline)
+    connected = McpServers(servers, offline=offline, transport=transport)
+    return McpAgent(name, servers=connected, model_for=model_for, settings=agent)
 
 
 class _Conversation:
@@ -147,6 +160,7 @@ class _Conversation:
         self._turns: list[EvidenceTurn] = []
         self._model_calls = 0
         self._calls: list[ToolCall] = []
+        self._direct = 0
         self._last: ChatReply | None = None
         self.broken: tuple[str, str] | None = None
         """The code and the reason why the run was broken off, if it was."""
@@ -190,6 +204,31 @@ class _Conversation:
                     metadata={"model_calls": len(spent)},
                 )
             )
+
+    async def call_directly(self, calls: Iterable[DirectCall]) -> None:
+        """Make the calls of the case itself; what happens after a turn belongs to that turn."""
+        first_call = len(self._calls)
+        for call in calls:
+            if self.broken is not None:
+                break
+            await self._call_directly(call)
+        made = self._calls[first_call:]
+        if made and self._turns:
+            last = self._turns[-1]
+            self._turns[-1] = msgspec.structs.replace(last, tool_calls=(*(last.tool_calls or ()), *made))
+
+    async def _call_directly(self, call: DirectCall) -> None:
+        server = call.server_among(self._servers.ids)
+        if server is None:
+            self.broken = ("unknown_server", call.unknown_server(self._servers.ids))
+            return
+        started = time.perf_counter()
+        made = ToolCall(name=call.tool, arguments=call.arguments, id=call.id, server=server, aliases=(f"{server}:{call.tool}",))
+        made, gone = await self._send(made, OfferedTool(name=call.tool, server=server, tool=call.tool), call.arguments)
+        self._calls.append(msgspec.structs.replace(made, duration_ms=_milliseconds(started)))
+        self._direct += 1
+        if gone:
+            self.broken = ("server_gone", str(made.error))
 
     async def _work(self, spent: list[Usage | None]) -> str | None:
         while self.broken is None:
@@ -278,25 +317,31 @@ class _Conversation:
             "servers": self._about_servers,
             "messages": [_kept(message) for message in self._messages],
         }
+        if self._direct:
+            metadata["direct_calls"] = self._direct
         if self._last is not None:
             metadata["finish"] = self._last.finish
         if self.broken is not None:
             metadata["code"] = self.broken[0]
         return Evidence(
             case=self._attempt.case.id,
-            input=inputs[0] if len(inputs) == 1 else list(inputs),
+            input=inputs[0] if len(inputs) == 1 else list(inputs) or None,
             text=last.text if last is not None else None,
             body=last.body if last is not None else None,
             tool_calls=tuple(self._calls),
             duration_ms=duration_ms,
             usage=add_usage(turn.usage for turn in self._turns),
-            turns=tuple(self._turns),
+            turns=tuple(self._turns) or None,
             context=self._attempt.case.context or None,
             available_tools=(*own, *qualified),
             timezone=self._attempt.case.timezone,
             error=self.broken[1] if self.broken is not None else None,
             metadata=metadata,
         )
+
+
+def _says_anything(case: Case) -> bool:
+    return case.custom_body is not None or bool(case.turns) or case.input is not None
 
 
 def _inputs(case: Case) -> tuple[str, ...]:

@@ -28,10 +28,12 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from proctor import __version__
 from proctor.model.evidence import Json
 from proctor.model.show import shorten
+from proctor.network.addresses import AddressRefused
 from proctor.targets.mcp_auth import REQUEST_ID, ServerAuth
 from proctor.targets.mcp_results import CallResult, Listing, RemoteTool, bounded, plain_result
 from proctor.targets.mcp_settings import ServerFault, ServerSettings, hide, hide_in, ordered_secrets, without_secrets
 from proctor.targets.mcp_stdio import MOST_LINE_BYTES, ChildServer, finish
+from proctor.targets.wire import MakeTransport
 
 RETRY_WAITS_S = (0.25, 0.5, 0.75)
 _MOST_PAGES = 1_000
@@ -49,9 +51,15 @@ class Connection:
     """One server between `open` and `close`."""
 
     def __init__(
-        self, settings: ServerSettings, *, waits_s: Sequence[float] = RETRY_WAITS_S, clock: Callable[[], float] = time.monotonic
+        self,
+        settings: ServerSettings,
+        *,
+        waits_s: Sequence[float] = RETRY_WAITS_S,
+        clock: Callable[[], float] = time.monotonic,
+        transport: MakeTransport | None = None,
     ) -> None:
         self.settings = settings
+        self._transport = transport
         self._waits_s = waits_s
         self._clock = clock
         self._lock = asyncio.Lock()
@@ -199,7 +207,8 @@ class Connection:
         else:
             self._auth = ServerAuth(settings, clock=self._clock)
             timeout = httpx2.Timeout(settings.timeout_s, read=max(_QUIET_STREAM_S, settings.timeout_s))
-            async with httpx2.AsyncClient(headers=settings.headers, auth=self._auth, timeout=timeout) as http:
+            by = self._transport(settings.url.lower().startswith("https")) if self._transport is not None else None
+            async with httpx2.AsyncClient(headers=settings.headers, auth=self._auth, timeout=timeout, transport=by) as http:
                 wire = streamable_http_client(settings.url, http_client=http, max_sse_event_size=MOST_LINE_BYTES)
                 async with Client(wire, **common) as client:
                     yield client
@@ -258,6 +267,8 @@ class Connection:
                 return self._fault("command_not_found", f"cannot be started: {where}: {leaf.strerror or leaf}", permanent=True)
             if isinstance(leaf, MCPError) and leaf.code == CONNECTION_CLOSED:
                 return self._fault("server_exited", f"({where}) {self._ended()}")
+        if isinstance(leaf, AddressRefused):
+            return self._fault("address_refused", f"({where}) may not be reached: {leaf}", permanent=True)
         if isinstance(leaf, httpx2.TransportError):
             target = leaf.request.url if _has_request(leaf) else self.settings.url
             return self._fault("unreachable", f"cannot be reached at {without_secrets(str(target))}: {leaf or type(leaf).__name__}")

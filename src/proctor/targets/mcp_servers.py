@@ -25,6 +25,7 @@ from proctor.targets.mcp_settings import ServerFault, ServerSettings
 
 if TYPE_CHECKING:
     from proctor.targets.mcp_connection import Connection
+    from proctor.targets.wire import MakeTransport
 
 LONGEST_NAME = 64
 _REFUSED = re.compile(r"[^A-Za-z0-9_-]")
@@ -66,15 +67,28 @@ def _free_name(wanted: str, taken: set[str]) -> str:
 
 
 class McpServers:
-    """The servers an agent may use; `async with`, or `open` and `close`."""
+    """The servers an agent may use; `async with`, or `open` and `close`.
 
-    def __init__(self, settings: Sequence[ServerSettings], *, waits_s: Sequence[float] | None = None) -> None:
+    `offline` says that everything comes from a tape: opening connects no server. What goes over HTTP goes by `transport`, where one is
+    given.
+    """
+
+    def __init__(
+        self,
+        settings: Sequence[ServerSettings],
+        *,
+        waits_s: Sequence[float] | None = None,
+        offline: bool = False,
+        transport: MakeTransport | None = None,
+    ) -> None:
         ids = Counter(each.id for each in settings)
         twice = [name for name, count in ids.items() if count > 1]
         if twice:
             raise TargetError(f"two MCP servers have the id {twice[0]!r}")
         self._settings = {each.id: each for each in settings}
         self._waits_s = waits_s
+        self._offline = offline
+        self._transport = transport
         self._connections: dict[str, Connection] = {}
 
     @property
@@ -91,7 +105,7 @@ class McpServers:
 
     async def open(self) -> None:
         """Connect all servers, side by side. Raises `TargetError` naming every server that cannot be reached."""
-        connections = [self._connection(name) for name in self._settings]
+        connections = [] if self._offline else [self._connection(name) for name in self._settings]
         try:
             faults = await _connect_all(connections)
         except BaseException:
@@ -134,7 +148,7 @@ class McpServers:
             from proctor.targets.mcp_connection import RETRY_WAITS_S, Connection  # loads the `mcp` package: 1.5 seconds
 
             waits_s = RETRY_WAITS_S if self._waits_s is None else self._waits_s
-            self._connections[server] = Connection(self._settings[server], waits_s=waits_s)
+            self._connections[server] = Connection(self._settings[server], waits_s=waits_s, transport=self._transport)
         return self._connections[server]
 
 

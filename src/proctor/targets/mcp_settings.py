@@ -19,7 +19,16 @@ from proctor.model.show import kind_of
 Transport = Literal["stdio", "http", "in_process"]
 Era = Literal["auto", "handshake", "stateless"]
 FaultCode = Literal[
-    "bad_settings", "command_not_found", "server_exited", "server_gone", "timeout", "unreachable", "unauthorized", "refused", "protocol"
+    "bad_settings",
+    "command_not_found",
+    "server_exited",
+    "server_gone",
+    "timeout",
+    "unreachable",
+    "unauthorized",
+    "refused",
+    "protocol",
+    "address_refused",
 ]
 
 HIDDEN = "***"

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import argparse
 import gc
+import os
 import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from proctor.actions.check import CheckStream
 from proctor.actions.suites import load_suite
 from proctor.cli.exits import Exit
+from proctor.cli.judge_flags import add_judge_flags, judge_options
 from proctor.cli.output import Output
 from proctor.cli.parser import add_output_flags, add_suite_flags, command_parser
 from proctor.cli.progress import Progress
 from proctor.cli.renderers import FORMATS, renderer
+from proctor.cli.step_summary import append_summary, summary_file
 from proctor.errors import InputError
-from proctor.model.result import RunResult
+from proctor.model.result import CaseResult, RunResult
 from proctor.sources.records import read_records
+
+if TYPE_CHECKING:
+    from proctor.actions.judges import OpenedJudge
+    from proctor.report.markdown import MarkdownReport
 
 
 def run(arguments: list[str]) -> int:
@@ -33,27 +42,82 @@ def run(arguments: list[str]) -> int:
         return Exit.NOTHING
     _spare_the_collector()
     stream = CheckStream(suite, now=options.now)
+    opened = _judge_for(stream, options) if stream.judged and not options.no_judge else None
     with Output(options.output) as output:
         render = renderer(options.format, output, no_color=options.no_color)
         progress = Progress(enabled=not options.quiet and not (output.is_terminal and options.format == "jsonl"))
-        show, count = render.add, progress.add if progress.enabled else None
+        summary = _summary()
+        show, count = render.add if summary is None else _both(render.add, summary.add), progress.add if progress.enabled else None
+        results = stream.over(read_records(options.evidence, format=options.evidence_format)) if opened is None else None
         try:
-            for result in stream.over(read_records(options.evidence, format=options.evidence_format)):
+            for result in results or ():
                 show(result)
                 if count is not None:
                     count(result)
+            if opened is not None:
+                _judge(stream, opened, options, show, count)
         except KeyboardInterrupt:
             # What was finished is kept, and the report says that it is not all.
             stream.interrupted = True
         progress.finish()
         run_result = stream.finish(render.kept())
         render.finish(run_result)
+    if summary is not None:
+        append_summary(lambda: summary.finish(run_result))
     if not options.quiet and options.format != "terminal":
         for problem in run_result.warnings:
             print(problem.headline(), file=sys.stderr)
     if stream.interrupted:
         raise KeyboardInterrupt
     return exit_code(run_result, strict=options.strict, unmatched=stream.unmatched_count)
+
+
+def _judge_for(stream: CheckStream, options: argparse.Namespace) -> OpenedJudge | None:
+    from proctor.actions.history import find_home  # most suites have nothing to judge
+    from proctor.actions.judges import configured_judge
+
+    return configured_judge(stream.suite, find_home(options.home), os.environ, judge_options(options))
+
+
+def _judge(
+    stream: CheckStream,
+    opened: OpenedJudge,
+    options: argparse.Namespace,
+    show: Callable[[CaseResult], None],
+    count: Callable[[CaseResult], None] | None,
+) -> None:
+    import asyncio  # only a judge needs these
+
+    from proctor.actions.judged_check import JudgedStream
+
+    async def all_of_it() -> None:
+        records = read_records(options.evidence, format=options.evidence_format)
+        try:
+            async for result in JudgedStream(stream, opened.judge, fail_fast=options.fail_fast).over(records):
+                show(result)
+                if count is not None:
+                    count(result)
+        finally:
+            await opened.judge.close()
+
+    asyncio.run(all_of_it())
+
+
+def _summary() -> MarkdownReport | None:
+    """What collects for the summary of a GitHub job, where there is one; results stream by and are not kept."""
+    if summary_file() is None:
+        return None
+    from proctor.report.markdown import MarkdownReport  # only a job of GitHub needs it
+
+    return MarkdownReport()
+
+
+def _both(first: Callable[[CaseResult], None], second: Callable[[CaseResult], None]) -> Callable[[CaseResult], None]:
+    def add(result: CaseResult) -> None:
+        first(result)
+        second(result)
+
+    return add
 
 
 def _spare_the_collector() -> None:
@@ -82,7 +146,7 @@ def _require_moment(text: str) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = command_parser(
         "check",
-        "Evaluate recorded evidence against a suite. No agent is called, nothing is fetched.",
+        "Evaluate recorded evidence against a suite. No agent is called; only a configured judge is asked, about claims in plain language.",
         [
             "proctor check suite.yaml evidence.jsonl",
             "proctor check scenarios.yaml trace.jsonl -k 'refund and not slow'",
@@ -98,4 +162,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--now", metavar="ISO", help="the clock of every expression, instead of the evidence's own")
     parser.add_argument("--strict", action="store_true", help="exit 4 when evidence names a case that is not in the suite")
     parser.add_argument("--evidence-format", metavar="NAME", help="how to read the evidence (default: recognised by shape)")
+    parser.add_argument("--no-judge", action="store_true", help="ask no judge: claims that need one are errors")
+    add_judge_flags(parser)
     return parser

@@ -4,13 +4,16 @@ import msgspec
 
 from proctor.actions.compare import RunComparison, compare
 from proctor.actions.history import find_home
+from proctor.cli.compare_markdown import comparison_markdown
 from proctor.cli.exits import Exit
 from proctor.cli.output import Output
 from proctor.cli.parser import command_parser
+from proctor.cli.step_summary import append_summary
 from proctor.report.neutral import one_line
 from proctor.scoring.amounts import AmountChange
 
 MOST_CASES = 30
+FORMATS = ("terminal", "json", "markdown")
 GATES = ("regression", "new-failure")
 
 
@@ -25,7 +28,7 @@ def run(arguments: list[str]) -> int:
     parser.add_argument("candidate", metavar="CANDIDATE", help="the run to judge")
     parser.add_argument("--fail-on", choices=GATES, action="append", default=[], help="exit 1 on this; may be repeated")
     parser.add_argument("--alpha", type=float, default=0.05, metavar="P", help="the chance of a false alarm (default: 0.05)")
-    parser.add_argument("--format", choices=("terminal", "json"), default="terminal", help="terminal or json (default: terminal)")
+    parser.add_argument("--format", choices=FORMATS, default="terminal", help="terminal, json or markdown (default: terminal)")
     parser.add_argument("--output", metavar="FILE", help="write the result there instead of to standard output")
     parser.add_argument("--home", metavar="DIR", help="the workspace (default: the nearest folder with proctor.yaml)")
     options = parser.parse_args(arguments)
@@ -35,8 +38,11 @@ def run(arguments: list[str]) -> int:
     with Output(options.output) as output:
         if options.format == "json":
             output.write(msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
+        elif options.format == "markdown":
+            output.text(comparison_markdown(found))
         else:
             output.text(_told(found))
+    append_summary(lambda: comparison_markdown(found))
     comparison = found.comparison
     regressed = "regression" in options.fail_on and comparison.verdict == "regressed"
     newly_failing = "new-failure" in options.fail_on and comparison.newly_failing

@@ -18,11 +18,12 @@ def run(arguments: list[str]) -> int:
     """Describe what exists; returns the exit code."""
     parser = command_parser(
         "describe",
-        "What exists: checks, matchers, functions, suite formats and shapes of evidence, with fields and examples.",
+        "What exists: checks, matchers, functions, formats, shapes of evidence, targets, models, the judge; with fields and examples.",
         [
             "proctor describe",
             "proctor describe checks",
             "proctor describe check tool_called",
+            "proctor describe target http",
             "proctor describe schema > proctor.schema.json",
         ],
     )
@@ -43,6 +44,9 @@ def run(arguments: list[str]) -> int:
             found = describe(options.kind, options.name)
             if options.format == "json":
                 output.write(msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
+            elif options.name is None and options.kind == "judge":
+                # Few parts, and whoever asks wants to read them.
+                output.text("\n".join(_page(entry) for entry in found))
             elif options.name is None:
                 output.text(_listing(found))
             else:

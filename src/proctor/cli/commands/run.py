@@ -11,10 +11,12 @@ from typing import Any
 from proctor.actions.run import LiveRun, drive
 from proctor.actions.suites import load_suites
 from proctor.cli.exits import Exit
+from proctor.cli.judge_flags import add_judge_flags, judge_options
 from proctor.cli.live_progress import annotations, listener
 from proctor.cli.parser import add_output_flags, add_suite_flags, command_parser
 from proctor.cli.renderers import FORMATS
-from proctor.cli.showing import exit_code, show_run
+from proctor.cli.showing import exit_code, run_markdown, show_run
+from proctor.cli.step_summary import append_summary, on_github
 from proctor.model.case import Suite
 from proctor.runner.limits import Budget
 from proctor.runner.run import RunSettings
@@ -31,8 +33,11 @@ def run(arguments: list[str]) -> int:
     if not options.quiet:
         print(f"kept in {live.folder}", file=sys.stderr)
     show_run(live.result, format=options.format, output=options.output, no_color=options.no_color, entries=live.entries)
-    if os.environ.get("GITHUB_ACTIONS") == "true":
+    if live.unused is not None and not options.quiet:
+        print(live.unused, file=sys.stderr)
+    if on_github():
         print("\n".join(annotations(live.result.cases)), file=sys.stderr)
+        append_summary(lambda: run_markdown(live.result))
     if live.ended == "interrupted":
         print(f"interrupted; go on with: proctor run {' '.join(options.suites)} --resume {live.result.run_id}", file=sys.stderr)
         return Exit.INTERRUPTED
@@ -61,6 +66,7 @@ async def _drive(suite: Suite, options: argparse.Namespace) -> LiveRun:
         retries=options.retries,
         adapt=not options.no_adapt,
         budget=budget,
+        fail_fast=options.fail_fast,
     )
     total = sum(max(options.repeat, case.repetitions or 1) for case in suite.cases)
     progress = listener(total=total, quiet=options.quiet)
@@ -72,6 +78,9 @@ async def _drive(suite: Suite, options: argparse.Namespace) -> LiveRun:
         "resume": options.resume,
         "note": options.note,
         "listener": progress,
+        "judge_options": judge_options(options),
+        "allow_missing_judge": options.allow_missing_judge,
+        "announce": _announce if not options.quiet else _nothing,
     }
     if suite.dialect == "mcplab" and options.target is None:
         task = asyncio.create_task(_drive_mcplab(suite, options, common))
@@ -114,6 +123,14 @@ def _suite(options: argparse.Namespace) -> Suite:
     return suite
 
 
+def _announce(text: str) -> None:
+    print(text, file=sys.stderr)
+
+
+def _nothing(text: str) -> None:
+    """Told to be quiet."""
+
+
 def _share(text: str) -> float:
     value = float(text)
     if not 0 <= value <= 1:
@@ -142,6 +159,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--record", metavar="FILE", help="keep everything said over a wire in a cassette")
     parser.add_argument("--replay", metavar="FILE", help="answer from a cassette; nothing is sent")
     parser.add_argument("--resume", metavar="RUN", help="finish an interrupted run")
+    add_judge_flags(parser)
+    parser.add_argument("--allow-missing-judge", action="store_true", help="run without a judge: claims that need one are errors")
     mcplab = parser.add_argument_group("MCPLab workspaces")
     mcplab.add_argument("--agents", metavar="A,B", help="the agents to drive (default: run_defaults.selected_agents, else all)")
     mcplab.add_argument("--agents-all", action="store_true", help="every agent, also those of the library")

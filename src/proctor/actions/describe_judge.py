@@ -1,0 +1,41 @@
+"""What a judge can be told, and the very words it is addressed with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from proctor.actions.described import Description, struct_fields
+from proctor.actions.judges import JudgeSection
+from proctor.judge.prompt import Prompt, load_prompt
+
+_EXAMPLE = """judge: {model: main}
+judge: {model: [main, other], samples: 3, combine: majority, uncertain: fail}
+judge: {model: openai/some-model, prompt: our-instruction.md}"""
+
+_PARTS = {
+    "instruction": "How to judge. `prompt` names a file that replaces this part, and only this one.",
+    "boundary": "Where the data begins and ends, and what that means.",
+    "passes": "The shape of a reply that says yes or no.",
+    "scores": "The shape of a reply that gives scores.",
+    "opening": "Stands before the checks.",
+    "lead_in": "Stands before the data.",
+    "reminder": "Stands after the data.",
+    "again": "Added where an earlier reply could not be used.",
+}
+
+
+def judge() -> Iterable[Description]:
+    """The settings of `judge:`, then every part of the prompt in use."""
+    yield Description(
+        kind="judge",
+        name="settings",
+        summary="What `judge:` may say, in a suite or in proctor.yaml.",
+        fields=struct_fields(JudgeSection),
+        example=_EXAMPLE,
+        notes=("Without it: PROCTOR_JUDGE_MODEL, PROCTOR_JUDGE_BASE_URL and PROCTOR_JUDGE_API_KEY.",),
+    )
+    prompt = load_prompt()
+    for part in Prompt.__struct_fields__:
+        if part != "version":
+            text: str = getattr(prompt, part)
+            yield Description(kind="judge", name=part, summary=f"Prompt version {prompt.version}. {_PARTS[part]}", example=text)

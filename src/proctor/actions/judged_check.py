@@ -1,0 +1,129 @@
+"""Check recorded evidence with a judge at hand.
+
+Records are decided in their order and shown in it, while up to `AHEAD` cases wait for their judgement at once; memory stays bounded by
+that number, however long the stream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from proctor.actions.check import CheckStream
+from proctor.actions.judges import configured_judge
+from proctor.cassettes.ports import LIVE, Tape
+from proctor.decide.judging import settled
+from proctor.decide.prepare import PreparedCase
+from proctor.model.evidence import Evidence, Source
+from proctor.model.judgement import Opinion, Question
+from proctor.model.result import CaseResult, RunResult
+from proctor.runner.ports import Judge
+from proctor.sources.records import Record
+
+AHEAD = 200
+"""How many cases may wait for a judge at once; how many requests are under way is the judge's own affair."""
+
+
+async def judged(
+    prepared: PreparedCase,
+    evidence: Evidence,
+    judge: Judge,
+    *,
+    source: Source | None = None,
+    attempt: int = 0,
+    clock: str | None = None,
+    fail_fast: bool = False,
+    tape: Tape = LIVE,
+) -> CaseResult:
+    """One case decided with a judge."""
+
+    async def ask(questions: tuple[Question, ...]) -> Sequence[Opinion]:
+        return await judge.judge(questions, case=prepared.case.id, attempt=attempt, tape=tape)
+
+    now = None if clock is None else (lambda: clock)
+    return await settled(prepared.deliberate(evidence, source, attempt, now, fail_fast=fail_fast), ask)
+
+
+class JudgedStream:
+    """A stream of checks whose judged assertions are decided by `judge`."""
+
+    def __init__(self, stream: CheckStream, judge: Judge, *, fail_fast: bool = False, ahead: int = AHEAD) -> None:
+        self._stream = stream
+        self._judge = judge
+        self._fail_fast = fail_fast
+        self._ahead = ahead
+
+    async def over(self, records: Iterable[Record]) -> AsyncIterator[CaseResult]:
+        """Decide record after record; then one `skip` for every case that no record answered."""
+        add = self._stream.tally.add
+        waiting: deque[asyncio.Task[CaseResult] | CaseResult] = deque()
+        try:
+            for record in records:
+                waiting.extend(self._started(record))
+                while len(waiting) >= self._ahead or (waiting and _is_there(waiting[0])):
+                    result = await _awaited(waiting.popleft())
+                    add(result)
+                    yield result
+            while waiting:
+                result = await _awaited(waiting.popleft())
+                add(result)
+                yield result
+        finally:
+            await _abandon(waiting)
+        for result in self._stream.unanswered():
+            yield result
+
+    def _started(self, record: Record) -> list[asyncio.Task[CaseResult] | CaseResult]:
+        stream = self._stream
+        evidence = record.evidence
+        cases = stream.prepared_for(evidence.case) if evidence is not None else None
+        if evidence is None or cases is None or not any(case.judged for case in cases):
+            known: list[CaseResult] = []
+            stream.decide(record, known)
+            return list(known)
+        if stream.fixed_now is not None:
+            evidence = msgspec.structs.replace(evidence, now=stream.fixed_now)
+        return [self._one(case, evidence, record.source) for case in cases]
+
+    def _one(self, case: PreparedCase, evidence: Evidence, source: Source) -> asyncio.Task[CaseResult] | CaseResult:
+        clock = self._stream.clock()
+        if not case.judged:
+            return case.decide(evidence, source, 0, self._stream.clock)
+        return asyncio.create_task(judged(case, evidence, self._judge, source=source, clock=clock, fail_fast=self._fail_fast))
+
+
+def finished(stream: CheckStream, records: Iterable[Record], *, home: Path, environment: Mapping[str, str]) -> RunResult:
+    """The result of a small stream, with the judge that is configured where the suite has something to judge."""
+    opened = configured_judge(stream.suite, home, environment) if stream.judged else None
+    if opened is None:
+        return stream.finish(list(stream.over(records)))
+
+    async def all_of_it() -> RunResult:
+        try:
+            return stream.finish([result async for result in JudgedStream(stream, opened.judge).over(records)])
+        finally:
+            await opened.judge.close()
+
+    return asyncio.run(all_of_it())
+
+
+def _is_there(entry: asyncio.Task[CaseResult] | CaseResult) -> bool:
+    return isinstance(entry, CaseResult) or entry.done()
+
+
+async def _awaited(entry: asyncio.Task[CaseResult] | CaseResult) -> CaseResult:
+    return entry if isinstance(entry, CaseResult) else await entry
+
+
+async def _abandon(waiting: deque[asyncio.Task[CaseResult] | CaseResult]) -> None:
+    """Leave no task behind."""
+    for entry in waiting:
+        if not isinstance(entry, CaseResult):
+            entry.cancel()
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                await entry

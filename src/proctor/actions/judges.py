@@ -1,0 +1,287 @@
+"""Which judge is meant, and whether one is needed: what a suite, a workspace and the environment say, made into a judge.
+
+    judge: {model: main, samples: 3}                    # in the suite, else in proctor.yaml
+    judge: {model: [main, other], combine: mean}        # a jury
+    PROCTOR_JUDGE_MODEL, PROCTOR_JUDGE_BASE_URL, PROCTOR_JUDGE_API_KEY
+
+A suite of MCPLab is judged by the agent that its workspace names. What the suite says wins over the workspace, and the workspace over
+the environment; a flag of the command wins over all. A model is one of `models`, or `provider/name`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import msgspec
+
+from proctor.actions.models import completed, named_model
+from proctor.actions.settings import workspace_for
+from proctor.checks.registry import Registry, default_registry
+from proctor.errors import InputError, SpecError
+from proctor.formats.workspace import References, Section, Workspace
+from proctor.judge.settings import JudgeSettings
+from proctor.llm.settings import ModelSettings
+from proctor.model.case import Assertion, Case, Suite
+from proctor.model.evidence import Json
+from proctor.sources.texts import read_suite_text
+
+if TYPE_CHECKING:
+    from proctor.judge.llm_judge import LlmJudge
+    from proctor.llm.http import MakeTransport
+    from proctor.runner.ports import Judge
+
+CACHE_FOLDER = "judge"
+"""Below the folder of the workspace's results: what judges answered."""
+
+_CHARACTERS_PER_TOKEN = 4
+_INSTRUCTION_TOKENS = 700
+"""What the instruction and the shape of the reply cost, about."""
+
+
+class JudgeSection(JudgeSettings, frozen=True, kw_only=True, omit_defaults=True):
+    """What `judge:` may say. `prompt` names a file here: the instruction to use instead of ours."""
+
+    model: tuple[str, ...] = ()
+    """One of `models`, or `provider/name`; several are a jury."""
+    cache: bool = True
+    """Whether replies are remembered in the workspace."""
+
+
+class JudgeOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What a command says about the judge, over everything that is written down."""
+
+    model: str | None = None
+    samples: int | None = None
+    cache: bool = True
+    share_over_repeats: bool | None = None
+    max_calls: int | None = None
+    concurrency: int | None = None
+
+
+NO_OPTIONS = JudgeOptions()
+
+
+class OpenedJudge(msgspec.Struct, frozen=True, kw_only=True):
+    """A judge that is ready, and what must not be seen of it."""
+
+    judge: LlmJudge
+    settings: JudgeSettings
+    models: tuple[str, ...]
+    secrets: frozenset[str]
+
+
+def needs_judge(assertion: Assertion, registry: Registry | None = None) -> bool:
+    """Whether an assertion cannot be decided without a judge."""
+    if not (registry or default_registry()).get(assertion.check).judged:
+        return False
+    asked = getattr(assertion.spec, "needs_judge", None)
+    return bool(asked()) if callable(asked) else True
+
+
+def cases_that_need_a_judge(suite: Suite) -> list[Case]:
+    """The cases that hold an assertion only a judge can decide."""
+    return [case for case in suite.cases if case.skip is None and any(needs_judge(a) for a in case.assertions)]
+
+
+def require_judge(suite: Suite, judge: object | None, *, allow_missing: bool = False) -> None:
+    """Refuse to start where a judge is needed and there is none."""
+    cases = [] if judge is not None or allow_missing else cases_that_need_a_judge(suite)
+    if cases:
+        names = ", ".join(repr(case.id) for case in cases[:5]) + (f" and {len(cases) - 5} more" if len(cases) > 5 else "")
+        raise InputError(
+            f"{len(cases)} case{'s' if len(cases) > 1 else ''} need a judge, and none is configured: {names}\n"
+            "  name one: `judge: {model: ...}` in the suite or in proctor.yaml, or the variable PROCTOR_JUDGE_MODEL\n"
+            "  --allow-missing-judge runs all the same; those assertions are then errors"
+        )
+
+
+def configured_judge(suite: Suite, home: Path, environment: Mapping[str, str], options: JudgeOptions = NO_OPTIONS) -> OpenedJudge | None:
+    """The judge of a suite that has something to judge; nothing where it has not, or where none is configured."""
+    registry = default_registry()
+    if not any(registry.get(a.check).judged for case in suite.cases for a in case.assertions):
+        return None
+    return open_judge(suite, workspace_for(suite, home), References(dict(environment)), environment, home=home, options=options)
+
+
+def open_judge(
+    suite: Suite | None,
+    workspace: Workspace,
+    references: References,
+    environment: Mapping[str, str],
+    *,
+    home: Path,
+    options: JudgeOptions = NO_OPTIONS,
+    offline: bool = False,
+    transport: MakeTransport | None = None,
+) -> OpenedJudge | None:
+    """The judge that is configured; nothing where none is. Raises `InputError` for one that cannot work.
+
+    Connections are made by `transport`, where one is given.
+    """
+    if suite is not None and suite.dialect == "mcplab" and options.model is None and workspace.judge is None:
+        from proctor.actions.mcplab_judge import mcplab_judge  # only MCPLab's own suites need it
+
+        found = mcplab_judge(suite, environment, offline=offline)
+        if found is not None:
+            models, settings, secrets = found
+            return _opened(models, {}, _chosen(settings, options), secrets, home, cache=options.cache)
+    section = _section(workspace, references)
+    names = (options.model,) if options.model is not None else section.model
+    settings_of = [_model(name, workspace, references, environment) for name in names]
+    if not settings_of:
+        from_environment = _environment_model(environment)
+        if from_environment is None:
+            return None
+        settings_of = [completed(from_environment, environment)]
+    from proctor.llm.build import build_model  # only where there is a judge
+
+    models = [build_model(_keyless(each) if offline else each, transport=transport) for each in settings_of]
+    secrets = {secret for each in settings_of for secret in each.secrets()}
+    prices = {
+        each.model: (each.input_price, each.output_price)
+        for each in settings_of
+        if each.input_price is not None and each.output_price is not None
+    }
+    chosen = _chosen(_settings(section, workspace, suite), options)
+    return _opened(models, prices, chosen, secrets, home, cache=section.cache and options.cache)
+
+
+def _opened(
+    models: Sequence[Json],
+    prices: Mapping[str, tuple[float, float]],
+    settings: JudgeSettings,
+    secrets: set[str],
+    home: Path,
+    *,
+    cache: bool,
+) -> OpenedJudge:
+    from proctor.judge.cached import FolderCache  # only where there is a judge
+    from proctor.judge.llm_judge import LlmJudge
+
+    kept = FolderCache(home / CACHE_FOLDER) if cache else None
+    judge = LlmJudge(models, settings, cache=kept, costs=prices)
+    return OpenedJudge(
+        judge=judge, settings=settings, models=tuple(f"{each.provider}/{each.name}" for each in models), secrets=frozenset(secrets)
+    )
+
+
+def _section(workspace: Workspace, references: References) -> JudgeSection:
+    section = workspace.judge
+    if section is None:
+        return JudgeSection()
+    try:
+        return section.build(JudgeSection, references, "judge")
+    except SpecError as error:
+        raise section.refused(error) from None
+
+
+def _model(name: str, workspace: Workspace, references: References, environment: Mapping[str, str]) -> ModelSettings:
+    if name in workspace.models:
+        return completed(workspace.model(name).build(ModelSettings, references, f"model {name!r}"), environment)
+    found = named_model(name)
+    if found is None:
+        # Says what there is.
+        section = workspace.judge
+        message = f"judge: there is no model {name!r}"
+        if section is not None and section.node.get("model") is not None:
+            raise section.unknown("model", message, workspace.models, code="unknown_name")
+        raise InputError(f"{message}; known: {', '.join(workspace.models) or 'none'}; or write provider/name")
+    if environment.get("PROCTOR_JUDGE_BASE_URL"):
+        found = msgspec.structs.replace(
+            found, base_url=environment["PROCTOR_JUDGE_BASE_URL"], api_key=environment.get("PROCTOR_JUDGE_API_KEY") or None
+        )
+    return completed(found, environment)
+
+
+def _environment_model(environment: Mapping[str, str]) -> ModelSettings | None:
+    name = environment.get("PROCTOR_JUDGE_MODEL")
+    if not name:
+        return None
+    address = environment.get("PROCTOR_JUDGE_BASE_URL") or None
+    found = named_model(name, at_address=address is not None) or ModelSettings(provider="openai", model=name)
+    return msgspec.structs.replace(found, base_url=address, api_key=environment.get("PROCTOR_JUDGE_API_KEY") or None)
+
+
+def _keyless(settings: ModelSettings) -> ModelSettings:
+    """Everything comes from a recording: no key is used, so none is asked for."""
+    return settings if settings.api_key else msgspec.structs.replace(settings, api_key="replayed")
+
+
+def _settings(section: JudgeSection, workspace: Workspace, suite: Suite | None) -> JudgeSettings:
+    fields = {name: getattr(section, name) for name in JudgeSettings.__struct_fields__}
+    if section.prompt is not None:
+        fields["prompt"] = _prompt(section.prompt, workspace, suite)
+    return JudgeSettings(**fields)
+
+
+def _prompt(named: str, workspace: Workspace, suite: Suite | None) -> str:
+    """The text of the file that `prompt` names, which lies beside what names it and nowhere else."""
+    file = workspace.judge.file if workspace.judge is not None else None
+    folder = Path(file or (suite.path if suite is not None else None) or "proctor.yaml").resolve().parent
+    place = (folder / named).resolve()
+    if not place.is_relative_to(folder):
+        raise InputError(f"judge: the prompt {named!r} does not lie in {str(folder)!r}")
+    return read_suite_text(place)
+
+
+def _chosen(settings: JudgeSettings, options: JudgeOptions) -> JudgeSettings:
+    changes = {
+        name: value
+        for name, value in (
+            ("samples", options.samples),
+            ("max_calls", options.max_calls),
+            ("concurrency", options.concurrency),
+            ("share_over_repeats", options.share_over_repeats),
+        )
+        if value is not None
+    }
+    return msgspec.structs.replace(settings, **changes) if changes else settings
+
+
+class Estimate(msgspec.Struct, frozen=True):
+    """What judging a suite will take, as far as it can be known before anything has happened."""
+
+    calls: int
+    tokens: int
+    """At least: what the agents will answer is not known yet."""
+
+
+def estimated(suite: Suite, settings: JudgeSettings, *, jurors: int = 1, repeat: int = 1) -> Estimate:
+    """How many requests and tokens judging `suite` will take, before what is remembered is taken off."""
+    calls = tokens = 0
+    for case in suite.cases:
+        judged = [a for a in case.assertions if needs_judge(a)] if case.skip is None else []
+        if not judged:
+            continue
+        groups = {(a.turn, getattr(a.spec, "target_node", None), getattr(a.spec, "threshold", None) is None) for a in judged}
+        times = max(repeat, case.repetitions or 1) * settings.samples * jurors
+        written = sum(len(msgspec.json.encode(a.spec)) for a in judged) // _CHARACTERS_PER_TOKEN
+        calls += len(groups) * times
+        tokens += (len(groups) * _INSTRUCTION_TOKENS + written) * times
+    return Estimate(calls, tokens)
+
+
+JudgeLike = object
+"""A judge, or what can be made one: a function of a question, a mapping like `judge:`, or `provider/name`."""
+
+
+def made_judge(judge: JudgeLike, environment: Mapping[str, str], *, home: Path) -> Judge:
+    """The judge that Python code means."""
+    if hasattr(judge, "judge"):
+        return cast("Judge", judge)
+    if callable(judge):
+        from proctor.judge.scripted import ScriptedJudge  # for tests and rules written in Python
+
+        return ScriptedJudge(cast(Callable[..., Json], judge))
+    settings: dict[str, Json] = {"model": judge} if isinstance(judge, str) else dict(cast(Mapping[str, Json], judge))
+    models: dict[str, Section] = {}
+    if isinstance(settings.get("model"), Mapping):
+        models["judge"] = Section.of(settings["model"])
+        settings["model"] = "judge"
+    workspace = Workspace(models=models, judge=Section.of(settings))
+    opened = open_judge(None, workspace, References(environment), environment, home=home)
+    if opened is None:
+        raise InputError("judge: a model is needed, as in {'model': 'openai/some-model'}")
+    return opened.judge

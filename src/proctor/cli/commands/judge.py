@@ -1,0 +1,167 @@
+"""`proctor judge calibrate LABELS...` and `proctor judge starter`"""
+
+import argparse
+import asyncio
+import shutil
+import sys
+import time
+from pathlib import Path
+
+from proctor.actions.calibrate import CONCURRENCY, THRESHOLD, calibrate, judge_to_calibrate, starter_labels
+from proctor.actions.history import find_home
+from proctor.actions.judges import JudgeOptions
+from proctor.cli.exits import Exit
+from proctor.cli.output import Output
+from proctor.cli.parser import add_output_flags, command_parser
+from proctor.cli.renderers import wants_colour
+from proctor.model.labelled import JudgedAnswer, LabelledAnswer
+from proctor.scoring.calibration import Calibration
+from proctor.sources.labels import read_labels
+
+FORMATS = ("terminal", "json", "html")
+_EVERY_S = 0.2
+
+
+def run(arguments: list[str]) -> int:
+    """Calibrate a judge, or print the labelled set that comes with the package; returns the exit code."""
+    parser = _parser()
+    # Files may stand before, between and behind the flags.
+    options = parser.parse_intermixed_args(arguments)
+    if options.action == "starter":
+        if options.labels:
+            parser.error("starter: it prints the labelled set and takes no files")
+        with Output(options.output) as output:
+            output.write(starter_labels().read_bytes())
+        return Exit.PASSED
+    paths = [*([starter_labels()] if options.starter else []), *map(Path, options.labels)]
+    if not paths:
+        parser.error("calibrate: name a file of labels, or take the set that comes with proctor: --starter")
+    labels = read_labels(paths)
+    if not options.quiet:
+        for warning in labels.warnings:
+            print(warning.render(), file=sys.stderr)
+    found = asyncio.run(_calibrate(labels.items, options))
+    _show(found, options)
+    return _exit(found, options.min_kappa)
+
+
+async def _calibrate(items: tuple[LabelledAnswer, ...], options: argparse.Namespace) -> Calibration:
+    said = JudgeOptions(
+        model=options.judge_model,
+        samples=options.samples,
+        cache=not options.no_cache,
+        max_calls=options.max_judge_calls,
+        concurrency=options.concurrency,
+    )
+    opened = judge_to_calibrate(find_home(options.home), said)
+    progress = _Progress(len(items), quiet=options.quiet)
+    progress.begin(opened.models, opened.settings.samples)
+    try:
+        threshold = None if options.yes_no else options.threshold
+        return await calibrate(items, opened.judge, threshold=threshold, concurrency=opened.settings.concurrency, told=progress)
+    finally:
+        progress.finish()
+        await opened.judge.close()
+
+
+class _Progress:
+    """One line on standard error that moves, where anybody is looking."""
+
+    def __init__(self, total: int, *, quiet: bool) -> None:
+        self._total = total
+        self._quiet = quiet
+        self._moving = not quiet and sys.stderr.isatty()
+        self._done = self._undecided = 0
+        self._next = 0.0
+
+    def begin(self, models: tuple[str, ...], samples: int) -> None:
+        if not self._quiet:
+            requests = self._total * len(models) * samples
+            asked = f"{self._total:,} answers, {requests:,} requests less what is remembered"
+            print(f"asking {', '.join(models)}: {asked}", file=sys.stderr)
+
+    def __call__(self, one: JudgedAnswer) -> None:
+        self._done += 1
+        self._undecided += not one.decided
+        now = time.monotonic()
+        if self._moving and (now >= self._next or self._done == self._total):
+            self._next = now + _EVERY_S
+            undecided = f", {self._undecided:,} undecided" if self._undecided else ""
+            print(f"\r\x1b[2K{self._done:,}/{self._total:,} judged{undecided}", end="", file=sys.stderr, flush=True)
+
+    def finish(self) -> None:
+        if self._moving:
+            print("\r\x1b[2K", end="", file=sys.stderr, flush=True)
+
+
+def _show(found: Calibration, options: argparse.Namespace) -> None:
+    with Output(options.output) as output:
+        if options.format == "json":
+            from proctor.report.calibration_json import render_calibration_json  # one format at a time
+
+            output.write(render_calibration_json(found))
+        elif options.format == "html":
+            from proctor.report.calibration_html import render_calibration_html
+
+            output.text(render_calibration_html(found))
+        else:
+            from proctor.report.calibration import render_calibration
+
+            width = shutil.get_terminal_size((100, 24)).columns if output.is_terminal else 100
+            output.text(render_calibration(found, colour=wants_colour(output, options.no_color), width=min(width, 120)))
+
+
+def _exit(found: Calibration, least: float | None) -> int:
+    if not found.decided:
+        print(f"the judge decided nothing: {found.without_decision[0].opinion.reason}", file=sys.stderr)
+        return Exit.FAILED
+    kappa = found.table.kappa
+    if least is not None and (kappa is None or kappa < least - 1e-9):
+        print(f"kappa {'cannot be computed' if kappa is None else f'{kappa:.3f}'}; at least {least:g} is demanded", file=sys.stderr)
+        return Exit.FAILED
+    return Exit.PASSED
+
+
+def _share(text: str) -> float:
+    value = float(text)
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"expected a number from 0 to 1, found {text}")
+    return value
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, found {text}")
+    return value
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = command_parser(
+        "judge",
+        "Measure how far a judge agrees with people, on answers that people have labelled.",
+        [
+            "proctor judge calibrate --starter --judge-model openai/gpt-4o-mini",
+            "proctor judge calibrate labels.jsonl --format html --output calibration.html",
+            "proctor judge calibrate labels.jsonl --min-kappa 0.7",
+            "proctor judge starter > labels.jsonl",
+        ],
+    )
+    parser.add_argument("action", choices=("calibrate", "starter"), help="calibrate a judge, or print the labelled set to start from")
+    parser.add_argument("labels", metavar="LABELS", nargs="*", help="files of lines {answer, criterion, label: true|false, context?}")
+    parser.add_argument("--starter", action="store_true", help="use the labelled set that comes with proctor")
+    parser.add_argument("--judge-model", metavar="NAME", help="one of `models` in proctor.yaml, or provider/name (default: as configured)")
+    parser.add_argument(
+        "--threshold", type=_share, default=THRESHOLD, metavar="T", help=f"the least score that passes (default: {THRESHOLD})"
+    )
+    parser.add_argument("--yes-no", action="store_true", help="ask for yes or no instead of a score; there is no threshold then")
+    parser.add_argument("--samples", type=_count, metavar="N", help="how often each model is asked the same (default: as configured)")
+    parser.add_argument(
+        "-j", "--concurrency", type=_count, metavar="N", help=f"how many requests at once (default: as configured, else {CONCURRENCY})"
+    )
+    parser.add_argument("--no-cache", action="store_true", help="ask anew, and remember nothing")
+    parser.add_argument("--max-judge-calls", type=_count, metavar="N", help="the most requests; what comes after is undecided")
+    parser.add_argument("--min-kappa", type=_share, metavar="K", help="exit 1 when kappa is lower, or cannot be computed")
+    parser.add_argument("--home", metavar="DIR", help="the workspace (default: the nearest folder with proctor.yaml)")
+    add_output_flags(parser, FORMATS)
+    return parser

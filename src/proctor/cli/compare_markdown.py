@@ -1,0 +1,59 @@
+"""Two runs side by side as Markdown, for a pull request or a job summary."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from proctor.actions.compare import RunComparison
+from proctor.report.markdown_text import code, plain
+from proctor.scoring.amounts import AmountChange
+
+MOST_CASES = 50
+_ICONS = {"regressed": "❌", "improved": "✅", "unchanged": "✅", "too_little_data": "❔"}
+
+
+def comparison_markdown(found: RunComparison) -> str:
+    """The verdict, the figures, and the cases that changed."""
+    comparison = found.comparison
+    interval = comparison.interval
+    verdict = comparison.verdict.replace("_", " ")
+    lines = [
+        f"## {_ICONS.get(comparison.verdict, '❔')} {plain(found.candidate.suite_name or 'suite')}: {verdict}",
+        "",
+        f"{code(found.base.run_id)} → {code(found.candidate.run_id)}: {plain(comparison.reason, 500)}",
+        "",
+        "| | base | candidate | change |",
+        "|---|---|---|---|",
+        f"| pass rate over {comparison.cases} cases | {comparison.base_rate:.1%} | {comparison.candidate_rate:.1%} | "
+        f"{comparison.effect:+.1%}, {interval.low:+.1%} to {interval.high:+.1%}, p {comparison.p_value:.3g} |",
+        _amount("latency in ms", found.latency),
+        _amount("tokens", found.tokens),
+        "",
+    ]
+    for title, cases in (
+        ("Newly failing", comparison.newly_failing),
+        ("Newly passing", comparison.newly_passing),
+        ("Flaky in the candidate", comparison.candidate.flaky),
+        ("Only in the base", comparison.only_in_base),
+        ("Only in the candidate", comparison.only_in_candidate),
+    ):
+        lines += _listed(title, cases)
+    for needed in comparison.repeats_needed:
+        if needed.repeats is not None:
+            lines.append(f"To see a drop of {needed.drop:.0%} four times out of five: {needed.repeats} repeats of each case.")
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _amount(title: str, change: AmountChange) -> str:
+    if change.base_median is None or change.candidate_median is None or change.ratio is None:
+        return f"| {title} | | | not recorded |"
+    interval = f", {change.interval.low:.2f} to {change.interval.high:.2f}" if change.interval is not None else ""
+    told = f"ratio {change.ratio:.2f}{interval}: {change.verdict.replace('_', ' ')}"
+    return f"| {title} | {change.base_median:.0f} | {change.candidate_median:.0f} | {told} |"
+
+
+def _listed(title: str, cases: Sequence[str]) -> list[str]:
+    if not cases:
+        return []
+    more = [f"- … and {len(cases) - MOST_CASES:,} more"] if len(cases) > MOST_CASES else []
+    return [f"### {title}", "", *(f"- {code(case, 80) or '(no id)'}" for case in cases[:MOST_CASES]), *more, ""]

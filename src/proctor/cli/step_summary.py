@@ -1,0 +1,44 @@
+"""The summary that GitHub shows beside a job: Markdown, appended to the file that `GITHUB_STEP_SUMMARY` names.
+
+Only where `GITHUB_ACTIONS` says that this is GitHub. A summary that cannot be written is worth a warning and nothing else: the exit code
+says how the run went. Where standard output already goes to that file (`--format markdown >> "$GITHUB_STEP_SUMMARY"`) nothing is added.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+
+
+def on_github(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether this is a job of GitHub."""
+    return environment.get("GITHUB_ACTIONS") == "true"
+
+
+def summary_file(environment: Mapping[str, str] = os.environ) -> str | None:
+    """The file to append to; nothing where none is wanted."""
+    path = environment.get("GITHUB_STEP_SUMMARY")
+    return path if path and on_github(environment) and not _is_output(path) else None
+
+
+def append_summary(text: Callable[[], str]) -> None:
+    """Append what `text` gives to the job's summary, if there is one; it is asked for only then."""
+    path = summary_file()
+    if path is None:
+        return
+    # Half a pair of surrogates may come from anywhere; a summary with a question mark is better than none.
+    content = f"{text().rstrip()}\n\n".encode("utf-8", "replace")
+    try:
+        with open(path, "ab") as file:
+            file.write(content)
+    except OSError as error:
+        print(f"warning: the job summary {path!r} cannot be written: {error.strerror or error}", file=sys.stderr)
+
+
+def _is_output(path: str) -> bool:
+    try:
+        return os.path.samestat(os.fstat(sys.stdout.fileno()), os.stat(path))
+    except (OSError, ValueError, AttributeError):
+        # No such file yet, or standard output is closed or no file at all.
+        return False

@@ -1,0 +1,54 @@
+"""Deciding a case that needs a judge: deterministic claims first, then the questions, all that can be asked at once.
+
+A deliberation is a generator: it yields questions, is sent opinions, and returns the result. It neither waits nor talks to anybody, so
+that a live run, a check of recorded evidence and a test drive the same code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Generator, Sequence
+
+import msgspec
+
+from proctor.model.case import Assertion
+from proctor.model.judgement import Opinion, PendingVerdict, Question
+from proctor.model.result import CaseResult
+from proctor.model.verdict import Verdict
+
+Deliberation = Generator[tuple[Question, ...], Sequence[Opinion], CaseResult]
+Ask = Callable[[tuple[Question, ...]], Awaitable[Sequence[Opinion]]]
+
+
+async def settled(deliberation: Deliberation, ask: Ask) -> CaseResult:
+    """The result of a deliberation whose questions `ask` answers."""
+    try:
+        questions = next(deliberation)
+        while True:
+            questions = deliberation.send(await ask(questions))
+    except StopIteration as end:
+        return end.value
+    finally:
+        deliberation.close()
+
+
+def settle_all(
+    asking: Sequence[tuple[int, PendingVerdict]], assertions: Sequence[Assertion]
+) -> Generator[tuple[Question, ...], Sequence[Opinion], dict[int, Verdict]]:
+    """Ask everything the pending verdicts want to know in one go; gives the verdicts by index."""
+    questions = tuple(_labelled(question, assertions[index]) for index, verdict in asking for question in verdict.questions)
+    opinions = yield questions
+    if len(opinions) != len(questions):
+        raise ValueError(f"the judge answered {len(opinions)} of {len(questions)} questions")
+    verdicts: dict[int, Verdict] = {}
+    start = 0
+    for index, verdict in asking:
+        end = start + len(verdict.questions)
+        verdicts[index] = verdict.settled(opinions[start:end])
+        start = end
+    return verdicts
+
+
+def _labelled(question: Question, assertion: Assertion) -> Question:
+    if question.label or not assertion.label:
+        return question
+    return msgspec.structs.replace(question, label=assertion.label)

@@ -1,0 +1,94 @@
+"""One text per value, and its digest: how MCPJam tells whether two runs were graded alike.
+
+Members are sorted by their UTF-16 units, numbers have the shortest form that JavaScript writes (`1` for 1.0, `0` for -0.0, `1e+21`), text
+is escaped only where JSON demands it. A mapping and a list are all there is beside plain values; what JSON cannot hold is refused. A whole
+number of any size keeps all its digits, where JavaScript would round it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Mapping
+from typing import Any, Final, cast
+
+from proctor.model.show import kind_of
+
+DEEPEST: Final = 200
+"""Levels of lists and objects inside each other; what is deeper (or holds itself) is refused."""
+
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+
+
+def canonical_json(value: object) -> str:
+    """The one text of a value. Raises `ValueError` or `TypeError` for what has none."""
+    return _written(value, 0)
+
+
+def canonical_digest(value: object) -> str:
+    """The SHA-256 of that text, in hexadecimal."""
+    return text_digest(canonical_json(value))
+
+
+def text_digest(text: str) -> str:
+    """The SHA-256 of a text, in hexadecimal."""
+    return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()
+
+
+def _written(value: object, depth: int) -> str:
+    if depth > DEEPEST:
+        raise ValueError(f"nested more than {DEEPEST} levels deep")
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float):
+        return _number(value)
+    if isinstance(value, Mapping):
+        members = cast("Mapping[Any, object]", value)
+        for key in members:
+            if not isinstance(key, str):
+                raise TypeError(f"the name of a member must be text, found {kind_of(key)}")
+        return "{" + ",".join(f"{_text(key)}:{_written(members[key], depth + 1)}" for key in sorted(members, key=_units)) + "}"
+    if isinstance(value, (list, tuple)):
+        items = cast("list[object]", value)
+        return "[" + ",".join(_written(item, depth + 1) for item in items) + "]"
+    raise TypeError(f"expected plain values, lists and objects, found {kind_of(value)}")
+
+
+def _units(key: str) -> bytes:
+    """The order of JavaScript's `sort`: a character beyond the basic plane counts as its two surrogates."""
+    return key.encode("utf-16-be", "surrogatepass")
+
+
+def _text(text: str) -> str:
+    written = json.dumps(text, ensure_ascii=False)
+    return _SURROGATE.sub(lambda half: f"\\u{ord(half[0]):04x}", written)
+
+
+def _number(value: float) -> str:
+    """A number as JavaScript writes it: the same digits as Python's, with other places for the point and the exponent."""
+    if not math.isfinite(value):
+        raise ValueError(f"not a number JSON can hold: {value}")
+    if value == 0:
+        return "0"
+    sign = "-" if value < 0 else ""
+    mantissa, _, exponent = repr(abs(value)).partition("e")
+    whole, _, fraction = mantissa.partition(".")
+    point = len(whole) + int(exponent or 0)
+    digits = whole + fraction
+    point -= len(digits) - len(digits.lstrip("0"))
+    digits = digits.strip("0")
+    count = len(digits)
+    if count <= point <= 21:
+        return sign + digits + "0" * (point - count)
+    if 0 < point <= 21:
+        return f"{sign}{digits[:point]}.{digits[point:]}"
+    if -6 < point <= 0:
+        return f"{sign}0.{'0' * -point}{digits}"
+    rest = f".{digits[1:]}" if count > 1 else ""
+    return f"{sign}{digits[0]}{rest}e{'+' if point > 0 else '-'}{abs(point - 1)}"

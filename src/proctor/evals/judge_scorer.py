@@ -1,0 +1,243 @@
+"""A scorer that asks a judge: the options of MCPJam's `judgeScorer`, over the one judge there is here.
+
+The judge is shown the transcript as data and asked for a score from 0 to 1; the threshold alone decides. A judge that gave none is an
+error of the row, never a low score. Advisory unless told otherwise: a model that grades is an opinion.
+
+Connections belong to an event loop, and a scorer outlives many: a model that is given by name is opened for each question and closed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, cast
+
+import msgspec
+
+from proctor.cassettes.ports import LIVE
+from proctor.evals.canonical import canonical_digest
+from proctor.evals.messages import plain_json
+from proctor.evals.models import CustomProviders, model_described, model_named
+from proctor.evals.score_rows import Policy, Role, ScoreDefinition, ScoreOutcome, scored, skipped, unscored
+from proctor.evals.scorer_context import ScorerContext
+from proctor.evals.scorers import Scorer, check_limit
+from proctor.evidence.text import as_text
+from proctor.judge.llm_judge import LlmJudge
+from proctor.judge.prompt import load_prompt
+from proctor.judge.request import render
+from proctor.judge.settings import JudgeSettings
+from proctor.llm.build import build_model
+from proctor.llm.ports import ChatModel
+from proctor.llm.settings import ModelSettings
+from proctor.model.evidence import Json, ToolCall
+from proctor.model.judgement import Material, Opinion, Question
+from proctor.model.show import show
+from proctor.runner.ports import Judge
+
+DEFAULT_THRESHOLD: Final = 0.7
+BY_RUBRIC: Final = "What the agent did, as the transcript shows it, meets every point of the rubric."
+ModelLike = str | ChatModel | ModelSettings | Mapping[str, object]
+
+
+def judge_scorer(
+    *,
+    id: str,
+    model: ModelLike | None = None,
+    judge: Judge | None = None,
+    api_key: str | None = None,
+    base_url: str | None = None,
+    custom_providers: CustomProviders | None = None,
+    rubric: Sequence[str] | None = None,
+    prompt: str | None = None,
+    threshold: float = DEFAULT_THRESHOLD,
+    role: Role = "advisory",
+    on_error: Policy | None = None,
+    on_skipped: Policy | None = None,
+    timeout_ms: float = 60_000,
+    label: str | None = None,
+    scorer_version: str = "1",
+) -> Scorer:
+    """A scorer that asks a model whether the transcript meets a rubric, or what `prompt` says.
+
+    `model` is `provider/name` with the key from `api_key` or the environment, a mapping of model settings, or a chat model; instead of it
+    `judge` may be any judge, such as a jury. Raises `ValueError`, `TypeError` or `SpecError` for what cannot be used.
+    """
+    points, instruction = _points(rubric), (prompt or "").strip()
+    _only_one("rubric and prompt", bool(points), bool(instruction))
+    _only_one("model and judge", model is not None, judge is not None)
+    check_limit(timeout_ms)
+    asked = _Asked(model, judge, api_key, base_url, custom_providers or {}, timeout_ms / 1000)
+    definition = ScoreDefinition(
+        scorer_id=id.strip(),
+        scorer_version=scorer_version,
+        implementation_hash=canonical_digest(
+            {
+                "templateVersion": asked.prompt_version,
+                "instruction": instruction or {"criterion": BY_RUBRIC, "rubric": points},
+                "model": asked.name,
+                **({"settings": asked.settings} if asked.settings else {}),
+            }
+        ),
+        label=label,
+        deterministic=False,
+        pass_threshold=threshold,
+        role=role,
+        on_error=on_error,
+        on_skipped=on_skipped,
+        model=asked.name,
+    )
+
+    async def score(context: ScorerContext) -> ScoreOutcome:
+        if not context.prompts:
+            return skipped("the agent was not asked anything, so there is nothing to judge")
+        question = Question(
+            criterion=instruction or BY_RUBRIC,
+            label=label or definition.scorer_id,
+            rubric=tuple(points),
+            threshold=threshold,
+            reference=context.expected_output,
+            material=Material(subject=transcript_text(context), name="transcript"),
+        )
+        return await asked.outcome(question, context)
+
+    return Scorer(definition=definition, score=score, timeout_ms=timeout_ms)
+
+
+class _Asked:
+    """Who is asked."""
+
+    def __init__(
+        self,
+        model: ModelLike | None,
+        judge: Judge | None,
+        api_key: str | None,
+        base_url: str | None,
+        custom: CustomProviders,
+        timeout_s: float,
+    ) -> None:
+        self._judge = judge
+        self._settings = JudgeSettings(timeout_s=timeout_s)
+        self._given = (api_key, base_url, custom)
+        self._model = self._described(model) if isinstance(model, (Mapping, ModelSettings)) else model
+        if isinstance(judge, LlmJudge):
+            self._settings, prompt = judge.settings, judge.prompt
+        else:
+            prompt = load_prompt()
+        self._prompt = prompt
+        self.prompt_version = prompt.version
+        self.settings: Json = msgspec.to_builtins(judge.settings) if isinstance(judge, LlmJudge) else None
+        self.name = self._named()
+        if judge is None:
+            self._open()  # a model that cannot be used is refused now, not in the middle of a run; nothing is connected yet
+
+    def _named(self) -> str:
+        model = self._model
+        if model is None:
+            return str(getattr(self._judge, "name", None) or type(self._judge).__name__)
+        if isinstance(model, str):
+            return model
+        return f"{model.provider}/{model.model if isinstance(model, ModelSettings) else model.name}"
+
+    def _described(self, model: Mapping[str, object] | ModelSettings) -> ModelSettings:
+        api_key, base_url, _ = self._given
+        changes = {key: value for key, value in (("api_key", api_key), ("base_url", base_url)) if value is not None}
+        if isinstance(model, ModelSettings):
+            return model_described(msgspec.structs.replace(model, **changes), os.environ)
+        return model_described({**model, **changes}, os.environ)
+
+    def _open(self) -> tuple[ChatModel, bool]:
+        """The model, and whether it is ours to close."""
+        api_key, base_url, custom = self._given
+        if isinstance(self._model, str):
+            return model_named(self._model, api_key=api_key, base_url=base_url, custom=custom, environment=os.environ), True
+        if isinstance(self._model, ModelSettings):
+            return build_model(self._model), True
+        return cast(ChatModel, self._model), False
+
+    async def outcome(self, question: Question, context: ScorerContext) -> ScoreOutcome:
+        case, attempt = context.scenario.key or context.scenario.title, context.iteration
+        if self._judge is not None:
+            return self._read(question, await self._judge.judge([question], case=case, attempt=attempt, tape=LIVE))
+        model, ours = self._open()
+        judge = LlmJudge([model], self._settings)
+        try:
+            return self._read(question, await judge.judge([question], case=case, attempt=attempt, tape=LIVE))
+        finally:
+            if ours:
+                await judge.close()
+
+    def _read(self, question: Question, opinions: Sequence[Opinion]) -> ScoreOutcome:
+        if len(opinions) != 1:
+            return unscored(f"the judge gave {len(opinions)} opinions on one question", model=self.name)
+        opinion = opinions[0]
+        details: dict[str, Json] = {**opinion.details, **({} if opinion.code is None else {"code": opinion.code})}
+        threshold = question.threshold or 0.0
+        # A jury may be split where the mean of its scores is not: that is no score to be held against a threshold.
+        split = opinion.outcome != "error" and (opinion.outcome == "pass") is not (opinion.score >= threshold)
+        if opinion.outcome == "error" or split:
+            reason = opinion.reason or "the judge gave no reason"
+            told = f"the judge says {opinion.outcome} with a score of {opinion.score:g}: {reason}" if split else reason
+            return unscored(told, model=self.name, details=details)
+        return scored(opinion.score, opinion.reason, model=self.name, prompt_hash=self._hash(question), details=details)
+
+    def _hash(self, question: Question) -> str:
+        """The digest of what the judge is shown, which is the same whenever the question is."""
+        settings = self._settings
+        if self._judge is not None and not isinstance(self._judge, LlmJudge):
+            return canonical_digest(msgspec.to_builtins(question))
+        shown = render((question,), prompt=self._prompt, max_chars=settings.max_chars, order_seed=settings.order_seed)
+        return canonical_digest([{"role": message.role, "text": message.text} for message in shown.messages])
+
+
+def _only_one(names: str, first: bool, second: bool) -> None:
+    if first == second:
+        raise ValueError(f"a judge scorer needs exactly one of {names}, found {'both' if first else 'neither'}")
+
+
+def _points(rubric: object) -> list[str]:
+    if rubric is None:
+        return []
+    if isinstance(rubric, (str, bytes)) or not isinstance(rubric, Sequence):
+        raise TypeError(f"rubric: expected a list of points, found {show(rubric)}")
+    points: list[Any] = list(cast("Sequence[object]", rubric))
+    for point in points:
+        if not isinstance(point, str) or not point.strip():
+            raise TypeError(f"rubric: expected texts, found {show(point)}")
+    return points
+
+
+# --- what the judge is shown --------------------------------------------------------------------------------------------------
+
+
+def transcript_text(context: ScorerContext) -> str:
+    """An iteration in words: the task, what was expected and done, everything that was said, and the last answer.
+
+    Nothing is left out; the judge's own limit cuts what is too long, and says so.
+    """
+    transcript = context.transcript
+    parts = [f"# Scenario\n{context.scenario.title}"]
+    if context.scenario.is_negative_test:
+        parts.append("This is a negative test: the right thing is to refuse or to avoid the action.")
+    if context.expected_tool_calls:
+        parts.append("# Expected tool calls\n" + "\n".join(_call(call) for call in context.expected_tool_calls))
+    parts.append("# Tool calls made\n" + ("\n".join(_call(call) for call in transcript.tool_calls) or "(none)"))
+    if transcript.tool_errors:
+        failed = (f"- {each.tool_name} [{each.kind or 'error'}] {each.message}" for each in transcript.tool_errors)
+        parts.append("# Tool failures\n" + "\n".join(failed))
+    said = (f"{message.get('role')}: {_content(message.get('content'))}" for message in context.trace.messages)
+    parts.append("# Conversation\n" + ("\n".join(said) or "(empty)"))
+    if transcript.final_assistant_message is not None:
+        parts.append(f"# Final assistant message\n{transcript.final_assistant_message}")
+    usage = context.usage
+    if usage is not None:
+        counts = {"input": usage.input_tokens, "output": usage.output_tokens, "total": usage.total()}
+        parts.append("# Token usage\n" + ", ".join(f"{what}: {'?' if count is None else count}" for what, count in counts.items()))
+    return "\n\n".join(parts)
+
+
+def _call(call: ToolCall) -> str:
+    return f"- {call.name}({as_text(call.arguments) or ''})"
+
+
+def _content(content: Json) -> str:
+    return content if isinstance(content, str) else plain_json(content)

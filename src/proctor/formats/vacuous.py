@@ -1,0 +1,58 @@
+"""Claims that no agent can break, or none can keep: nearly always a value that was left empty by mistake."""
+
+from __future__ import annotations
+
+import msgspec
+
+from proctor.checks.tool_pairing import ToolCallsMatch
+
+_ALWAYS = {
+    "tools_called": ("names", "lists no tool, so it holds whatever is called", "no_tools_called: {}` says that nothing is called"),
+    "tools_in_order": ("names", "lists no tool, so it holds whatever is called", "tools_exactly: []` says that nothing is called"),
+    "tool_calls_match": ("calls", "lists no call, so it holds whatever is called", "no_tools_called: {}` says that nothing is called"),
+    "response_contains": ("text", "looks for an empty text, which every answer contains", "response_not_empty: {}` says that there is one"),
+    "response_starts_with": (
+        "text",
+        "looks for an empty text, with which every answer starts",
+        "response_not_empty: {}` says that there is one",
+    ),
+    "response_ends_with": (
+        "text",
+        "looks for an empty text, with which every answer ends",
+        "response_not_empty: {}` says that there is one",
+    ),
+    "response_matches": (
+        "pattern",
+        "has an empty pattern, which is found in every answer",
+        "response_not_empty: {}` says that there is one",
+    ),
+}
+_NEVER = {
+    "any_tool_called": ("names", "lists no tool, so it never holds"),
+    "response_not_contains": ("text", "forbids an empty text, which every answer contains, so it never holds"),
+}
+
+
+class Vacuous(msgspec.Struct, frozen=True):
+    """Which field says nothing, and what comes of it."""
+
+    field: str
+    why: str
+    hint: str | None = None
+
+
+def vacuous(check: str, spec: msgspec.Struct) -> Vacuous | None:
+    """What is empty about a claim whose outcome is known beforehand; nothing for any other."""
+    if isinstance(spec, ToolCallsMatch) and (spec.negative or spec.positive_only or spec.max_extra is not None):
+        return None
+    always, never = _ALWAYS.get(check), _NEVER.get(check)
+    if always is not None and _empty(spec, always[0]):
+        return Vacuous(always[0], f"{check} {always[1]}", f"`{always[2]}")
+    if never is not None and _empty(spec, never[0]):
+        return Vacuous(never[0], f"{check} {never[1]}")
+    return None
+
+
+def _empty(spec: msgspec.Struct, field: str) -> bool:
+    value = getattr(spec, field, None)
+    return isinstance(value, (str, tuple)) and not value

@@ -1,0 +1,1 @@
+"""Claims in plain language, decided by models that are asked with care."""

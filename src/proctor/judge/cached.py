@@ -1,0 +1,161 @@
+"""Replies of judges that are remembered, so that the same question is paid for once.
+
+What is remembered is found by everything the judge would see and by how it is asked: the key is the SHA-256 of all of it. A file that
+cannot be read counts as absent, and one that cannot be written is not missed: the worst that a cache can do is to be of no use. Kept are
+the words, the tokens and the model's name; neither the request nor anything of the transport, so no secret.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import os
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from proctor.llm.ports import ChatReply, ChatRequest
+from proctor.model.evidence import Json
+
+_NUMBERS = itertools.count()
+_BINARY = getattr(os, "O_BINARY", 0)
+
+
+class ReplyCache(Protocol):
+    """Remembers replies."""
+
+    def get(self, key: str) -> ChatReply | None:
+        """What was answered, if it is known."""
+        ...
+
+    def put(self, key: str, reply: ChatReply) -> None:
+        """Remember an answer; never raises."""
+        ...
+
+
+class MemoryCache:
+    """Remembers as long as it lives."""
+
+    def __init__(self) -> None:
+        self.replies: dict[str, ChatReply] = {}
+
+    def get(self, key: str) -> ChatReply | None:
+        """What was answered, if it is known."""
+        return self.replies.get(key)
+
+    def put(self, key: str, reply: ChatReply) -> None:
+        """Remember an answer."""
+        self.replies[key] = essence(reply)
+
+
+class _Kept(msgspec.Struct, frozen=True, kw_only=True):
+    proctor_judge_reply: int
+    reply: ChatReply
+
+
+class FolderCache:
+    """Remembers in files, one per reply; several processes may share a folder.
+
+    Each part of the folder is listed once, so that a question nobody has asked yet costs no look at the disk; what another process adds
+    afterwards is found the next time.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.trouble: str | None = None
+        """Why the last reply could not be written, where one could not."""
+        self._decoder = msgspec.json.Decoder(_Kept)
+        self._encoder = msgspec.json.Encoder()
+        self._present: dict[str, set[str]] = {}
+
+    def get(self, key: str) -> ChatReply | None:
+        """What was answered, if it is known and can be read."""
+        if key[2:] not in self._listed(key[:2]):
+            return None
+        try:
+            kept = self._decoder.decode(_read(self._file(key)))
+        except (OSError, msgspec.MsgspecError, UnicodeError, RecursionError):
+            return None
+        return kept.reply if kept.proctor_judge_reply == 1 else None
+
+    def put(self, key: str, reply: ChatReply) -> None:
+        """Remember an answer: whole, or not at all."""
+        place = self._file(key)
+        partial = f"{place}.{os.getpid()}-{next(_NUMBERS)}"
+        try:
+            # Not flushed to the disk: after a crash of the machine the reply is asked for again.
+            data = self._encoder.encode(_Kept(proctor_judge_reply=1, reply=essence(reply)))
+            try:
+                _write(partial, data)
+            except FileNotFoundError:
+                os.makedirs(os.path.dirname(place), exist_ok=True)
+                _write(partial, data)
+            os.replace(partial, place)
+            self._listed(key[:2]).add(key[2:])
+        except (OSError, UnicodeError) as error:
+            self.trouble = f"{type(error).__name__}: {error.strerror}" if isinstance(error, OSError) else "the reply is no UTF-8 text"
+            try:
+                os.unlink(partial)
+            except OSError:
+                return
+
+    def _listed(self, part: str) -> set[str]:
+        names = self._present.get(part)
+        if names is None:
+            try:
+                names = {name.removesuffix(".json") for name in os.listdir(f"{self.path}{os.sep}{part}")}
+            except OSError:
+                names = set()
+            self._present[part] = names
+        return names
+
+    def _file(self, key: str) -> str:
+        return f"{self.path}{os.sep}{key[:2]}{os.sep}{key[2:]}.json"
+
+
+# Straight to the system: with what `open` does around it, a small file costs twice as much.
+
+
+def _read(path: str) -> bytes:
+    file = os.open(path, os.O_RDONLY | _BINARY)
+    try:
+        parts: list[bytes] = []
+        while part := os.read(file, 1 << 20):
+            parts.append(part)
+            if len(part) < 1 << 20:
+                break
+        return b"".join(parts)
+    finally:
+        os.close(file)
+
+
+def _write(path: str, data: bytes) -> None:
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY, 0o666)
+    try:
+        while data:
+            data = data[os.write(file, data) :]
+    finally:
+        os.close(file)
+
+
+def essence(reply: ChatReply) -> ChatReply:
+    """What is worth remembering of a reply."""
+    return ChatReply(text=reply.text, finish=reply.finish, usage=reply.usage, model=reply.model, notes=reply.notes)
+
+
+def key_of(request: ChatRequest, *, provider: str, model: str, address: str | None, asked: dict[str, Json]) -> str:
+    """The name of a request and of the way it is asked; `asked` holds what the request itself does not say."""
+    return hashlib.sha256(canonical([provider, model, address, request, asked])).hexdigest()
+
+
+_ENCODER = msgspec.json.Encoder(order="sorted")
+
+
+def canonical(value: object) -> bytes:
+    """A value as bytes, the same for the same value."""
+    try:
+        return _ENCODER.encode(value)
+    except (UnicodeEncodeError, OverflowError, msgspec.MsgspecError):  # half of a surrogate pair, an integer beyond 64 bits
+        return json.dumps(msgspec.to_builtins(value, str_keys=True), sort_keys=True, separators=(",", ":")).encode()

@@ -1,0 +1,187 @@
+"""How one model of a judge is reached: remembered replies first, then through the gate, with a time limit, tried again where that helps.
+
+All of it lies beneath the tape: a recording holds what came of a request, remembered or asked for, and a replay neither waits nor asks.
+A request that would go beyond the budget is not sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Literal, cast
+
+import msgspec
+
+from proctor.errors import TargetError
+from proctor.judge.cached import ReplyCache
+from proctor.judge.gate import Gate
+from proctor.judge.request import without_ids
+from proctor.judge.settings import JudgeSettings
+from proctor.judge.votes import Prices, cost_of
+from proctor.llm.ports import ChatModel, ChatReply, ChatRequest, FaultCode, ModelFault
+
+MAX_BACKOFF_S = 30.0
+"""The longest pause between two tries that nobody asked for."""
+
+
+Rung = Literal["ids", "shape", "free"]
+_RUNGS: tuple[Rung, ...] = ("ids", "shape", "free")
+"""How closely a model is held to its reply: to the results and their number, to their shape, to nothing."""
+_TAKE_BOUNDS = ("openai", "openai_responses")
+"""The protocols whose schemas may say how long a list is."""
+
+
+class Spent(msgspec.Struct, kw_only=True):
+    """What a judge has really spent so far; remembered and replayed replies are free."""
+
+    calls: int = 0
+    """Requests sent, those that failed included."""
+    cached: int = 0
+    """Replies that were remembered."""
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost: float = 0.0
+    """Of the models whose prices are known."""
+
+
+class GatedModel:
+    """A model that is asked within the bounds of the settings."""
+
+    def __init__(self, model: ChatModel, settings: JudgeSettings, *, gate: Gate, spent: Spent, prices: Prices | None = None) -> None:
+        self.inner = model
+        self.provider = model.provider
+        self.name = model.name
+        self._settings = settings
+        self._gate = gate
+        self._spent = spent
+        self._prices = prices
+        # What this provider takes; where that is not known, what it is documented to take.
+        self._rung = 0 if settings.structured == "auto" and model.provider in _TAKE_BOUNDS else 1
+
+    async def complete(self, request: ChatRequest) -> ChatReply:
+        """Ask, and ask again where that may help. Raises `ModelFault`, and `TargetError` when the budget is spent."""
+        if request.answer_schema is None:
+            return await self._persistently(request)
+        for rung in _RUNGS[self._rung :]:
+            try:
+                reply = await self._persistently(_held(request, rung))
+            except ModelFault as fault:
+                # Providers say in many ways that they cannot be held to a shape; whether it was that shows when they are asked for less.
+                if fault.code != "bad_request" or self._settings.structured != "auto" or rung == "free":
+                    raise
+                continue
+            self._rung = _RUNGS.index(rung)
+            return reply
+        raise AssertionError("the last rung returns or raises")
+
+    async def _persistently(self, request: ChatRequest) -> ChatReply:
+        tries = 0
+        while True:
+            tries += 1
+            try:
+                return await self._once(request)
+            except ModelFault as fault:
+                pause = self._pause(fault, tries)
+                if pause is None:
+                    raise _told(fault, tries) from None
+            await asyncio.sleep(pause)
+
+    def _pause(self, fault: ModelFault, tries: int) -> float | None:
+        """How long to wait before the next try; nothing where there is to be none."""
+        if not fault.safe or tries > self._settings.retries:
+            return None
+        if fault.retry_after_s is not None:
+            # Whoever asks for more patience than a whole request may take will not have it.
+            return fault.retry_after_s if fault.retry_after_s <= self._settings.timeout_s else None
+        backoff = min(MAX_BACKOFF_S, self._settings.backoff_s * 2 ** min(tries - 1, 20))
+        return backoff * random.uniform(0.75, 1.0)
+
+    async def _once(self, request: ChatRequest) -> ChatReply:
+        settings, gate = self._settings, self._gate
+        ticket = await gate.enter()
+        try:
+            if settings.max_calls is not None and self._spent.calls >= settings.max_calls:
+                raise TargetError(f"the limit of {settings.max_calls} requests to the judge is reached", code="judge_budget")
+            self._spent.calls += 1
+            async with asyncio.timeout(settings.timeout_s):
+                reply = await self.inner.complete(request)
+        except TimeoutError:
+            raise ModelFault("timeout", f"no answer within {settings.timeout_s:g} s") from None
+        except ModelFault as fault:
+            if fault.code in ("rate_limited", "overloaded"):
+                asked = fault.retry_after_s
+                gate.too_much(ticket, asked if asked is not None and asked <= settings.timeout_s else None)
+            raise
+        finally:
+            gate.leave()
+        gate.succeeded()
+        self._count(reply)
+        return reply
+
+    def _count(self, reply: ChatReply) -> None:
+        usage = reply.usage
+        if usage is not None:
+            self._spent.input_tokens += usage.input_tokens or 0
+            self._spent.output_tokens += usage.output_tokens or 0
+            self._spent.cost += cost_of(usage, self._prices) or 0.0
+
+
+class RememberedModel:
+    """The model for one request: what is remembered under `key`, else what the model says."""
+
+    def __init__(self, model: GatedModel, cache: ReplyCache | None, key: str, spent: Spent, under_way: dict[str, asyncio.Event]) -> None:
+        self.provider = model.provider
+        self.name = model.name
+        self.cached = False
+        """Whether the reply was remembered."""
+        self.asked = False
+        """Whether the model was really asked; neither, where a tape answered."""
+        self._model = model
+        self._cache = cache
+        self._key = key
+        self._spent = spent
+        self._under_way = under_way
+        self._mine: asyncio.Event | None = None
+
+    async def complete(self, request: ChatRequest) -> ChatReply:
+        """What is remembered, else what the model says. Raises as the model does."""
+        if self._cache is not None:
+            # The same is asked once: whoever comes second waits for what the first will remember.
+            while (somebody := self._under_way.get(self._key)) is not None:
+                await somebody.wait()
+            if (known := self._cache.get(self._key)) is not None:
+                self.cached = True
+                self._spent.cached += 1
+                return known
+            self._mine = self._under_way[self._key] = asyncio.Event()
+        self.asked = True
+        return await self._model.complete(request)
+
+    def done(self) -> None:
+        """Nothing more will be remembered of this request; whoever waited for it may go on."""
+        if self._mine is not None:
+            self._mine.set()
+            self._under_way.pop(self._key, None)
+            self._mine = None
+
+    def remember(self, reply: ChatReply) -> None:
+        """Keep a reply that proved to be of use, if it is new."""
+        if self._cache is not None and self.asked:
+            self._cache.put(self._key, reply)
+
+    async def close(self) -> None:
+        """Nothing: the model serves other requests too."""
+
+
+def _held(request: ChatRequest, rung: Rung) -> ChatRequest:
+    schema = request.answer_schema
+    if schema is None or rung == "ids":
+        return request
+    return msgspec.structs.replace(request, answer_schema=without_ids(schema) if rung == "shape" else None)
+
+
+def _told(fault: ModelFault, tries: int) -> ModelFault:
+    if tries == 1:
+        return fault
+    message = f"{fault.message} ({tries} tries)"
+    return ModelFault(cast(FaultCode, fault.code), message, retry_after_s=fault.retry_after_s, status=fault.status)

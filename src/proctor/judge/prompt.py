@@ -1,0 +1,64 @@
+"""The words a judge is addressed with: versioned files beside this module.
+
+An author may replace the instruction (how to judge). What the reply must look like, where the data begins and ends and the reminder after
+it are always ours: the safety of a judgement does not hang on a custom text.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from hashlib import sha256
+from pkgutil import get_data
+
+import msgspec
+
+from proctor.errors import SpecError
+
+VERSION = "1"
+"""The folder of the prompt in use. A changed text is a new folder, so that old verdicts still say what was asked."""
+
+
+class Prompt(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that is said to a judge beside the checks and the material. `{{name}}` in our own texts is filled in by `request`."""
+
+    version: str
+    instruction: str
+    """How to judge; the only part that an author may replace."""
+    boundary: str
+    """Where the data begins and ends, and what that means; holds `{{marker}}`."""
+    passes: str
+    """The shape of a reply that says yes or no."""
+    scores: str
+    """The shape of a reply that gives scores."""
+    opening: str
+    """Stands before the checks."""
+    lead_in: str
+    """Stands before the data."""
+    reminder: str
+    """Stands after the data; holds `{{cuts}}` and `{{ids}}`."""
+    again: str
+    """Added where an earlier reply could not be used."""
+
+
+def load_prompt(override: str | None = None) -> Prompt:
+    """Our prompt, or ours with `override` as its instruction; its version is then `custom-` and a digest of that text."""
+    ours = _ours(VERSION)
+    if override is None:
+        return ours
+    # A lone surrogate cannot be sent to anybody.
+    text = override.encode("utf-8", "ignore").decode().strip()
+    if not text:
+        raise SpecError("expected the text of an instruction, found an empty text", field="prompt")
+    return msgspec.structs.replace(ours, version=f"custom-{sha256(text.encode()).hexdigest()[:8]}", instruction=text)
+
+
+@cache
+def _ours(version: str) -> Prompt:
+    names = [name for name in Prompt.__struct_fields__ if name != "version"]
+    return Prompt(version=version, **{name: _text(f"{version}/{name.replace('_', '-')}.md") for name in names})
+
+
+def _text(path: str) -> str:
+    content = get_data("proctor.judge", f"prompts/{path}")
+    assert content is not None, "part of the package"
+    return content.decode().strip()

@@ -1,0 +1,233 @@
+"""Reads what a judge said. Pure: no text, however it came about, makes it raise or wait.
+
+The JSON is the whole reply; else what stands in the first fenced block; else the first balanced `{...}`. Commas before a closing bracket,
+line breaks inside of texts and halves of surrogate pairs are forgiven. A judge may quote what the agent wrote, and the agent may have
+written a verdict: where more than one answer stands in a reply and they differ, none of them counts.
+
+What is wrong with one answer stays with it, except that one entry of the wrong shape spoils the reply: its other entries may
+belong elsewhere too.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from proctor.model.evidence import Json
+from proctor.model.judgement import Question
+from proctor.model.missing import MISSING, Missing
+from proctor.model.show import shorten, show
+
+MAX_REPLY = 1_000_000
+"""Characters of a reply that are looked at; a longer one is no answer."""
+MAX_REASON = 4_000
+"""Characters of a reason that are kept."""
+
+_ANSWER = '"results"'
+# Quantifiers that never give back: whatever the text is, each character is looked at once.
+_TOKENS = re.compile(r'"(?:[^"\\]++|\\.)*+"?+|[{}]', re.DOTALL)
+_LOOSE_COMMA = re.compile(r'("(?:[^"\\]++|\\.)*+"?+)|,(?=\s*+[}\]])', re.DOTALL)
+_FENCE = re.compile(r"```(?:json)?", re.IGNORECASE)
+_HALF_PAIR = re.compile("[\ud800-\udfff]")
+
+
+class Item(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the judge said to one question."""
+
+    passed: bool
+    reason: str
+    score: float | None = None
+    """Where a score was asked for."""
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """Why there is no answer."""
+
+    code: str
+    text: str
+
+
+class ReadReply(msgspec.Struct, frozen=True, kw_only=True):
+    """One reply: per question an answer or why there is none, in the order of the questions."""
+
+    items: tuple[Item | Fault, ...]
+    fault: Fault | None = None
+    """What is wrong with the reply as a whole; every item has it too."""
+
+    @property
+    def fault_code(self) -> str | None:
+        """The code of what is wrong with the whole, if anything is."""
+        return self.fault.code if self.fault is not None else None
+
+    def wanting(self) -> list[int]:
+        """The positions without an answer."""
+        return [position for position, item in enumerate(self.items) if isinstance(item, Fault)]
+
+
+class _Unusable(Exception):
+    def __init__(self, code: str, what: str) -> None:
+        self.code = code
+        self.what = what
+
+
+def spoiled(fault: Fault, count: int) -> ReadReply:
+    """A reply of no use to any of `count` questions."""
+    return ReadReply(items=(fault,) * count, fault=fault)
+
+
+def label_of(question: Question) -> str:
+    """What a question is called in sentences."""
+    return question.label or question.criterion
+
+
+def clean(text: str, limit: int) -> str:
+    """A text of a judge as it may be kept: bounded, and writable as UTF-8."""
+    if not text.isascii():
+        text = _HALF_PAIR.sub("\ufffd", text)
+    return shorten(text, limit)
+
+
+def read_reply(text: str, questions: Sequence[Question], ids: Sequence[str], judge_name: str) -> ReadReply:
+    """The answers in `text`; `ids[i]` is what `questions[i]` was called before the judge."""
+    try:
+        entries = _entries(text)
+        said = _by_id(entries, scored=bool(questions) and questions[0].threshold is not None)
+    except _Unusable as error:
+        fault = Fault(error.code, f'Agent check failed: judge "{judge_name}" {error.what} for batched agent checks')
+        return spoiled(fault, len(questions))
+    pairs = zip(questions, ids, strict=True)
+    return ReadReply(items=tuple(_item(said.get(identifier), question, judge_name) for question, identifier in pairs))
+
+
+def _item(entry: dict[str, Json] | None, question: Question, judge_name: str) -> Item | Fault:
+    label = label_of(question)
+    if entry is None:
+        return Fault("judge_missing_result", f'Judge did not return a result for "{label}"')
+    score: float | None = None
+    if question.threshold is None:
+        passed: bool = entry["pass"]
+    else:
+        found: Json = entry.get("score", MISSING)
+        if isinstance(found, bool) or not isinstance(found, (int, float)) or not 0 <= found <= 1:
+            given = "no score" if found is MISSING else f"the score {show(found)}, which is no number from 0 to 1,"
+            return Fault("judge_bad_score", f'Agent check failed: judge "{judge_name}" returned {given} for "{label}"')
+        score = float(found)
+        passed = score >= question.threshold
+    reason = clean(entry["reason"].strip(), MAX_REASON)
+    return Item(passed=passed, score=score, reason=reason or f"Agent check {'passed' if passed else 'failed'}: {label}")
+
+
+def _by_id(entries: list[Json], *, scored: bool) -> dict[str, dict[str, Json]]:
+    found: dict[str, dict[str, Json]] = {}
+    for entry in entries:
+        well_shaped = (
+            isinstance(entry, dict)
+            and isinstance(entry.get("id"), str)
+            and isinstance(entry.get("reason"), str)
+            and (scored or isinstance(entry.get("pass"), bool))
+        )
+        if not well_shaped:
+            raise _Unusable("judge_bad_item", "returned invalid result item")
+        found.setdefault(entry["id"], entry)
+    return found
+
+
+def _entries(text: str) -> list[Json]:
+    if len(text) > MAX_REPLY:
+        raise _Unusable("judge_not_json", f"returned {len(text)} characters, more than is ever looked at,")
+    text = text.strip().strip("\ufeff").strip()
+    document = _decoded(text)
+    if document is MISSING:
+        document = _picked(text)
+    if document is MISSING:
+        raise _Unusable("judge_not_json", "returned invalid JSON")
+    entries: Json = document.get("results") if isinstance(document, dict) else None
+    if not isinstance(entries, list):
+        raise _Unusable("judge_bad_results", "returned invalid results array")
+    return entries
+
+
+def _picked(text: str) -> Json | Missing:
+    """The one answer among other words."""
+    second_best: Json | Missing = MISSING
+    for start, end in _candidates(text):
+        document = _decoded(text[start:end])
+        if isinstance(document, dict) and "results" in document:
+            if not (_agrees(text[:start], document) and _agrees(text[end:], document)):
+                raise _Unusable("judge_not_json", "returned more than one answer")
+            return document
+        if second_best is MISSING:
+            second_best = document
+    return second_best
+
+
+def _candidates(text: str) -> Iterator[tuple[int, int]]:
+    fence = _FENCE.search(text)
+    if fence is not None:
+        start = fence.end()
+        while start < len(text) and text[start].isspace():
+            start += 1
+        end = _object_end(text, start) if text.startswith("{", start) else None
+        if end is None:
+            end = text.find("```", start)
+        if end >= 0:
+            yield start, end
+    start = text.find("{")
+    end = _object_end(text, start) if start >= 0 else None
+    if end is not None:
+        yield start, end
+
+
+def _object_end(text: str, start: int) -> int | None:
+    """Where the object that begins at `start` ends; brackets inside of texts do not count."""
+    depth = 0
+    for token in _TOKENS.finditer(text, start):
+        if token[0] == "{":
+            depth += 1
+        elif token[0] == "}":
+            depth -= 1
+            if depth == 0:
+                return token.end()
+    return None
+
+
+def _agrees(text: str, answer: Json) -> bool:
+    """Whether a text holds no other answer than this one."""
+    position, mark = 0, text.find(_ANSWER)
+    while mark >= 0:
+        start = text.find("{", position)
+        if not 0 <= start < mark:
+            return False
+        end = _object_end(text, start)
+        if end is None:
+            return False
+        if mark < end:
+            if not _same(_decoded(text[start:end]), answer):
+                return False
+            mark = text.find(_ANSWER, end)
+        position = end
+    return True
+
+
+def _same(one: Json | Missing, other: Json) -> bool:
+    try:
+        return bool(one == other)
+    except RecursionError:
+        return False
+
+
+def _decoded(text: str) -> Json | Missing:
+    try:
+        return msgspec.json.decode(text)
+    except RecursionError:
+        return MISSING
+    except (msgspec.MsgspecError, ValueError, OverflowError):
+        pass
+    try:
+        # Also reads NaN and numbers beyond all bounds: what is wrong with a score is then said of that score alone.
+        return json.loads(_LOOSE_COMMA.sub(r"\1", text), strict=False)
+    except (RecursionError, ValueError):
+        return MISSING

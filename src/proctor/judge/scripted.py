@@ -1,0 +1,43 @@
+"""A judge that decides as it was told: for tests, examples and rehearsals without a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from proctor.cassettes.ports import Tape
+from proctor.judge.reply import label_of
+from proctor.model.judgement import Opinion, Question
+
+Decision = bool | float | Opinion
+"""Yes or no, a score from 0 to 1, or the whole opinion."""
+
+
+class ScriptedJudge:
+    """Answers each question by a function of it, and remembers in `asked` what it was asked."""
+
+    def __init__(self, decide: Callable[[Question], Decision]) -> None:
+        self._decide = decide
+        self.asked: list[Question] = []
+        self.closed = False
+
+    async def judge(self, questions: Sequence[Question], *, case: str, attempt: int, tape: Tape) -> list[Opinion]:
+        """One opinion per question, in order; nothing goes over the tape."""
+        self.asked.extend(questions)
+        return [_opinion(question, self._decide(question)) for question in questions]
+
+    async def close(self) -> None:
+        """Nothing to give back; remembered in `closed`."""
+        self.closed = True
+
+
+def _opinion(question: Question, decision: Decision) -> Opinion:
+    if isinstance(decision, Opinion):
+        return decision
+    score = float(decision)
+    if not 0 <= score <= 1:
+        raise ValueError(f"a scripted judge says true, false or a number from 0 to 1; it said {decision!r}")
+    # A plain yes or no is the best or the worst score; a score for a question without a threshold is a yes from the middle on.
+    threshold = 0.5 if question.threshold is None else question.threshold
+    passed = decision if isinstance(decision, bool) else score >= threshold
+    reason = f"Agent check {'passed' if passed else 'failed'}: {label_of(question)}"
+    return Opinion(outcome="pass" if passed else "fail", score=score, reason=reason, details={"judge": "scripted"})

@@ -1,0 +1,64 @@
+"""How a judge is to be used: what `judge:` in a suite or in `proctor.yaml` says beside the model."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import msgspec
+
+from proctor.errors import SpecError
+
+
+class JudgeSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One judge, or a jury of several models that judge alike."""
+
+    name: str = ""
+    """What reports call it; the model's name when left out."""
+    samples: int = 1
+    """How often each model is asked the same."""
+    combine: Literal["majority", "mean"] = "majority"
+    """How several answers become one: by vote, or by the mean of the scores against the threshold."""
+    agreement: float = 0.5
+    """The share of the votes that must be exceeded for a decision; with no more than that the judge is uncertain."""
+    margin: float = 0.0
+    """A score this near to the threshold, or nearer, is uncertain; 0 decides every score."""
+    uncertain: Literal["error", "fail"] = "error"
+    """What an uncertain judgement counts as."""
+    temperature: float | None = 0.0
+    max_tokens: int = 4000
+    """For one reply."""
+    seed: int | None = None
+    structured: Literal["auto", "schema", "text"] = "auto"
+    """Whether the model is held to the shape of the reply: `auto` asks for it, and does without where the model refuses."""
+    timeout_s: float = 60.0
+    """For one request."""
+    retries: int = 2
+    """How often a fault of the transport or a full provider is tried again."""
+    backoff_s: float = 0.5
+    concurrency: int = 8
+    """How many requests are under way at once, over all cases."""
+    max_calls: int | None = None
+    """The most requests of one run; what comes after is `judge_budget`."""
+    max_chars: int = 48_000
+    """How much of what the agent wrote is shown; the cut is visible to the judge, and told in the verdict."""
+    order_seed: int = 0
+    """Mixes the order of the items that are judged together."""
+    share_over_repeats: bool = False
+    """Whether repeats of a case may be answered by one and the same remembered reply."""
+    prompt: str | None = None
+    """The text of an instruction to use instead of ours."""
+
+    def __post_init__(self) -> None:
+        for field, least in (("samples", 1), ("max_tokens", 1), ("concurrency", 1), ("retries", 0), ("max_chars", 200), ("max_calls", 0)):
+            value = getattr(self, field)
+            if value is not None and value < least:
+                raise SpecError(f"expected at least {least}, found {value}", field=field)
+        for field in ("agreement", "margin"):
+            value = getattr(self, field)
+            if not (math.isfinite(value) and 0 <= value < 1):
+                raise SpecError(f"expected a number from 0 to below 1, found {value}", field=field)
+        for field in ("timeout_s", "backoff_s"):
+            value = getattr(self, field)
+            if not (math.isfinite(value) and value >= 0):
+                raise SpecError(f"expected a number of seconds, found {value}", field=field)

@@ -1,0 +1,203 @@
+"""Our conversation in pydantic-ai's words, and its answer in ours.
+
+* Messages between two of the assistant make one request of pydantic-ai, in order: system prompts, what the user says, tool results.
+* What the assistant said goes back part by part as the provider sent it, where this process heard it itself: some providers sign what a
+  model thought and want the signature back. Otherwise it is built from text and tool calls.
+* An answer in a shape is asked for natively where the model can be held to a JSON Schema, else as a tool whose arguments are the answer.
+
+pydantic-ai is an optional part that is slow to load; this module is only imported where it is used.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Final, cast
+
+import msgspec
+from pydantic_ai.messages import (
+    BinaryContent,
+    DocumentUrl,
+    ImageUrl,
+    ModelMessage,
+    ModelMessagesTypeAdapter,
+    ModelRequest,
+    ModelRequestPart,
+    ModelResponse,
+    ModelResponsePart,
+    SystemPromptPart,
+    TextPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserContent,
+    UserPromptPart,
+)
+from pydantic_ai.models import ModelRequestParameters
+from pydantic_ai.output import OutputObjectDefinition
+from pydantic_ai.tools import ToolDefinition as OfferedTool
+
+from proctor.llm.attachments import not_taken, sort_of, text_in
+from proctor.llm.ports import Attachment, ChatMessage, ChatReply, ChatRequest, Finish, ModelCall, ModelFault
+from proctor.llm.reading import call_of, finish_of, full_usage
+from proctor.model.evidence import Json, Usage
+
+_FINISH: Final[dict[str, Finish]] = {
+    "stop": "stop",
+    "length": "length",
+    "tool_call": "tool_calls",
+    "content_filter": "content_filter",
+    "error": "other",
+}
+_MOST_REMEMBERED: Final = 1000
+
+
+class Heard:
+    """What the provider said with tool calls in it, found again by the ids of the calls; only the latest are kept."""
+
+    def __init__(self) -> None:
+        self._responses: OrderedDict[tuple[str, ...], ModelResponse] = OrderedDict()
+
+    def keep(self, reply: ChatReply, response: ModelResponse) -> None:
+        """Remember a response."""
+        if reply.tool_calls:
+            self._responses[tuple(call.id for call in reply.tool_calls)] = response
+            if len(self._responses) > _MOST_REMEMBERED:
+                self._responses.popitem(last=False)
+
+    def of(self, message: ChatMessage) -> ModelResponse | None:
+        """The response that a message of the assistant was read from, if it is that very one."""
+        found = self._responses.get(tuple(call.id for call in message.tool_calls)) if message.tool_calls else None
+        if found is None:
+            return None
+        text, calls = _said(found)
+        return found if text == message.text and calls == message.tool_calls else None
+
+
+def messages_of(request: ChatRequest, heard: Heard) -> list[ModelMessage]:
+    """The conversation. Raises `ModelFault` for an attachment that cannot be given."""
+    names = {call.id: call.name for message in request.messages for call in message.tool_calls}
+    out: list[ModelMessage] = []
+    waiting: list[ModelRequestPart] = []
+    for message in request.messages:
+        if message.role == "assistant":
+            if waiting:
+                out.append(ModelRequest(parts=waiting))
+                waiting = []
+            out.append(heard.of(message) or ModelResponse(parts=_assistant(message)))
+        else:
+            waiting.append(_part(message, names))
+    if waiting:
+        out.append(ModelRequest(parts=waiting))
+    return out
+
+
+def parameters_of(request: ChatRequest, *, native: bool) -> ModelRequestParameters:
+    """The tools that are offered, and the shape of the answer; `native` says that the model can be held to a JSON Schema."""
+    tools = [
+        OfferedTool(name=tool.name, description=tool.description or None, parameters_json_schema=tool.schema or _no_arguments())
+        for tool in request.tools
+    ]
+    schema = request.answer_schema
+    if schema is None:
+        return ModelRequestParameters(function_tools=tools)
+    if native:
+        shape = OutputObjectDefinition(json_schema=schema, name=request.answer_name)
+        return ModelRequestParameters(function_tools=tools, output_mode="native", output_object=shape)
+    answer = OfferedTool(name=request.answer_name, description="Give the answer.", parameters_json_schema=schema, kind="output")
+    # The model must use it, unless there are tools it may want first.
+    return ModelRequestParameters(function_tools=tools, output_mode="tool", output_tools=[answer], allow_text_output=bool(tools))
+
+
+def reply_of(response: ModelResponse, request: ChatRequest, *, native: bool) -> ChatReply:
+    """What the model said."""
+    text, calls = _said(response)
+    notes: tuple[str, ...] = ()
+    if request.answer_schema is not None and not native:
+        given = next((call for call in calls if call.name == request.answer_name), None)
+        calls = tuple(call for call in calls if call.name != request.answer_name)
+        if given is not None:
+            text = given.arguments if isinstance(given.arguments, str) else msgspec.json.encode(given.arguments).decode()
+        notes = ("answer_schema was asked for as a tool, the model cannot be held to a JSON Schema",)
+    # The answer given by a tool is the end of it, whatever the provider calls that.
+    reason = "stop" if response.finish_reason == "tool_call" and not calls else response.finish_reason
+    return ChatReply(
+        text=text,
+        tool_calls=calls,
+        finish=finish_of(reason, _FINISH, calls),
+        usage=_usage(response),
+        model=response.model_name or "",
+        notes=notes,
+    )
+
+
+def as_json(messages: Sequence[ModelMessage]) -> list[Json]:
+    """Messages as they are kept; what is not there is left out."""
+    return cast("list[Json]", _bare(ModelMessagesTypeAdapter.dump_python(list(messages), mode="json")))
+
+
+def _assistant(message: ChatMessage) -> list[ModelResponsePart]:
+    parts: list[ModelResponsePart] = [TextPart(content=message.text)] if message.text else []
+    for call in message.tool_calls:
+        # Providers that take an object are given one; text that was none is wrapped.
+        arguments = call.arguments if isinstance(call.arguments, dict) else {"text": call.arguments}
+        parts.append(ToolCallPart(tool_name=call.name, args=arguments, tool_call_id=call.id))
+    return parts
+
+
+def _part(message: ChatMessage, names: Mapping[str, str]) -> ModelRequestPart:
+    if message.role == "system":
+        return SystemPromptPart(content=message.text)
+    if message.role == "tool":
+        ident = message.call_id or ""
+        return ToolReturnPart(tool_name=message.name or names.get(ident, ""), content=message.text, tool_call_id=ident)
+    if not message.attachments:
+        return UserPromptPart(content=message.text)
+    content: list[UserContent] = [message.text] if message.text else []
+    content.extend(_attachment(attachment) for attachment in message.attachments)
+    return UserPromptPart(content=content)
+
+
+def _attachment(attachment: Attachment) -> UserContent:
+    sort = sort_of(attachment)
+    if sort == "text":
+        return text_in(attachment)
+    if attachment.data is not None:
+        try:
+            data = base64.b64decode(attachment.data, validate=True)
+        except (binascii.Error, ValueError):
+            raise ModelFault("bad_request", "an attachment is not base64") from None
+        return BinaryContent(data=data, media_type=attachment.media_type)
+    # Fetched by the provider, or by pydantic-ai, which refuses addresses of this network.
+    url = attachment.url or ""
+    match sort:
+        case "image":
+            return ImageUrl(url=url, media_type=attachment.media_type)
+        case "document":
+            return DocumentUrl(url=url, media_type=attachment.media_type)
+        case _:
+            raise not_taken(attachment)
+
+
+def _said(response: ModelResponse) -> tuple[str, tuple[ModelCall, ...]]:
+    text = "".join(part.content for part in response.parts if isinstance(part, TextPart))
+    made = [part for part in response.parts if isinstance(part, ToolCallPart)]
+    return text, tuple(call_of(part.tool_call_id, part.tool_name, part.args, at) for at, part in enumerate(made))
+
+
+def _usage(response: ModelResponse) -> Usage | None:
+    usage = response.usage
+    if usage.unmeasured_requests or not (usage.input_tokens or usage.output_tokens):
+        return None
+    return full_usage(Usage(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens))
+
+
+def _no_arguments() -> dict[str, Json]:
+    return {"type": "object", "properties": {}}
+
+
+def _bare(value: Json) -> Json:
+    if isinstance(value, dict):
+        return {key: _bare(each) for key, each in value.items() if each is not None}
+    return [_bare(each) for each in value] if isinstance(value, list) else value

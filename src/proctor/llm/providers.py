@@ -1,0 +1,247 @@
+"""Every provider that has no client of its own here, through pydantic-ai (extra `providers`): Bedrock, Google, Groq, Mistral, Cohere, ...
+
+The provider is named as pydantic-ai names it (`_` and `-` are the same), the model as the provider does. What is kept as raw is
+pydantic-ai's own request and response: the bytes on the wire are those of the provider's SDK and are not seen here. Retries are the
+runner's; the SDK is asked for none. A key belongs to the provider's own address: whoever writes another `base_url` writes its key beside
+it, because pydantic-ai would take the one of the environment.
+
+    429                                  rate_limited, with what the provider asks to wait; an exhausted quota is `bad_request`
+    no connection                        transport
+    408, or no answer in time            timeout
+    5xx, unavailable, overloaded         overloaded
+    401, 403                             unauthorized
+    other 4xx, or settings it refuses    bad_request
+    anything that cannot be read         bad_answer
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from proctor.errors import MissingExtra, SpecError
+from proctor.llm.ports import ChatReply, ChatRequest, FaultCode, ModelFault
+from proctor.llm.settings import ModelSettings
+from proctor.model.evidence import Json
+from proctor.model.show import nearest, shorten, show
+
+if TYPE_CHECKING:
+    from pydantic_ai.models import Model
+    from pydantic_ai.providers import Provider
+    from pydantic_ai.settings import ModelSettings as PydanticSettings
+
+KNOWN: Final = (
+    "alibaba", "bedrock", "bedrock-mantle", "cerebras", "cohere", "crusoe", "deepseek", "fireworks", "github", "github-copilot", "google",
+    "google-cloud", "groq", "heroku", "huggingface", "litellm", "meta", "mistral", "moonshotai", "nebius", "ollama", "openrouter",
+    "ovhcloud", "sambanova", "snowflake", "together", "vercel", "vllm", "xai", "zai",
+)  # fmt: skip
+"""The providers of pydantic-ai that chat and are not among ours."""
+
+_REQUEST_SETTINGS: Final = ("temperature", "max_tokens", "seed")
+_NOT_PASSED_ON: Final = ("deployment", "api_version", "proxy")
+
+
+def provider_name(word: str) -> str:
+    """A provider as pydantic-ai spells it."""
+    return word.strip().lower().replace("_", "-")
+
+
+def is_provider(word: str) -> bool:
+    """Whether pydantic-ai is asked for this provider."""
+    return provider_name(word) in KNOWN
+
+
+def build_provider_model(settings: ModelSettings) -> ProviderModel:
+    """The model that settings describe. Raises `MissingExtra` or `SpecError`; nothing is sent yet."""
+    provider = provider_name(settings.provider)
+    if provider not in KNOWN:
+        raise SpecError(f"unknown provider {show(settings.provider)}", field="provider", nearest=nearest(provider, KNOWN))
+    if not settings.model:
+        raise SpecError(f"a model of {provider} needs its name", field="model")
+    for field in _NOT_PASSED_ON:
+        if getattr(settings, field) is not None:
+            raise SpecError(f"{field} is not known to models of {provider}", field=field)
+    if settings.base_url is not None and not settings.api_key:
+        raise SpecError(
+            f"a model of {provider} at an address of one's own needs its API key written beside it (any text where the server wants none)",
+            field="api_key",
+        )
+    return ProviderModel(provider, _model(provider, settings), settings)
+
+
+class ProviderModel:
+    """A chat model that pydantic-ai talks to."""
+
+    def __init__(self, provider: str, model: Model[Any], settings: ModelSettings) -> None:
+        """Raises `SpecError` for headers that the provider would not be sent."""
+        from proctor.llm.provider_messages import Heard  # loads pydantic-ai
+
+        if settings.headers and "extra_headers" in model.unsupported_settings:
+            raise SpecError(f"models of {provider} take no headers of one's own", field="headers")
+        self._provider = provider
+        self._model = model
+        self._settings = settings
+        self._heard = Heard()
+        self._entered = False
+        self._entering = asyncio.Lock()
+        self._secrets = sorted({secret for secret in settings.secrets() if len(secret) >= 4}, key=len, reverse=True)
+
+    @property
+    def provider(self) -> str:
+        """The provider, as pydantic-ai names it."""
+        return self._provider
+
+    @property
+    def name(self) -> str:
+        """The model's name, as configured."""
+        return self._settings.model
+
+    def prepared(self, request: ChatRequest) -> ChatRequest:
+        """The request with the defaults of the settings filled in."""
+        missing = {key: getattr(self._settings, key) for key in _REQUEST_SETTINGS if getattr(request, key) is None}
+        filled = {key: value for key, value in missing.items() if value is not None}
+        return msgspec.structs.replace(request, **filled) if filled else request
+
+    async def complete(self, request: ChatRequest) -> ChatReply:
+        """Ask once. Raises `ModelFault`."""
+        from pydantic_ai.direct import model_request  # slow to load, and it is only ever this model that needs it
+
+        from proctor.llm.provider_messages import as_json, messages_of, parameters_of, reply_of
+
+        request = self.prepared(request)
+        native = bool(self._model.profile.get("supports_json_schema_output", False))
+        messages = messages_of(request, self._heard)
+        parameters = parameters_of(request, native=native)
+        sent, notes = self._sent(request)
+        kept = {key: value for key, value in sent.items() if key in _REQUEST_SETTINGS}
+        raw: dict[str, Json] = {"model": self.name, "messages": as_json(messages), "settings": kept}
+        if request.tools:
+            raw["tools"] = [msgspec.to_builtins(tool) for tool in request.tools]
+        if request.answer_schema is not None:
+            raw["answer"] = {"name": request.answer_name, "schema": request.answer_schema, "mode": parameters.output_mode}
+        started = time.perf_counter()
+        try:
+            async with asyncio.timeout(self._settings.timeout_s):
+                await self._enter()
+                response = await model_request(self._model, messages, model_settings=sent, model_request_parameters=parameters)
+        except Exception as error:
+            raise self._fault(error) from None
+        duration_ms = (time.perf_counter() - started) * 1000
+        reply = reply_of(response, request, native=native)
+        self._heard.keep(reply, response)
+        return msgspec.structs.replace(
+            reply,
+            raw_request=raw,
+            raw_response=as_json([response])[0],
+            duration_ms=round(duration_ms, 3),
+            notes=(*reply.notes, *notes),
+        )
+
+    async def close(self) -> None:
+        """Give back connections."""
+        if self._entered:
+            self._entered = False
+            async with asyncio.timeout(10):
+                await self._model.__aexit__(None, None, None)
+
+    async def _enter(self) -> None:
+        async with self._entering:
+            if not self._entered:
+                await self._model.__aenter__()
+                self._entered = True
+
+    def _sent(self, request: ChatRequest) -> tuple[PydanticSettings, tuple[str, ...]]:
+        """The settings of one request, and what had to be left out of them."""
+        asked: dict[str, Any] = {key: getattr(request, key) for key in _REQUEST_SETTINGS if getattr(request, key) is not None}
+        unknown = self._model.unsupported_settings
+        notes = tuple(f"{key} is not known to this API and was left out" for key in asked if key in unknown)
+        if self._settings.headers:
+            asked["extra_headers"] = dict(self._settings.headers)
+        asked |= {"timeout": self._settings.timeout_s, "max_retries": 0}
+        sent: Any = {key: value for key, value in asked.items() if key not in unknown}
+        return sent, notes
+
+    def _fault(self, error: Exception) -> ModelFault:
+        if isinstance(error, ModelFault):
+            return error
+        code, status, wait = fault_of(error)
+        if isinstance(error, TimeoutError):
+            said = f"no answer within {self._settings.timeout_s:g} s"
+        elif code == "bad_answer":
+            # Whatever an SDK stumbled over; its own words rarely say that it was the answer.
+            said = f"the model's answer cannot be used: {type(error).__name__}: {error}"
+        else:
+            said = str(getattr(error, "message", "") or error) or type(error).__name__
+        for secret in self._secrets:
+            said = said.replace(secret, "[redacted]")
+        return ModelFault(code, f"{self._provider}, {self.name}: {shorten(said, 400)}", status=status, retry_after_s=wait)
+
+
+def fault_of(error: Exception) -> tuple[FaultCode, int | None, float | None]:
+    """The word for what went wrong, the status the provider answered with, and how long it asks to wait."""
+    import httpx2  # both are there where an error of theirs is
+    from pydantic_ai import exceptions as known
+
+    status: int | None = error.status_code if isinstance(error, known.ModelHTTPError) else None
+    wait: float | None = error.retry_after if isinstance(error, known.ModelAPIError) else None
+    kinds: Mapping[FaultCode, tuple[type[Exception], ...]] = {
+        "timeout": (TimeoutError, known.ModelTimeoutError, known.ModelRequestTimeout, httpx2.TimeoutException),
+        "bad_request": (known.ModelQuotaExceededError,),
+        "rate_limited": (known.ModelRateLimitError,),
+        "unauthorized": (known.ModelAuthenticationError,),
+        "overloaded": (known.ModelUnavailableError, known.ModelServerError),
+        "transport": (known.ModelConnectionError, httpx2.TransportError, ConnectionError),
+    }
+    for code, types in kinds.items():
+        if isinstance(error, types):
+            return code, status, wait
+    if isinstance(error, (known.ModelRequestRejectedError, known.UserError)) and status is None:
+        return "bad_request", None, None
+    return (_code_of(status) if status is not None else "bad_answer"), status, wait
+
+
+def _code_of(status: int) -> FaultCode:
+    match status:
+        case 429:
+            return "rate_limited"
+        case 408:
+            return "timeout"
+        case 401 | 403:
+            return "unauthorized"
+        case _ if status >= 500:
+            return "overloaded"
+        case _:
+            return "bad_request"
+
+
+def _model(provider: str, settings: ModelSettings) -> Model[Any]:
+    try:
+        from pydantic_ai.exceptions import UserError
+        from pydantic_ai.models import infer_model
+    except ImportError:
+        raise MissingExtra(f"A model of {provider}", "providers") from None
+    try:
+        return infer_model(f"{provider}:{settings.model}", provider_factory=lambda name: _provider(name, settings))
+    except ImportError as error:
+        # The SDK of this one provider: pydantic-ai says which of its own extras brings it.
+        raise SpecError(f"a model of {provider} needs more than proctor[providers]: {error}", field="provider") from None
+    except UserError as error:
+        raise SpecError(f"a model of {provider}: {shorten(str(error), 400)}", field="api_key") from None
+
+
+def _provider(name: str, settings: ModelSettings) -> Provider[Any]:
+    import inspect  # slow to load, like what follows; it is there: the caller has loaded its room
+
+    from pydantic_ai.providers import infer_provider_class
+
+    made = infer_provider_class(name)
+    given = {key: getattr(settings, key) for key in ("api_key", "base_url") if getattr(settings, key) is not None}
+    taken = inspect.signature(made).parameters
+    for key in given:
+        if key not in taken:
+            raise SpecError(f"{key} is not known to models of {name}", field=key)
+    return made(**given)

@@ -1,0 +1,102 @@
+"""What a judge is asked, and what it answers.
+
+A check never talks to a judge. Where it needs one it returns a `PendingVerdict`: the questions, and how their answers become the verdict.
+Read as it stands, a pending verdict is the `error` that no judge was there; so a run without a judge needs nothing special.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import msgspec
+
+from proctor.model.evidence import Json
+from proctor.model.verdict import Outcome, Verdict
+
+NO_JUDGE = "this claim needs a judge, and none was given"
+
+
+class Material(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a judge looks at: all of it was written by the agent, its tools or its users, so all of it is data, never instruction."""
+
+    subject: Json
+    """What is judged: a text, or any JSON."""
+    name: str = "final_answer"
+    """What the subject is called before the judge: `final_answer`, `end_state`, `transcript`."""
+    context: dict[str, Json] = {}
+    """What the judge may look at beside it, by name: `scenario_prompt`, `tool_sequence`, `tool_inputs`, `tool_results`, `conversation`."""
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One thing to judge. Criterion, rubric and reference are the author's, and trusted as the author's."""
+
+    criterion: str
+    material: Material
+    label: str = ""
+    """What reports call the claim; the criterion, where it has no label."""
+    threshold: float | None = None
+    """The least score from 0 to 1 that passes; left out: the judge says yes or no."""
+    forbidden: bool = False
+    """The criterion says what must not be the case."""
+    grounded: bool = False
+    """Only what the material's context bears out counts as true."""
+    rubric: tuple[str, ...] = ()
+    """Points that the score is made of."""
+    reference: str | None = None
+    """An answer the author holds to be right."""
+
+
+class Opinion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What came of one question: a decision, or why there is none."""
+
+    outcome: Literal["pass", "fail", "error"]
+    score: float = 0.0
+    reason: str = ""
+    code: str | None = None
+    """With `error` (and with a `fail` that stands for uncertainty): a stable word, such as `judge_timeout`."""
+    details: dict[str, Json] = {}
+    """Who judged and how: `judge`, `model`, `provider`, `prompt_version`, `replies`, `usage`, `cost`, `samples`, `agreement`, `spread`."""
+
+
+class PendingVerdict(Verdict, frozen=True, gc=False):
+    """A verdict that waits for a judge; until then it is the error that there is none."""
+
+    questions: tuple[Question, ...] = ()
+    settle: Callable[[Sequence[Opinion]], Verdict] | None = None
+    """The verdict, once every question has its opinion, in order."""
+
+    def told(self) -> Verdict:
+        """What is left of it where no judge was asked."""
+        return Verdict(self.outcome, self.score, self.reason, self.code, self.details, self.pointers)
+
+    def __eq__(self, other: object) -> bool:
+        # How the answers will be read is code; the same questions about the same evidence are the same verdict.
+        if isinstance(other, PendingVerdict):
+            return self.questions == other.questions and self.told() == other.told()
+        return isinstance(other, Verdict) and self.told() == other
+
+    def __hash__(self) -> int:
+        return hash((self.outcome, self.score, self.code))
+
+    def settled(self, opinions: Sequence[Opinion]) -> Verdict:
+        """The verdict that `opinions` make."""
+        assert self.settle is not None, "made by `pending`, which takes it"
+        return self.settle(opinions)
+
+
+def pending(
+    questions: Sequence[Question],
+    settle: Callable[[Sequence[Opinion]], Verdict],
+    *,
+    otherwise: Verdict | None = None,
+) -> PendingVerdict:
+    """A verdict that waits for `questions`; `otherwise` is what it is without a judge: by default `judge_unavailable`."""
+    last = otherwise or Verdict("error", 0.0, NO_JUDGE, "judge_unavailable")
+    return PendingVerdict(last.outcome, last.score, last.reason, last.code, last.details, last.pointers, tuple(questions), settle)
+
+
+def verdict_of(opinion: Opinion, *, pointers: tuple[str, ...] = ()) -> Verdict:
+    """The verdict that one opinion alone makes."""
+    outcome: Outcome = opinion.outcome
+    return Verdict(outcome, opinion.score, opinion.reason, opinion.code, opinion.details, pointers)

@@ -1,0 +1,93 @@
+"""Drawings of a calibration, as SVG without style: colours are the page's, so that they follow light and dark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from proctor.report.calibration_words import threshold_words
+from proctor.scoring.agreement import Figure
+from proctor.scoring.cutting import SweepRow
+
+_WIDTH, _HEIGHT = 640, 330
+_LEFT, _RIGHT, _TOP, _BOTTOM = 46, 14, 56, 54
+
+
+def interval_bar(figure: Figure, *, low: float = 0.0) -> str:
+    """A figure on its scale, from `low` to 1, with its interval behind it."""
+    if figure.value is None or figure.interval is None:
+        return ""
+
+    def at(value: float) -> float:
+        return 100 * (min(1.0, max(low, value)) - low) / (1 - low)
+
+    start, end, point = at(figure.interval.low), at(figure.interval.high), at(figure.value)
+    return (
+        '<svg viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true">'
+        '<rect class="ground" x="0" y="3" width="100" height="2"/>'
+        f'<rect class="reach" x="{start:.2f}" y="1.5" width="{max(0.6, end - start):.2f}" height="5"/>'
+        f'<rect class="point" x="{max(0.0, min(98.8, point - 0.6)):.2f}" y="0" width="1.2" height="8"/></svg>'
+    )
+
+
+def share_bar(share: float) -> str:
+    """A share of what was decided right."""
+    width = 100 * min(1.0, max(0.0, share))
+    return (
+        '<svg viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true"><rect class="missed" width="100" height="8"/>'
+        f'<rect class="got" width="{width:.2f}" height="8"/></svg>'
+    )
+
+
+def sweep_chart(rows: Sequence[SweepRow], present: float, chosen: float | None) -> str:
+    """Accuracy and kappa over the threshold, as steps: between two scores that occurred nothing changes."""
+    lowest = min((row.table.kappa or 0.0 for row in rows), default=0.0)
+    floor = 0.0 if lowest >= 0 else -0.5 if lowest >= -0.5 else -1.0
+    parts = [
+        f'<svg class="chart" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" '
+        f'aria-label="Accuracy and kappa for every threshold; present {threshold_words(present)}">'
+    ]
+    steps = 5 if floor == 0 else 6 if floor == -0.5 else 4
+    for step in range(steps + 1):
+        value = floor + (1 - floor) * step / steps
+        y = _y(value, floor)
+        parts.append(f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        parts.append(f'<text x="{_LEFT - 7}" y="{y + 4:.1f}" text-anchor="end">{threshold_words(round(value, 2))}</text>')
+    for step in range(6):
+        parts.append(f'<text x="{_x(step / 5):.1f}" y="{_HEIGHT - 33}" text-anchor="middle">{threshold_words(step / 5)}</text>')
+    parts.append(f'<text x="{_x(0.5):.1f}" y="{_HEIGHT - 7}" text-anchor="middle">passes from this score on</text>')
+    parts.append(_mark(present, "present", 16))
+    if chosen is not None and chosen != present:
+        parts.append(_mark(chosen, "chosen", 40))
+    for name in ("accuracy", "kappa"):
+        points = [(row.threshold, value) for row in rows if (value := getattr(row.table, name)) is not None]
+        parts.append(f'<path class="{name}" d="{_steps(points, floor)}"/>')
+    parts.append(f'<text class="accuracy" x="{_LEFT}" y="16">accuracy</text><text class="kappa" x="{_LEFT}" y="40">kappa</text></svg>')
+    return "".join(parts)
+
+
+def _mark(threshold: float, name: str, y: int) -> str:
+    x = _x(threshold)
+    anchor, shift = ("end", -5) if threshold > 0.5 else ("start", 5)
+    return (
+        f'<line class="{name}" x1="{x:.1f}" x2="{x:.1f}" y1="{y - 12}" y2="{_HEIGHT - _BOTTOM}"/>'
+        f'<text class="{name}" x="{x + shift:.1f}" y="{y}" text-anchor="{anchor}">{name} {threshold_words(threshold)}</text>'
+    )
+
+
+def _steps(points: Sequence[tuple[float, float]], floor: float) -> str:
+    """A line that jumps just above each score: up to and with a score, everything from it on passes."""
+    drawn: list[str] = []
+    before = 0.0
+    for threshold, value in points:
+        start, end, y = _x(before), _x(threshold), _y(value, floor)
+        drawn.append(f"{'M' if not drawn else 'L'}{start:.1f} {y:.1f}L{end:.1f} {y:.1f}")
+        before = threshold
+    return "".join(drawn)
+
+
+def _x(value: float) -> float:
+    return _LEFT + (_WIDTH - _LEFT - _RIGHT) * min(1.0, max(0.0, value))
+
+
+def _y(value: float, floor: float) -> float:
+    return _TOP + (_HEIGHT - _TOP - _BOTTOM) * (1 - (min(1.0, max(floor, value)) - floor) / (1 - floor))

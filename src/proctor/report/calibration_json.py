@@ -1,0 +1,88 @@
+"""A calibration as JSON, `proctor.calibration/1`. The names and their order are a contract."""
+
+from __future__ import annotations
+
+import msgspec
+
+from proctor.model.evidence import Json
+from proctor.model.labelled import JudgedAnswer
+from proctor.scoring.agreement import Figure, Table
+from proctor.scoring.calibration import Calibration
+from proctor.scoring.intervals import Interval
+
+SCHEMA = "proctor.calibration/1"
+
+
+def render_calibration_json(calibration: Calibration) -> bytes:
+    """The whole calibration as an indented document."""
+    document = calibration_document(calibration)
+    try:
+        return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
+    except (UnicodeEncodeError, OverflowError):
+        from json import dumps  # only half a surrogate pair, or a number beyond 64 bits, needs it
+
+        return dumps(msgspec.to_builtins(document), indent=2).encode() + b"\n"
+
+
+def calibration_document(calibration: Calibration) -> dict[str, Json]:
+    """The whole calibration as plain JSON."""
+    spent, cut = calibration.spent, calibration.cut
+    return {
+        "schema": SCHEMA,
+        "judge": {"names": spent.judges, "models": spent.models, "prompt_versions": spent.prompts},
+        "usage": {"total_tokens": spent.tokens, "cost": spent.cost, "remembered": spent.remembered},
+        "threshold": calibration.threshold,
+        "items": len(calibration.items),
+        "labels": {
+            "right": sum(one.item.label for one in calibration.items),
+            "wrong": sum(not one.item.label for one in calibration.items),
+        },
+        "decided": calibration.decided,
+        "undecided": calibration.undecided,
+        "table": _table(calibration.table),
+        "figures": {name: _figure(figure) for name, figure in calibration.figures.items()},
+        "strength": calibration.strength,
+        "intervals": {
+            "method": "bayesian bootstrap, stratified by label",
+            "confidence": calibration.confidence,
+            "draws": calibration.draws,
+            "seed": calibration.seed,
+        },
+        "sweep": [{"threshold": row.threshold, **row.table.figures(), "table": _table(row.table)} for row in calibration.sweep],
+        "cut": msgspec.to_builtins(cut) if cut is not None else None,
+        "tags": [{**msgspec.structs.asdict(row), "interval": _interval(row.interval)} for row in calibration.tags],
+        "results": [_item(one, scored=calibration.threshold is not None) for one in calibration.items],
+    }
+
+
+def _item(one: JudgedAnswer, *, scored: bool) -> dict[str, Json]:
+    item, opinion = one.item, one.opinion
+    return {
+        "id": item.name,
+        "file": item.origin.file,
+        "line": item.origin.line,
+        "answer": item.answer,
+        "criterion": item.criterion,
+        "context": item.context,
+        "label": item.label,
+        "tags": item.tags,
+        "why": item.why or None,
+        "outcome": opinion.outcome,
+        "agrees": one.agrees if one.decided else None,
+        "score": opinion.score if scored and one.decided else None,
+        "reason": opinion.reason,
+        "code": opinion.code,
+        "details": opinion.details,
+    }
+
+
+def _table(table: Table) -> dict[str, int]:
+    return {name: getattr(table, name) for name in ("true_pass", "false_fail", "false_pass", "true_fail")}
+
+
+def _figure(figure: Figure) -> dict[str, Json]:
+    return {"value": figure.value, "interval": _interval(figure.interval)}
+
+
+def _interval(interval: Interval | None) -> list[float] | None:
+    return None if interval is None else [interval.low, interval.high]

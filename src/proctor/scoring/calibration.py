@@ -1,0 +1,199 @@
+"""What judged labels say about a judge: everything a report of a calibration shows, as one value.
+
+An item the judge could not decide (it was down, its reply could not be used, it was uncertain) is neither right nor wrong: it is counted
+apart and is in no figure. So a judge that errs often can still agree well, and the two are read side by side.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+import msgspec
+
+from proctor.model.evidence import Json
+from proctor.model.labelled import JudgedAnswer
+from proctor.scoring.agreement import DRAWS, SEED, Figure, Table, table_of, with_intervals
+from proctor.scoring.cutting import FOLDS, REPEATS, ChosenCut, Scored, SweepRow, choose_cut, sweep
+from proctor.scoring.intervals import Counts, Interval, wilson
+
+MOST_SWEPT = 200
+"""Rows of the sweep; of more distinct scores, evenly chosen ones are kept."""
+_MOST_DEALT = 200_000
+"""Items times repeats of the cross-validation: a hundred thousand labels are dealt twice, some hundred twenty times."""
+
+Strength = Literal["none", "slight", "fair", "moderate", "substantial", "almost perfect", "unknown"]
+
+
+class TagRow(msgspec.Struct, frozen=True, kw_only=True):
+    """How the judge does on one kind of item."""
+
+    tag: str
+    items: int
+    agreed: int
+    false_pass: int
+    false_fail: int
+    undecided: int
+    accuracy: float | None
+    interval: Interval | None
+    """Wilson's, of the accuracy."""
+
+
+class Spent(msgspec.Struct, frozen=True, kw_only=True):
+    """What the judge is, and what asking it took, as far as its opinions say."""
+
+    judges: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+    prompts: tuple[str, ...] = ()
+    """The versions of the instruction."""
+    tokens: int | None = None
+    """Of replies that were really asked for."""
+    cost: float | None = None
+    remembered: int = 0
+    """Items that were answered from what was remembered, and cost nothing."""
+
+
+class Calibration(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything about one judge on one set of labels."""
+
+    items: tuple[JudgedAnswer, ...]
+    threshold: float | None
+    """The score from which on the judge passed an answer; nothing where it was asked for yes or no."""
+    table: Table
+    figures: dict[str, Figure]
+    strength: Strength
+    """What Landis and Koch (1977) call such a kappa."""
+    undecided: dict[str, int]
+    """How many items could not be decided, by code."""
+    sweep: tuple[SweepRow, ...]
+    cut: ChosenCut | None
+    tags: tuple[TagRow, ...]
+    spent: Spent
+    confidence: float
+    draws: int
+    seed: int
+
+    @property
+    def decided(self) -> int:
+        """Items with a decision."""
+        return self.table.total
+
+    @property
+    def false_passes(self) -> list[JudgedAnswer]:
+        """What the judge passed and people call wrong."""
+        return [one for one in self.items if one.decided and one.passed and not one.item.label]
+
+    @property
+    def false_fails(self) -> list[JudgedAnswer]:
+        """What the judge failed and people call right."""
+        return [one for one in self.items if one.decided and not one.passed and one.item.label]
+
+    @property
+    def without_decision(self) -> list[JudgedAnswer]:
+        """What the judge could not decide."""
+        return [one for one in self.items if not one.decided]
+
+
+def summarize_calibration(
+    judged: Sequence[JudgedAnswer], *, threshold: float | None, confidence: float = 0.95, draws: int = DRAWS, seed: int = SEED
+) -> Calibration:
+    """The figures of a judge from what it made of labelled answers."""
+    decided = [one for one in judged if one.decided]
+    table = table_of((one.item.label, one.passed) for one in decided)
+    figures = with_intervals(table, confidence=confidence, draws=draws, seed=seed)
+    scored: list[Scored] = [(one.opinion.score, one.item.label) for one in decided] if threshold is not None else []
+    repeats = max(2, min(REPEATS, _MOST_DEALT // max(1, len(scored))))
+    return Calibration(
+        items=tuple(judged),
+        threshold=threshold,
+        table=table,
+        figures=figures,
+        strength=strength_of(table.kappa),
+        undecided=dict(Counter(one.opinion.code or "error" for one in judged if not one.decided).most_common()),
+        sweep=tuple(sweep(scored, most=MOST_SWEPT)),
+        cut=choose_cut(scored, threshold, folds=FOLDS, repeats=repeats, seed=seed) if threshold is not None else None,
+        tags=tuple(_tags(judged)),
+        spent=_spent(judged),
+        confidence=confidence,
+        draws=draws,
+        seed=seed,
+    )
+
+
+def strength_of(kappa: float | None) -> Strength:
+    """The word of Landis and Koch for a kappa."""
+    if kappa is None:
+        return "unknown"
+    words: tuple[tuple[float, Strength], ...] = (
+        (0.0, "none"),
+        (0.2, "slight"),
+        (0.4, "fair"),
+        (0.6, "moderate"),
+        (0.8, "substantial"),
+    )
+    for most, word in words:
+        if kappa <= most:
+            return word
+    return "almost perfect"
+
+
+def _tags(judged: Sequence[JudgedAnswer]) -> Iterable[TagRow]:
+    """One row per tag, the worst first."""
+    by_tag: dict[str, list[JudgedAnswer]] = {}
+    for one in judged:
+        for tag in dict.fromkeys(one.item.tags):
+            by_tag.setdefault(tag, []).append(one)
+    rows = [_tag_row(tag, items) for tag, items in by_tag.items()]
+    return sorted(rows, key=lambda row: (row.accuracy if row.accuracy is not None else 2.0, -row.items, row.tag))
+
+
+def _tag_row(tag: str, items: Sequence[JudgedAnswer]) -> TagRow:
+    decided = [one for one in items if one.decided]
+    agreed = sum(one.agrees for one in decided)
+    return TagRow(
+        tag=tag,
+        items=len(items),
+        agreed=agreed,
+        false_pass=sum(one.passed and not one.item.label for one in decided),
+        false_fail=sum(one.item.label and not one.passed for one in decided),
+        undecided=len(items) - len(decided),
+        accuracy=agreed / len(decided) if decided else None,
+        interval=wilson(Counts(len(decided), agreed)) if decided else None,
+    )
+
+
+def _spent(judged: Sequence[JudgedAnswer]) -> Spent:
+    details = [one.opinion.details for one in judged]
+    asked = [one for one in details if one.get("cached") is not True]
+    tokens = [count for one in asked if (count := _tokens(one.get("usage"))) is not None]
+    costs = [cost for one in asked if isinstance(cost := one.get("cost"), (int, float)) and not isinstance(cost, bool)]
+    return Spent(
+        judges=_names(one.get("judge") for one in details),
+        models=_names(one.get("models") or one.get("model") for one in details),
+        prompts=_names(one.get("prompt_version") for one in details),
+        tokens=sum(tokens) if tokens else None,
+        cost=math.fsum(costs) if costs else None,
+        remembered=len(details) - len(asked),
+    )
+
+
+def _names(values: Iterable[Json]) -> tuple[str, ...]:
+    """The texts among the values, or in lists among them, each once."""
+    found: dict[str, None] = {}
+    for value in values:
+        for one in value if isinstance(value, (list, tuple)) else (value,):
+            if isinstance(one, str) and one:
+                found[one] = None
+    return tuple(found)
+
+
+def _tokens(usage: Json) -> int | None:
+    """Tokens as `usage` tells them: the total, else input plus output."""
+    if not isinstance(usage, dict):
+        return None
+    if isinstance(usage.get("total_tokens"), int):
+        return usage["total_tokens"]
+    parts = [usage[name] for name in ("input_tokens", "output_tokens") if isinstance(usage.get(name), int)]
+    return sum(parts) if parts else None

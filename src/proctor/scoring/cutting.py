@@ -1,0 +1,204 @@
+"""From which score on a judge should pass an answer: what every threshold would have given, and which one to take.
+
+A cut that is chosen on some answers and tried on the same answers looks better than it is. So it is chosen by cross-validation: the
+items are dealt into folds, the best cut for all folds but one is tried on that one, and so on in turn; that is repeated with the items
+dealt anew. The figures of the cut are those of answers it was not chosen on. The cut itself is the median of all that were chosen.
+
+Best is the greatest kappa, then the greatest accuracy, then what is nearest to the present threshold: nothing moves without a reason.
+Between two scores that occurred every cut gives the same, so it is put half-way between them, or left where it is when the present
+threshold already lies there. Whether the new cut does better than the present threshold by more than chance is asked by a paired test over
+the items: how often each is decided right while held out, against whether the present threshold decides it right.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Literal
+
+import msgspec
+
+from proctor.scoring.agreement import SEED, Table, quantile, table_of
+from proctor.scoring.draws import Draws
+
+FOLDS = 5
+REPEATS = 20
+ALPHA = 0.05
+
+Advice = Literal["keep", "move", "cannot_tell"]
+
+Scored = tuple[float, bool]
+"""A score and the label beside it."""
+
+
+class SweepRow(msgspec.Struct, frozen=True):
+    """What a threshold gives: everything from this score on passes."""
+
+    threshold: float
+    table: Table
+
+
+class Gap(msgspec.Struct, frozen=True):
+    """Thresholds above `low`, up to and with `high`, which all give the same table."""
+
+    low: float
+    high: float
+    table: Table
+
+    def place(self, present: float) -> float:
+        """The threshold to take: the present one where it lies here, else half-way."""
+        return present if self.low < present <= self.high else (self.low + self.high) / 2
+
+    def distance(self, present: float) -> float:
+        """How far the present threshold would have to move."""
+        return abs(self.place(present) - present)
+
+
+class ChosenCut(msgspec.Struct, frozen=True, kw_only=True):
+    """The cut that cross-validation chose, beside the present threshold."""
+
+    threshold: float
+    present: float
+    advice: Advice
+    """`move` where the cut does better on held-out items than the present threshold, and by more than chance explains; `cannot_tell`
+    where chance would explain it; `keep` where it does no better, or decides every item as the present threshold does."""
+    folds: int
+    repeats: int
+    held_out_accuracy: float
+    """The mean over the repeats, of answers the cut was not chosen on."""
+    held_out_kappa: float | None
+    present_accuracy: float
+    present_kappa: float | None
+    fitted_accuracy: float
+    """Of the very answers it was chosen on: how much better a cut looks than it is."""
+    fitted_kappa: float | None
+    spread: tuple[float, float]
+    """Between which the middle nine tenths of the chosen cuts lie: wide where the choice hangs on single items."""
+    p_value: float
+    """That the difference from the present threshold is chance."""
+
+
+def at_threshold(items: Sequence[Scored], threshold: float) -> Table:
+    """The table when everything from `threshold` on passes."""
+    return table_of((label, score >= threshold) for score, label in items)
+
+
+def sweep(items: Sequence[Scored], *, most: int | None = None) -> list[SweepRow]:
+    """One row for each score that occurred, lowest first; with `most`, evenly chosen ones of them."""
+    rows = [SweepRow(gap.high, gap.table) for gap in _gaps(items)]
+    if most is None or len(rows) <= most:
+        return rows
+    return [rows[round(index * (len(rows) - 1) / (most - 1))] for index in range(most)]
+
+
+def choose_cut(
+    items: Sequence[Scored], present: float, *, folds: int = FOLDS, repeats: int = REPEATS, seed: int = SEED
+) -> ChosenCut | None:
+    """The cut for these items; nothing where it cannot be told: fewer items of one label than folds, or one and the same score for all."""
+    by_label = [[index for index, (_, label) in enumerate(items) if label is wanted] for wanted in (True, False)]
+    if min(len(indices) for indices in by_label) < folds or len({score for score, _ in items}) < 2:
+        return None
+    stream = Draws(seed)
+    cuts: list[float] = []
+    tables: list[Table] = []
+    right = [0] * len(items)
+    for _ in range(repeats):
+        passed = [False] * len(items)
+        for fold in _dealt(by_label, folds, stream):
+            cut = _best(_gaps([item for index, item in enumerate(items) if index not in fold]), present).place(present)
+            cuts.append(cut)
+            for index in fold:
+                passed[index] = items[index][0] >= cut
+        tables.append(table_of((label, passed[index]) for index, (_, label) in enumerate(items)))
+        for index, (_, label) in enumerate(items):
+            right[index] += passed[index] == label
+    gains = [count / repeats - ((score >= present) == label) for count, (score, label) in zip(right, items, strict=True)]
+    return _chosen(items, present, sorted(cuts), tables, gains, folds)
+
+
+def _chosen(
+    items: Sequence[Scored], present: float, cuts: list[float], tables: list[Table], gains: Sequence[float], folds: int
+) -> ChosenCut:
+    threshold = _written(items, quantile(cuts, 0.5), present)
+    before, fitted = at_threshold(items, present), _best(_gaps(items), present).table
+    accuracy, kappa = _mean(tables, lambda table: table.accuracy) or 0.0, _mean(tables, lambda table: table.kappa)
+    p_value = paired_test(gains)
+    advice: Advice = "cannot_tell"
+    if threshold == present or (kappa or 0.0) <= (before.kappa or 0.0):
+        advice = "keep"
+    elif p_value <= ALPHA and math.fsum(gains) > 0:
+        advice = "move"
+    return ChosenCut(
+        threshold=threshold,
+        present=present,
+        advice=advice,
+        folds=folds,
+        repeats=len(tables),
+        held_out_accuracy=accuracy,
+        held_out_kappa=kappa,
+        present_accuracy=before.accuracy or 0.0,
+        present_kappa=before.kappa,
+        fitted_accuracy=fitted.accuracy or 0.0,
+        fitted_kappa=fitted.kappa,
+        spread=(quantile(cuts, 0.05), quantile(cuts, 0.95)),
+        p_value=p_value,
+    )
+
+
+def paired_test(gains: Sequence[float]) -> float:
+    """The two-sided chance of so great a sum of gains when each might as well have been a loss; McNemar's test where all are whole."""
+    spread = math.sqrt(math.fsum(gain * gain for gain in gains))
+    return math.erfc(abs(math.fsum(gains)) / spread / math.sqrt(2)) if spread else 1.0
+
+
+def _gaps(items: Sequence[Scored]) -> list[Gap]:
+    """The thresholds that differ, lowest first, in one walk over the sorted scores."""
+    right = sum(label for _, label in items)
+    wrong = len(items) - right
+    failed_right = failed_wrong = 0
+    gaps: list[Gap] = []
+    # Everything passes at the lowest score; a threshold of 0 would too, so there is no room below it to speak of.
+    low = 0.0
+    ordered = sorted(items)
+    at = 0
+    while at < len(ordered):
+        score = ordered[at][0]
+        table = Table(true_pass=right - failed_right, false_fail=failed_right, false_pass=wrong - failed_wrong, true_fail=failed_wrong)
+        gaps.append(Gap(min(low, score), score, table))
+        while at < len(ordered) and ordered[at][0] == score:
+            failed_right += ordered[at][1]
+            failed_wrong += not ordered[at][1]
+            at += 1
+        low = score
+    return gaps
+
+
+def _best(gaps: Sequence[Gap], present: float) -> Gap:
+    def worth(gap: Gap) -> tuple[float, float, float]:
+        kappa = gap.table.kappa
+        return (round(kappa if kappa is not None else 0.0, 12), round(gap.table.accuracy or 0.0, 12), -gap.distance(present))
+
+    return max(gaps, key=worth)
+
+
+def _dealt(by_label: Sequence[list[int]], folds: int, stream: Draws) -> Iterator[set[int]]:
+    """The items dealt into folds, each label by itself, so that every fold has both."""
+    dealt: list[set[int]] = [set() for _ in range(folds)]
+    for indices in by_label:
+        for place, index in enumerate(stream.shuffled(indices)):
+            dealt[place % folds].add(index)
+    return iter(dealt)
+
+
+def _written(items: Sequence[Scored], cut: float, present: float) -> float:
+    """A cut that decides every item alike: the present threshold if it does, else with as few places as can be."""
+    decided = [score >= cut for score, _ in items]
+    for short in (present, round(cut, 1), round(cut, 2), round(cut, 3)):
+        if [score >= short for score, _ in items] == decided:
+            return short
+    return cut
+
+
+def _mean(tables: Sequence[Table], figure: Callable[[Table], float | None]) -> float | None:
+    values = [value for value in map(figure, tables) if value is not None]
+    return math.fsum(values) / len(values) if values else None

@@ -1,0 +1,172 @@
+"""Labelled answers out of files of JSON lines: `{"answer": ..., "criterion": ..., "label": true}`.
+
+All problems of all lines are reported at once, as `file:line:column`. Two lines that ask the same and disagree about the label are a
+problem: whichever way a judge decides, it would be wrong. A line that only repeats another is a warning, since it counts twice.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from proctor.errors import InputError
+from proctor.formats.json_text import read_json
+from proctor.formats.located import Located, Reading
+from proctor.model.evidence import Json
+from proctor.model.labelled import LabelledAnswer
+from proctor.model.origin import Origin
+from proctor.model.problem import Problem
+
+MAX_LABELS_BYTES = 64 * 1024 * 1024
+MAX_LABELS = 100_000
+MAX_PROBLEMS = 200
+"""Problems that are shown; how many there are in all is said behind them."""
+_KEYS = ("answer", "criterion", "label", "context", "id", "tags", "why")
+_HINTS = {
+    "criteria": "write it as `criterion`",
+    "response": "write it as `answer`",
+    "output": "write it as `answer`",
+    "expected": "write it as `label`: true or false",
+    "score": "a label is true or false; leave out answers people do not agree on",
+}
+
+
+class Labels(msgspec.Struct, frozen=True):
+    """What was read, and what is odd about it."""
+
+    items: tuple[LabelledAnswer, ...]
+    warnings: tuple[Problem, ...] = ()
+
+
+def read_labels(paths: Iterable[Path]) -> Labels:
+    """The labelled answers of all files, in order; raises `InputError` with every problem there is."""
+    found = _Found()
+    for path in paths:
+        text = _text(path)
+        for number, line in enumerate(text.split("\n"), start=1):
+            if line.strip():
+                found.line(line.removesuffix("\r"), str(path), number)
+    return found.finish()
+
+
+class _Found:
+    """Everything read so far."""
+
+    def __init__(self) -> None:
+        self._items: list[LabelledAnswer] = []
+        self._problems: list[Problem] = []
+        self._asked: dict[str, LabelledAnswer] = {}
+        self._ids: dict[str, Origin] = {}
+
+    def line(self, line: str, file: str, number: int) -> None:
+        reading = Reading(file=file, text=line)
+        node = read_json(line, reading)
+        item = _item(node, reading) if node is not None else None
+        # A line was read as a document of its own, so every place in it says line 1.
+        self._problems += [msgspec.structs.replace(one, origin=_moved(one.origin, number)) for one in reading.problems]
+        if item is None or node is None or any(problem.level == "error" for problem in reading.problems):
+            return
+        item = msgspec.structs.replace(item, origin=Origin(file=file, line=number, column=node.column))
+        self._compare(item, line)
+        self._items.append(item)
+
+    def _compare(self, item: LabelledAnswer, line: str) -> None:
+        """Look for the same question, and for the same id, further up."""
+        key = json.dumps([item.answer, item.criterion, item.context], sort_keys=True)
+        known = self._asked.setdefault(key, item)
+        if known is not item:
+            if known.label != item.label:
+                self._complain(item, line, f"the same answer and criterion have the other label at {known.origin}", "contradicting_label")
+            else:
+                self._complain(item, line, f"the same as {known.origin}, so it counts twice", "repeated_label", warning=True)
+        if item.id:
+            first = self._ids.setdefault(item.id, item.origin)
+            if first is not item.origin:
+                self._complain(item, line, f"the id {item.id!r} already stands at {first}", "duplicate_id")
+
+    def _complain(self, item: LabelledAnswer, line: str, message: str, code: str, *, warning: bool = False) -> None:
+        self._problems.append(
+            Problem(message=message, origin=item.origin, excerpt=line, level="warning" if warning else "error", code=code)
+        )
+
+    def finish(self) -> Labels:
+        errors = [problem for problem in self._problems if problem.level == "error"]
+        if errors:
+            raise InputError(f"{len(errors)} problems", list(_bounded(self._problems)))
+        if not self._items:
+            raise InputError('no labelled answers: expected lines of {"answer": ..., "criterion": ..., "label": true or false}')
+        if len(self._items) > MAX_LABELS:
+            raise InputError(f"{len(self._items):,} labelled answers; at most {MAX_LABELS:,} are read")
+        return Labels(tuple(self._items), tuple(_bounded(self._problems)))
+
+
+def _item(node: Located, reading: Reading) -> LabelledAnswer | None:
+    if reading.an_object(node, "a labelled answer") is None:
+        return None
+    reading.known_keys(node, _KEYS, "a labelled answer", hints=_HINTS)
+    answer = _given(reading.required(node, "answer", "a labelled answer"), reading, "answer")
+    criterion = _filled(reading.required(node, "criterion", "a labelled answer"), reading, "criterion")
+    label = reading.boolean(reading.required(node, "label", "a labelled answer"), "label")
+    name, why = reading.text(node.get("id"), "id"), reading.text(node.get("why"), "why")
+    tags = reading.a_list(node.get("tags"), "tags")
+    words = [_filled(tag, reading, "a tag") for tag in tags.items()] if tags is not None else []
+    context = node.get("context")
+    if answer is None or criterion is None or label is None:
+        return None
+    return LabelledAnswer(
+        answer=answer,
+        criterion=criterion,
+        label=label,
+        context=context.plain() if context is not None else None,
+        id=name or "",
+        tags=tuple(word for word in words if word is not None),
+        why=why or "",
+    )
+
+
+def _given(node: Located | None, reading: Reading, what: str) -> Json:
+    """Text, an object or a list: nothing else is an answer."""
+    if node is None or isinstance(node.value, (str, dict, list)):
+        return node.plain() if node is not None else None
+    reading.error(node, f"{what}: expected text, an object or a list, found {node.kind}", code="wrong_type")
+    return None
+
+
+def _filled(node: Located | None, reading: Reading, what: str) -> str | None:
+    text = reading.text(node, what)
+    if text is not None and node is not None and not text.strip():
+        reading.error(node, f"{what}: it cannot be empty", code="empty_text")
+        return None
+    return text
+
+
+def _moved(origin: Origin, line: int) -> Origin:
+    return msgspec.structs.replace(origin, line=line)
+
+
+def _bounded(problems: list[Problem]) -> Iterator[Problem]:
+    """The problems, errors before warnings where not all can be shown."""
+    if len(problems) > MAX_PROBLEMS:
+        problems = sorted(problems, key=lambda problem: problem.level)
+    yield from problems[:MAX_PROBLEMS]
+    if len(problems) > MAX_PROBLEMS:
+        yield Problem(message=f"and {len(problems) - MAX_PROBLEMS:,} more problems", level=problems[MAX_PROBLEMS].level)
+
+
+def _text(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_LABELS_BYTES + 1)
+    except OSError as error:
+        raise InputError(f"cannot read {str(path)!r}: {error.strerror}") from error
+    if len(data) > MAX_LABELS_BYTES:
+        raise InputError(f"{path}: more than {MAX_LABELS_BYTES // 2**20} MB is too large for a file of labels")
+    if data[:2] == b"\x1f\x8b":
+        raise InputError(f"{path}: this is a gzip file; unpack it first")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        column = error.start - data.rfind(b"\n", 0, error.start)
+        raise InputError(f"{path}:{line}:{column}: not UTF-8 text") from error

@@ -1,0 +1,154 @@
+"""Calibrating a judge: every item is asked once, as a suite would ask it, and what it could not decide is no figure."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from proctor.actions.calibrate import calibrate, starter_labels
+from proctor.cassettes.ports import Tape
+from proctor.errors import InputError
+from proctor.judge.scripted import ScriptedJudge
+from proctor.model.judgement import Opinion, Question
+from proctor.model.labelled import JudgedAnswer, LabelledAnswer
+from proctor.scoring.calibration import strength_of
+from proctor.sources.labels import read_labels
+
+
+def item(answer: str, label: bool, **more: object) -> LabelledAnswer:
+    return LabelledAnswer(answer=answer, criterion="It is right.", label=label, **more)  # type: ignore[arg-type]
+
+
+def run(items: Sequence[LabelledAnswer], judge: object, **more: object):  # type: ignore[no-untyped-def]
+    return asyncio.run(calibrate(items, judge, **more))  # type: ignore[arg-type]
+
+
+def test_the_judge_sees_answer_criterion_and_context_and_neither_label_nor_reason() -> None:
+    judge = ScriptedJudge(lambda question: 0.9)
+    run([item("yes", True, context="the facts", why="SECRET", tags=("SECRET",), id="SECRET"), item("no", False)], judge, threshold=0.6)
+    first, second = judge.asked
+    assert (first.criterion, first.material.subject, first.material.context) == ("It is right.", "yes", {"context": "the facts"})
+    assert (first.threshold, second.threshold, second.material.context) == (0.6, 0.6, {})
+    assert "SECRET" not in repr(judge.asked)
+
+
+def test_the_table_the_disagreements_and_the_undecided_are_told_apart() -> None:
+    said: dict[str, float | Opinion] = {
+        "a": 0.9, "b": 0.2, "c": 0.95, "d": 0.1,
+        "e": Opinion(outcome="error", code="judge_timeout", reason="too slow"),
+    }  # fmt: skip
+    labels = {"a": True, "b": True, "c": False, "d": False, "e": True}
+    found = run([item(name, label) for name, label in labels.items()], ScriptedJudge(lambda question: said[question.material.subject]))
+    table = found.table
+    assert (table.true_pass, table.false_fail, table.false_pass, table.true_fail) == (1, 1, 1, 1)
+    assert [one.item.answer for one in found.false_passes] == ["c"]
+    assert [one.item.answer for one in found.false_fails] == ["b"]
+    assert [one.item.answer for one in found.without_decision] == ["e"]
+    assert found.undecided == {"judge_timeout": 1}
+    assert (found.decided, found.figures["accuracy"].value, found.figures["kappa"].value) == (4, 0.5, 0.0)
+    assert len(found.sweep) == 4, "an item without a decision has no score"
+
+
+def test_a_judge_that_is_always_down_gives_no_figure_at_all() -> None:
+    broken = ScriptedJudge(lambda question: Opinion(outcome="error", code="judge_unreachable", reason="down"))
+    found = run([item("a", True), item("b", False)], broken)
+    assert found.decided == 0 and found.undecided == {"judge_unreachable": 2}
+    assert all(figure.value is None for figure in found.figures.values())
+    assert (found.strength, found.cut, found.sweep) == ("unknown", None, ())
+
+
+def test_asked_for_yes_or_no_there_is_no_sweep() -> None:
+    judge = ScriptedJudge(lambda question: question.material.subject == "a")
+    found = run([item("a", True), item("b", False)], judge, threshold=None)
+    assert (found.sweep, found.cut, found.threshold) == ((), None, None)
+    assert {question.threshold for question in judge.asked} == {None}
+    assert found.table.kappa == 1
+
+
+class Slow:
+    """A judge that counts how many ask it at once, and answers in another order than it was asked."""
+
+    def __init__(self) -> None:
+        self.now = self.most = 0
+
+    async def judge(self, questions: Sequence[Question], *, case: str, attempt: int, tape: Tape) -> list[Opinion]:
+        self.now += 1
+        self.most = max(self.most, self.now)
+        for _ in range(10 - int(questions[0].material.subject) % 10):
+            await asyncio.sleep(0)
+        self.now -= 1
+        return [Opinion(outcome="pass", score=int(question.material.subject) / 100) for question in questions]
+
+    async def close(self) -> None: ...
+
+
+def test_items_are_asked_side_by_side_up_to_the_bound_and_keep_their_order() -> None:
+    judge, heard = Slow(), list[JudgedAnswer]()
+    found = run([item(str(number), True) for number in range(40)], judge, concurrency=5, told=heard.append)
+    assert judge.most == 5
+    assert [one.opinion.score for one in found.items] == [number / 100 for number in range(40)]
+    assert sorted(one.item.answer for one in heard) == sorted(str(number) for number in range(40))
+
+
+def test_what_ends_the_judging_comes_through_as_it_is() -> None:
+    def refuse(question: Question) -> bool:
+        raise InputError("the cassette is full")
+
+    with pytest.raises(InputError, match="the cassette is full"):
+        run([item("a", True), item("b", True)], ScriptedJudge(refuse))
+
+
+def test_a_judge_that_answers_too_much_is_not_believed() -> None:
+    class Chatty(Slow):
+        async def judge(self, questions: Sequence[Question], *, case: str, attempt: int, tape: Tape) -> list[Opinion]:
+            return [Opinion(outcome="pass")] * 2
+
+    with pytest.raises(ValueError, match="2 opinions on one question"):
+        run([item("a", True)], Chatty())
+
+
+def test_what_was_spent_leaves_out_what_was_remembered() -> None:
+    def decide(question: Question) -> Opinion:
+        details = {"judge": "mini", "models": ["m-1"], "prompt_version": "1", "usage": {"total_tokens": 100}, "cost": 0.5}
+        return Opinion(outcome="pass", score=1.0, details=details if question.material.subject != "b" else {**details, "cached": True})
+
+    spent = run([item("a", True), item("b", True), item("c", False)], ScriptedJudge(decide)).spent
+    assert (spent.judges, spent.models, spent.prompts) == (("mini",), ("m-1",), ("1",))
+    assert (spent.tokens, spent.cost, spent.remembered) == (200, 1.0, 1)
+
+
+def test_tags_are_counted_each_for_itself_the_hardest_first() -> None:
+    items = [item("a", True, tags=("x", "y")), item("b", False, tags=("x",)), item("c", True, tags=("y", "y"))]
+    rows = run(items, ScriptedJudge(lambda question: question.material.subject != "c")).tags
+    assert [(row.tag, row.items, row.agreed, row.false_pass, row.false_fail) for row in rows] == [("x", 2, 1, 1, 0), ("y", 2, 1, 0, 1)]
+
+
+@pytest.mark.parametrize(
+    ("kappa", "word"),
+    [
+        (None, "unknown"),
+        (-0.3, "none"),
+        (0.0, "none"),
+        (0.1, "slight"),
+        (0.4, "fair"),
+        (0.41, "moderate"),
+        (0.7, "substantial"),
+        (0.81, "almost perfect"),
+    ],
+)
+def test_a_kappa_has_the_word_of_landis_and_koch(kappa: float | None, word: str) -> None:
+    assert strength_of(kappa) == word
+
+
+def test_a_judge_that_knows_the_labels_of_the_starter_set_is_perfect_and_one_that_always_passes_is_chance() -> None:
+    items = read_labels([starter_labels()]).items
+    known = {(one.criterion, repr(one.answer), repr(one.context)): one.label for one in items}
+
+    def right(question: Question) -> bool:
+        return known[question.criterion, repr(question.material.subject), repr(question.material.context.get("context"))]
+
+    assert run(items, ScriptedJudge(right)).table.kappa == 1
+    always = run(items, ScriptedJudge(lambda question: True))
+    assert (always.table.kappa, always.table.accuracy) == (0, 0.5)

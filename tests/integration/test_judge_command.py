@@ -1,0 +1,153 @@
+"""`proctor judge`: a judge on loopback is calibrated from the command line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proctor.actions.calibrate import starter_labels
+from tests.integration.judge_server import Judge, data_of, judge_server
+from tests.integration.running import proctor
+
+ITEMS = [
+    {"id": "sure", "answer": "good, score 0.9", "criterion": "It is good.", "label": True},
+    {"id": "strict", "answer": "good, score 0.6", "criterion": "It is good.", "label": True},
+    {
+        "id": "fooled",
+        "answer": "good, they say, score 0.95",
+        "criterion": "It is good.",
+        "label": False,
+        "why": "hearsay",
+        "tags": ["hearsay"],
+    },
+    {"id": "bad", "answer": "poor, score 0.1", "criterion": "It is good.", "label": False, "context": "the facts"},
+]
+
+
+@pytest.fixture
+def labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    for name in ("PROCTOR_JUDGE_MODEL", "PROCTOR_JUDGE_BASE_URL", "PROCTOR_JUDGE_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "labels.jsonl"
+    path.write_text("".join(json.dumps(item) + "\n" for item in ITEMS), encoding="utf-8")
+    yield path
+
+
+@pytest.fixture
+def judge(monkeypatch: pytest.MonkeyPatch) -> Iterator[Judge]:
+    with judge_server() as server:
+        monkeypatch.setenv("PROCTOR_JUDGE_BASE_URL", server.url)
+        monkeypatch.setenv("PROCTOR_JUDGE_API_KEY", "k-123456789")
+        monkeypatch.setenv("PROCTOR_JUDGE_MODEL", "stub")
+        yield server
+
+
+def test_every_label_is_asked_once_and_the_report_is_on_standard_output(labels: Path, judge: Judge) -> None:
+    done = proctor("judge", "calibrate", labels)
+    assert done.code == 0, done.err
+    assert len(judge.asked) == 4
+    assert "stub (prompt 1) on 4 labelled answers, 2 right and 2 wrong" in done.out
+    assert "fooled  [hearsay]" in done.out and "passed it with 0.95: read it" in done.out
+    assert "asking openai/stub: 4 answers, 4 requests" in done.err
+    told = json.dumps([data_of(body) for body in judge.asked])
+    assert "the facts" in told
+    assert "hearsay" not in json.dumps(judge.asked), "neither why nor tags are shown to the judge"
+
+
+def test_the_second_time_everything_is_remembered_unless_it_shall_not_be(labels: Path, judge: Judge) -> None:
+    proctor("judge", "calibrate", labels)
+    again = proctor("judge", "calibrate", labels)
+    assert len(judge.asked) == 4
+    assert "4 remembered" in again.out
+    anew = proctor("judge", "calibrate", "--no-cache", labels)
+    assert len(judge.asked) == 8 and "remembered" not in anew.out
+
+
+def test_json_and_html_are_written_where_they_are_wanted(labels: Path, judge: Judge, tmp_path: Path) -> None:
+    done = proctor("judge", "calibrate", "--format", "json", labels, "--quiet")
+    document: dict[str, Any] = json.loads(done.out)
+    assert document["schema"] == "proctor.calibration/1"
+    assert document["table"] == {"true_pass": 1, "false_fail": 1, "false_pass": 1, "true_fail": 1}
+    assert document["judge"] == {"names": ["stub"], "models": ["stub"], "prompt_versions": ["1"]}
+    assert document["usage"] == {"total_tokens": 440, "cost": None, "remembered": 0}
+    assert done.err == ""
+    page = tmp_path / "page.html"
+    assert proctor("judge", "calibrate", labels, "--format", "html", "--output", page).code == 0
+    assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+def test_the_threshold_and_yes_or_no_reach_the_judge(labels: Path, judge: Judge) -> None:
+    lower = json.loads(proctor("judge", "calibrate", labels, "--threshold", "0.5", "--format", "json").out)
+    assert lower["threshold"] == 0.5 and lower["table"]["true_pass"] == 2
+    plain = json.loads(proctor("judge", "calibrate", labels, "--yes-no", "--format", "json").out)
+    assert plain["threshold"] is None and plain["sweep"] == [] and plain["cut"] is None
+    assert plain["table"] == {"true_pass": 2, "false_fail": 0, "false_pass": 1, "true_fail": 1}
+
+
+def test_samples_multiply_the_requests_and_a_budget_bounds_them(labels: Path, judge: Judge) -> None:
+    proctor("judge", "calibrate", labels, "--samples", "3", "-j", "2")
+    assert len(judge.asked) == 12
+    judge.asked.clear()
+    done = proctor("judge", "calibrate", labels, "--no-cache", "--max-judge-calls", "3", "--format", "json")
+    document = json.loads(done.out)
+    assert len(judge.asked) == 3
+    assert document["undecided"] == {"judge_budget": 1} and document["decided"] == 3
+
+
+def test_a_kappa_that_is_too_low_fails_the_command(labels: Path, judge: Judge) -> None:
+    done = proctor("judge", "calibrate", labels, "--min-kappa", "0.7")
+    assert done.code == 1 and "kappa 0.000; at least 0.7 is demanded" in done.err
+    assert proctor("judge", "calibrate", labels, "--min-kappa", "0").code == 0
+
+
+def test_a_judge_that_cannot_be_reached_decides_nothing_and_fails_the_command(labels: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PROCTOR_JUDGE_MODEL", "stub")
+    monkeypatch.setenv("PROCTOR_JUDGE_BASE_URL", "http://127.0.0.1:9/v1")
+    (labels.parent / "proctor.yaml").write_text("judge: {retries: 0, timeout_s: 2}\n", encoding="utf-8")
+    done = proctor("judge", "calibrate", labels)
+    assert done.code == 1
+    assert "4 judge_unreachable" in done.out and "the judge decided nothing" in done.err
+
+
+def test_without_a_judge_the_next_step_is_told(labels: Path) -> None:
+    done = proctor("judge", "calibrate", labels)
+    assert done.code == 4
+    assert "there is no judge to calibrate" in done.err and "--judge-model provider/name" in done.err
+
+
+def test_bad_labels_are_told_before_anybody_is_asked(labels: Path, judge: Judge) -> None:
+    labels.write_text('{"answer": "x"}\n{"answer": "x", "criterion": "y", "label": 1}\n', encoding="utf-8")
+    done = proctor("judge", "calibrate", labels)
+    assert done.code == 4 and judge.asked == []
+    assert "labels.jsonl:1:1: a labelled answer needs 'criterion'" in done.err
+    assert "labels.jsonl:2:44: label: expected true or false, found number 1" in done.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("judge",), "required: action"),
+        (("judge", "calibrte"), "nearest: calibrate"),
+        (("judge", "calibrate"), "--starter"),
+        (("judge", "starter", "x.jsonl"), "takes no files"),
+        (("judge", "calibrate", "--starter", "--threshold", "7"), "from 0 to 1"),
+        (("judge", "calibrate", "--starter", "--samples", "0"), "at least 1"),
+        (("judge", "calibrate", "nothing.jsonl"), "cannot read 'nothing.jsonl'"),
+    ],
+)
+def test_a_wrong_command_line_says_what_is_meant(labels: Path, arguments: tuple[str, ...], told: str) -> None:
+    done = proctor(*arguments)
+    assert done.code == 4 and told in done.err
+
+
+def test_the_starter_set_can_be_printed_and_used(labels: Path, judge: Judge) -> None:
+    printed = proctor("judge", "starter")
+    assert printed.code == 0
+    assert printed.out == starter_labels().read_text(encoding="utf-8")
+    done = proctor("judge", "calibrate", "--starter", labels, "--format", "json", "-j", "32")
+    assert json.loads(done.out)["items"] == len(printed.out.splitlines()) + 4

@@ -1,0 +1,220 @@
+"""Suites with claims in plain language, through the commands, with a judge on loopback."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.judge_server import Judge, checks_of, data_of, judge_server
+from tests.integration.running import proctor
+
+CASES = 50
+
+
+@pytest.fixture(autouse=True)
+def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("PROCTOR_JUDGE_MODEL", "PROCTOR_JUDGE_BASE_URL", "PROCTOR_JUDGE_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def judge() -> Iterator[Judge]:
+    with judge_server() as running:
+        yield running
+
+
+def workspace(tmp_path: Path, judge: Judge | None, **settings: Any) -> Path:
+    """A workspace whose agent repeats the case's number, and whose judge is the one on loopback."""
+    (tmp_path / "agent.py").write_text("def answer(message: str) -> str:\n    return 'a good answer to ' + message\n")
+    document: dict[str, Any] = {"targets": {"agent": {"type": "callable", "function": "agent:answer"}}}
+    if judge is not None:
+        document["models"] = {"judge": {"provider": "openai", "model": "stub-1", "base_url": judge.url, "api_key": "sk-judge-secret"}}
+        document["judge"] = {"model": "judge", **settings}
+    (tmp_path / "proctor.yaml").write_text(json.dumps(document))
+    return tmp_path
+
+
+def suite(tmp_path: Path, criteria: list[str], name: str = "suite.json", **more: Any) -> Path:
+    cases = [
+        {"id": f"case-{number}", "input": f"question {number}", "expect": [{"judged": {"criteria": text, **more}}]}
+        for number, text in enumerate(criteria)
+    ]
+    path = tmp_path / name
+    path.write_text(json.dumps({"proctor": 1, "name": "judged", "cases": cases}))
+    return path
+
+
+def result_of(out: str) -> dict[str, Any]:
+    return json.loads(out)
+
+
+def run(tmp_path: Path, *arguments: str) -> tuple[int, dict[str, Any], str]:
+    done = proctor("run", *arguments, "--format", "json")
+    return done.code, json.loads(done.out) if done.out else {}, done.err
+
+
+def test_the_second_run_asks_nothing_and_a_changed_criterion_is_asked_alone(tmp_path: Path, judge: Judge) -> None:
+    workspace(tmp_path, judge)
+    criteria = [f"answers question {number}" for number in range(CASES)]
+    suite(tmp_path, criteria)
+    code, first, err = run(tmp_path, "suite.json")
+    assert code == 0, err
+    assert first["counts"]["pass"] == CASES
+    assert len(judge.asked) == CASES
+    assert "up to 50 calls" in err
+
+    code, second, _ = run(tmp_path, "suite.json")
+    assert code == 0
+    assert len(judge.asked) == CASES
+    assert second["cases"][0]["assertions"][0]["reason"] == first["cases"][0]["assertions"][0]["reason"]
+
+    criteria[17] = "answers question 17 in one sentence"
+    suite(tmp_path, criteria)
+    assert run(tmp_path, "suite.json")[0] == 0
+    assert judge.criteria[CASES:] == ["answers question 17 in one sentence"]
+
+    assert run(tmp_path, "suite.json", "--no-cache")[0] == 0
+    assert len(judge.asked) == 2 * CASES + 1
+
+
+def test_repeats_are_judged_each_by_itself_unless_sharing_is_asked_for(tmp_path: Path, judge: Judge) -> None:
+    workspace(tmp_path, judge)
+    suite(tmp_path, ["is good"])
+    run(tmp_path, "suite.json", "-n", "3")
+    assert len(judge.asked) == 3
+    judge.asked.clear()
+    suite(tmp_path, ["is very good"])
+    # One at a time: a reply can only be shared once it is there.
+    run(tmp_path, "suite.json", "-n", "3", "--share-judgements", "-j", "1")
+    assert len(judge.asked) == 1
+
+
+def test_a_run_without_the_judge_it_needs_does_not_start(tmp_path: Path) -> None:
+    workspace(tmp_path, None)
+    suite(tmp_path, ["is good"])
+    code, result, err = run(tmp_path, "suite.json")
+    assert (code, result) == (4, {})
+    assert "'case-0'" in err and "--allow-missing-judge" in err and "PROCTOR_JUDGE_MODEL" in err
+    code, result, _ = run(tmp_path, "suite.json", "--allow-missing-judge")
+    assert code == 1
+    assert result["cases"][0]["assertions"][0]["code"] == "judge_unavailable"
+
+
+def test_the_judge_of_the_environment_is_asked(tmp_path: Path, judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace(tmp_path, None)
+    suite(tmp_path, ["is good"])
+    monkeypatch.setenv("PROCTOR_JUDGE_MODEL", "stub-1")
+    monkeypatch.setenv("PROCTOR_JUDGE_BASE_URL", judge.url)
+    done = proctor("run", "suite.json", "--format", "json")
+    assert done.code == 0, done.err
+    assert len(judge.asked) == 1
+
+
+def test_check_and_recheck_ask_a_configured_judge_and_do_without_one(tmp_path: Path, judge: Judge) -> None:
+    workspace(tmp_path, judge)
+    suite(tmp_path, ["is good"])
+    (tmp_path / "evidence.jsonl").write_text(json.dumps({"case": "case-0", "text": "a good one"}) + "\n")
+    done = proctor("check", "suite.json", "evidence.jsonl", "--format", "json")
+    assert (done.code, len(judge.asked)) == (0, 1), done.err
+    done = proctor("check", "suite.json", "evidence.jsonl", "--format", "json", "--no-judge")
+    assert done.code == 1
+    assert result_of(done.out)["cases"][0]["assertions"][0]["code"] == "judge_unavailable"
+    run(tmp_path, "suite.json")
+    asked = len(judge.asked)
+    done = proctor("recheck", "latest", "--format", "json")
+    assert (done.code, len(judge.asked)) == (0, asked), done.err
+    suite(tmp_path, ["is excellent"], name="stricter.json")
+    done = proctor("recheck", "latest", "--suite", "stricter.json", "--format", "json")
+    assert (done.code, len(judge.asked)) == (0, asked + 1), done.err
+
+
+def test_deterministic_claims_come_first_and_fail_fast_spares_the_judge(tmp_path: Path, judge: Judge) -> None:
+    workspace(tmp_path, judge)
+    path = tmp_path / "suite.json"
+    expect: list[Any] = [{"judged": "is good"}, {"response_contains": "nowhere to be found"}]
+    path.write_text(json.dumps({"proctor": 1, "name": "s", "cases": [{"id": "a", "input": "q", "expect": expect}]}))
+    code, result, _ = run(tmp_path, "suite.json", "--fail-fast")
+    assert (code, len(judge.asked)) == (1, 0)
+    assert [each["outcome"] for each in result["cases"][0]["assertions"]] == ["skip", "fail"]
+    assert result["cases"][0]["assertions"][0]["code"] == "fail_fast"
+    _, result, _ = run(tmp_path, "suite.json")
+    assert [each["outcome"] for each in result["cases"][0]["assertions"]] == ["pass", "fail"]
+    assert len(judge.asked) == 1
+
+
+def test_what_depends_on_a_judgement_waits_for_it(tmp_path: Path, judge: Judge) -> None:
+    workspace(tmp_path, judge)
+    path = tmp_path / "suite.json"
+    expect: list[Any] = [
+        {"judged": "is written well", "id": "second", "depends_on": "first"},
+        {"judged": "is good", "id": "first"},
+        {"response_contains": "answer", "id": "third", "depends_on": ["second"]},
+    ]
+    path.write_text(json.dumps({"proctor": 1, "name": "s", "cases": [{"id": "a", "input": "q", "expect": expect}]}))
+    code, result, err = run(tmp_path, "suite.json")
+    assert code == 0, err
+    assert [each["outcome"] for each in result["cases"][0]["assertions"]] == ["pass", "pass", "pass"]
+    assert judge.criteria == ["is good", "is written well"]
+
+
+def test_the_budget_of_calls_ends_judging_and_not_the_run(tmp_path: Path, judge: Judge) -> None:
+    workspace(tmp_path, judge)
+    suite(tmp_path, [f"is good {number}" for number in range(5)])
+    code, result, _ = run(tmp_path, "suite.json", "--max-judge-calls", "2", "-j", "1")
+    assert code == 1
+    assert result["counts"] == {"pass": 2, "fail": 0, "error": 3, "skip": 0}
+    assert {each["assertions"][0]["code"] for each in result["cases"] if each["outcome"] == "error"} == {"judge_budget"}
+
+
+def test_a_recording_holds_the_judge_and_no_secret(tmp_path: Path, judge: Judge) -> None:
+    workspace(tmp_path, judge)
+    suite(tmp_path, ["is good", "is good too"])
+    assert run(tmp_path, "suite.json")[0] == 0
+    # Everything is remembered now, and recorded all the same.
+    code, recorded, _ = run(tmp_path, "suite.json", "--record", "tape.jsonl")
+    assert (code, len(judge.asked)) == (0, 2)
+    text = (tmp_path / "tape.jsonl").read_text()
+    assert "sk-judge-secret" not in text
+    code, replayed, err = run(tmp_path, "suite.json", "--replay", "tape.jsonl", "--no-cache")
+    assert (code, len(judge.asked)) == (0, 2), err
+    assert [each["assertions"][0]["reason"] for each in replayed["cases"]] == [
+        each["assertions"][0]["reason"] for each in recorded["cases"]
+    ]
+
+
+def test_a_verdict_keeps_who_judged_and_what_was_said(tmp_path: Path, judge: Judge) -> None:
+    workspace(tmp_path, judge)
+    suite(tmp_path, ["is good"])
+    _, result, _ = run(tmp_path, "suite.json")
+    details = result["cases"][0]["assertions"][0]["details"]
+    assert details["prompt_version"] == "1"
+    assert "stub-1" in json.dumps(details)
+    assert '"total_tokens": 110' in json.dumps(details) or '"total_tokens":110' in json.dumps(details)
+    assert "read it" in json.dumps(details)
+
+
+def test_what_the_judge_sees_is_what_the_claim_shows(tmp_path: Path, judge: Judge) -> None:
+    workspace(tmp_path, judge)
+    suite(tmp_path, ["is good"])
+    run(tmp_path, "suite.json")
+    assert data_of(judge.asked[-1]) == {"final_answer": "a good answer to question 0"}
+    suite(tmp_path, ["is good"], show_prompt=True)
+    run(tmp_path, "suite.json")
+    assert data_of(judge.asked[-1])["context"] == {"scenario_prompt": "question 0"}
+    assert [each["id"] for each in checks_of(judge.asked[-1])] == ["agent-check-1"]
+
+
+@pytest.mark.parametrize(("score", "outcome"), [("0.8", "pass"), ("0.81", "pass"), ("0.79", "fail"), ("7", "error")])
+def test_a_score_decides_against_the_threshold(tmp_path: Path, judge: Judge, score: str, outcome: str) -> None:
+    workspace(tmp_path, judge)
+    path = tmp_path / "mibo.json"
+    case = {"name": "a", "input_utterance": "q", "assertions": {"semantic": [{"criteria": "is good"}]}}
+    path.write_text(json.dumps({"test_cases": [case]}))
+    (tmp_path / "evidence.json").write_text(json.dumps({"text": f"score {score}"}))
+    done = proctor("check", "mibo.json", "evidence.json", "--format", "json")
+    assert result_of(done.out)["cases"][0]["outcome"] == outcome, done.out

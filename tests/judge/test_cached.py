@@ -1,0 +1,124 @@
+"""Replies that are remembered."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proctor.judge.cached import FolderCache, MemoryCache, ReplyCache, canonical, key_of
+from proctor.llm.ports import ChatMessage, ChatReply, ChatRequest
+from proctor.model.evidence import Usage
+
+REPLY = ChatReply(
+    text="{} é 😀",
+    finish="stop",
+    usage=Usage(input_tokens=3, output_tokens=4),
+    model="m-1",
+    raw_request={"messages": "all of it"},
+    raw_response={"id": 1},
+    notes=("seed was left out",),
+    duration_ms=3.0,
+)
+KEY = "ab" + "0" * 62
+
+
+@pytest.fixture(params=["folder", "memory"])
+def cache(request: pytest.FixtureRequest, tmp_path: Path) -> ReplyCache:
+    return FolderCache(tmp_path / "judge") if request.param == "folder" else MemoryCache()
+
+
+def test_what_was_put_is_got_without_what_it_was_asked(cache: ReplyCache) -> None:
+    assert cache.get(KEY) is None
+    cache.put(KEY, REPLY)
+    got = cache.get(KEY)
+    assert got == ChatReply(text=REPLY.text, usage=REPLY.usage, model="m-1", notes=REPLY.notes)
+    assert cache.get("ab" + "1" * 62) is None
+    cache.put(KEY, ChatReply(text="newer"))
+    assert cache.get(KEY) == ChatReply(text="newer")
+
+
+def test_a_folder_is_shared_by_whoever_opens_it_and_fans_out(tmp_path: Path) -> None:
+    FolderCache(tmp_path).put(KEY, REPLY)
+    again = FolderCache(tmp_path).get(KEY)
+    assert again is not None and again.text == REPLY.text
+    assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.json")] == [f"ab/{'0' * 62}.json"]
+    assert "all of it" not in (tmp_path / "ab" / f"{'0' * 62}.json").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"\xff\xfe", b"[]", b'{"proctor_judge_reply": 2, "reply": {}}', b'{"reply": 1}', b"[" * 100_000]
+)
+def test_a_file_that_cannot_be_read_is_absent_and_is_replaced(tmp_path: Path, content: bytes) -> None:
+    cache = FolderCache(tmp_path)
+    (tmp_path / "ab").mkdir()
+    (tmp_path / "ab" / f"{'0' * 62}.json").write_bytes(content)
+    assert cache.get(KEY) is None
+    cache.put(KEY, REPLY)
+    assert cache.get(KEY) is not None
+
+
+def test_a_folder_that_cannot_be_written_is_no_fault_of_the_judgement(tmp_path: Path) -> None:
+    (tmp_path / "ab").write_text("a file where the folder would be", encoding="utf-8")
+    cache = FolderCache(tmp_path)
+    cache.put(KEY, REPLY)
+    assert cache.get(KEY) is None
+    assert cache.trouble
+
+
+def test_a_place_that_is_taken_by_a_folder_leaves_nothing_half_written_behind(tmp_path: Path) -> None:
+    (tmp_path / "ab" / f"{'0' * 62}.json" / "x").mkdir(parents=True)
+    cache = FolderCache(tmp_path)
+    cache.put(KEY, REPLY)
+    assert cache.trouble
+    assert [path.name for path in (tmp_path / "ab").iterdir()] == [f"{'0' * 62}.json"]
+
+
+def test_a_reply_that_is_no_text_is_not_kept(tmp_path: Path) -> None:
+    cache = FolderCache(tmp_path)
+    cache.put(KEY, ChatReply(text="half \ud83d"))
+    assert cache.get(KEY) is None
+    assert cache.trouble
+    assert not list(tmp_path.rglob("*.json*"))
+
+
+REQUEST: dict[str, Any] = {
+    "messages": (ChatMessage(role="user", text="hi"),),
+    "temperature": 0.0,
+    "max_tokens": 10,
+    "seed": 1,
+    "answer_schema": {"a": 1},
+}
+HOW: dict[str, Any] = {"provider": "p", "model": "m", "address": "http://x", "asked": {"sample": 0, "member": 0, "attempt": 0}}
+
+
+def test_a_key_is_the_same_for_the_same_and_another_for_whatever_differs() -> None:
+    def key(request: dict[str, Any] = {}, **how: Any) -> str:  # noqa: B006 - never changed
+        return key_of(ChatRequest(**{**REQUEST, **request}), **{**HOW, **how})
+
+    same = [key(), key({"answer_schema": {"a": 1}}), key(asked={"attempt": 0, "member": 0, "sample": 0})]
+    assert len(set(same)) == 1
+    others = [
+        key({"messages": (ChatMessage(role="user", text="ho"),)}),
+        key({"messages": (ChatMessage(role="system", text="hi"),)}),
+        key({"temperature": None}),
+        key({"temperature": 0.5}),
+        key({"max_tokens": 11}),
+        key({"seed": 2}),
+        key({"answer_schema": None}),
+        key({"answer_schema": {"a": 2}}),
+        key(provider="q"),
+        key(model="n"),
+        key(address=None),
+        key(asked={"sample": 1, "member": 0, "attempt": 0}),
+        key(asked={"sample": 0, "member": 1, "attempt": 0}),
+        key(asked={"sample": 0, "member": 0, "attempt": 1}),
+        key(asked={"sample": 0, "member": 0}),
+    ]
+    assert len({same[0], *others}) == len(others) + 1
+
+
+def test_what_json_has_trouble_with_has_a_name_too() -> None:
+    assert canonical({"b": "\ud83d", "a": 10**30}) == canonical({"a": 10**30, "b": "\ud83d"})
+    assert canonical({"a": True}) != canonical({"a": 1})

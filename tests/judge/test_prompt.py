@@ -1,0 +1,56 @@
+"""The words a judge is addressed with: versioned, complete, and only the instruction can be replaced."""
+
+from __future__ import annotations
+
+import re
+from hashlib import sha256
+
+import pytest
+
+from proctor.errors import SpecError
+from proctor.judge import fence
+from proctor.judge.prompt import Prompt, load_prompt
+
+FROZEN = {"1": "e738c5711a2d0f7e"}
+"""A released version of the prompt is never changed: verdicts say by it what was asked. Change the words in a new folder."""
+
+
+def test_our_prompt_is_complete() -> None:
+    prompt = load_prompt()
+    assert prompt.version == "1"
+    assert all(getattr(prompt, name) for name in Prompt.__struct_fields__)
+
+
+def test_a_version_never_changes() -> None:
+    prompt = load_prompt()
+    words = "\n".join(getattr(prompt, name) for name in Prompt.__struct_fields__)
+    assert sha256(words.encode()).hexdigest()[:16] == FROZEN[prompt.version]
+
+
+def test_our_words_hold_the_placeholders_that_are_filled_in_and_no_others() -> None:
+    prompt = load_prompt()
+    found = {name: set(re.findall(r"\{\{(\w+)\}\}", getattr(prompt, name))) for name in Prompt.__struct_fields__}
+    assert {name: names for name, names in found.items() if names} == {"boundary": {"marker"}, "reminder": {"cuts", "ids"}}
+
+
+def test_the_boundary_shows_the_lines_as_they_are_written() -> None:
+    boundary = load_prompt().boundary.replace("{{marker}}", "abc")
+    assert fence.opening_line("abc") in boundary.split("\n")
+    assert fence.closing_line("abc") in boundary.split("\n")
+
+
+def test_a_custom_text_replaces_the_instruction_alone() -> None:
+    ours, custom = load_prompt(), load_prompt("  Judge as a pirate would. {{marker}} \ud800 ")
+    assert custom.instruction == "Judge as a pirate would. {{marker}}"
+    assert re.fullmatch(r"custom-[0-9a-f]{8}", custom.version)
+    different = {name for name in Prompt.__struct_fields__ if getattr(ours, name) != getattr(custom, name)}
+    assert different == {"version", "instruction"}
+
+
+def test_the_version_of_a_custom_text_depends_on_the_text() -> None:
+    assert load_prompt("one").version == load_prompt("one").version != load_prompt("two").version
+
+
+def test_an_empty_custom_text_is_refused() -> None:
+    with pytest.raises(SpecError, match="found an empty text"):
+        load_prompt(" \n")

@@ -1,0 +1,112 @@
+"""Suites of MCPLab and Mibo decided with a judge, beside the answers that the originals give."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from proctor.cassettes.ports import LIVE
+from proctor.checks.registry import default_registry
+from proctor.decide.judging import settled
+from proctor.decide.prepare import PreparedCase
+from proctor.formats.suites import read_suite
+from proctor.judge.llm_judge import LlmJudge
+from proctor.judge.scripted import ScriptedJudge
+from proctor.judge.settings import JudgeSettings
+from proctor.llm.ports import ChatRequest
+from proctor.llm.scripted import ScriptedModel, read_script
+from proctor.model.case import Case
+from proctor.model.evidence import Evidence
+from proctor.model.judgement import Question
+from proctor.model.result import CaseResult
+from proctor.runner.ports import Judge
+from tests.conformance.running import evidence_of
+from tests.judge.twins import ids_in
+from tests.tables import load, rows
+
+MCPLAB_CASE = """
+id: greeting
+prompt: Where is my order?
+eval:
+  response_assertions:
+    - {type: contains, value: Hello}
+  agent_context: {include_prompt: true, include_tool_sequence: true}
+  agent_assertions:
+    - {label: greets, prompt: Confirm that it greets.}
+    - {label: names the order, prompt: Confirm that it names the order.}
+"""
+TABLES = ("conformance/mcplab/judge_replies.yaml", "conformance/mibo/semantic_scores.yaml")
+
+
+def case_of(text: str, dialect: str) -> Case:
+    (case,) = read_suite(text, file="suite.json" if text.startswith("{") else "suite.yaml", dialect=dialect).cases
+    return case
+
+
+def decided(text: str, dialect: str, evidence: Evidence, judge: Judge) -> CaseResult:
+    case = case_of(text, dialect)
+    prepared = PreparedCase(case, default_registry())
+    return asyncio.run(settled(prepared.deliberate(evidence), lambda asked: judge.judge(asked, case=case.id, attempt=0, tape=LIVE)))
+
+
+@rows("conformance/mcplab/judge_replies.yaml")
+def test_a_row_of_the_reply_table_affects_the_checks_that_it_affects_in_the_original(row: dict[str, Any]) -> None:
+    script = list(read_script(row["replies"]))
+    model = ScriptedModel(lambda _: script.pop(0) if len(script) > 1 else script[0], name="m")
+    judge = LlmJudge([model], JudgeSettings(name="grader", backoff_s=0.0))
+    result = decided(MCPLAB_CASE, "mcplab", evidence_of({"text": "Hello", "tool_calls": []}), judge)
+    plain, *judged = result.verdicts
+    assert plain.outcome == "pass"
+    assert [verdict.outcome for verdict in judged] == row["expect"]["outcomes"]
+    assert [verdict.reason for verdict in judged] == row["expect"]["says"]
+    assert [verdict.code for verdict in judged] == row.get("codes", [None, None])
+    assert len(model.requests) == row["requests"]
+    assert ids_in(model.requests[0]) == ["agent-check-1", "agent-check-2"]
+    for number, verdict in enumerate(judged, 1):
+        assert verdict.details["check_id"] == f"agent-check-{number}"
+        assert (verdict.details["judge"], verdict.details["models"], verdict.details["provider"]) == ("grader", ["m"], "scripted")
+
+
+def test_cancelling_goes_through_as_in_the_original() -> None:
+    async def scenario() -> None:
+        asked = asyncio.Event()
+
+        async def silence(_: ChatRequest) -> str:
+            asked.set()
+            await asyncio.Event().wait()
+            return ""
+
+        judge = LlmJudge([ScriptedModel(silence)], JudgeSettings())
+        case = case_of(MCPLAB_CASE, "mcplab")
+        deliberation = PreparedCase(case, default_registry()).deliberate(evidence_of({"text": "Hello", "tool_calls": []}))
+        work = asyncio.ensure_future(settled(deliberation, lambda questions: judge.judge(questions, case="c", attempt=0, tape=LIVE)))
+        await asked.wait()
+        work.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await work
+
+    asyncio.run(scenario())
+
+
+@rows("conformance/mibo/semantic_scores.yaml")
+def test_a_semantic_assertion_of_mibo_is_decided_by_score_and_threshold(row: dict[str, Any]) -> None:
+    def decide(question: Question) -> bool | float:
+        told = [said for start, said in row["scores"].items() if question.criterion.startswith(start)]
+        assert told or question.forbidden, f"the row says nothing about {question.criterion!r}"
+        return told[0] if told else True
+
+    judge = ScriptedJudge(decide)
+    result = decided(row["suite"], "mibo", evidence_of(row["given"]), judge)
+    assert [verdict.outcome for verdict in result.verdicts] == row["expect"]["outcomes"]
+    assert [verdict.score for verdict in result.verdicts] == row["expect"]["scores"]
+    for start, subject in row.get("subjects", {}).items():
+        assert [each.material.subject for each in judge.asked if each.criterion.startswith(start)] == [subject]
+
+
+@pytest.mark.parametrize("path", TABLES)
+def test_every_difference_from_the_original_has_a_reason(path: str) -> None:
+    for row in load(path):
+        assert row["source"].startswith(("mcplab: ", "mibo: "))
+        assert (row["original"] != row["expect"]) == ("why" in row), row["id"]

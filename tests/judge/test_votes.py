@@ -1,0 +1,81 @@
+"""How several answers become one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proctor.judge.reply import Fault, Item
+from proctor.judge.settings import JudgeSettings
+from proctor.judge.votes import Ballot, combined, cost_of, total
+from proctor.model.evidence import Usage
+from proctor.model.judgement import Material, Question
+from tests.tables import rows
+
+
+def question(threshold: float | None) -> Question:
+    return Question(criterion="c", material=Material(subject="s"), threshold=threshold)
+
+
+def ballot(said: Any, threshold: float | None, number: int) -> Ballot:
+    if isinstance(said, str):
+        return Ballot(model="m", said=Fault(said, f"why {said}"))
+    passed = said if isinstance(said, bool) else said >= threshold
+    return Ballot(model="m", said=Item(passed=passed, score=None if isinstance(said, bool) else float(said), reason=f"reason {number}"))
+
+
+@rows("judge/cases/votes.yaml")
+def test_ballots_make_the_opinion_of_the_table(row: dict[str, Any]) -> None:
+    threshold = row.get("threshold")
+    ballots = [ballot(said, threshold, number) for number, said in enumerate(row["ballots"], 1)]
+    opinion = combined(question(threshold), ballots, JudgeSettings(**row.get("settings", {})))
+    expect = row["expect"]
+    assert opinion.outcome == expect["outcome"]
+    assert opinion.score == pytest.approx(expect.get("score", 0.0), abs=1e-5)
+    assert opinion.code == expect.get("code")
+    assert expect["reason"] in opinion.reason
+    assert len(opinion.details["samples"]) == len(ballots)
+    for key in ("agreement", "spread"):
+        if key in expect:
+            assert opinion.details[key] == pytest.approx(expect[key], abs=1e-5)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    said=st.lists(st.booleans() | st.just("judge_timeout"), min_size=1, max_size=9),
+    agreement=st.floats(0, 0.99),
+    combine=st.sampled_from(["majority", "mean"]),
+)
+def test_turning_every_vote_around_turns_the_outcome_around(said: list[Any], agreement: float, combine: Any) -> None:
+    how = JudgeSettings(agreement=agreement, combine=combine)
+    one = combined(question(None), [ballot(vote, None, 1) for vote in said], how)
+    other = combined(question(None), [ballot(vote if isinstance(vote, str) else not vote, None, 1) for vote in said], how)
+    assert {"pass": "fail", "fail": "pass", "error": "error"}[one.outcome] == other.outcome
+    assert one.code == other.code
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    scores=st.lists(st.integers(0, 100).map(lambda n: n / 100), min_size=1, max_size=9),
+    threshold=st.integers(0, 100).map(lambda n: n / 100),
+)
+def test_the_mean_of_equal_scores_decides_as_each_of_them(scores: list[float], threshold: float) -> None:
+    how = JudgeSettings(combine="mean")
+    for score in scores:
+        many = combined(question(threshold), [ballot(score, threshold, 1)] * len(scores), how)
+        assert many.outcome == combined(question(threshold), [ballot(score, threshold, 1)], how).outcome
+
+
+def test_usage_is_added_up_as_far_as_it_is_known() -> None:
+    assert total([Usage(input_tokens=1), Usage(output_tokens=2, total_tokens=5)]) == Usage(input_tokens=1, output_tokens=2, total_tokens=6)
+    assert total([Usage()]) == Usage()
+
+
+def test_a_cost_needs_both_tokens_and_prices() -> None:
+    assert cost_of(Usage(input_tokens=1000, output_tokens=100), (2.0, 10.0)) == pytest.approx(0.003)
+    assert cost_of(Usage(total_tokens=5), (2.0, 10.0)) is None
+    assert cost_of(None, (2.0, 10.0)) is None
+    assert cost_of(Usage(input_tokens=1), None) is None
