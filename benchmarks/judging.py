@@ -18,7 +18,7 @@ from pathlib import Path
 
 from benchmarks.report import Figure
 from proctor.cassettes.ports import LIVE
-from proctor.judge.cached import FolderCache, ReplyCache
+from proctor.judge.cached import FolderCache, ReplyCache, WriteBehind
 from proctor.judge.llm_judge import LlmJudge
 from proctor.judge.prompt import load_prompt
 from proctor.judge.request import render
@@ -135,7 +135,7 @@ def figures() -> Iterator[Figure]:
     try:
         for _ in range(ROUNDS):
             with tempfile.TemporaryDirectory() as folder:
-                remembering = FolderCache(Path(folder))
+                remembering = WriteBehind(FolderCache(Path(folder)))
                 for name, work in (
                     ("bare", lambda: _bare(model(), requests)),
                     ("ours", lambda: _ours(model(), questions, None)),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from proctor.judge.cached import FolderCache, MemoryCache, ReplyCache, canonical, key_of
+from proctor.judge.cached import FolderCache, MemoryCache, ReplyCache, WriteBehind, canonical, key_of
 from proctor.llm.ports import ChatMessage, ChatReply, ChatRequest
 from proctor.model.evidence import Usage
 
@@ -24,9 +25,27 @@ REPLY = ChatReply(
 KEY = "ab" + "0" * 62
 
 
-@pytest.fixture(params=["folder", "memory"])
-def cache(request: pytest.FixtureRequest, tmp_path: Path) -> ReplyCache:
-    return FolderCache(tmp_path / "judge") if request.param == "folder" else MemoryCache()
+@pytest.fixture(params=["folder", "memory", "behind"])
+def cache(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ReplyCache]:
+    folder = FolderCache(tmp_path / "judge")
+    made: ReplyCache = {"folder": folder, "memory": MemoryCache(), "behind": WriteBehind(folder)}[request.param]
+    yield made
+    made.close()
+
+
+def test_what_was_written_behind_is_on_the_disk_after_closing(tmp_path: Path) -> None:
+    cache = WriteBehind(FolderCache(tmp_path))
+    keys = [f"{number:02x}" + "0" * 62 for number in range(100)]
+    for number, key in enumerate(keys):
+        cache.put(key, ChatReply(text=str(number)))
+        assert cache.get(key) == ChatReply(text=str(number))
+    cache.close()
+    again = FolderCache(tmp_path)
+    assert [again.get(key) for key in keys] == [ChatReply(text=str(number)) for number in range(100)]
+    # A judge that goes on after it was closed goes on remembering.
+    cache.put(keys[0], ChatReply(text="newer"))
+    cache.close()
+    assert FolderCache(tmp_path).get(keys[0]) == ChatReply(text="newer")
 
 
 def test_what_was_put_is_got_without_what_it_was_asked(cache: ReplyCache) -> None:

@@ -157,10 +157,10 @@ def _opened(
     *,
     cache: bool,
 ) -> OpenedJudge:
-    from proctor.judge.cached import FolderCache  # only where there is a judge
+    from proctor.judge.cached import FolderCache, WriteBehind  # only where there is a judge
     from proctor.judge.llm_judge import LlmJudge
 
-    kept = FolderCache(home / CACHE_FOLDER) if cache else None
+    kept = WriteBehind(FolderCache(home / CACHE_FOLDER)) if cache else None
     judge = LlmJudge(models, settings, cache=kept, costs=prices)
     return OpenedJudge(
         judge=judge, settings=settings, models=tuple(f"{each.provider}/{each.name}" for each in models), secrets=frozenset(secrets)

@@ -11,6 +11,7 @@ import hashlib
 import itertools
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Protocol
 
@@ -34,6 +35,10 @@ class ReplyCache(Protocol):
         """Remember an answer; never raises."""
         ...
 
+    def close(self) -> None:
+        """Nothing more will be asked or remembered."""
+        ...
+
 
 class MemoryCache:
     """Remembers as long as it lives."""
@@ -48,6 +53,9 @@ class MemoryCache:
     def put(self, key: str, reply: ChatReply) -> None:
         """Remember an answer."""
         self.replies[key] = essence(reply)
+
+    def close(self) -> None:
+        """Nothing to do."""
 
 
 class _Kept(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,6 +109,9 @@ class FolderCache:
             except OSError:
                 return
 
+    def close(self) -> None:
+        """Nothing to do: every file is whole already."""
+
     def _listed(self, part: str) -> set[str]:
         names = self._present.get(part)
         if names is None:
@@ -113,6 +124,42 @@ class FolderCache:
 
     def _file(self, key: str) -> str:
         return f"{self.path}{os.sep}{key[:2]}{os.sep}{key[2:]}.json"
+
+
+class WriteBehind:
+    """A cache whose writing happens beside the judging, in a thread of its own: the disk holds no question up.
+
+    What waits to be written is found all the same. `close` waits until everything is written; a process that dies before asks again.
+    """
+
+    def __init__(self, cache: ReplyCache) -> None:
+        self._cache = cache
+        self._waiting: dict[str, ChatReply] = {}
+        self._thread: ThreadPoolExecutor | None = None
+
+    def get(self, key: str) -> ChatReply | None:
+        """What was answered, if it is known."""
+        return self._waiting.get(key) or self._cache.get(key)
+
+    def put(self, key: str, reply: ChatReply) -> None:
+        """Remember an answer."""
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, "judge-memory")
+        kept = essence(reply)
+        self._waiting[key] = kept
+        self._thread.submit(self._write, key, kept)
+
+    def close(self) -> None:
+        """Wait until everything is written."""
+        if self._thread is not None:
+            self._thread.shutdown()
+            self._thread = None
+
+    def _write(self, key: str, reply: ChatReply) -> None:
+        self._cache.put(key, reply)
+        # Unless something newer waits under the same key by now.
+        if self._waiting.get(key) is reply:
+            del self._waiting[key]
 
 
 # Straight to the system: with what `open` does around it, a small file costs twice as much.

@@ -111,6 +111,8 @@ class LlmJudge:
     async def close(self) -> None:
         """Give back the connections of every model, also where one of them fails to."""
         ends = await asyncio.gather(*(model.inner.close() for model in self._models), return_exceptions=True)
+        if self._cache is not None:
+            await asyncio.to_thread(self._cache.close)
         for end in ends:
             if isinstance(end, BaseException):
                 raise end
