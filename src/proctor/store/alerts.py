@@ -1,0 +1,75 @@
+"""Rows of alerts: what was observed in a window, rules that change their state once, deliveries that are sent by one worker at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from proctor.store.pages import Row
+from proctor.store.tables import alert_deliveries, alert_rules, results
+
+
+async def observed(
+    connection: AsyncConnection,
+    organization_id: str,
+    project_id: str,
+    since: str,
+    *,
+    agent_id: str | None = None,
+    case_id: str | None = None,
+) -> list[tuple[str, str | None, int]]:
+    """How many results there are since a time, by outcome and code."""
+    query = sa.select(results.c.outcome, results.c.code, sa.func.count()).where(
+        results.c.organization_id == organization_id, results.c.project_id == project_id, results.c.created_at >= since
+    )
+    if agent_id is not None:
+        query = query.where(results.c.agent_id == agent_id)
+    if case_id is not None:
+        query = query.where(results.c.case_id == case_id)
+    return [
+        (outcome, code, count)
+        for outcome, code, count in (await connection.execute(query.group_by(results.c.outcome, results.c.code))).all()
+    ]
+
+
+async def active_rules(connection: AsyncConnection) -> list[Row]:
+    """Every rule that is watched, of all organizations."""
+    return [dict(row) for row in (await connection.execute(sa.select(alert_rules).where(alert_rules.c.active))).mappings()]
+
+
+async def change_state(connection: AsyncConnection, id: str, *, before: str | None, after: str) -> bool:
+    """Change the state of a rule; False when somebody else has done so."""
+    same = alert_rules.c.state.is_(None) if before is None else alert_rules.c.state == before
+    done = await connection.execute(sa.update(alert_rules).where(alert_rules.c.id == id, same).values(state=after))
+    return done.rowcount == 1
+
+
+async def due_deliveries(connection: AsyncConnection, now: float, limit: int) -> list[Row]:
+    """Deliveries to be made, with what their rules say about how. The longest due first."""
+    query = (
+        sa.select(alert_deliveries, alert_rules.c.webhook_url, alert_rules.c.secret)
+        .join(alert_rules, alert_rules.c.id == alert_deliveries.c.rule_id)
+        .where(alert_deliveries.c.next_at <= now)
+        .order_by(alert_deliveries.c.next_at)
+        .limit(limit)
+    )
+    return [dict(row) for row in (await connection.execute(query)).mappings()]
+
+
+async def take_delivery(connection: AsyncConnection, row: Row, until: float) -> bool:
+    """Take a delivery for a while; False when somebody else has."""
+    mine = sa.update(alert_deliveries).where(alert_deliveries.c.id == row["id"], alert_deliveries.c.next_at == row["next_at"])
+    done = await connection.execute(mine.values(next_at=until, attempts=alert_deliveries.c.attempts + 1))
+    return done.rowcount == 1
+
+
+async def end_delivery(connection: AsyncConnection, id: str, values: dict[str, Any]) -> None:
+    """Say what became of a delivery."""
+    await connection.execute(sa.update(alert_deliveries).where(alert_deliveries.c.id == id).values(values))
+
+
+async def delete_deliveries(connection: AsyncConnection, rule_id: str) -> None:
+    """Forget what a rule sent, and what it was about to send."""
+    await connection.execute(sa.delete(alert_deliveries).where(alert_deliveries.c.rule_id == rule_id))

@@ -1,0 +1,228 @@
+"""One database of the service: SQLite in a file, or PostgreSQL by its address.
+
+    sqlite:///path/to/proctor.db        (also a bare path)
+    postgresql://user@host/name         (`?sslmode=...` and `?application_name=...` as everywhere)
+
+Opened, it has been brought to the newest schema; one that is newer than this program is refused. SQLite runs in WAL mode with one writer at
+a time, in this process by a lock and between processes by waiting; what was committed survives a crash (`synchronous=FULL`). Its file is
+made for its owner only: it holds what agents were told.
+
+Whatever keeps the database from being used is a `StoreError` with one line; an `IntegrityError` is an answer and passes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sqlite3
+import time
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from sqlalchemy import event
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+from proctor.errors import InputError, MissingExtra, StoreError
+from proctor.store.bodies import from_json, to_json
+from proctor.store.migrations import migrate
+
+Dialect = Literal["sqlite", "postgresql"]
+_BUSY_MS = 30_000
+_STATEMENT_S = 60.0
+_EXPECTED = "expected sqlite:///FILE or postgresql://USER@HOST/NAME"
+# A reader of PostgreSQL sees one moment too, and cannot write by mistake; both are said in the same message that begins the transaction.
+_ONE_MOMENT = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
+_ADDRESS_OPTIONS = ("ssl", "host", "port", "prepared_statement_cache_size")
+
+
+class Database:
+    """An open database. Reads go over `reading`, changes over `writing`: one transaction each."""
+
+    def __init__(self, engine: AsyncEngine, dialect: Dialect) -> None:
+        self.engine = engine
+        self.dialect: Dialect = dialect
+        self._one_writer = asyncio.Lock()
+
+    @contextlib.asynccontextmanager
+    async def reading(self) -> AsyncGenerator[AsyncConnection]:
+        """A connection that sees one moment of the database. What is written over it is lost."""
+        async with translated(), self.engine.connect() as connection:
+            if self.dialect == "sqlite":
+                await connection.exec_driver_sql("BEGIN")
+            else:
+                await connection.execution_options(**_ONE_MOMENT)
+            yield connection
+
+    @contextlib.asynccontextmanager
+    async def writing(self) -> AsyncGenerator[AsyncConnection]:
+        """A transaction; durable when the block has been left, undone when it was left by an exception."""
+        async with translated(), contextlib.AsyncExitStack() as stack:
+            if self.dialect == "sqlite":
+                await stack.enter_async_context(self._one_writer)
+            connection = await stack.enter_async_context(self.engine.begin())
+            if self.dialect == "sqlite":
+                # The lock is taken at once: a transaction that read first could not write after somebody else did.
+                await connection.exec_driver_sql("BEGIN IMMEDIATE")
+            yield connection
+
+    async def close(self) -> None:
+        """Give back every connection."""
+        await self.engine.dispose()
+
+
+@contextlib.asynccontextmanager
+async def translated() -> AsyncGenerator[None]:
+    """A database that cannot be reached or written to is a `StoreError`; a rule of the schema that was broken stays what it is.
+
+    So does what the block itself raises, a file that it could not read for example.
+    """
+    try:
+        yield
+    except IntegrityError:
+        raise
+    except (DBAPIError, PoolTimeout, sqlite3.Error) as error:
+        raise _unusable(error) from error
+    except Exception as error:
+        # Drivers that lose a connection or wait too long raise errors of the system, and some of their own, as they are.
+        if not _came_from_a_driver(error):
+            raise
+        raise _unusable(error) from error
+
+
+def _came_from_a_driver(error: Exception) -> bool:
+    if type(error).__module__.partition(".")[0] == "asyncpg":
+        return True
+    if not isinstance(error, OSError):
+        return False
+    trace = error.__traceback__
+    while trace is not None:
+        if str(trace.tb_frame.f_globals.get("__name__", "")).startswith(("sqlalchemy.", "asyncpg.", "aiosqlite.")):
+            return True
+        trace = trace.tb_next
+    return False
+
+
+def _unusable(error: Exception) -> StoreError:
+    told = str(getattr(error, "orig", None) or error).splitlines()
+    # The driver wraps its own errors once more: `<class 'asyncpg.exceptions.X'>: message`.
+    line = told[0].partition(">: ")[2] or told[0] if told and told[0].startswith("<class ") else told[0] if told else type(error).__name__
+    return StoreError(f"the database cannot be used: {line}")
+
+
+async def open_database(url: str | Path, *, pool_size: int = 10, migrating: bool = True) -> Database:
+    """Open the database at `url`, made and migrated where need be.
+
+    Raises `InputError` for a wrong address, `MissingExtra` without the driver, `StoreError` for the rest. With `migrating=False` the
+    schema is left as it is, whatever it is.
+    """
+    address = _address(url)
+    dialect = cast(Dialect, address.get_backend_name())
+    options: dict[str, Any] = {"json_serializer": _to_json_text, "json_deserializer": from_json, "pool_size": pool_size}
+    if dialect == "sqlite":
+        options["connect_args"] = {"timeout": _BUSY_MS / 1000}
+    else:
+        address, arguments = _postgres_arguments(address)
+        # A connection that the server dropped is noticed before it is used.
+        options |= {"max_overflow": 5, "pool_pre_ping": True, "pool_timeout": 10, "connect_args": arguments}
+    try:
+        engine = create_async_engine(address, **options)
+    except ModuleNotFoundError as error:
+        raise (
+            MissingExtra("A PostgreSQL database", "postgres") if error.name == "asyncpg" else MissingExtra("A database", "serve")
+        ) from error
+    if dialect == "sqlite":
+        event.listen(engine.sync_engine, "connect", _prepare_sqlite)
+    database = Database(engine, dialect)
+    try:
+        async with translated():
+            if dialect == "sqlite":
+                await asyncio.to_thread(_ready_file, Path(cast(str, address.database)), make=migrating)
+            if migrating:
+                await migrate(engine, dialect)
+    except BaseException:
+        await engine.dispose()
+        raise
+    return database
+
+
+def _address(url: str | Path) -> URL:
+    text = str(url)
+    if "://" not in text:
+        return URL.create("sqlite+aiosqlite", database=text)
+    try:
+        address = make_url(text)
+    except (ArgumentError, ValueError):
+        raise InputError(f"the address of the database cannot be read; {_EXPECTED}") from None
+    match address.get_backend_name():
+        case "sqlite":
+            if not address.database or address.database == ":memory:":
+                raise InputError(f"a database in memory keeps nothing; {_EXPECTED}")
+            return address.set(drivername="sqlite+aiosqlite", query={})
+        case "postgresql" | "postgres":
+            return address.set(drivername="postgresql+asyncpg")
+        case other:
+            raise InputError(f"databases of kind {other!r} are not supported; {_EXPECTED}")
+
+
+def _postgres_arguments(address: URL) -> tuple[URL, dict[str, Any]]:
+    """The address as the driver understands it, and what it is told beside it. Options are spelled as other clients spell them."""
+    query = dict(address.query)
+    arguments: dict[str, Any] = {
+        "timeout": 10,
+        "command_timeout": _STATEMENT_S,
+        "server_settings": {"application_name": query.pop("application_name", "proctor")},
+    }
+    if "sslmode" in query:
+        query["ssl"] = query.pop("sslmode")
+    unknown = sorted(set(query) - set(_ADDRESS_OPTIONS))
+    if unknown:
+        raise InputError(
+            f"the address of the database has an unknown option {unknown[0]!r}; there are sslmode, application_name, host, port"
+        )
+    return address.set(query=query), arguments
+
+
+def _ready_file(path: Path, *, make: bool) -> None:
+    """Make the file, or find out what is wrong with it, before a pool of connections stumbles over it."""
+    if make:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        except OSError as error:
+            if not path.exists():
+                raise _unusable(error) from error
+    elif not path.exists():
+        raise StoreError(f"there is no database at {str(path)!r}")
+    with contextlib.closing(sqlite3.connect(path, timeout=_BUSY_MS / 1000, isolation_level=None)) as connection:
+        _to_wal(connection)
+
+
+def _to_wal(connection: sqlite3.Connection) -> None:
+    # Kept in the file, so it is a change only once. For that change SQLite does not wait when another process makes it just now.
+    end = time.monotonic() + _BUSY_MS / 1000
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > end:
+                raise
+            time.sleep(0.02)
+
+
+def _prepare_sqlite(connection: Any, record: object) -> None:
+    # Transactions are begun by us (`writing`), not by the driver at the first change.
+    connection.isolation_level = None
+    cursor = connection.cursor()
+    for pragma in ("synchronous=FULL", "foreign_keys=ON", "temp_store=MEMORY", "journal_size_limit=67108864"):
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+def _to_json_text(value: object) -> str:
+    return to_json(value).decode()

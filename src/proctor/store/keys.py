@@ -1,0 +1,48 @@
+"""Keys as rows. Only the hash of a key is kept; who has the database cannot use its keys."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from proctor.store.pages import Row
+from proctor.store.tables import keys
+from proctor.store.tenants import get_setting, set_setting
+
+_CREATED = "keys_created"
+
+
+async def add_key(connection: AsyncConnection, values: dict[str, object]) -> Row:
+    """Keep a key, and for ever that there was one. The token of a run does not count: it would lock out the local user who started it."""
+    row = (await connection.execute(keys.insert().values(values).returning(*keys.c))).mappings().one()
+    if row["kind"] != "run":
+        await set_setting(connection, _CREATED, "yes")
+    return dict(row)
+
+
+async def key_by_hash(connection: AsyncConnection, hash: str) -> Row | None:
+    """The row of a key, revoked and expired ones too."""
+    found = (await connection.execute(sa.select(keys).where(keys.c.hash == hash))).mappings().first()
+    return None if found is None else dict(found)
+
+
+async def revoke(connection: AsyncConnection, organization_id: str, id: str, now: str) -> Row | None:
+    """Revoke a key of an organization. One that is revoked already keeps its time."""
+    statement = (
+        sa.update(keys)
+        .where(keys.c.organization_id == organization_id, keys.c.id == id)
+        .values(revoked_at=sa.func.coalesce(keys.c.revoked_at, now))
+        .returning(*keys.c)
+    )
+    found = (await connection.execute(statement)).mappings().first()
+    return None if found is None else dict(found)
+
+
+async def note_use(connection: AsyncConnection, id: str, now: str) -> None:
+    """Keep when a key was last used."""
+    await connection.execute(sa.update(keys).where(keys.c.id == id).values(last_used_at=now))
+
+
+async def any_key_ever(connection: AsyncConnection) -> bool:
+    """Whether a key was ever created; revoking it does not change that."""
+    return await get_setting(connection, _CREATED) is not None

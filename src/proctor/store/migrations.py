@@ -1,0 +1,82 @@
+"""How the schema came to be: small named steps, applied once each, in order, never changed afterwards.
+
+Each step runs in a transaction together with the note that it ran, so that one that is interrupted leaves nothing half done. Two
+servers that start at once take turns. A database that knows more steps than this program was made by a newer one and is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Literal
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from proctor.errors import StoreError
+from proctor.store.tables import METADATA
+
+_LOCK = 0x70726F63  # "proc": the number two servers agree on
+
+NOTES = sa.Table(
+    "schema_steps", sa.MetaData(), sa.Column("name", sa.Text, primary_key=True), sa.Column("applied_at", sa.Text, nullable=False)
+)
+
+
+def _first_tables(connection: sa.Connection) -> None:
+    METADATA.create_all(connection)
+
+
+STEPS: tuple[tuple[str, Callable[[sa.Connection], None]], ...] = (("0001_first_tables", _first_tables),)
+"""Append only. From the first release on a step says itself what it creates, and `tables.py` says what has become of it."""
+
+
+class SchemaState(msgspec.Struct, frozen=True, kw_only=True):
+    """Which steps a database has seen."""
+
+    applied: list[str]
+    pending: list[str]
+    unknown: list[str]
+    """Steps of a newer program."""
+
+
+async def schema_state(connection: AsyncConnection) -> SchemaState:
+    """Look, and change nothing."""
+    return await connection.run_sync(_state)
+
+
+async def migrate(engine: AsyncEngine, dialect: Literal["sqlite", "postgresql"]) -> None:
+    """Apply every step that was not applied yet. Raises `StoreError` for a database of a newer program."""
+    async with engine.begin() as connection:
+        if dialect == "sqlite":
+            await connection.exec_driver_sql("BEGIN IMMEDIATE")
+        else:
+            await connection.execute(sa.text("SELECT pg_advisory_xact_lock(:number)"), {"number": _LOCK})
+        await connection.run_sync(_apply)
+
+
+def _state(connection: sa.Connection) -> SchemaState:
+    done: set[str] = set()
+    if sa.inspect(connection).has_table(NOTES.name):
+        done = set(connection.execute(sa.select(NOTES.c.name)).scalars())
+    known = [name for name, _ in STEPS]
+    return SchemaState(
+        applied=[name for name in known if name in done],
+        pending=[name for name in known if name not in done],
+        unknown=sorted(done - set(known)),
+    )
+
+
+def _apply(connection: sa.Connection) -> None:
+    NOTES.metadata.create_all(connection)
+    state = _state(connection)
+    if state.unknown:
+        raise StoreError(
+            f"the database was made by a newer proctor (it knows {state.unknown[-1]!r}, this one ends at {STEPS[-1][0]!r}); "
+            "upgrade proctor, or export the data with the newer one"
+        )
+    for name, step in STEPS:
+        if name in state.pending:
+            step(connection)
+            connection.execute(NOTES.insert().values(name=name, applied_at=datetime.now(UTC).isoformat(timespec="milliseconds")))

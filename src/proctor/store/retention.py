@@ -1,0 +1,84 @@
+"""What is deleted to keep a database small: the oldest first, in transactions that are short.
+
+Over all organizations: the space is one. A trace goes with its parts and results, a run with its entries and events; what somebody works
+on just now (a lease, a run that has not ended) stays for the next time.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from proctor.store.tables import alert_deliveries, keys, results, run_entries, run_events, runs, trace_parts, traces
+
+_UNFINISHED = ("queued", "running")
+
+
+class Kept(msgspec.Struct, frozen=True, kw_only=True):
+    """A trace or run that may be deleted."""
+
+    kind: Literal["trace", "run"]
+    id: str
+    created_at: str
+    size: int
+
+
+async def oldest(connection: AsyncConnection, *, limit: int, now: float, before: str | None = None) -> list[Kept]:
+    """The oldest traces and runs, at most `limit`, made before a time."""
+    free = sa.or_(traces.c.leased_until.is_(None), traces.c.leased_until < now)
+    of_results = _bytes_of(results.c.body).where(results.c.trace_id == traces.c.id).scalar_subquery()
+    of_entries = _bytes_of(run_entries.c.body).where(run_entries.c.run_id == runs.c.id).scalar_subquery()
+    found = [
+        *await _oldest(connection, "trace", traces, traces.c.size + of_results, free, limit, before),
+        *await _oldest(connection, "run", runs, of_entries, runs.c.status.not_in(_UNFINISHED), limit, before),
+    ]
+    return sorted(found, key=lambda kept: (kept.created_at, kept.id))[:limit]
+
+
+async def _oldest(
+    connection: AsyncConnection,
+    kind: Literal["trace", "run"],
+    table: sa.Table,
+    size: sa.ColumnElement[int],
+    free: sa.ColumnElement[bool],
+    limit: int,
+    before: str | None,
+) -> list[Kept]:
+    query = sa.select(table.c.id, table.c.created_at, size).where(free)
+    if before is not None:
+        query = query.where(table.c.created_at < before)
+    rows = await connection.execute(query.order_by(table.c.created_at, table.c.id).limit(limit))
+    return [Kept(kind=kind, id=id, created_at=at, size=int(bytes_)) for id, at, bytes_ in rows]
+
+
+async def kept_bytes(connection: AsyncConnection) -> int:
+    """What traces with their results and runs take, as they are kept."""
+    sums = (sa.select(sa.func.coalesce(sa.func.sum(traces.c.size), 0)), _bytes_of(results.c.body), _bytes_of(run_entries.c.body))
+    return sum([int((await connection.execute(query)).scalar_one()) for query in sums])
+
+
+def _bytes_of(column: sa.Column[bytes]) -> sa.Select[int]:
+    return sa.select(sa.func.coalesce(sa.func.sum(sa.func.length(column)), 0))
+
+
+async def delete_kept(connection: AsyncConnection, kept: list[Kept]) -> None:
+    """Delete traces and runs with everything that hangs on them."""
+    trace_ids = [one.id for one in kept if one.kind == "trace"]
+    run_ids = [one.id for one in kept if one.kind == "run"]
+    for table in (trace_parts, results):
+        await connection.execute(sa.delete(table).where(table.c.trace_id.in_(trace_ids)))
+    await connection.execute(sa.delete(traces).where(traces.c.id.in_(trace_ids)))
+    # The row first: whoever drives the run writes under its lock, and finds it gone instead of leaving something behind.
+    await connection.execute(sa.delete(runs).where(runs.c.id.in_(run_ids)))
+    for table in (run_entries, run_events):
+        await connection.execute(sa.delete(table).where(table.c.run_id.in_(run_ids)))
+
+
+async def delete_remains(connection: AsyncConnection, before: str) -> int:
+    """Delete what nobody needs after its time: alerts that were delivered or given up, tokens of runs that have expired."""
+    over = sa.delete(alert_deliveries).where(alert_deliveries.c.next_at.is_(None), alert_deliveries.c.updated_at < before)
+    expired = sa.delete(keys).where(keys.c.kind == "run", keys.c.expires_at.is_not(None), keys.c.expires_at < before)
+    return sum([(await connection.execute(statement)).rowcount for statement in (over, expired)])

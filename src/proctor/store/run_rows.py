@@ -1,0 +1,314 @@
+"""Runs in the database: a queue with leases, results that are kept once, events that can be read again.
+
+A run that waits is taken by one statement, so that of two servers one gets it. Whoever has it holds a lease and renews it; when the lease
+is over, because the holder died or lost the database, the run can be taken by anybody. Everything that is written for a run is written in
+a transaction that first makes sure, on the row of the run, that the writer still holds the lease: who lost it without noticing can write
+nothing any more. An attempt is kept once, under its case and number.
+
+Events are numbered within their run, from 1, without gaps. The row of the run is locked before a number is taken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from proctor.errors import StoreError
+from proctor.model.evidence import Json
+from proctor.model.run import RunEntry, RunHeader
+from proctor.store.bodies import expand, squeeze
+from proctor.store.database import Database
+from proctor.store.pages import Row
+from proctor.store.tables import projects, run_entries, run_events, runs
+from proctor.store.upserts import insert_or_ignore
+
+UNFINISHED = ("queued", "running")
+_ENTRY = msgspec.json.Decoder(RunEntry)
+_STEP = 200
+
+Event = tuple[str, dict[str, Json]]
+"""A kind and what is told."""
+
+
+class Cleans(Protocol):
+    """Takes out what must not be stored."""
+
+    def entry(self, entry: RunEntry) -> bytes:
+        """An entry as JSON."""
+        ...
+
+    def text(self, text: str) -> str:
+        """A text."""
+        ...
+
+
+class LeaseLost(StoreError):
+    """Somebody else has taken the run over, or it is gone."""
+
+
+async def claim(connection: AsyncConnection, *, owner: str, now: float, lease_s: float, at: str) -> Row | None:
+    """Take the run that waits longest, or one whose holder is gone; as it is then. Runs of paused projects wait."""
+    free = sa.or_(runs.c.status == "queued", sa.and_(runs.c.status == "running", runs.c.leased_until < now))
+    active = sa.select(projects.c.id).where(projects.c.id == runs.c.project_id, projects.c.paused.is_(False)).exists()
+    first = sa.select(runs.c.id).where(free, active).order_by(runs.c.created_at, runs.c.id).limit(1).with_for_update(skip_locked=True)
+    taken = (
+        sa.update(runs)
+        .where(runs.c.id == first.scalar_subquery(), free)
+        .values(
+            status="running",
+            lease_owner=owner,
+            leased_until=now + lease_s,
+            claims=runs.c.claims + 1,
+            started_at=sa.func.coalesce(runs.c.started_at, at),
+            updated_at=at,
+        )
+        .returning(*runs.c)
+    )
+    found = (await connection.execute(taken)).mappings().first()
+    return None if found is None else dict(found)
+
+
+async def renew(connection: AsyncConnection, run_id: str, owner: str, until: float) -> bool:
+    """Hold a run for longer; whether its end was asked for. Raises `LeaseLost`."""
+    return bool((await _held(connection, run_id, owner, {"leased_until": until}))["cancel_requested"])
+
+
+async def wanted(connection: AsyncConnection, run_id: str, owner: str) -> bool:
+    """Whether the end of a run was asked for; nothing is written. Raises `LeaseLost`."""
+    query = sa.select(runs.c.cancel_requested).where(*_mine(run_id, owner))
+    found = (await connection.execute(query)).first()
+    if found is None:
+        raise LeaseLost(f"run {run_id!r} is somebody else's now")
+    return bool(found[0])
+
+
+async def let_go(connection: AsyncConnection, run_id: str, owner: str, at: str) -> None:
+    """Give a run back to the queue. Raises `LeaseLost`."""
+    values = {"status": "queued", "lease_owner": None, "leased_until": None, "claims": 0, "updated_at": at}
+    await _held(connection, run_id, owner, values)
+    await add_events(connection, run_id, [("waiting", {"reason": "the service stops; the run goes on when it is back"})], at)
+
+
+async def end(connection: AsyncConnection, run_id: str, owner: str, at: str, values: Mapping[str, object], event: Event) -> None:
+    """The run is over: `values` say how. Raises `LeaseLost`."""
+    over = {"lease_owner": None, "leased_until": None, "completed_at": at, "updated_at": at}
+    await _held(connection, run_id, owner, {**over, **values})
+    await add_events(connection, run_id, [event], at)
+
+
+async def add_events(connection: AsyncConnection, run_id: str, events: Sequence[Event], at: str) -> None:
+    """Number events and keep them. The caller's transaction has changed the row of the run before."""
+    if not events:
+        return
+    last = sa.select(sa.func.coalesce(sa.func.max(run_events.c.number), 0)).where(run_events.c.run_id == run_id)
+    number = int((await connection.execute(last)).scalar_one())
+    values = [
+        {"run_id": run_id, "number": number + place, "kind": kind, "body": body, "at": at} for place, (kind, body) in enumerate(events, 1)
+    ]
+    await connection.execute(sa.insert(run_events), values)
+
+
+async def status_of(connection: AsyncConnection, run_id: str) -> str | None:
+    """How far a run is; None when it was deleted."""
+    return (await connection.execute(sa.select(runs.c.status).where(runs.c.id == run_id))).scalar_one_or_none()
+
+
+async def events_after(connection: AsyncConnection, run_id: str, number: int, *, limit: int = _STEP) -> list[Row]:
+    """Events of a run behind a number, oldest first."""
+    query = sa.select(run_events).where(run_events.c.run_id == run_id, run_events.c.number > number).order_by(run_events.c.number)
+    return [dict(row) for row in (await connection.execute(query.limit(limit))).mappings()]
+
+
+async def done_attempts(connection: AsyncConnection, run_id: str) -> list[tuple[str, int]]:
+    """Case and number of every attempt that is kept."""
+    query = sa.select(run_entries.c.case_id, run_entries.c.attempt).where(run_entries.c.run_id == run_id)
+    return [(case, int(attempt)) for case, attempt in await connection.execute(query)]
+
+
+async def kept_entries(connection: AsyncConnection, run_id: str, *, evidence: bool = True) -> AsyncIterator[RunEntry]:
+    """Everything that was kept of a run, in order; without `evidence` only what was decided."""
+    edge: tuple[str, str] | None = None
+    columns = (run_entries.c.created_at, run_entries.c.id, run_entries.c.body)
+    while True:
+        query = sa.select(*columns).where(run_entries.c.run_id == run_id)
+        if edge is not None:
+            query = query.where(sa.tuple_(run_entries.c.created_at, run_entries.c.id) > sa.tuple_(*map(sa.literal, edge)))
+        found = (await connection.execute(query.order_by(run_entries.c.created_at, run_entries.c.id).limit(_STEP))).all()
+        for _, _, body in found:
+            entry = read_entry(body)
+            yield entry if evidence else msgspec.structs.replace(entry, evidence=None)
+        if len(found) < _STEP:
+            return
+        edge = (found[-1][0], found[-1][1])
+
+
+def read_entry(body: bytes) -> RunEntry:
+    """What was kept of one attempt. Raises `StoreError`."""
+    try:
+        return _ENTRY.decode(expand(body))
+    except msgspec.MsgspecError as error:
+        raise StoreError(f"a stored result cannot be read: {error}") from error
+
+
+def _mine(run_id: str, owner: str) -> tuple[sa.ColumnElement[bool], ...]:
+    return (runs.c.id == run_id, runs.c.lease_owner == owner, runs.c.status == "running")
+
+
+async def _held(connection: AsyncConnection, run_id: str, owner: str, values: Mapping[str, object]) -> Row:
+    """Change the row of a run that is held; its lock is ours from here to the end of the transaction."""
+    changed = sa.update(runs).where(*_mine(run_id, owner)).values(values).returning(runs.c.cancel_requested, runs.c.counts)
+    found = (await connection.execute(changed)).mappings().first()
+    if found is None:
+        raise LeaseLost(f"run {run_id!r} is somebody else's now")
+    return dict(found)
+
+
+class RunRows:
+    """A run that is being driven: fits `runner.ports.RunLog`.
+
+    Attempts that end while others are being written are written together. Who waits for one and goes away does not take it along:
+    `settle` waits for everything that was begun.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        header: RunHeader,
+        *,
+        owner: str,
+        lease_s: float,
+        clock: Callable[[], float],
+        now: Callable[[], str],
+        new_id: Callable[[str], str],
+        clean: Cleans,
+        told: Callable[[], None],
+    ) -> None:
+        """`told` is called whenever something was written."""
+        self._database = database
+        self._header = header
+        self._owner = owner
+        self._lease_s = lease_s
+        self._clock = clock
+        self._now = now
+        self._new_id = new_id
+        self._clean = clean
+        self._told = told
+        self._bodies: list[bytes] = []
+        self._entries: list[tuple[dict[str, Any], dict[str, Json], asyncio.Future[None]]] = []
+        self._events: list[Event] = []
+        self._writer: asyncio.Task[None] | None = None
+        self._appending: set[asyncio.Task[None]] = set()
+
+    @property
+    def header(self) -> RunHeader:
+        """What the run was started with."""
+        return self._header
+
+    async def read(self) -> None:
+        """Fetch what is kept already, for `entries`."""
+        query = sa.select(run_entries.c.body).where(run_entries.c.run_id == self._header.run_id)
+        async with self._database.reading() as connection:
+            found = await connection.execute(query.order_by(run_entries.c.created_at, run_entries.c.id))
+            self._bodies = [row[0] for row in found]
+
+    def entries(self) -> Iterator[RunEntry]:
+        """What `read` found, in order. A long run is not held in memory for this while it goes on."""
+        return map(read_entry, self._bodies)
+
+    async def append(self, entry: RunEntry) -> None:
+        """Keep one finished attempt; durable when this returns. Raises `StoreError`, `LeaseLost` among them."""
+        task = asyncio.create_task(self._append(entry))
+        self._appending.add(task)
+        task.add_done_callback(self._appended)
+        await asyncio.shield(task)
+
+    def _appended(self, task: asyncio.Task[None]) -> None:
+        self._appending.discard(task)
+        if not task.cancelled():
+            task.exception()  # looked at, also when whoever waited for it has gone
+
+    def tell(self, kind: str, body: dict[str, Json]) -> None:
+        """Keep an event, soon."""
+        self._events.append((kind, body))
+        self._wake()
+
+    async def settle(self) -> None:
+        """Wait until everything is written, or cannot be. Never raises for what could not be kept: who appended it was told."""
+        while self._appending or (self._writer is not None and not self._writer.done()):
+            waiting = [*self._appending, *([self._writer] if self._writer is not None else [])]
+            await asyncio.gather(*waiting, return_exceptions=True)
+
+    def close(self, ended: str) -> None:
+        """Nothing: how a run ended is written with `end`, by whoever holds it."""
+
+    async def _append(self, entry: RunEntry) -> None:
+        # Evidence may be large: cleaning and packing it must not hold up the other runs.
+        body = await asyncio.to_thread(self._packed, entry)
+        row = {"run_id": self._header.run_id, "case_id": entry.case, "attempt": entry.attempt, "outcome": entry.outcome, "body": body}
+        about: dict[str, Json] = {"case": entry.case, "attempt": entry.attempt, "outcome": entry.outcome, "score": entry.score}
+        reason = self._clean.text(entry.reason)[:500] if entry.reason else None
+        about |= {"code": entry.code, "reason": reason, "duration_ms": entry.duration_ms}
+        kept: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._entries.append((row, about, kept))
+        self._wake()
+        await kept
+
+    def _packed(self, entry: RunEntry) -> bytes:
+        return squeeze(self._clean.entry(entry))
+
+    def _wake(self) -> None:
+        if self._writer is None or self._writer.done():
+            self._writer = asyncio.create_task(self._write_all())
+
+    async def _write_all(self) -> None:
+        while self._entries or self._events:
+            entries, self._entries = self._entries, []
+            events, self._events = self._events, []
+            try:
+                async with self._database.writing() as connection:
+                    await self._write(connection, entries, events)
+            except BaseException as error:
+                fault = error if isinstance(error, Exception) else StoreError("the results could not be written: interrupted")
+                _settle([kept for _, _, kept in entries], fault)
+                if not isinstance(error, Exception):
+                    raise
+                continue
+            _settle([kept for _, _, kept in entries], None)
+            self._told()
+
+    async def _write(
+        self,
+        connection: AsyncConnection,
+        entries: Sequence[tuple[dict[str, Any], dict[str, Json], asyncio.Future[None]]],
+        events: Sequence[Event],
+    ) -> None:
+        at = self._now()
+        run_id = self._header.run_id
+        values: dict[str, object] = {"leased_until": self._clock() + self._lease_s, "updated_at": at}
+        held = await _held(connection, run_id, self._owner, {**values, "claims": 0} if entries else values)
+        counts: dict[str, int] = dict(held["counts"] or {})
+        told = list(events)
+        for row, about, _ in entries:
+            new = {**row, "id": self._new_id("att"), "created_at": at}
+            adding = insert_or_ignore(connection, run_entries, new, key=("run_id", "case_id", "attempt")).returning(run_entries.c.id)
+            if (await connection.execute(adding)).first() is not None:
+                counts[row["outcome"]] = counts.get(row["outcome"], 0) + 1
+                told.append(("finished", about))
+        if entries:
+            await connection.execute(sa.update(runs).where(runs.c.id == run_id).values(counts=counts))
+        await add_events(connection, run_id, told, at)
+
+
+def _settle(waiting: Sequence[asyncio.Future[None]], fault: Exception | None) -> None:
+    for kept in waiting:
+        if kept.done():
+            continue
+        if fault is None:
+            kept.set_result(None)
+        else:
+            kept.set_exception(fault)

@@ -1,0 +1,56 @@
+"""A fresh database for a test, and a way to run asynchronous code against it.
+
+    def test_something(database: TestDatabase) -> None:
+        async def use(hub: Hub) -> None:
+            ...
+        database.run_hub(use)
+
+The fixtures `database` and `database_url` (tests/conftest.py) come once for SQLite and once, marked `live`, for PostgreSQL.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from proctor.service.hub import Hub, ServiceSettings
+from proctor.store.database import Database, open_database
+
+T = TypeVar("T")
+
+
+class TestDatabase:
+    """The address of a database and a folder beside it. Each `run` is a process of its own as far as the database can tell."""
+
+    __test__ = False
+
+    def __init__(self, url: str, home: Path) -> None:
+        self.url = url
+        self.home = home
+
+    @property
+    def is_postgres(self) -> bool:
+        return self.url.startswith("postgresql")
+
+    def run(self, use: Callable[[Database], Awaitable[T]]) -> T:
+        """Open the database, use it, close it."""
+
+        async def whole() -> T:
+            database = await open_database(self.url)
+            try:
+                return await use(database)
+            finally:
+                await database.close()
+
+        return asyncio.run(whole())
+
+    def run_hub(self, use: Callable[[Hub], Awaitable[T]], *, clock: Callable[[], float] = time.time, **settings: Any) -> T:
+        """The same with a hub over it."""
+
+        async def with_hub(database: Database) -> T:
+            return await use(Hub(database=database, settings=ServiceSettings(home=self.home, **settings), clock=clock))
+
+        return self.run(with_hub)

@@ -1,0 +1,170 @@
+"""A PostgreSQL server of our own for the tests: made in a temporary folder, on loopback, gone afterwards.
+
+Nothing is assumed but the server's programs (`/usr/lib/postgresql/*/bin`, or on the path). The server refuses to run as root, so root
+steps down to another user for it. It ends with the process that started it, also when that is killed.
+
+    with Cluster() as cluster:
+        url = cluster.new_database()
+
+`stop`, `start` and `kill` are for tests of what happens when it goes away. By default nothing is forced to disk, which is faster; a test of
+durability says `Cluster(fsync=True)`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+
+USER = "proctor"
+
+
+def programs() -> Path | None:
+    """The folder with `initdb` and `postgres`, of the newest version that is installed."""
+    for folder in sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: int(path.parent.name), reverse=True):
+        if (folder / "initdb").exists():
+            return folder
+    found = shutil.which("initdb")
+    return Path(found).resolve().parent if found else None
+
+
+class Cluster:
+    """One server and its files."""
+
+    def __init__(self, *, fsync: bool = False) -> None:
+        folder = programs()
+        assert folder is not None, "PostgreSQL is not installed"
+        self._programs = folder
+        self._fsync = fsync
+        self._user = _other_user() if os.getuid() == 0 else None
+        self._home = Path(tempfile.mkdtemp(prefix="proctor-pg-", dir="/tmp"))
+        self._server: subprocess.Popen[bytes] | None = None
+        self.port = _free_port()
+
+    def __enter__(self) -> Cluster:
+        try:
+            if self._user is not None:
+                os.chown(self._home, self._user.pw_uid, self._user.pw_gid)
+            made = self._run("initdb", "-D", str(self._data), "-U", USER, "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync")
+            assert made.returncode == 0, made.stderr.decode()
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    @property
+    def _data(self) -> Path:
+        return self._home / "data"
+
+    def start(self) -> None:
+        """Start the server and wait until it answers."""
+        assert self._server is None
+        settings = {
+            "listen_addresses": "127.0.0.1",
+            "port": str(self.port),
+            "unix_socket_directories": str(self._home),
+            "fsync": "on" if self._fsync else "off",
+            "synchronous_commit": "on" if self._fsync else "off",
+            "full_page_writes": "on" if self._fsync else "off",
+            "max_connections": "100",
+            "shared_buffers": "32MB",
+            "log_min_messages": "fatal",
+        }
+        flags = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
+        with (self._home / "log").open("ab") as log:
+            self._server = subprocess.Popen(
+                [*self._as_user("--pdeathsig", "QUIT"), str(self._programs / "postgres"), "-D", str(self._data), *flags],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self._home,
+            )
+        end = time.monotonic() + 30
+        while self._run("pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port)).returncode != 0:
+            assert self._server.poll() is None and time.monotonic() < end, (self._home / "log").read_text()
+            time.sleep(0.05)
+
+    def stop(self) -> None:
+        """Stop the server; whoever is connected is cut off."""
+        self._end(signal.SIGINT)
+
+    def kill(self) -> None:
+        """End the server as a crash does: nothing is written any more."""
+        # SIGQUIT and not SIGKILL: the server ends its own children at once and without writing, as after a crash.
+        self._end(signal.SIGQUIT)
+
+    def close(self) -> None:
+        """Stop the server and delete its files."""
+        with contextlib.ExitStack() as stack:
+            stack.callback(shutil.rmtree, self._home, ignore_errors=True)
+            stack.callback(self.stop)
+
+    def new_database(self) -> str:
+        """The address of an empty database."""
+        name = f"t{secrets.token_hex(6)}"
+        self.sql(f"CREATE DATABASE {name}")
+        return f"postgresql://{USER}@127.0.0.1:{self.port}/{name}"
+
+    def drop_database(self, url: str) -> None:
+        """Delete a database, whoever is connected to it."""
+        self.sql(f"DROP DATABASE IF EXISTS {url.rpartition('/')[2]} WITH (FORCE)")
+
+    def sql(self, statement: str, database: str = "postgres") -> str:
+        """Run one statement as the owner of everything; what it answers, unadorned."""
+        words = ("-h", "127.0.0.1", "-p", str(self.port), "-U", USER, "-d", database, "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1")
+        done = self._run("psql", *words, "-c", statement)
+        assert done.returncode == 0, done.stderr.decode()
+        return done.stdout.decode().strip()
+
+    def _end(self, how: signal.Signals) -> None:
+        server, self._server = self._server, None
+        if server is None:
+            return
+        server.send_signal(how)
+        try:
+            server.wait(20)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            server.wait(20)
+
+    def _run(self, program: str, *words: str) -> subprocess.CompletedProcess[bytes]:
+        return subprocess.run(
+            [*self._as_user(), str(self._programs / program), *words],
+            capture_output=True,
+            timeout=60,
+            cwd=self._home,
+            stdin=subprocess.DEVNULL,
+        )
+
+    def _as_user(self, *flags: str) -> list[str]:
+        setpriv = shutil.which("setpriv")
+        if self._user is None:
+            return [setpriv, *flags] if setpriv and flags else []
+        assert setpriv is not None, "root needs `setpriv` to start PostgreSQL as somebody else"
+        return [setpriv, f"--reuid={self._user.pw_uid}", f"--regid={self._user.pw_gid}", "--clear-groups", *flags]
+
+
+def _other_user() -> pwd.struct_passwd:
+    for name in ("postgres", "nobody"):
+        with contextlib.suppress(KeyError):
+            return pwd.getpwnam(name)
+    raise AssertionError("there is no user to run PostgreSQL as")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
