@@ -4,7 +4,7 @@ BIN := .venv/bin
 UV := $(shell command -v uv 2>/dev/null)
 WORKERS ?= 2
 
-.PHONY: demo test test-live format lint typecheck docs bench bench-peers clean
+.PHONY: demo test test-live torture format lint typecheck docs bench bench-peers serve clean
 
 demo: .venv/.ready
 	@$(BIN)/proctor demo
@@ -13,7 +13,14 @@ test: .venv/.ready
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q
 
 test-live: .venv/.ready
-	$(BIN)/python -m pytest -m live -q || test $$? -eq 5
+	$(BIN)/python -m pytest -m live -n $(WORKERS) --dist loadfile -q || test $$? -eq 5
+
+# The crash tests, twenty rounds instead of three, and the database away for half a minute.
+torture: .venv/.ready
+	PROCTOR_CRASH_ROUNDS=20 PROCTOR_OUTAGE_S=30 $(BIN)/python -m pytest -m live -q tests/live -k "crash or outage"
+
+serve: .venv/.ready
+	$(BIN)/proctor serve
 
 format: .venv/.ready
 	$(BIN)/ruff format src tests benchmarks docs

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from docs import fidelity_rows, limits_table, reference_pages
+from docs import fidelity_rows, limits_table, mcp_pages, reference_pages, service_pages
 
 HERE = Path(__file__).parent
 
@@ -23,6 +23,9 @@ WHOLE: dict[str, Callable[[], str]] = {
     "reference/functions.md": reference_pages.functions_page,
     "reference/command-line.md": reference_pages.command_line_page,
     "reference/native-schema.json": reference_pages.native_schema_text,
+    "reference/rest.md": service_pages.rest_page,
+    "reference/mcp.md": mcp_pages.mcp_page,
+    "reference/service-settings.md": service_pages.settings_page,
 }
 """Pages written from the code alone, by their path under `docs/`."""
 

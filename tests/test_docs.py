@@ -182,6 +182,10 @@ def execute(page: Path, folder: Path) -> None:
 EXECUTED = [page for page in PAGES if re.search(r"```(?:console|python)\n", page.read_text(encoding="utf-8"))]
 
 
+EXECUTED_LIVE = {"author-criteria-from-a-coding-agent.md"}
+"""Pages whose programs talk to a running service, and are run by the live tests."""
+
+
 @pytest.mark.parametrize("page", EXECUTED, ids=page_id)
 def test_every_command_and_program_on_the_page_runs_as_shown(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "here"
@@ -193,7 +197,7 @@ def test_every_command_and_program_on_the_page_runs_as_shown(page: Path, tmp_pat
 def test_the_pages_that_promise_to_be_executed_are() -> None:
     names = {page_id(page) for page in EXECUTED}
     assert {"README.md", "docs/tutorial/first-suite.md", "docs/how-to/write-a-check.md", "docs/how-to/check-in-python.md"} <= names
-    assert {page.name for page in EXECUTED} >= {page.name for page in (DOCS / "how-to").glob("*.md")}
+    assert {page.name for page in EXECUTED} | EXECUTED_LIVE >= {page.name for page in (DOCS / "how-to").glob("*.md")}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_id)

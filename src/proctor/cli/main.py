@@ -38,7 +38,11 @@ COMMANDS = (
     Command("validate", "read suites and evidence without running, and print every problem"),
     Command("convert", "write a suite of any dialect in the native format"),
     Command("describe", "what exists: checks, matchers, functions, formats, with fields and examples"),
+    Command("serve", "receive traces, evaluate them, run suites and keep everything, over HTTP"),
+    Command("mcp", "serve MCP on standard input and output, for a coding agent on this machine"),
     Command("judge", "measure how far a judge agrees with people: calibrate it on labelled answers"),
+    Command("keys", "create, list and revoke the keys of the service"),
+    Command("db", "export, import, migrate or show the database of the service"),
     Command("demo", "a complete run on bundled examples; no network, no keys"),
 )
 

@@ -12,12 +12,18 @@ Entries = Mapping[tuple[str, int], RunEntry]
 
 
 def show_run(run: RunResult, *, format: str, output: str | None, no_color: bool, entries: Entries | None = None) -> None:
-    """Write the run; `entries` hold the conversations that an HTML report shows."""
+    """Write the run; `entries` hold what only some formats show: conversations, traces, times."""
     with Output(output) as place:
         if format == "html":
             from proctor.report.html import render_html  # only this format needs it
 
             place.text(render_html(run, entries))
+            return
+        if format == "otlp":
+            from proctor.report.evaluation_events import render_otlp  # as above
+
+            for line in render_otlp(run, entries or {}):
+                place.write(line)
             return
         render = renderer(format, place, no_color=no_color)
         for result in run.cases:

@@ -10,15 +10,33 @@ import math
 from typing import Any
 
 from proctor.errors import EvidenceError, MissingExtra
-from proctor.evidence.spans import Span, SpanEvent
+from proctor.evidence.spans import Span, SpanEvent, SpanGroup
 from proctor.model.evidence import Json
 
 # proto3 counts an unset enumeration as 0; 2 is STATUS_CODE_ERROR.
 _ERROR = 2
+_NONE: dict[str, Json] = {}
 
 
 def spans_of_protobuf(data: bytes) -> list[Span]:
     """The spans in one binary request; `EvidenceError` if it is none."""
+    found: list[Span] = []
+    for group in _parsed(data).resource_spans:
+        resource = _attributes(group.resource.attributes)
+        for scope in group.scope_spans:
+            found.extend([_span(span, resource) for span in scope.spans])
+    return found
+
+
+def groups_of_protobuf(data: bytes) -> list[SpanGroup]:
+    """The same by resource, which stands beside the spans and not in each."""
+    return [
+        SpanGroup(_attributes(group.resource.attributes), [_span(span, _NONE) for scope in group.scope_spans for span in scope.spans])
+        for group in _parsed(data).resource_spans
+    ]
+
+
+def _parsed(data: bytes) -> Any:
     # Delayed: protobuf costs a tenth of a second to load, and the part is optional.
     try:
         from google.protobuf.message import DecodeError
@@ -30,15 +48,12 @@ def spans_of_protobuf(data: bytes) -> list[Span]:
         request.ParseFromString(data)
     except (DecodeError, RecursionError):
         raise EvidenceError("binary data that is not OTLP protobuf") from None
-    found: list[Span] = []
-    for group in request.resource_spans:
-        resource = _attributes(group.resource.attributes)
-        for scope in group.scope_spans:
-            found.extend(_span(span, resource) for span in scope.spans)
-    return found
+    return request
 
 
 def _span(span: Any, resource: dict[str, Json]) -> Span:
+    status = span.status
+    events = span.events
     return Span(
         trace_id=span.trace_id.hex(),
         id=span.span_id.hex(),
@@ -47,15 +62,16 @@ def _span(span: Any, resource: dict[str, Json]) -> Span:
         start_ns=span.start_time_unix_nano,
         end_ns=span.end_time_unix_nano,
         attributes=_attributes(span.attributes),
-        failed=span.status.code == _ERROR,
-        message=span.status.message or None,
-        events=tuple(SpanEvent(event.name, _attributes(event.attributes)) for event in span.events),
+        failed=status.code == _ERROR,
+        message=status.message or None,
+        events=tuple([SpanEvent(event.name, _attributes(event.attributes)) for event in events]) if events else (),
         resource=resource,
     )
 
 
 def _attributes(pairs: Any) -> dict[str, Json]:
-    return {pair.key: _value(pair.value) for pair in pairs}
+    # A text that is not empty was set, so nothing else was; nearly all attributes are texts, and asking costs more than looking.
+    return {pair.key: (value := pair.value).string_value or _value(value) for pair in pairs}
 
 
 def _value(value: Any) -> Json:

@@ -10,7 +10,7 @@ those below it, an agent's own total standing for everything inside it. HTTP sta
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -24,6 +24,8 @@ from proctor.evidence.span_values import (
     name_of_span,
     output_of_span,
     requested_calls,
+    says_something,
+    spoken_of_span,
     talks_to_model,
     text_of_span,
     tool_call_of_span,
@@ -37,6 +39,8 @@ from proctor.evidence.usage import add_usage, count_of
 from proctor.evidence.workflow import answer_of, answering_node, with_parameters
 from proctor.model.evidence import Evidence, Json, Node, ToolCall, Usage
 
+_N8N = frozenset((names.N8N_NAME, names.N8N_TYPE, names.N8N_STATUS, names.N8N_PARAMETERS, names.N8N_OUTPUT, names.N8N_ITEMS))
+
 
 class _Tree:
     """The spans of one trace in order, and who is below whom."""
@@ -44,7 +48,8 @@ class _Tree:
     def __init__(self, spans: Sequence[Span]) -> None:
         self.spans = sorted(spans, key=lambda span: span.start_ns) if all(span.start_ns for span in spans) else list(spans)
         self.by_id = {span.id: span for span in self.spans}
-        self.tools = {span.id for span in self.spans if kind_of_span(span) == "tool"}
+        self.kinds = {span.id: kind_of_span(span) for span in self.spans}
+        self.tools = {id for id, kind in self.kinds.items() if kind == "tool"}
         self.children: dict[str, list[Span]] = {}
         self.roots: list[Span] = []
         for span in self.spans:
@@ -53,8 +58,50 @@ class _Tree:
             else:
                 self.children.setdefault(span.parent_id, []).append(span)
         self._steps_above: dict[str, Span | None] = {}
+        # What is asked for twice is read once.
+        self._inputs: dict[str, Json] = {}
+        self._outputs: dict[str, Json] = {}
+        self._spoken: dict[str, str | None] = {}
+        self._usages: dict[str, Usage | None] = {}
         # Parents in a circle leave no root; the first span then stands for it.
         self.root = self.roots[0] if self.roots else (self.spans[0] if self.spans else None)
+
+    def talks(self, span: Span) -> bool:
+        """Whether the answer of the run may stand in a span."""
+        return talks_to_model(span, self.kinds[span.id])
+
+    def input(self, span: Span) -> Json:
+        """What was said to a span."""
+        if span.id not in self._inputs:
+            self._read(span)
+        return self._inputs[span.id]
+
+    def output(self, span: Span) -> Json:
+        """What a span gave."""
+        if span.id not in self._outputs:
+            self._read(span)
+        return self._outputs[span.id]
+
+    def text(self, span: Span) -> str | None:
+        """The answer a span carries."""
+        if span.id not in self._spoken:
+            self._read(span)
+        return text_of_span(span, self._spoken[span.id])
+
+    def _read(self, span: Span) -> None:
+        id = span.id
+        if not says_something(span):
+            self._inputs[id] = self._outputs[id] = self._spoken[id] = None
+            return
+        self._inputs[id] = input_of_span(span)
+        self._spoken[id] = spoken_of_span(span)
+        self._outputs[id] = output_of_span(span, self.kinds[id], self._spoken[id])
+
+    def own_usage(self, span: Span) -> Usage | None:
+        """The tokens a span itself reports."""
+        if span.id not in self._usages:
+            self._usages[span.id] = usage_of_span(span)
+        return self._usages[span.id]
 
     def step_above(self, span: Span) -> Span | None:
         """The nearest ancestor that is not a tool."""
@@ -96,7 +143,7 @@ class _Tree:
             if span.id in seen:
                 continue
             seen.add(span.id)
-            own = usage_of_span(span)
+            own = self.own_usage(span)
             if own is not None:
                 parts.append(own)
             else:
@@ -157,9 +204,9 @@ def _same_call(outer: ToolCall, inner: ToolCall) -> ToolCall:
 
 
 def _requested(tree: _Tree) -> list[tuple[str | None, ToolCall]]:
-    models = [span for span in tree.spans if kind_of_span(span) == "llm"]
+    models = [span for span in tree.spans if tree.kinds[span.id] == "llm"]
     # An agent span repeats what its model spans say.
-    asked = [span for span in models if requested_calls(span)] or [span for span in tree.spans if talks_to_model(span)]
+    asked = [span for span in models if requested_calls(span)] or [span for span in tree.spans if tree.talks(span)]
     found: list[tuple[str | None, ToolCall]] = []
     inner = tree.below(asked)
     for span in asked:
@@ -174,29 +221,41 @@ def _nodes(tree: _Tree, calls: list[tuple[str | None, ToolCall]]) -> tuple[Node,
     by_span: dict[str | None, list[ToolCall]] = {}
     for span_id, call in calls:
         by_span.setdefault(span_id, []).append(call)
-    return with_parameters([_node(span, tuple(by_span.get(span.id, ()))) for span in tree.spans if span.id not in tree.tools])
+    return with_parameters([_node(tree, span, tuple(by_span.get(span.id, ()))) for span in tree.spans if span.id not in tree.tools])
 
 
-def _node(span: Span, calls: tuple[ToolCall, ...]) -> Node:
-    output = output_of_span(span)
+def _node(tree: _Tree, span: Span, calls: tuple[ToolCall, ...]) -> Node:
+    output = tree.output(span)
+    if _N8N.isdisjoint(span.attributes):
+        return Node(
+            name=span.name,
+            type=tree.kinds[span.id],
+            status="error" if span.failed else "success",
+            input=tree.input(span),
+            output=output,
+            tool_calls=calls,
+            duration_ms=duration_ms(span),
+            error=(span.message or "the step failed") if span.failed else None,
+            usage=tree.own_usage(span),
+        )
     status = text_or_none(span.attributes.get(names.N8N_STATUS)) or ("error" if span.failed else "success")
     return Node(
         name=name_of_span(span),
-        type=type_of_span(span),
+        type=type_of_span(span, tree.kinds[span.id]),
         status=status,
-        input=input_of_span(span),
+        input=tree.input(span),
         output=output,
         parameters=container_in(span.attributes.get(names.N8N_PARAMETERS)),
         tool_calls=calls,
         duration_ms=duration_ms(span),
         error=(span.message or "the step failed") if span.failed else None,
         items=_items(span, output),
-        usage=usage_of_span(span),
+        usage=tree.own_usage(span),
     )
 
 
 def _items(span: Span, output: Json) -> int:
-    counted = count_of(span.attributes.get(names.N8N_ITEMS))
+    counted = count_of(span.attributes[names.N8N_ITEMS]) if names.N8N_ITEMS in span.attributes else None
     if counted is not None:
         return counted
     return len(output) if isinstance(output, list) and names.N8N_OUTPUT in span.attributes else 1
@@ -204,16 +263,24 @@ def _items(span: Span, output: Json) -> int:
 
 def _answer(tree: _Tree, nodes: tuple[Node, ...]) -> tuple[str | None, Json]:
     steps = [span for span in tree.spans if span.id not in tree.tools]
-    ordered = [span for span in reversed(steps) if talks_to_model(span)]
-    ordered.extend(span for span in steps if kind_of_span(span) in ("workflow", "chain"))
-    if tree.root is not None and tree.root.id not in tree.tools:
-        ordered = [*_unless_n8n([tree.root]), *ordered]
-    for span in ordered:
-        text = text_of_span(span)
+    for span in _answering(tree, steps):
+        text = tree.text(span)
         if text is not None and text.strip():
-            spoken, output = json_in(text), output_of_span(span)
-            return text, output if names.N8N_OUTPUT in span.attributes or spoken is None else spoken
+            spoken = json_in(text)
+            return text, tree.output(span) if names.N8N_OUTPUT in span.attributes or spoken is None else spoken
     return answer_of(answering_node(nodes)) if any(names.N8N_TYPE in span.attributes for span in steps) else (None, None)
+
+
+def _answering(tree: _Tree, steps: Sequence[Span]) -> Iterator[Span]:
+    """The spans in which the answer may stand, the likeliest first."""
+    if tree.root is not None and tree.root.id not in tree.tools:
+        yield from _unless_n8n([tree.root])
+    for span in reversed(steps):
+        if tree.talks(span):
+            yield span
+    for span in steps:
+        if tree.kinds[span.id] in ("workflow", "chain"):
+            yield span
 
 
 def _unless_n8n(spans: Sequence[Span]) -> list[Span]:
@@ -226,10 +293,11 @@ def _unless_n8n(spans: Sequence[Span]) -> list[Span]:
 
 
 def _input(tree: _Tree) -> Json:
-    models = [span for span in tree.spans if talks_to_model(span)]
-    for span in [*([tree.root] if tree.root is not None else []), *models]:
-        value = input_of_span(span)
-        if value is not None:
+    value = tree.input(tree.root) if tree.root is not None else None
+    if value is not None:
+        return value
+    for span in tree.spans:
+        if tree.talks(span) and (value := tree.input(span)) is not None:
             return value
     return None
 

@@ -23,16 +23,53 @@ _INDEX = re.compile(r"^(\d{1,4})\.(.+)$", re.DOTALL)
 _ENTITY_KEYS = ("traceloop.entity.input", "traceloop.entity.output")
 _ENTITY_INPUT = frozenset(("inputs", "input_str", "args", "kwargs", "tags", "metadata"))
 _ENTITY_OUTPUT = frozenset(("outputs", "output", "kwargs"))
+# Most spans carry few of the names that are looked for. Whether they have any at all is asked first: that is many times as fast.
+_KIND = frozenset(names.SPAN_KIND)
+_TOOL_MARKS = frozenset(("gen_ai.tool.name", "ai.toolCall.name"))
+_TOKENS = frozenset((*names.INPUT_TOKENS, *names.OUTPUT_TOKENS, *names.TOTAL_TOKENS))
+_ANSWERS = frozenset((*names.OUTPUT_MESSAGES, *names.OUTPUT_TEXT))
+_TEXTS = frozenset(names.OUTPUT_TEXT)
+
+
+class _Messages:
+    """Where messages may stand in a span: under one name, spread over many, or in its events."""
+
+    def __init__(self, keys: tuple[str, ...], indexed: tuple[str, ...], events: frozenset[str]) -> None:
+        self.keys = keys
+        self.any_key = frozenset(keys)
+        self.indexed = indexed
+        self.starts = tuple(f"{prefix}." for prefix in indexed)
+        self.events = events
+
+
+_GIVEN = _Messages(names.INPUT_MESSAGES, names.INDEXED_INPUT, names.EVENT_INPUT)
+_SAID = _Messages(names.OUTPUT_MESSAGES, names.INDEXED_OUTPUT, names.EVENT_OUTPUT)
+
+
+_SAYING = frozenset((*_GIVEN.keys, *_SAID.keys, *names.OUTPUT_TEXT, *names.INPUT_VALUE, *names.OUTPUT_VALUE, names.N8N_OUTPUT))
+_SAYING_STARTS = (*_GIVEN.starts, *_SAID.starts)
+
+
+def says_something(span: Span) -> bool:
+    """Whether anything that went in or came out may stand in a span. Of most spans of a trace nothing does."""
+    attributes = span.attributes
+    if span.events or not _SAYING.isdisjoint(attributes):
+        return True
+    for key in attributes:  # noqa: SIM110 - for every span of every trace, and a generator takes twice as long
+        if key.startswith(_SAYING_STARTS):
+            return True
+    return False
 
 
 def kind_of_span(span: Span) -> str | None:
     """`tool`, `agent`, `llm`, another word of the convention in lower case, or nothing."""
     attributes = span.attributes
-    if text_or_none(attributes.get("gen_ai.tool.name")) or text_or_none(attributes.get("ai.toolCall.name")):
+    if not _TOOL_MARKS.isdisjoint(attributes) and any(text_or_none(attributes.get(mark)) for mark in _TOOL_MARKS):
         return "tool"
-    word = text_or_none(first_of(attributes, *names.SPAN_KIND))
-    if word is not None:
-        return names.KINDS.get(word.lower(), word.lower())
+    if not _KIND.isdisjoint(attributes):
+        word = text_or_none(first_of(attributes, *names.SPAN_KIND))
+        if word is not None:
+            return names.KINDS.get(word) or names.KINDS.get(word.lower(), word.lower())
     operation = text_or_none(attributes.get(names.AI_SDK_OPERATION))
     if operation is not None:
         return "llm" if ".do" in operation else "agent"
@@ -46,30 +83,33 @@ def name_of_span(span: Span) -> str:
     return text_or_none(span.attributes.get(names.N8N_NAME)) or span.name
 
 
-def type_of_span(span: Span) -> str | None:
+def type_of_span(span: Span, kind: str | None) -> str | None:
     """The type of the node a span is: n8n's own, else the kind."""
-    return text_or_none(span.attributes.get(names.N8N_TYPE)) or kind_of_span(span)
+    return text_or_none(span.attributes.get(names.N8N_TYPE)) or kind
 
 
-def talks_to_model(span: Span) -> bool:
-    """Whether the answer of the run may stand in this span."""
+def talks_to_model(span: Span, kind: str | None) -> bool:
+    """Whether the answer of the run may stand in this span of that kind."""
     node_type = text_or_none(span.attributes.get(names.N8N_TYPE))
     if node_type is not None:
         return is_ai(node_type) and not is_sub_node(node_type)
-    return kind_of_span(span) in ("llm", "agent") or first_of(span.attributes, *names.OUTPUT_MESSAGES, *names.OUTPUT_TEXT) is not None
+    if kind in ("llm", "agent"):
+        return True
+    return not _ANSWERS.isdisjoint(span.attributes) and first_of(span.attributes, *names.OUTPUT_MESSAGES, *names.OUTPUT_TEXT) is not None
 
 
 def usage_of_span(span: Span) -> Usage | None:
     """The tokens a span itself reports."""
+    if _TOKENS.isdisjoint(span.attributes):
+        return None
     counts = [_count(span, table) for table in (names.INPUT_TOKENS, names.OUTPUT_TOKENS, names.TOTAL_TOKENS)]
     if counts == [None, None, None]:
         return None
     return Usage(input_tokens=counts[0], output_tokens=counts[1], total_tokens=counts[2])
 
 
-def text_of_span(span: Span) -> str | None:
-    """The answer a span carries: messages, else response text, else what stands in its output value."""
-    spoken = _spoken(span)
+def text_of_span(span: Span, spoken: str | None) -> str | None:
+    """The answer a span carries: what was spoken, else what stands in its output value."""
     if spoken is not None:
         return spoken
     if names.N8N_OUTPUT in span.attributes:
@@ -83,15 +123,14 @@ def text_of_span(span: Span) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def output_of_span(span: Span) -> Json:
+def output_of_span(span: Span, kind: str | None, spoken: str | None) -> Json:
     """The output of the node a span is. A bare answer becomes `{"text": ...}`, so that its text can be asked for by name."""
     if names.N8N_OUTPUT in span.attributes:
         return _n8n_output(span)
-    spoken = _spoken(span)
     if spoken is not None:
         return {"text": spoken}
     value = _output_value(span)
-    return {"text": value} if isinstance(value, str) and kind_of_span(span) in ("llm", "agent") else value
+    return {"text": value} if isinstance(value, str) and kind in ("llm", "agent") else value
 
 
 def input_of_span(span: Span) -> Json:
@@ -130,7 +169,7 @@ def tool_call_of_span(span: Span, node: str | None) -> ToolCall:
 def requested_calls(span: Span) -> list[ToolCall]:
     """The tool calls a model asked for in its answer."""
     found: list[ToolCall] = []
-    for message in _output_messages(span):
+    for message in _messages(span, _SAID):
         for part in [*list_of(message.get("parts")), *list_of(container_in(message.get("tool_calls")))]:
             call = dict_of(dict_of(part).get("tool_call")) or dict_of(part)
             function = dict_of(call.get("function")) or call
@@ -151,38 +190,54 @@ def duration_ms(span: Span) -> float | None:
 
 
 def _count(span: Span, table: tuple[str, ...]) -> int | None:
-    return next((count for key in table if (count := count_of(span.attributes.get(key))) is not None), None)
+    attributes = span.attributes
+    for key in table:
+        if key in attributes:
+            count = count_of(attributes[key])
+            if count is not None:
+                return count
+    return None
 
 
 def _n8n_output(span: Span) -> Json:
     return container_in(span.attributes.get(names.N8N_OUTPUT))
 
 
-def _spoken(span: Span) -> str | None:
-    for message in reversed(_output_messages(span)):
+def spoken_of_span(span: Span) -> str | None:
+    """What a span says in messages, else as response text."""
+    for message in reversed(_messages(span, _SAID)):
         text = _message_text(message)
         if text:
             return text
-    return text_or_none(first_of(span.attributes, *names.OUTPUT_TEXT))
-
-
-def _output_messages(span: Span) -> list[dict[str, Any]]:
-    return _messages(span, names.OUTPUT_MESSAGES, names.INDEXED_OUTPUT, names.EVENT_OUTPUT)
+    return None if _TEXTS.isdisjoint(span.attributes) else text_or_none(first_of(span.attributes, *names.OUTPUT_TEXT))
 
 
 def _input_messages(span: Span) -> list[tuple[str, str | None]]:
-    found = _messages(span, names.INPUT_MESSAGES, names.INDEXED_INPUT, names.EVENT_INPUT)
+    found = _messages(span, _GIVEN)
     return [(str(message.get("role", "user")), _message_text(message)) for message in found]
 
 
-def _messages(span: Span, keys: tuple[str, ...], indexed: tuple[str, ...], events: frozenset[str]) -> list[dict[str, Any]]:
-    found = _as_messages(container_in(first_of(span.attributes, *keys)))
-    for prefix in indexed:
-        found = found or [dict_of(entry.get("message")) or entry for entry in _unflattened(span.attributes, prefix)]
+def _messages(span: Span, places: _Messages) -> list[dict[str, Any]]:
+    attributes = span.attributes
+    found: list[dict[str, Any]] = []
+    if not places.any_key.isdisjoint(attributes):
+        found = _as_messages(container_in(first_of(attributes, *places.keys)))
+    if not found:
+        for key in attributes:
+            if key.startswith(places.starts):
+                found = _spread(attributes, places.indexed)
+                break
     for event in span.events:
-        if event.name in events:
-            inner = container_in(first_of(event.attributes, *keys, *names.EVENT_CONTENT))
+        if event.name in places.events:
+            inner = container_in(first_of(event.attributes, *places.keys, *names.EVENT_CONTENT))
             found = [*found, *_as_messages(inner)]
+    return found
+
+
+def _spread(attributes: dict[str, Json], indexed: tuple[str, ...]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for prefix in indexed:
+        found = found or [dict_of(entry.get("message")) or entry for entry in _unflattened(attributes, prefix)]
     return found
 
 
@@ -245,8 +300,13 @@ def _output_value(span: Span) -> Json:
 
 def _value_at(span: Span, keys: tuple[str, ...]) -> Json:
     """The value of the first of these attributes that is there. What Traceloop records is JSON, so its text stands in quotes."""
-    key = next((key for key in keys if span.attributes.get(key) is not None), None)
-    value = None if key is None else span.attributes[key]
+    key = value = None
+    attributes = span.attributes
+    for key in keys:
+        if key in attributes and (value := attributes[key]) is not None:
+            break
+    if value is None:
+        return None
     if key in _ENTITY_KEYS and isinstance(value, str) and value[:1] == '"':
         inner = embedded(value)
         return inner if isinstance(inner, str) else value

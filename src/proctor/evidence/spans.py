@@ -18,14 +18,14 @@ _VALUE_DEPTH = 64
 _ERROR_CODES = (2, "2", "STATUS_CODE_ERROR", "ERROR", "error")
 
 
-class SpanEvent(msgspec.Struct, frozen=True):
+class SpanEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     """Something that happened during a span."""
 
     name: str
     attributes: dict[str, Json]
 
 
-class Span(msgspec.Struct, frozen=True, kw_only=True):
+class Span(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One step of a trace."""
 
     trace_id: str = ""
@@ -42,6 +42,13 @@ class Span(msgspec.Struct, frozen=True, kw_only=True):
     resource: dict[str, Json] = {}
     case: str | None = None
     """The case that the request with this span says it answers."""
+
+
+class SpanGroup(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Spans that came from one resource. It stands beside them, not in each."""
+
+    resource: dict[str, Json]
+    spans: list[Span]
 
 
 def read_span(value: Json, path: str, resource: dict[str, Json] | None = None, case: str | None = None) -> Span:

@@ -33,6 +33,8 @@ _OUTER_HOLDERS = ("responseMetadata", "response_metadata", "llm_output", "llmOut
 
 def count_of(value: Json) -> int | None:
     """A token count, or nothing if this is none. An object carries it as `total` (AI SDK 6)."""
+    if type(value) is int:
+        return value if value >= 0 else None
     if isinstance(value, dict):
         value = value.get("total")
     if isinstance(value, bool):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 
 import msgspec
 
@@ -52,6 +53,7 @@ def is_trigger(node_type: str | None) -> bool:
     return own in ("webhook", "start") or "trigger" in own
 
 
+@lru_cache(maxsize=1024)
 def is_http_request(node_type: str | None) -> bool:
     """Whether nodes of this type send an HTTP request whose parameters count as arguments."""
     return bool(node_type) and "httprequest" in (node_type or "").lower().replace("-", "").replace("_", "")
@@ -84,13 +86,12 @@ def with_parameters(nodes: list[Node]) -> tuple[Node, ...]:
 
     The map does not say which node fed which, so `$json` is the nearest earlier node that has the value, else a later one.
     """
+    if not any(node.parameters is not None or is_http_request(node.type) for node in nodes):
+        return tuple(nodes)
     outputs = {node.name: _first_item(node.output) for node in nodes if node.output is not None}
     finished: list[Node] = []
     for index, node in enumerate(nodes):
         parameters, notes = None, node.notes
-        if node.parameters is None and not is_http_request(node.type):
-            finished.append(node)
-            continue
         if is_http_request(node.type):
             around = [*reversed(nodes[max(0, index - _FARTHEST) : index]), *nodes[index + 1 : index + 1 + _FARTHEST]]
             resolved = resolve(

@@ -7,15 +7,15 @@ from proctor.cli.exits import Exit
 from proctor.cli.parser import command_parser
 from proctor.cli.showing import show_run
 
-ENDINGS = {"html": "html", "junit": "xml", "markdown": "md", "json": "json"}
+ENDINGS = {"html": "html", "junit": "xml", "markdown": "md", "json": "json", "otlp": "otlp.jsonl"}
 
 
 def run(arguments: list[str]) -> int:
     """Write a report of a kept run; returns the exit code."""
     parser = command_parser(
         "report",
-        "Write HTML, JUnit, Markdown or JSON of a kept run.",
-        ["proctor report latest", "proctor report latest --format junit --output results.xml"],
+        "Write HTML, JUnit, Markdown, JSON or OpenTelemetry events (OTLP in lines of JSON) of a kept run.",
+        ["proctor report latest", "proctor report latest --format junit --output results.xml", "proctor report latest --format otlp"],
     )
     parser.add_argument("run", metavar="RUN", help="the id of a run, the beginning of one, or 'latest'")
     parser.add_argument("--format", choices=tuple(ENDINGS), default="html", metavar="FORMAT", help=f"{', '.join(ENDINGS)} (default: html)")

@@ -1,0 +1,156 @@
+"""`proctor db`"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+from collections.abc import Generator, Iterator
+from typing import TYPE_CHECKING, BinaryIO
+
+import msgspec
+
+from proctor.cli.databases import add_database_flags, with_hub
+from proctor.cli.exits import Exit
+from proctor.cli.output import Output
+from proctor.cli.parser import command_parser
+from proctor.errors import InputError
+
+if TYPE_CHECKING:
+    from proctor.service.hub import Hub
+    from proctor.store.status import DatabaseStatus
+
+_LONGEST_LINE = 1024 * 1024 * 1024
+_VERBS = {
+    "export": "write every row as lines of JSON",
+    "import": "read in what export wrote, into SQLite or PostgreSQL",
+    "migrate": "bring the database to the newest schema",
+    "status": "what the database is and what is in it; changes nothing",
+    "rekey": "lock every stored secret with the first key of PROCTOR_SECRET_KEY or of the key file",
+}
+
+
+def run(arguments: list[str]) -> int:
+    """Look after the database of the service; returns the exit code."""
+    parser = command_parser(
+        "db",
+        "Export, import, migrate or show the database of the service.\n\n"
+        + "\n".join(f"  {verb:<8} {does}" for verb, does in _VERBS.items()),
+        [
+            "proctor db status",
+            "proctor db export backup.jsonl",
+            "proctor db export - | proctor db import - --database postgresql://proctor@db.internal/proctor",
+        ],
+    )
+    parser.add_argument("verb", metavar="VERB", choices=tuple(_VERBS), help=", ".join(_VERBS))
+    parser.add_argument("file", metavar="FILE", nargs="?", help="of export and import; - for standard output or input")
+    parser.add_argument("--merge", action="store_true", help="import into a database that is not empty: rows that are there stay")
+    parser.add_argument(
+        "--format", choices=("terminal", "json"), default="terminal", help="of status: terminal or json (default: terminal)"
+    )
+    add_database_flags(parser)
+    options = parser.parse_args(arguments)
+    if options.verb in ("export", "import") and options.file is None:
+        parser.error(f"{options.verb} needs a FILE, or - for standard {'output' if options.verb == 'export' else 'input'}")
+    if options.verb not in ("export", "import") and options.file is not None:
+        parser.error(f"unrecognized arguments: {options.file}")
+    if options.merge and options.verb != "import":
+        parser.error("--merge is for import")
+    return {"export": _export, "import": _import, "migrate": _migrate, "status": _status, "rekey": _rekey}[options.verb](options)
+
+
+def _export(options: argparse.Namespace) -> int:
+    async def use(hub: Hub) -> None:
+        from proctor.store.transfer import export_lines  # an optional part, and slow to load
+
+        with Output(None if options.file == "-" else options.file) as output:
+            async with hub.database.reading() as connection, contextlib.aclosing(export_lines(connection, hub.now())) as lines:
+                async for line in lines:
+                    output.write(line)
+
+    # What agents were told is for the owner of the file, as in the database itself.
+    before = os.umask(0o077)
+    try:
+        with_hub(options, use)
+    finally:
+        os.umask(before)
+    return Exit.PASSED
+
+
+def _import(options: argparse.Namespace) -> int:
+    async def use(hub: Hub) -> None:
+        from proctor.store.transfer import import_lines  # as above
+
+        with _opened(options.file) as file:
+            async with hub.database.writing() as connection:
+                done = await import_lines(connection, _lines(file), merge=options.merge)
+        print(f"added {done.added} rows" + (f"; {done.present} were there already" if done.present else ""), file=sys.stderr)
+
+    with_hub(options, use)
+    return Exit.PASSED
+
+
+def _migrate(options: argparse.Namespace) -> int:
+    async def use(hub: Hub) -> None:
+        from proctor.store.migrations import schema_state  # as above
+
+        async with hub.database.reading() as connection:
+            state = await schema_state(connection)
+        print(f"the database is at {state.applied[-1]}")
+
+    with_hub(options, use)
+    return Exit.PASSED
+
+
+def _status(options: argparse.Namespace) -> int:
+    async def use(hub: Hub) -> DatabaseStatus:
+        from proctor.store.status import database_status  # as above
+
+        return await database_status(hub.database)
+
+    status = with_hub(options, use, migrating=False)
+    with Output(None) as output:
+        if options.format == "json":
+            output.write(msgspec.json.format(msgspec.json.encode(status), indent=2) + b"\n")
+        else:
+            output.text(_shown(status))
+    return Exit.USAGE if status.unknown else Exit.PASSED
+
+
+def _shown(status: DatabaseStatus) -> str:
+    schema = status.applied[-1] if status.applied else "none yet"
+    if status.unknown:
+        schema = f"{status.unknown[-1]}, of a newer proctor"
+    lines = [f"{status.dialect}, {status.bytes / 1_000_000:.1f} MB", f"schema: {schema}"]
+    if status.pending:
+        lines.append(f"pending: {', '.join(status.pending)} (`proctor db migrate`)")
+    filled = {name: count for name, count in status.rows.items() if count}
+    lines += [f"  {name:<16} {count}" for name, count in filled.items()] or ["  no rows"]
+    return "\n".join(lines) + "\n"
+
+
+def _rekey(options: argparse.Namespace) -> int:
+    async def use(hub: Hub) -> int:
+        from proctor.service.secrets import relock_all  # as above
+
+        return await relock_all(hub)
+
+    print(f"locked {with_hub(options, use)} secrets with the newest key")
+    return Exit.PASSED
+
+
+@contextlib.contextmanager
+def _opened(name: str) -> Generator[BinaryIO]:
+    if name == "-":
+        yield sys.stdin.buffer
+        return
+    with open(name, "rb") as file:
+        yield file
+
+
+def _lines(file: BinaryIO) -> Iterator[bytes]:
+    while line := file.readline(_LONGEST_LINE):
+        if len(line) == _LONGEST_LINE:
+            raise InputError("a line is too long to be one of an export")
+        yield line

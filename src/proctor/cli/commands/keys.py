@@ -1,0 +1,137 @@
+"""`proctor keys`"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from proctor.cli.databases import add_database_flags, with_hub
+from proctor.cli.exits import Exit
+from proctor.cli.output import Output
+from proctor.cli.parser import command_parser
+from proctor.report.neutral import one_line
+
+if TYPE_CHECKING:
+    from proctor.service.hub import Hub
+
+_VERBS = {
+    "create": "make a key and print it; it cannot be shown again",
+    "list": "the keys there are, masked",
+    "revoke": "make a key open nothing any more",
+}
+_KINDS = ("organization", "project", "solver", "run")
+
+
+def run(arguments: list[str]) -> int:
+    """Manage the keys of the service; returns the exit code."""
+    parser = command_parser(
+        "keys",
+        "Create, list and revoke the keys of the service. Whoever can write the database may.\n\n"
+        + "\n".join(f"  {verb:<8} {does}" for verb, does in _VERBS.items())
+        + "\n\nOnce a key was created, the service asks for one; on the local machine too.",
+        [
+            "proctor keys create --kind organization --name ci",
+            "proctor keys create --kind project --project proj_01J... --agent agent_01J... --name n8n",
+            "proctor keys list",
+            "proctor keys revoke key_01J...",
+        ],
+    )
+    parser.add_argument("verb", metavar="VERB", choices=tuple(_VERBS), help=", ".join(_VERBS))
+    parser.add_argument("id", metavar="KEY", nargs="?", help="of revoke: the id of the key")
+    parser.add_argument("--kind", choices=_KINDS, metavar="KIND", help=f"of create and list: {', '.join(_KINDS)}")
+    parser.add_argument("--name", help="of create: what it is for, as the list shows it (default: the kind)")
+    parser.add_argument("--project", metavar="ID", help="of a project key: the project")
+    parser.add_argument("--agent", metavar="ID", action="append", help="of a project key: only this agent (repeatable; default: all)")
+    parser.add_argument("--solver", metavar="ID", help="of a solver key: the solver")
+    parser.add_argument("--benchmark-run", metavar="ID", help="of a run key: the benchmark run")
+    parser.add_argument("--expires", metavar="ISO", help="of create: when it stops to work (default: never)")
+    parser.add_argument(
+        "--organization", metavar="NAME", help="whose keys, by id or name; create makes one that is not there (default: the first)"
+    )
+    parser.add_argument("--format", choices=("terminal", "json"), default="terminal", help="terminal or json (default: terminal)")
+    add_database_flags(parser)
+    options = parser.parse_args(arguments)
+    if options.verb == "revoke" and options.id is None:
+        parser.error("revoke needs the id of the key; `proctor keys list` shows it")
+    if options.verb != "revoke" and options.id is not None:
+        parser.error(f"unrecognized arguments: {options.id}")
+    if options.verb == "create" and options.kind is None:
+        parser.error(f"create needs --kind: {', '.join(_KINDS)}")
+    return {"create": _create, "list": _list, "revoke": _revoke}[options.verb](options)
+
+
+def _create(options: argparse.Namespace) -> int:
+    async def use(hub: Hub) -> tuple[dict[str, Any], str]:
+        from proctor.service.keys import create_key, organization_caller  # an optional part, and slow to load
+
+        caller = await organization_caller(hub, options.organization, create=options.kind == "organization")
+        return await create_key(
+            hub,
+            caller,
+            options.kind,
+            options.name if options.name is not None else options.kind,
+            project_id=options.project,
+            agent_ids=options.agent,
+            solver_id=options.solver,
+            benchmark_run_id=options.benchmark_run,
+            expires_at=options.expires,
+        )
+
+    row, plain = with_hub(options, use)
+    with Output(None) as output:
+        if options.format == "json":
+            output.write(msgspec.json.format(msgspec.json.encode({**row, "key": plain}), indent=2) + b"\n")
+        else:
+            output.text(f"{plain}\n")
+    print(f"{row['id']}: keep it now, it is not shown again", file=sys.stderr)
+    return Exit.PASSED
+
+
+def _list(options: argparse.Namespace) -> int:
+    async def use(hub: Hub) -> list[dict[str, Any]]:
+        from proctor.service.keys import list_keys, organization_caller  # as above
+
+        caller = await organization_caller(hub, options.organization)
+        found: list[dict[str, Any]] = []
+        cursor: str | None = None
+        while True:
+            page = await list_keys(
+                hub, caller, kind=options.kind, project_id=options.project, solver_id=options.solver, limit=100, cursor=cursor
+            )
+            found += page["data"]
+            cursor = page["_meta"]["next"]
+            if cursor is None:
+                return found
+
+    found = with_hub(options, use)
+    with Output(None) as output:
+        if options.format == "json":
+            output.write(msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
+            return Exit.PASSED
+        for key in found:
+            scope = " ".join(
+                [key[name] for name in ("project_id", "solver_id", "benchmark_run_id") if key[name]] + (key["agent_ids"] or [])
+            )
+            used = f"used {key['last_used_at']}" if key["last_used_at"] else "never used"
+            state = (
+                f"  [revoked {key['revoked_at']}]" if key["revoked_at"] else f"  [until {key['expires_at']}]" if key["expires_at"] else ""
+            )
+            words = (key["id"], f"{key['kind']:<12}", f"{key['masked']:<16}", one_line(key["name"], 40), scope, used)
+            output.text("  ".join(word for word in words if word) + state + "\n")
+    if not found:
+        print("no keys", file=sys.stderr)
+    return Exit.PASSED
+
+
+def _revoke(options: argparse.Namespace) -> int:
+    async def use(hub: Hub) -> dict[str, Any]:
+        from proctor.service.keys import organization_caller, revoke_key  # as above
+
+        return await revoke_key(hub, await organization_caller(hub, options.organization), options.id)
+
+    row = with_hub(options, use)
+    print(f"{row['id']} ({row['masked']}) is revoked since {row['revoked_at']}")
+    return Exit.PASSED

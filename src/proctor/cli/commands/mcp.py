@@ -1,0 +1,81 @@
+"""`proctor mcp`"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+from collections.abc import Generator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from proctor.cli.databases import add_database_flags, with_hub
+from proctor.cli.exits import Exit
+from proctor.cli.parser import command_parser
+from proctor.errors import MissingExtra
+
+if TYPE_CHECKING:
+    from proctor.mcp_server.local_runs import LocalRuns
+    from proctor.service.hub import Hub
+
+LEAVING_S = 10.0
+
+
+def run(arguments: list[str]) -> int:
+    """Serve MCP until the client closes standard input; returns the exit code."""
+    parser = command_parser(
+        "mcp",
+        "The MCP server on standard input and output, for a coding agent on this machine: write, validate and run suites, check evidence,\n"
+        "author criteria and read results. Works on the workspace and its database; no service needs to run.\n\n"
+        "Over HTTP the same server is at /mcp of `proctor serve`.",
+        ["proctor mcp", "proctor mcp --home /work/shop/.proctor", "claude mcp add proctor -- proctor mcp"],
+    )
+    parser.add_argument("--organization", metavar="NAME", help="whose criteria and traces, by id or name (default: the first)")
+    add_database_flags(parser)
+    options = parser.parse_args(arguments)
+    # Standard output belongs to the protocol.
+    logging.basicConfig(stream=sys.stderr, level=os.environ.get("PROCTOR_LOG_LEVEL", "WARNING"))
+
+    async def use(hub: Hub) -> None:
+        try:
+            from proctor.mcp_server.local_runs import LocalRuns  # an optional part, and slow to load
+            from proctor.mcp_server.server import over_stdio
+        except ModuleNotFoundError as error:
+            if error.name is None or error.name.partition(".")[0] not in ("mcp", "mcp_types", "pydantic", "starlette"):
+                raise
+            raise MissingExtra("`proctor mcp`", "serve") from None
+        from proctor.service.keys import organization_caller  # as above
+
+        caller = await organization_caller(hub, options.organization)
+        runs = LocalRuns(hub.settings.home, Path.cwd())
+        with _signals(hub, runs):
+            await over_stdio(hub, caller, runs)
+
+    with_hub(options, use)
+    return Exit.PASSED
+
+
+@contextlib.contextmanager
+def _signals(hub: Hub, runs: LocalRuns) -> Generator[None]:
+    """End well when told to. Standard input is read by a thread that nothing can wake, so nobody waits for it."""
+    loop = asyncio.get_running_loop()
+    ending: list[asyncio.Task[None]] = []
+
+    async def leave(code: int) -> None:
+        try:
+            async with asyncio.timeout(LEAVING_S):
+                await runs.close()
+                await hub.database.close()
+        finally:
+            os._exit(code)
+
+    for number, code in ((signal.SIGTERM, Exit.PASSED), (signal.SIGINT, Exit.INTERRUPTED)):
+        loop.add_signal_handler(number, lambda code=code: ending.append(loop.create_task(leave(code))))
+    try:
+        yield
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)

@@ -1,0 +1,57 @@
+"""`proctor serve`"""
+
+import argparse
+import asyncio
+import os
+from typing import TYPE_CHECKING
+
+from proctor.actions.history import find_home
+from proctor.cli.exits import Exit
+from proctor.cli.parser import command_parser
+from proctor.errors import MissingExtra
+
+if TYPE_CHECKING:
+    from proctor.serve.settings import Setting
+
+
+def run(arguments: list[str]) -> int:
+    """Serve until a signal comes; returns the exit code."""
+    try:
+        from proctor.serve.settings import SETTINGS, read_settings  # slow, and an extra
+    except ModuleNotFoundError as error:
+        raise MissingExtra("`proctor serve`", "serve") from error
+    options = vars(_parser(SETTINGS).parse_args(arguments))
+    settings = read_settings(options, os.environ, find_home)
+    try:
+        from proctor.serve.running import serve  # as above
+    except ModuleNotFoundError as error:
+        raise MissingExtra("`proctor serve`", "serve") from error
+    asyncio.run(serve(settings, lambda line: print(line, flush=True)))
+    return Exit.PASSED
+
+
+def _parser(settings: "tuple[Setting, ...]") -> argparse.ArgumentParser:
+    parser = command_parser(
+        "serve",
+        "Receive traces, evaluate them, run suites and keep everything: REST, MCP and OTLP on one port.",
+        [
+            "proctor serve",
+            "proctor serve --port 9000 --home /var/lib/proctor",
+            "proctor serve --host 0.0.0.0 --allowed-host proctor.example.com --database postgresql://proctor@db/proctor",
+        ],
+    )
+    from proctor.serve.settings import default_of  # as above
+
+    for setting in settings:
+        if setting.option is None:
+            continue
+        text = f"{setting.text} (default: {default_of(setting)}; {setting.variable})".replace("`", "").replace("%", "%%")
+        if not setting.metavar:
+            parser.add_argument(setting.option, dest=setting.name, action="store_const", const=True, help=text)
+        elif setting.many:
+            parser.add_argument(
+                setting.option, dest=setting.name, action="append", metavar=setting.metavar, help=text + "; may be repeated"
+            )
+        else:
+            parser.add_argument(setting.option, dest=setting.name, metavar=setting.metavar, help=text)
+    return parser

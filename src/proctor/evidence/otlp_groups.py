@@ -1,0 +1,81 @@
+"""OTLP requests as a receiver takes them: span by span, so that one that cannot be used does not take the others down.
+
+A span without a trace id or span id, or with one of zeros only, belongs to no trace and is refused, as the protocol says.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from proctor.errors import EvidenceError
+from proctor.evidence.otlp_protobuf import groups_of_protobuf
+from proctor.evidence.shape import dict_of, first_of, list_of
+from proctor.evidence.spans import Span, SpanGroup, read_attributes, read_span
+from proctor.model.evidence import Json
+
+_KEYS = ("resourceSpans", "resource_spans")
+_LONGEST_ID = 255
+_TOLD = 5
+
+
+class Received(msgspec.Struct):
+    """What one request holds."""
+
+    groups: list[SpanGroup]
+    refused: int = 0
+    """Spans that cannot be used."""
+    reasons: list[str] = []
+    """Why, for the first few."""
+
+    def refuse(self, reason: str, count: int = 1) -> None:
+        """Count spans that cannot be used."""
+        self.refused += count
+        if len(self.reasons) < _TOLD and reason not in self.reasons:
+            self.reasons = [*self.reasons, reason]
+
+
+def receive_protobuf(data: bytes) -> Received:
+    """A binary request. Raises `EvidenceError` when it is none."""
+    return _checked(Received(groups_of_protobuf(data)))
+
+
+def receive_json(document: Json) -> Received:
+    """A request in JSON. Raises `EvidenceError` when it is none."""
+    entry = dict_of(document)
+    key = next((key for key in _KEYS if isinstance(entry.get(key), list)), None)
+    if key is None:
+        raise EvidenceError("$: expected OTLP with resourceSpans, a list")
+    received = Received([])
+    for index, group in enumerate(list_of(entry[key])):
+        resource = read_attributes(dict_of(dict_of(group).get("resource")).get("attributes"))
+        spans: list[Span] = []
+        scopes = first_of(dict_of(group), "scopeSpans", "scope_spans", "instrumentationLibrarySpans")
+        for number, scope in enumerate(list_of(scopes)):
+            for place, span in enumerate(list_of(dict_of(scope).get("spans"))):
+                try:
+                    spans.append(_lowered(read_span(span, f"$.{key}[{index}].scopeSpans[{number}].spans[{place}]")))
+                except EvidenceError as error:
+                    received.refuse(error.message)
+        received.groups.append(SpanGroup(resource, spans))
+    return _checked(received)
+
+
+def _checked(received: Received) -> Received:
+    for index, group in enumerate(received.groups):
+        if any(not _is_id(span.trace_id) or not _is_id(span.id) for span in group.spans):
+            good = [span for span in group.spans if _is_id(span.trace_id) and _is_id(span.id)]
+            received.refuse("a span has no trace id or no span id", len(group.spans) - len(good))
+            received.groups[index] = SpanGroup(group.resource, good)
+    return received
+
+
+def _lowered(span: Span) -> Span:
+    """Ids are hexadecimal, in either case."""
+    ids = {"trace_id": span.trace_id.lower(), "id": span.id.lower(), "parent_id": span.parent_id and span.parent_id.lower()}
+    if all(getattr(span, name) == value for name, value in ids.items()):
+        return span
+    return msgspec.structs.replace(span, **ids)
+
+
+def _is_id(text: str) -> bool:
+    return 0 < len(text) <= _LONGEST_ID and text.strip("0") != ""

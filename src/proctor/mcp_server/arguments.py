@@ -1,0 +1,134 @@
+"""Arguments of a tool, read against its schema, every mistake named at once in words a model can act on.
+
+Models make certain mistakes all the time, and these are forgiven: names in snake_case, null for what is left out, JSON written as text
+where an object or a list belongs, a whole number written with a decimal point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import cast
+
+from proctor.mcp_server.casing import to_camel, to_snake
+from proctor.model.evidence import Json
+from proctor.model.show import kind_of, nearest, show
+from proctor.service.refusals import Refusal
+from proctor.store.bodies import from_json
+
+Schema = dict[str, Json]
+_WORDS = {
+    "string": "text",
+    "number": "a number",
+    "integer": "a whole number",
+    "boolean": "true or false",
+    "object": "an object",
+    "array": "a list",
+    "null": "null",
+}
+_LONGEST_JSON = 1_000_000
+
+
+def read_arguments(
+    given: Mapping[str, Json],
+    properties: Mapping[str, Schema],
+    *,
+    allowed: Collection[str],
+    required: Collection[str] = (),
+    clears: bool = False,
+    what: str,
+) -> dict[str, Json]:
+    """The arguments by the names of the service. `clears`: null is a value here, not something left out."""
+    wrong: dict[str, list[str]] = {}
+    found: dict[str, Json] = {}
+    names = {to_snake(name): name for name in allowed}
+    for written, value in given.items():
+        name = names.get(to_snake(written))
+        if name is None:
+            wrong[written] = [_unknown(written, allowed, properties, what)]
+        elif to_snake(name) in found:
+            wrong[name] = [f"given twice, also as {written!r}"]
+        elif value is None and not (clears and _takes_null(properties[name])):
+            if name in required or clears:
+                wrong[name] = ["expected a value, got null"]
+        else:
+            try:
+                found[to_snake(name)] = _read(value, properties[name])
+            except ValueError as error:
+                wrong[name] = [str(error)]
+    for name in required:
+        if to_snake(name) not in found and name not in wrong:
+            wrong[name] = ["required"]
+    if wrong:
+        name, texts = next(iter(wrong.items()))
+        more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
+        raise Refusal("VALIDATION_ERROR", f"{what} cannot be called like this: {name}: {texts[0]}{more}", fields=wrong)
+    return found
+
+
+def _unknown(written: str, allowed: Collection[str], properties: Mapping[str, Schema], what: str) -> str:
+    if to_camel(to_snake(written)) in properties:
+        return f"{what} does not take it; it takes {', '.join(allowed) or 'nothing'}"
+    close = nearest(written, allowed)
+    told = f"nearest: {', '.join(close)}" if close else f"it takes {', '.join(allowed) or 'nothing'}"
+    return f"unknown parameter of {what}; {told}"
+
+
+def _takes_null(schema: Schema) -> bool:
+    return "type" not in schema or "null" in _kinds(schema)
+
+
+def _kinds(schema: Schema) -> list[str]:
+    kinds: Json = schema.get("type", list(_WORDS))
+    return [kinds] if isinstance(kinds, str) else kinds
+
+
+def _read(value: Json, schema: Schema) -> Json:
+    kinds = _kinds(schema)
+    if isinstance(value, str) and "string" not in kinds and value.lstrip()[:1] in ("{", "[") and len(value) <= _LONGEST_JSON:
+        try:
+            value = from_json(value)
+        except Exception:
+            raise ValueError("it begins like JSON, but is none") from None
+    if not any(_is(value, kind) for kind in kinds):
+        raise ValueError(f"expected {' or '.join(_WORDS[kind] for kind in kinds)}, got {kind_of(value)}")
+    if isinstance(value, float) and "number" not in kinds:
+        value = int(value)
+    words: list[Json] | None = schema.get("enum")
+    if words is not None and value not in words:
+        close = nearest(str(value), [str(word) for word in words])
+        told = f"; nearest: {', '.join(close)}" if close else ""
+        raise ValueError(f"expected one of {', '.join(str(word) for word in words)}, got {show(value, 60)}{told}")
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        _check_range(value, schema)
+    return value
+
+
+def _check_range(value: float, schema: Schema) -> None:
+    least, most = schema.get("minimum"), schema.get("maximum")
+    if (least is not None and value < least) or (most is not None and value > most):
+        bounds = [f"at least {least}" if least is not None else "", f"at most {most}" if most is not None else ""]
+        raise ValueError(f"expected {' and '.join(bound for bound in bounds if bound)}, got {show(value, 40)}")
+
+
+def _is(value: Json, kind: str) -> bool:
+    match kind:
+        case "string":
+            return isinstance(value, str)
+        case "boolean":
+            return isinstance(value, bool)
+        case "number":
+            return isinstance(value, (int, float)) and not isinstance(value, bool)
+        case "integer":
+            whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+            return whole and not isinstance(value, bool)
+        case "object":
+            return isinstance(value, dict)
+        case "array":
+            return isinstance(value, list)
+        case _:
+            return value is None
+
+
+def texts(value: Json) -> list[str]:
+    """The entries of a list that are texts."""
+    return [entry for entry in cast(list[Json], value or []) if isinstance(entry, str)]

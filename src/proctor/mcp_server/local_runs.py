@@ -1,0 +1,184 @@
+"""Runs on the caller's own machine: driven in this process, kept in the workspace as `proctor run` keeps them.
+
+A run goes on while the caller does something else; `get` says how far it is. When the server ends, its runs are interrupted, and what was
+finished is kept: `proctor run SUITE --resume RUN` goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+
+from proctor.actions.compare import compare
+from proctor.actions.history import open_run
+from proctor.actions.run import LiveRun, drive
+from proctor.actions.suites import load_suite
+from proctor.decide.selection import select
+from proctor.errors import ProctorError, StoreError
+from proctor.mcp_server.ports import RunRequest
+from proctor.model.case import Suite
+from proctor.model.evidence import Json
+from proctor.report.json_text import render_json
+from proctor.report.markdown import render_markdown
+from proctor.service.callers import Caller
+from proctor.service.refusals import Refusal
+from proctor.service.suite_documents import read_sent_suite
+from proctor.store.pages import clamped
+from proctor.store.run_files import RunFiles, RunFolder
+
+MOST_LIVE = 4
+
+
+class LocalRuns:
+    """The runs of a workspace, and those that are driven right now."""
+
+    def __init__(self, home: Path, folder: Path) -> None:
+        self._home = home
+        self.folder = folder
+        """Where relative paths begin."""
+        self._live: dict[str, asyncio.Task[LiveRun]] = {}
+
+    async def start(self, caller: Caller, request: RunRequest, wait_s: float) -> dict[str, Json]:
+        """Start a run, and wait a while for its end."""
+        if request.case_ids or request.project_id is not None:
+            raise Refusal("VALIDATION_ERROR", "cases of a service are run by the service", hint="name a suite by `path` or `document`")
+        self._forget_ended()
+        if len(self._live) >= MOST_LIVE:
+            raise Refusal("CONFLICT", f"{MOST_LIVE} runs are going on", hint="wait for one with get_run")
+        suite = await self._suite(request)
+        run_id = await self._started(suite, request)
+        return await self.get(caller, run_id, wait_s=wait_s)
+
+    async def list(self, caller: Caller, *, limit: int | None, cursor: str | None, project_id: str | None) -> dict[str, Json]:
+        """A page of runs, newest first."""
+        return await asyncio.to_thread(self._listed, clamped(limit), cursor)
+
+    async def get(self, caller: Caller, id: str, *, wait_s: float = 0.0) -> dict[str, Json]:
+        """One run as far as it is."""
+        folder = await asyncio.to_thread(self._open, id)
+        task = self._live.get(folder.header.run_id)
+        if task is not None and wait_s > 0:
+            await asyncio.wait([task], timeout=wait_s)
+        found = await asyncio.to_thread(self._shown, folder)
+        result = (await asyncio.to_thread(open_run, self._home, folder.header.run_id))[0]
+        return {**found, "result": msgspec.json.decode(render_json(result))}
+
+    async def compare(self, caller: Caller, base: str, candidate: str) -> dict[str, Json]:
+        """Two runs side by side."""
+        first, second = self._open(base).header.run_id, self._open(candidate).header.run_id
+        # There and back: numbers that are none (a rate of nothing) are null in JSON.
+        return msgspec.json.decode(msgspec.json.encode(await asyncio.to_thread(compare, self._home, first, second)))
+
+    async def page(self, caller: Caller, id: str) -> str:
+        """One run as a page of Markdown."""
+        folder = await asyncio.to_thread(self._open, id)
+        return await asyncio.to_thread(lambda: render_markdown(open_run(self._home, folder.header.run_id)[0]))
+
+    async def close(self) -> None:
+        """End what is going on; what was finished is kept."""
+        for task in self._live.values():
+            task.cancel()
+        for task in self._live.values():
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                await task
+        self._live.clear()
+
+    async def _suite(self, request: RunRequest) -> Suite:
+        if (request.document is None) == (request.path is None):
+            raise Refusal("VALIDATION_ERROR", "name one suite, by `path` or `document`", fields={"path": ["one of both"]})
+        if request.path is not None:
+            suite = await asyncio.to_thread(load_suite, self.folder / request.path, dialect=request.dialect)
+        else:
+            suite, _ = await read_sent_suite(cast("str | dict[str, Json]", request.document), dialect=request.dialect)
+        suite = select(suite, request.select)
+        if not suite.cases:
+            raise Refusal("VALIDATION_ERROR", "nothing is selected", fields={"select": ["no case fits"]})
+        return suite
+
+    async def _started(self, suite: Suite, request: RunRequest) -> str:
+        """Start driving; the id of the run, or whatever kept it from starting."""
+        named: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        task = asyncio.create_task(self._drive(suite, request, named))
+        await asyncio.wait([task, named], return_when=asyncio.FIRST_COMPLETED)
+        if not named.done():
+            # It never had an id: the target, the judge or the suite cannot be used.
+            named.cancel()
+            await task
+            raise Refusal("INTERNAL_ERROR", "the run ended before it began")
+        self._live[named.result()] = task
+        return named.result()
+
+    async def _drive(self, suite: Suite, request: RunRequest, named: asyncio.Future[str]) -> LiveRun:
+        options: dict[str, Any] = {
+            "home": self._home,
+            "repeat": request.repeat,
+            "concurrency": request.concurrency,
+            "timeout_s": request.timeout_s,
+            "note": request.note,
+            "opened": named.set_result,
+        }
+        if suite.dialect == "mcplab" and request.target is None:
+            from proctor.actions.mcplab_run import drive_mcplab  # only MCPLab's own suites need it
+
+            return await drive_mcplab(suite, environment=dict(os.environ), **options)
+        return await drive(suite, target=request.target, **options)
+
+    def _forget_ended(self) -> None:
+        for id, task in list(self._live.items()):
+            if task.done():
+                del self._live[id]
+                if not task.cancelled():
+                    task.exception()  # looked at, so that nobody complains that it was not
+
+    def _open(self, id: str) -> RunFolder:
+        try:
+            return RunFiles(self._home).open(id)
+        except StoreError as error:
+            raise Refusal("NOT_FOUND", str(error), hint="list_runs shows what there is") from None
+
+    def _listed(self, limit: int, cursor: str | None) -> dict[str, Json]:
+        files = RunFiles(self._home)
+        ids = files.ids()
+        if cursor is not None:
+            ids = [id for id in ids if id < cursor]
+        data = [self._shown(files.open(id)) for id in ids[:limit]]
+        return {"data": data, "_meta": {"next": ids[limit - 1] if len(ids) > limit else None, "prev": None, "limit": limit}}
+
+    def _shown(self, run: RunFolder) -> dict[str, Json]:
+        header = run.header
+        counts: dict[str, int] = {}
+        for entry in run.entries():
+            counts[entry.outcome] = counts.get(entry.outcome, 0) + 1
+        shown: dict[str, Json] = {
+            "id": header.run_id,
+            "status": self._status(run),
+            "suite": header.suite_name,
+            "dialect": header.dialect,
+            "target": header.target,
+            "repeat": header.repeat,
+            "note": header.note,
+            "started_at": header.started_at,
+            "counts": counts,
+        }
+        error = self._error(header.run_id)
+        return shown if error is None else {**shown, "error": error}
+
+    def _status(self, run: RunFolder) -> str:
+        task = self._live.get(run.header.run_id)
+        if task is not None and not task.done():
+            return "running"
+        return run.ended() or ("failed" if self._error(run.header.run_id) else "interrupted")
+
+    def _error(self, id: str) -> str | None:
+        task = self._live.get(id)
+        if task is None or not task.done() or task.cancelled():
+            return None
+        error = task.exception()
+        if error is None:
+            return None
+        return str(error) if isinstance(error, ProctorError) else f"{type(error).__name__}: the run failed"

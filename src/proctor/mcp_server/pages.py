@@ -1,0 +1,134 @@
+"""Resources: what a model may read before it writes, and results as pages.
+
+proctor://docs/{path}               the documentation, where it came with the installation
+proctor://describe/{kind}           every check, matcher, ... with fields and examples, from the code itself
+proctor://schema/native.json        the JSON Schema of the native format
+proctor://runs/{id}                 a run as a page
+proctor://task-runs/{id}            a verified task run as a page
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import re
+from pathlib import Path
+from urllib.parse import unquote
+
+import msgspec
+
+import proctor
+from proctor.actions.describe import KINDS, Description, describe
+from proctor.checks.registry import default_registry
+from proctor.formats.native_schema import native_schema
+from proctor.mcp_server.tool import Desk
+from proctor.model.evidence import Json
+from proctor.model.show import nearest, show
+from proctor.report.neutral import one_line
+from proctor.service.refusals import Refusal
+from proctor.service.verification.task_runs import get_task_run
+
+SCHEME = "proctor://"
+MARKDOWN, JSON = "text/markdown", "application/json"
+_TITLE = re.compile(r"^# +(.+)$", re.MULTILINE)
+_URI = re.compile(r"proctor://([a-z-]+)/(.{1,400})")
+
+
+class Page(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that can be read."""
+
+    uri: str
+    title: str
+    about: str = ""
+    kind: str = MARKDOWN
+
+
+TEMPLATES = (
+    Page(uri=SCHEME + "runs/{id}", title="A run", about="A run as a page: outcome, score, and every assertion that did not pass."),
+    Page(uri=SCHEME + "task-runs/{id}", title="A task run", about="A verified task run as a page: verdict, score, axes, every criterion."),
+    Page(uri=SCHEME + "describe/{kind}", title="What exists", about=f"All of a kind, with fields and examples: {', '.join(KINDS)}."),
+)
+
+
+def fixed_pages() -> list[Page]:
+    """Every page that has an address of its own."""
+    docs = [Page(uri=f"{SCHEME}docs/{path}", title=_title(path, text)) for path, text in _docs().items()]
+    kinds = [
+        Page(uri=f"{SCHEME}describe/{kind}", title=f"All {kind}", about=f"With fields and examples: {KINDS[kind][0]}.") for kind in KINDS
+    ]
+    schema = Page(uri=f"{SCHEME}schema/native.json", title="JSON Schema of the native format", kind=JSON)
+    return [*docs, *kinds, schema]
+
+
+async def read_page(desk: Desk, uri: str) -> tuple[str, str]:
+    """The kind and the text of a page; raises a `Refusal`."""
+    found = _URI.fullmatch(uri)
+    place, rest = (found[1], unquote(found[2])) if found is not None else ("", "")
+    match place:
+        case "docs":
+            if rest in _docs():
+                return MARKDOWN, _docs()[rest]
+            close = nearest(rest, _docs())
+            raise Refusal("NOT_FOUND", f"there is no page {rest!r}" + (f"; nearest: {', '.join(close)}" if close else ""))
+        case "describe":
+            kind, _, name = rest.partition("/")
+            entries = await asyncio.to_thread(describe, kind, name or None)
+            return MARKDOWN, "\n".join(_described(entry) for entry in entries)
+        case "schema" if rest == "native.json":
+            return JSON, msgspec.json.encode(native_schema(default_registry())).decode()
+        case "runs":
+            return MARKDOWN, await desk.runs.page(desk.caller, rest)
+        case "task-runs":
+            return MARKDOWN, _task_run(await get_task_run(desk.hub, desk.caller, rest))
+        case _:
+            raise Refusal(
+                "NOT_FOUND", f"there is nothing at {uri[:200]!r}; addresses begin with {SCHEME}docs/, describe/, runs/, task-runs/"
+            )
+
+
+@functools.cache
+def _docs() -> dict[str, str]:
+    """The pages of the documentation by their path: inside the installed package, or beside the source it runs from."""
+    package = Path(proctor.__file__).parent
+    for folder in (package / "docs", package.parent.parent / "docs"):
+        if (folder / "README.md").is_file():
+            files = sorted(folder.rglob("*.md"))
+            return {file.relative_to(folder).as_posix(): file.read_text(encoding="utf-8") for file in files}
+    return {}
+
+
+def _title(path: str, text: str) -> str:
+    found = _TITLE.search(text)
+    return found[1].strip() if found is not None else path
+
+
+def _described(entry: Description) -> str:
+    lines = [f"## {entry.name}", "", entry.summary]
+    for field in entry.fields:
+        mark = ", required" if field.required else f", default {field.default}" if field.default is not None else ""
+        lines.append(f"- `{field.name}`{f' ({field.kind})' if field.kind else ''}{mark}: {field.about}")
+    if entry.example:
+        lines += ["", "```yaml", entry.example, "```"]
+    return "\n".join([*lines, *(f"\n{note}" for note in entry.notes)]) + "\n"
+
+
+def _task_run(run: dict[str, Json]) -> str:
+    lines = [
+        f"# {one_line(str(run['name']), 200)}",
+        "",
+        f"Task run `{run['id']}` of benchmark run `{run['benchmark_run_id']}`: {run['status']}.",
+        "",
+        f"- verdict: {run['verdict'] or 'none yet'}",
+        f"- score: {run['score'] if run['score'] is not None else 'none yet'}",
+        *(f"- axis {one_line(name, 100)}: {axis['score']} (weight {axis['weight']})" for name, axis in run["axes"].items()),
+    ]
+    labels = {criterion["id"]: criterion.get("label") for criterion in (run.get("snapshot") or {}).get("criteria") or ()}
+    for criterion in run["criterion_runs"]:
+        label = labels.get(criterion["criterion_id"]) or criterion["criterion_id"]
+        lines += ["", f"## {'passed' if criterion['passed'] else 'FAILED'}: {one_line(str(label), 200)}", ""]
+        lines += [f"Score {criterion['score']}. {one_line(criterion['details'] or '', 1000)}"]
+        evidence = criterion["evidence"] or {}
+        for result in [*evidence.get("field_results", ()), *evidence.get("assertion_results", ())]:
+            told = f"expected {show(result.get('expected'), 200)}, found {show(result.get('actual'), 200)}"
+            lines.append(f"- {'ok' if result.get('passed') else 'WRONG'} `{one_line(str(result.get('path')), 200)}`: {told}")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,188 @@
+"""Tools over runs: `run_suite`, `list_runs`, `get_run`, `compare_runs`; and `search_traces` over what production sent."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from proctor.mcp_server.arguments import Schema, texts
+from proctor.mcp_server.casing import camel
+from proctor.mcp_server.ports import RunRequest
+from proctor.mcp_server.results import RESULT, viewed
+from proctor.mcp_server.suites import DETAIL, DIALECT, DOCUMENT, SELECT
+from proctor.mcp_server.tool import PAGING, Action, Desk, Tool, a_list, amount, page_of, shape, text
+from proctor.model.evidence import Json
+from proctor.service.access import require_reader
+from proctor.service.searching import Wanted, get_trace, list_traces
+
+LONGEST_WAIT_S = 50.0
+"""Callers give up after a minute."""
+_WAIT_S = 20.0
+
+_RUN = shape({"id": {"type": "string"}, "status": {"type": "string"}}, counts={"type": ["object", "null"]}, error={})
+_WAIT = {"waitS": amount(f"seconds to wait for its end, at most {LONGEST_WAIT_S:g}", least=0, most=LONGEST_WAIT_S)}
+
+
+async def _run(desk: Desk, given: dict[str, Json]) -> dict[str, Json]:
+    wait_s = given.pop("wait_s", _WAIT_S)
+    detail = given.pop("detail", None)
+    case_ids = tuple(texts(given.pop("case_ids", None)))
+    request = RunRequest(case_ids=case_ids, **given)
+    return _shown(await desk.runs.start(desk.caller, request, wait_s), detail)
+
+
+async def _list(desk: Desk, given: dict[str, Json]) -> dict[str, Json]:
+    found = await desk.runs.list(desk.caller, limit=given.get("limit"), cursor=given.get("cursor"), project_id=given.get("project_id"))
+    return cast(dict[str, Json], camel(found))
+
+
+async def _get(desk: Desk, given: dict[str, Json]) -> dict[str, Json]:
+    found = await desk.runs.get(desk.caller, given["id"], wait_s=given.get("wait_s", 0.0))
+    return _shown(found, given.get("detail"))
+
+
+def _shown(run: dict[str, Json], detail: str | None) -> dict[str, Json]:
+    result: Json = run.pop("result", None)
+    shown = cast(dict[str, Json], camel(run))
+    if result is not None:
+        # The names of a result are the same everywhere.
+        shown["result"] = viewed(cast(dict[str, Json], result), detail)
+    return shown
+
+
+async def _compare(desk: Desk, given: dict[str, Json]) -> dict[str, Json]:
+    return await desk.runs.compare(desk.caller, given["base"], given["candidate"])
+
+
+_TARGET: Schema = {
+    "type": ["string", "object"],
+    "description": "the agent: the name of a target in the workspace, the suite or the project, or its settings such as "
+    "{type: http, url, template, response_path}; the default target where it is left out",
+}
+RUN_SUITE = Tool(
+    name="run_suite",
+    title="Run a suite",
+    about="Drive the agent through a suite, record what it does, decide and keep everything. Calls the agent (and a judge, where the suite "
+    "needs one), which may cost money. Comes back when the run has ended or after `waitS`; a run that goes on is followed with get_run.",
+    properties={
+        **DOCUMENT,
+        "path": text("or where the suite lies"),
+        "caseIds": a_list("or ids of cases that the project has", {"type": "string"}),
+        "projectId": text("the project whose targets, secrets and cases are meant"),
+        **DIALECT,
+        "target": _TARGET,
+        "repeat": amount("how often to drive every case (default 1)", least=1, most=1000, whole=True),
+        "concurrency": amount("how many cases at once (default 4)", least=1, most=64, whole=True),
+        "timeoutS": amount("seconds for one attempt (default 120)", least=0.1, most=3600),
+        **SELECT,
+        "note": text("a remark to keep with the run"),
+        **_WAIT,
+        **DETAIL,
+    },
+    result={**_RUN, "properties": {**_RUN["properties"], "result": RESULT}},
+    single=Action(
+        call=_run,
+        does="",
+        takes=(
+            "document",
+            "path",
+            "caseIds",
+            "projectId",
+            "dialect",
+            "target",
+            "repeat",
+            "concurrency",
+            "timeoutS",
+            "select",
+            "note",
+            "waitS",
+            "detail",
+        ),
+    ),
+    open_world=True,
+)
+LIST_RUNS = Tool(
+    name="list_runs",
+    title="List runs",
+    about="The runs that are kept, newest first: id, status, suite, target, counts of outcomes.",
+    properties={"projectId": text("only those of a project"), **PAGING},
+    result=page_of(_RUN),
+    single=Action(call=_list, does="", takes=("projectId", "limit", "cursor"), reads=True),
+)
+GET_RUN = Tool(
+    name="get_run",
+    title="One run",
+    about="One run: its status and its result so far, with every assertion that did not pass. `waitS` waits for its end.",
+    properties={"id": text("the run; on your own machine also the beginning of an id, or `latest`"), **_WAIT, **DETAIL},
+    result={**_RUN, "properties": {**_RUN["properties"], "result": RESULT}},
+    single=Action(call=_get, does="", takes=("id!", "waitS", "detail"), reads=True),
+)
+COMPARE_RUNS = Tool(
+    name="compare_runs",
+    title="Compare two runs",
+    about="Two runs side by side: regressed, improved, unchanged or too little data; which cases newly fail or pass; latency and tokens.",
+    properties={"base": text("the run to compare with"), "candidate": text("the run to judge")},
+    result=shape({"comparison": {"type": "object"}}, base={}, candidate={}, latency={}, tokens={}),
+    single=Action(call=_compare, does="", takes=("base!", "candidate!"), reads=True),
+)
+
+
+async def _search(desk: Desk, given: dict[str, Json]) -> dict[str, Json]:
+    require_reader(desk.caller)
+    id = given.pop("id", None)
+    if id is not None:
+        return cast(dict[str, Json], camel(_as_received(await get_trace(desk.hub, desk.caller, id))))
+    wanted = Wanted(**{name: given.pop(name, None) for name in ("project_id", "agent_id", "outcome", "since", "until")})
+    pairs = texts(given.pop("metadata", None))
+    return cast(dict[str, Json], camel(await list_traces(desk.hub, desk.caller, wanted, metadata=pairs, **given)))
+
+
+def _as_received(trace: dict[str, Json]) -> dict[str, Json]:
+    # `evidence` is passed on as it is.
+    received = trace.pop("received", None)
+    return {**trace, "evidence": received}
+
+
+SEARCH_TRACES = Tool(
+    name="search_traces",
+    title="Search traces",
+    about="Traces that production sent, newest first, with the outcome of the cases they were evaluated against. With `id` one trace in "
+    "full: what was received (`evidence`) and its results.",
+    properties={
+        "id": text("one trace; then nothing else is taken into account"),
+        "query": text("words in what was asked, or in the external id"),
+        "projectId": text("only of this project"),
+        "agentId": text("only of this agent"),
+        "outcome": text("only those whose worst result is this", "pass", "fail", "error", "skip"),
+        "status": text("only in this state", "open", "complete", "evaluated", "failed"),
+        "externalId": text("the x-request-id or the OTLP trace id"),
+        "metadata": a_list("pairs `name=value` that must hold", {"type": "string"}),
+        "since": text("from this time on, ISO 8601"),
+        "until": text("before this time, ISO 8601"),
+        **PAGING,
+    },
+    result={
+        "anyOf": [
+            page_of(shape({"id": {"type": "string"}, "status": {"type": "string"}})),
+            shape({"id": {"type": "string"}, "evidence": {}}),
+        ]
+    },
+    single=Action(
+        call=_search,
+        does="",
+        takes=(
+            "id",
+            "query",
+            "projectId",
+            "agentId",
+            "outcome",
+            "status",
+            "externalId",
+            "metadata",
+            "since",
+            "until",
+            "limit",
+            "cursor",
+        ),
+        reads=True,
+    ),
+)

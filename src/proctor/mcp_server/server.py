@@ -1,0 +1,207 @@
+"""The MCP server itself: the tools, pages and prompts behind the protocol of `mcp`, in both of its eras.
+
+It keeps no session: every request says who asks, and is answered on its own. A call that is refused comes back as a result with `isError`
+(`refused.py`), so that the model sees it; only what is no call at all (a tool that does not exist) is an error of the protocol.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import AsyncGenerator, Callable
+from pathlib import Path
+from typing import Any, cast
+
+import mcp_types as types
+import msgspec
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel.server import Server
+from mcp.server.stdio import stdio_server
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.shared.exceptions import MCPError
+
+import proctor
+from proctor.errors import ProctorError
+from proctor.mcp_server.casing import camel
+from proctor.mcp_server.local_runs import LocalRuns
+from proctor.mcp_server.pages import TEMPLATES, Page, fixed_pages, read_page
+from proctor.mcp_server.ports import Runs
+from proctor.mcp_server.prompts import PROMPTS, filled
+from proctor.mcp_server.refused import refused
+from proctor.mcp_server.tool import Desk, Tool
+from proctor.mcp_server.tools import all_tools
+from proctor.model.evidence import Json
+from proctor.model.show import nearest
+from proctor.service.callers import Caller
+from proctor.service.hub import Hub
+
+Context = ServerRequestContext[Any, Any]
+WhoAsks = Callable[[Context], Caller]
+
+INSTRUCTIONS = """\
+proctor examines AI agents: a suite states what an agent must do, evidence is what it did, every assertion is decided with a reason.
+To write a suite: `describe` what there is, write, `validate_suite`, try it with `check_evidence`, then `run_suite` and `get_run`.
+To author a benchmark: `benchmarks` create, `tasks` create, `criteria` create; then `benchmark_runs` start, `task-runs` putState and
+complete, and read `criterion-runs`. Results with isError say what is wrong (path, nearest right word) and what to do next.
+"""
+_MARKS = re.compile(r"[-_\s]")
+
+
+class McpServer:
+    """The server on one hub; `who_asks` finds out who sent a request."""
+
+    def __init__(self, hub: Hub, runs: Runs, who_asks: WhoAsks, *, folder: Path | None = None) -> None:
+        self._hub = hub
+        self._runs = runs
+        self._who_asks = who_asks
+        self._folder = folder
+        self._tools = {_plain(tool.name): tool for tool in all_tools(local=folder is not None)}
+        self._schemas = {tool.name: tool.input_schema for tool in self._tools.values()}
+        self.protocol: Server[Any] = Server(
+            "proctor",
+            version=proctor.__version__,
+            title="proctor",
+            description="Examine AI agents: suites, evidence, runs, criteria.",
+            instructions=INSTRUCTIONS,
+            get_tool_input_schema=self._schemas.get,
+            on_list_tools=self._list_tools,
+            on_call_tool=self._call_tool,
+            on_list_resources=self._list_resources,
+            on_list_resource_templates=self._list_templates,
+            on_read_resource=self._read_resource,
+            on_list_prompts=self._list_prompts,
+            on_get_prompt=self._get_prompt,
+        )
+
+    def _desk(self, context: Context) -> Desk:
+        return Desk(hub=self._hub, caller=self._who_asks(context), runs=self._runs, folder=self._folder)
+
+    async def _list_tools(self, context: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=[_listed(tool) for tool in self._tools.values()])
+
+    async def _call_tool(self, context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
+        tool = self._tools.get(_plain(params.name))
+        if tool is None:
+            close = nearest(params.name, [known.name for known in self._tools.values()])
+            told = f"; nearest: {', '.join(close)}" if close else "; tools/list shows what there is"
+            raise MCPError(code=types.INVALID_PARAMS, message=f"there is no tool {params.name[:100]!r}{told}")
+        given: dict[str, Json] = dict(params.arguments or {})
+        try:
+            found = await tool.call(self._desk(context), dict(given))
+        except Exception as error:
+            return _result(refused(error, tool.name, given), is_error=True)
+        # Nouns speak the names of the service; the other tools have chosen theirs.
+        return _result(camel(found) if tool.actions else found)
+
+    async def _list_resources(self, context: Context, params: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
+        return types.ListResourcesResult(
+            resources=[
+                types.Resource(name=page.uri.partition("://")[2], title=page.title, uri=page.uri, **_about(page)) for page in fixed_pages()
+            ]
+        )
+
+    async def _list_templates(self, context: Context, params: types.PaginatedRequestParams | None) -> types.ListResourceTemplatesResult:
+        return types.ListResourceTemplatesResult(
+            resource_templates=[
+                types.ResourceTemplate(name=page.title, title=page.title, uri_template=page.uri, **_about(page)) for page in TEMPLATES
+            ]
+        )
+
+    async def _read_resource(self, context: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
+        uri = str(params.uri)
+        try:
+            kind, text = await read_page(self._desk(context), uri)
+        except Exception as error:
+            raise _protocol_error(error, "resources", {"uri": uri}) from None
+        return types.ReadResourceResult(contents=[types.TextResourceContents(uri=uri, mime_type=kind, text=text)])
+
+    async def _list_prompts(self, context: Context, params: types.PaginatedRequestParams | None) -> types.ListPromptsResult:
+        prompts = [
+            types.Prompt(
+                name=prompt.name,
+                title=prompt.title,
+                description=prompt.about,
+                arguments=[types.PromptArgument(name=one.name, description=one.about, required=one.required) for one in prompt.arguments],
+            )
+            for prompt in PROMPTS
+        ]
+        return types.ListPromptsResult(prompts=prompts)
+
+    async def _get_prompt(self, context: Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
+        try:
+            about, text = filled(params.name, params.arguments or {})
+        except ProctorError as error:
+            raise _protocol_error(error, "prompts", {"name": params.name}) from None
+        message = types.PromptMessage(role="user", content=types.TextContent(type="text", text=text))
+        return types.GetPromptResult(description=about, messages=[message])
+
+
+def _plain(name: str) -> str:
+    """Tools are found by the names of all generations: `criterion-runs`, `criterionRuns`, `criterion_runs`."""
+    return _MARKS.sub("", name).lower()
+
+
+def _listed(tool: Tool) -> types.Tool:
+    read_only = tool.read_only
+    return types.Tool(
+        name=tool.name,
+        title=tool.title,
+        description=tool.description,
+        input_schema=tool.input_schema,
+        output_schema=tool.output_schema,
+        annotations=types.ToolAnnotations(
+            title=tool.title,
+            read_only_hint=read_only,
+            destructive_hint=tool.destroys,
+            idempotent_hint=read_only,
+            open_world_hint=tool.open_world,
+        ),
+    )
+
+
+def _about(page: Page) -> dict[str, Any]:
+    return {"description": page.about or None, "mime_type": page.kind}
+
+
+def _result(value: Json, *, is_error: bool = False) -> types.CallToolResult:
+    # The same as text, for clients that know no structured content.
+    text = msgspec.json.encode(value, enc_hook=str).decode("utf-8", errors="replace")
+    return types.CallToolResult(content=[types.TextContent(type="text", text=text)], structured_content=value, is_error=is_error)
+
+
+def _protocol_error(error: Exception, what: str, data: dict[str, Json]) -> MCPError:
+    told = refused(error, what, {})["error"]
+    code = types.INTERNAL_ERROR if told["code"] in ("INTERNAL_ERROR", "UNAVAILABLE") else types.INVALID_PARAMS
+    return MCPError(code=code, message=told["message"], data={**data, **told})
+
+
+# --- the two ways in --------------------------------------------------------------------------------------------------
+
+
+@contextlib.asynccontextmanager
+async def over_http(hub: Hub, runs: Runs, *, largest: int) -> AsyncGenerator[StreamableHTTPSessionManager]:
+    """The server for streamable HTTP: an ASGI application, as long as the block lasts.
+
+    Who asks, from where and how much was found out before by the layers of the application around it: the caller is in
+    `request.state.caller`.
+    """
+
+    def who_asks(context: Context) -> Caller:
+        request = context.request
+        assert request is not None  # over HTTP there always is one
+        return cast(Caller, request.state.caller)
+
+    server = McpServer(hub, runs, who_asks)
+    manager = StreamableHTTPSessionManager(server.protocol, json_response=True, stateless=True, max_request_body_size=largest)
+    async with manager.run():
+        yield manager
+
+
+async def over_stdio(hub: Hub, caller: Caller, runs: LocalRuns) -> None:
+    """Serve one client on standard input and output until it closes them."""
+    server = McpServer(hub, runs, lambda context: caller, folder=runs.folder)
+    try:
+        async with stdio_server() as (received, sent):
+            await server.protocol.run(received, sent, server.protocol.create_initialization_options())
+    finally:
+        await runs.close()

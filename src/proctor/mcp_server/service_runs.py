@@ -1,0 +1,103 @@
+"""Runs of the service: queued, driven by its workers, kept in its database. Nothing here outlives the call."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+
+import msgspec
+
+from proctor.mcp_server.ports import RunRequest
+from proctor.model.evidence import Json
+from proctor.service import run_results, runs
+from proctor.service.callers import Caller
+from proctor.service.hub import Hub
+from proctor.service.projects import list_projects
+from proctor.service.refusals import Refusal
+
+_NAMES = {"suite": "document", "cases": "case_ids", "selection": "select"}
+_ENDED = ("completed", "cancelled", "failed")
+_FIRST_LOOK_S, _SLOWEST_LOOK_S = 0.1, 1.0
+
+
+class ServiceRuns:
+    """The runs of the service behind a hub."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+
+    async def start(self, caller: Caller, request: RunRequest, wait_s: float) -> dict[str, Json]:
+        """Queue a run, and wait a while for its end."""
+        project_id = request.project_id or await self._only_project(caller)
+        try:
+            started = await runs.start_run(
+                self._hub,
+                caller,
+                project_id=project_id,
+                suite=request.document,
+                cases=list(request.case_ids) or None,
+                dialect=request.dialect,
+                target=request.target,
+                repeat=request.repeat,
+                concurrency=request.concurrency,
+                timeout_s=request.timeout_s,
+                selection=request.select,
+                note=request.note,
+            )
+        except Refusal as refusal:
+            raise _in_our_words(refusal) from None
+        return await self.get(caller, cast(str, started["id"]), wait_s=wait_s)
+
+    async def list(self, caller: Caller, *, limit: int | None, cursor: str | None, project_id: str | None) -> dict[str, Json]:
+        """A page of runs, newest first."""
+        return await runs.list_runs(self._hub, caller, project_id=project_id, limit=limit, cursor=cursor)
+
+    async def get(self, caller: Caller, id: str, *, wait_s: float = 0.0) -> dict[str, Json]:
+        """One run as far as it is."""
+        found = await self._awaited(caller, id, wait_s)
+        report = await run_results.run_report(self._hub, caller, id, "json")
+        return {**found, "result": msgspec.json.decode(report)}
+
+    async def compare(self, caller: Caller, base: str, candidate: str) -> dict[str, Json]:
+        """Two runs side by side."""
+        return await run_results.compare_runs(self._hub, caller, candidate, base)
+
+    async def page(self, caller: Caller, id: str) -> str:
+        """One run as a page of Markdown."""
+        return (await run_results.run_report(self._hub, caller, id, "markdown")).decode()
+
+    async def _awaited(self, caller: Caller, id: str, wait_s: float) -> dict[str, Json]:
+        loop = asyncio.get_running_loop()
+        until, pause = loop.time() + wait_s, _FIRST_LOOK_S
+        while True:
+            found = await runs.get_run(self._hub, caller, id)
+            left = until - loop.time()
+            if found["status"] in _ENDED or left <= 0:
+                return found
+            await asyncio.sleep(min(pause, left))
+            pause = min(pause * 1.5, _SLOWEST_LOOK_S)
+
+    async def _only_project(self, caller: Caller) -> str:
+        """The project that is meant where none is named: the only one there is."""
+        data = cast(list[dict[str, Json]], (await list_projects(self._hub, caller, limit=20))["data"])
+        if len(data) == 1:
+            return cast(str, data[0]["id"])
+        there = ", ".join(f"{project['id']} ({project['name']})" for project in data)
+        told = f"there are {there}" if data else "there is none yet; create one (POST /api/projects)"
+        raise Refusal("VALIDATION_ERROR", f"name the project of the run: {told}", fields={"project_id": ["required"]})
+
+
+def _in_our_words(refusal: Refusal) -> Refusal:
+    """The same refusal with the names that this tool has for the fields."""
+    fields = {}
+    for path, texts in refusal.fields.items():
+        head, mark, rest = path.partition(".")
+        fields[f"{_NAMES.get(head, head)}{mark}{rest}"] = texts
+    return Refusal(
+        refusal.code,
+        refusal.message,
+        fields=fields,
+        retry_after_s=refusal.retry_after_s,
+        hint=refusal.hint,
+        problems=refusal.problems,
+    )

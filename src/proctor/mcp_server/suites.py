@@ -1,0 +1,230 @@
+"""Tools over suites and evidence that keep nothing: `validate_suite`, `check_evidence`, `describe`.
+
+A suite comes as text or JSON. Where the server runs on the caller's own machine it may also be named by its path; elsewhere callers name no
+files, and a suite brings no judge of its own: only the one that whoever runs the service has configured.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import cast
+
+import msgspec
+
+from proctor.actions import describe as describing
+from proctor.actions.check import CheckStream, all_records
+from proctor.actions.judged_check import JudgedStream
+from proctor.actions.judges import OpenedJudge, configured_judge
+from proctor.actions.suites import load_suite
+from proctor.decide.selection import select
+from proctor.errors import EvidenceError, InputError
+from proctor.evidence.reading import read_bytes, read_document
+from proctor.formats.suites import DIALECTS
+from proctor.mcp_server.arguments import Schema
+from proctor.mcp_server.results import RESULT, viewed
+from proctor.mcp_server.tool import Action, Desk, Tool, a_document, shape, text
+from proctor.model.case import Suite
+from proctor.model.evidence import Evidence, Json
+from proctor.model.result import RunResult
+from proctor.report.json_text import render_json
+from proctor.service.access import require_reader
+from proctor.service.refusals import Refusal
+from proctor.service.suite_documents import read_sent_suite, shown_problems
+from proctor.sources.records import Record, read_records
+
+_MOST_EVIDENCE = 10_000
+
+DIALECT = {"dialect": text("the dialect, where it is not recognised by shape", *DIALECTS)}
+DOCUMENT = {"document": a_document("the suite: YAML or JSON text of any dialect, or JSON")}
+SELECT = {"select": text("only cases whose id, name or tags fit, such as `refund and not slow`")}
+DETAIL = {"detail": text("failures: passing cases in one line each (default); full: everything", "failures", "full")}
+
+
+async def sent_suite(desk: Desk, given: dict[str, Json]) -> Suite:
+    """The suite of a call, by `document` or by `path`; raises a `Refusal` with every problem."""
+    document, path = given.get("document"), given.get("path")
+    if (document is None) == (path is None):
+        ways = "`document` or `path`" if desk.local else "`document`"
+        raise Refusal(
+            "VALIDATION_ERROR", f"name one suite, by {ways}", fields={"document": ["required"] if document is None else ["or path"]}
+        )
+    if path is None:
+        suite, _ = await read_sent_suite(cast("str | dict[str, Json]", document), dialect=given.get("dialect"))
+    else:
+        suite = await asyncio.to_thread(load_suite, local_path(desk, path), dialect=given.get("dialect"))
+    return select(suite, given.get("select"))
+
+
+def local_path(desk: Desk, path: str) -> Path:
+    """A file that the caller names; relative to the workspace."""
+    if desk.folder is None:
+        raise Refusal("FORBIDDEN", "files are not read from here", hint="send the contents instead")
+    return desk.folder / path
+
+
+async def _validate(desk: Desk, given: dict[str, Json]) -> dict[str, Json]:
+    require_reader(desk.caller)
+    try:
+        suite = await sent_suite(desk, given)
+    except InputError as error:
+        if not error.problems:
+            raise
+        return _validation(None, shown_problems(error.problems))
+    except Refusal as refusal:
+        if not refusal.problems:
+            raise
+        return _validation(None, [dict(problem) for problem in refusal.problems])
+    return _validation(suite, shown_problems(suite.warnings))
+
+
+def _validation(suite: Suite | None, problems: list[dict[str, Json]]) -> dict[str, Json]:
+    found: dict[str, Json] = {"valid": suite is not None, "problems": problems}
+    if suite is not None:
+        cases = [{"id": case.id, "name": case.name, "assertions": len(case.assertions)} for case in suite.cases]
+        found |= {"name": suite.name, "dialect": suite.dialect, "cases": cases}
+    return found
+
+
+VALIDATE = Tool(
+    name="validate_suite",
+    title="Validate a suite",
+    about="Read a suite of any dialect (native, MCPLab, Mibo, Verial, MCPJam) without running it. Every problem with line, column, path "
+    "and the nearest right word. Call it after every change of a suite.",
+    properties={**DOCUMENT, "path": text("or where the suite lies"), **DIALECT},
+    result=shape(
+        {"valid": {"type": "boolean"}, "problems": {"type": "array", "items": {"type": "object"}}},
+        name={"type": "string"},
+        dialect={"type": "string"},
+        cases={"type": "array", "items": {"type": "object"}},
+    ),
+    single=Action(call=_validate, does="", takes=("document", "path", "dialect"), reads=True),
+)
+
+
+async def _check(desk: Desk, given: dict[str, Json]) -> dict[str, Json]:
+    require_reader(desk.caller)
+    suite = await sent_suite(desk, given)
+    if not suite.cases:
+        raise Refusal("VALIDATION_ERROR", "nothing is selected", fields={"select": ["no case fits"]})
+    records = await asyncio.to_thread(_records, desk, given)
+    stream = CheckStream(suite, now=given.get("now"))
+    opened = _judge(desk, suite) if stream.judged else None
+    if opened is None:
+        run = await asyncio.to_thread(lambda: stream.finish(list(stream.over(records))))
+    else:
+        try:
+            run = stream.finish([result async for result in JudgedStream(stream, opened.judge).over(records)])
+        finally:
+            await opened.judge.close()
+    return viewed(document_of(run), given.get("detail"))
+
+
+def document_of(run: RunResult) -> dict[str, Json]:
+    """A result as `proctor.result/1`."""
+    return msgspec.json.decode(render_json(run))
+
+
+def _records(desk: Desk, given: dict[str, Json]) -> list[Record]:
+    evidence, path = given.get("evidence"), given.get("evidence_path")
+    if (evidence is None) == (path is None):
+        ways = "`evidence` or `evidencePath`" if desk.local else "`evidence`"
+        raise Refusal("VALIDATION_ERROR", f"give evidence, by {ways}", fields={"evidence": ["required"]})
+    if path is not None:
+        found: Iterable[Record] = read_records([str(local_path(desk, path))], format=given.get("evidence_format"))
+    else:
+        found = all_records(_evidence(evidence, given.get("evidence_format")))
+    kept: list[Record] = []
+    for record in found:
+        if len(kept) == _MOST_EVIDENCE:
+            raise Refusal(
+                "VALIDATION_ERROR", f"more than {_MOST_EVIDENCE} recorded runs at once", hint="use `proctor check` for large sets"
+            )
+        kept.append(record)
+    return kept
+
+
+def _evidence(sent: Json, format: str | None) -> list[Evidence]:
+    """What was sent: one recorded run or a list of them, as JSON or as text; text may be JSON lines."""
+    if not isinstance(sent, str):
+        if format is None and isinstance(sent, list) and sent and all(_is_plain(entry) for entry in cast(list[Json], sent)):
+            return [one for entry in cast(list[Json], sent) for one in read_document(entry)]
+        return read_document(sent, format=format)
+    data = sent.encode("utf-8", errors="replace")
+    try:
+        return read_bytes(data, format=format)
+    except EvidenceError:
+        lines = [line for line in data.splitlines() if line.strip()]
+        if len(lines) < 2:
+            raise
+        return [one for line in lines for one in read_bytes(line, format=format)]
+
+
+def _is_plain(entry: Json) -> bool:
+    # A list of messages is one run; a list of runs says of each what it answered or did.
+    return (
+        isinstance(entry, dict) and "role" not in entry and not {"text", "body", "tool_calls", "state", "turns", "case"}.isdisjoint(entry)
+    )
+
+
+def _judge(desk: Desk, suite: Suite) -> OpenedJudge | None:
+    if not desk.local:
+        suite = msgspec.structs.replace(suite, settings={}, dialect="native", path=None)
+    try:
+        return configured_judge(suite, desk.hub.settings.home, os.environ)
+    except InputError:
+        if desk.local:
+            raise
+        # A judge that cannot work is none: what needs one is an error that says so.
+        return None
+
+
+CHECK = Tool(
+    name="check_evidence",
+    title="Check recorded evidence",
+    about="Decide a suite on recorded runs of an agent; no agent is called. Evidence is one run or a list: our own shape {case?, input?, "
+    "text, tool_calls: [{name, arguments, result}], state?, ...}, message lists of the usual providers, OTLP JSON, n8n executions, Flowise "
+    "predictions, Mibo bodies. Every assertion says what was expected, what was found and where.",
+    properties={
+        **DOCUMENT,
+        "path": text("or where the suite lies"),
+        **DIALECT,
+        "evidence": a_document("what was recorded: JSON, or text (JSON or JSON lines)"),
+        "evidencePath": text("or where it lies: a file or a folder"),
+        "evidenceFormat": text("the shape, where it is not recognised"),
+        "now": text("the clock of the evidence, ISO 8601"),
+        **SELECT,
+        **DETAIL,
+    },
+    result=RESULT,
+    single=Action(
+        call=_check,
+        does="",
+        takes=("document", "path", "evidence", "evidencePath", "dialect", "evidenceFormat", "now", "select", "detail"),
+        reads=True,
+    ),
+)
+
+
+async def _describe(desk: Desk, given: dict[str, Json]) -> dict[str, Json]:
+    kind, name = given.get("kind"), given.get("name")
+    if kind is None:
+        return {"kinds": [{"name": known, "about": about} for known, (about, _) in describing.KINDS.items()]}
+    found = await asyncio.to_thread(describing.describe, kind, name)
+    if name is None:
+        return {"kind": found[0].kind, "entries": [{"name": entry.name, "summary": entry.summary} for entry in found]}
+    return {"kind": found[0].kind, "entries": msgspec.to_builtins(found)}
+
+
+_ENTRY: Schema = shape({"name": {"type": "string"}}, summary={"type": "string"}, fields={"type": "array"}, example={"type": "string"})
+DESCRIBE = Tool(
+    name="describe",
+    title="What exists",
+    about="What a suite can be written with: without parameters the kinds there are; with `kind` (checks, matchers, functions, formats, "
+    "evidence, targets, models, judge) all of a kind; with `name` too, its fields and an example.",
+    properties={"kind": text("checks, matchers, functions, formats, evidence, targets, models or judge"), "name": text("one of them")},
+    result={"anyOf": [shape({"kinds": {"type": "array", "items": _ENTRY}}), shape({"entries": {"type": "array", "items": _ENTRY}})]},
+    single=Action(call=_describe, does="", takes=("kind", "name"), reads=True),
+)

@@ -1,0 +1,213 @@
+"""What a tool is: a name, what it takes and gives, and the functions behind it.
+
+A tool is either one function (`validate_suite`), or a noun with a required `action` (`criteria` with `list`, `create`, ...). Input schemas
+are flat objects: the interfaces of models refuse alternatives at the top, so which parameters belong to which action is said in words and
+checked here. Every output schema also allows for the shape of errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from proctor.mcp_server.arguments import Schema, read_arguments
+from proctor.mcp_server.casing import to_snake
+from proctor.model.evidence import Json
+from proctor.model.show import nearest, show
+from proctor.service.callers import Caller
+from proctor.service.hub import Hub
+from proctor.service.refusals import Refusal
+
+if TYPE_CHECKING:
+    from proctor.mcp_server.ports import Runs
+
+
+class Desk(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a call is answered: who asks, and what there is."""
+
+    hub: Hub
+    caller: Caller
+    runs: Runs
+    folder: Path | None = None
+    """Of a server on the machine of its user: where relative paths begin. None: callers name no files here."""
+
+    @property
+    def local(self) -> bool:
+        """Whether the caller sits at this machine and may name its files."""
+        return self.folder is not None
+
+
+Handler = Callable[[Desk, dict[str, Json]], Awaitable[dict[str, Json]]]
+
+
+class Action(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing a noun can do."""
+
+    call: Handler
+    does: str
+    """In a few words, for the description."""
+    takes: tuple[str, ...] = ()
+    """Names of parameters; a `!` behind one says that it is required."""
+    clears: bool = False
+    """Whether null is a value."""
+    reads: bool = False
+    """Whether nothing changes."""
+
+    @property
+    def allowed(self) -> tuple[str, ...]:
+        """The names of all parameters."""
+        return tuple(name.rstrip("!") for name in self.takes)
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        """The names of those that must be there."""
+        return tuple(name.rstrip("!") for name in self.takes if name.endswith("!"))
+
+
+class Tool(msgspec.Struct, frozen=True, kw_only=True):
+    """One tool."""
+
+    name: str
+    title: str
+    about: str
+    properties: dict[str, Schema]
+    result: Schema
+    """What comes back when nothing goes wrong."""
+    actions: dict[str, Action] = {}
+    """Of a noun."""
+    single: Action | None = None
+    """Of a verb."""
+    destroys: bool = False
+    idempotent: bool = False
+    open_world: bool = False
+    """Whether it reaches agents and models outside."""
+
+    @property
+    def read_only(self) -> bool:
+        """Whether nothing it can do changes anything."""
+        found = [self.single] if self.single is not None else list(self.actions.values())
+        return all(action.reads for action in found)
+
+    @property
+    def description(self) -> str:
+        """What a model reads."""
+        if self.single is not None:
+            return self.about
+        lines = [f"- {name} {{{_taken(action)}}}: {action.does}" for name, action in self.actions.items()]
+        return "\n".join([self.about, "", "Actions and their parameters (`?`: may be left out):", *lines])
+
+    @property
+    def input_schema(self) -> Schema:
+        """What it takes, as JSON Schema."""
+        if self.single is not None:
+            required = list(self.single.required)
+            used = {name: self.properties[name] for name in self.single.allowed}
+            return {"type": "object", "properties": used, "required": required, "additionalProperties": False}
+        action: Schema = {"type": "string", "enum": list(self.actions), "description": "What to do."}
+        return {
+            "type": "object",
+            "properties": {"action": action, **self.properties},
+            "required": ["action"],
+            "additionalProperties": False,
+        }
+
+    @property
+    def output_schema(self) -> Schema:
+        """What it gives, as JSON Schema."""
+        return {"type": "object", "anyOf": [self.result, ERROR]}
+
+    async def call(self, desk: Desk, given: dict[str, Json]) -> dict[str, Json]:
+        """Answer one call; raises a `Refusal`."""
+        if self.single is not None:
+            return await self._call(desk, self.single, given, self.name)
+        rest = dict(given)
+        word = rest.pop("action", None)
+        name = self._action_named(word)
+        return await self._call(desk, self.actions[name], rest, f"{self.name} {name}")
+
+    async def _call(self, desk: Desk, action: Action, given: dict[str, Json], what: str) -> dict[str, Json]:
+        read = read_arguments(given, self.properties, allowed=action.allowed, required=action.required, clears=action.clears, what=what)
+        return await action.call(desk, read)
+
+    def _action_named(self, word: Json) -> str:
+        if word is None:
+            raise Refusal("VALIDATION_ERROR", f"{self.name} needs an action", fields={"action": [f"one of {', '.join(self.actions)}"]})
+        if isinstance(word, str):
+            plain = {to_snake(name): name for name in self.actions}
+            found = plain.get(to_snake(word.strip()).replace("-", "_"))
+            if found is not None:
+                return found
+        close = nearest(str(word), self.actions)
+        told = f"expected one of {', '.join(self.actions)}, got {show(word, 60)}" + (f"; nearest: {', '.join(close)}" if close else "")
+        raise Refusal("VALIDATION_ERROR", f"{self.name} has no such action: {told}", fields={"action": [told]})
+
+
+def _taken(action: Action) -> str:
+    return ", ".join(name.rstrip("!") if name.endswith("!") else f"{name}?" for name in action.takes)
+
+
+# --- schemas ----------------------------------------------------------------------------------------------------------
+
+
+def text(about: str, *words: str, null: bool = False) -> Schema:
+    """A text; one of some, where they are named."""
+    found: Schema = {"type": ["string", "null"] if null else "string", "description": about}
+    return {**found, "enum": [*words, None] if null else list(words)} if words else found
+
+
+def amount(about: str, *, least: float | None = None, most: float | None = None, whole: bool = False, null: bool = False) -> Schema:
+    """A number."""
+    kind = "integer" if whole else "number"
+    bounds = {name: bound for name, bound in (("minimum", least), ("maximum", most)) if bound is not None}
+    return {"type": [kind, "null"] if null else kind, "description": about, **bounds}
+
+
+def flag(about: str) -> Schema:
+    """True or false."""
+    return {"type": "boolean", "description": about}
+
+
+def an_object(about: str, *, null: bool = False) -> Schema:
+    """An object, whatever is in it."""
+    return {"type": ["object", "null"] if null else "object", "description": about}
+
+
+def a_list(about: str, items: Schema | None = None) -> Schema:
+    """A list."""
+    return {"type": "array", "description": about, "items": items if items is not None else {}}
+
+
+def a_document(about: str) -> Schema:
+    """Text, or the same as JSON."""
+    return {"type": ["string", "object", "array"], "description": about, "items": {}}
+
+
+def shape(required: dict[str, Schema], **optional: Schema) -> Schema:
+    """An object with certain fields, and whatever else."""
+    return {"type": "object", "properties": {**required, **optional}, "required": list(required)}
+
+
+def optional_text() -> Schema:
+    """A text or null, in a result."""
+    return {"type": ["string", "null"]}
+
+
+PAGE_META = shape({"next": optional_text(), "prev": optional_text(), "limit": {"type": "integer"}})
+
+
+def page_of(record: Schema) -> Schema:
+    """A page of records."""
+    return shape({"data": {"type": "array", "items": record}, "_meta": PAGE_META})
+
+
+DELETED = shape({"id": {"type": "string"}, "deleted": {"const": True}})
+ERROR = shape({"error": shape({"code": {"type": "string"}, "message": {"type": "string"}})})
+"""What every tool answers with `isError` when it refuses; `refused.py` says what else is in it."""
+
+PAGING: dict[str, Schema] = {
+    "limit": amount("list: how many, 1 to 100 (default 20)", whole=True),
+    "cursor": text("list: `_meta.next` or `_meta.prev` of another page"),
+}

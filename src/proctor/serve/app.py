@@ -1,0 +1,96 @@
+"""The application: routes of every noun behind the layers that every request passes.
+
+From the outside in: `Observed` (ids, logs, metrics, an answer even for bugs), `Doorkeeper` (Host, Origin), `Authentication` (who asks, how
+often), `BodyLimits` (how much), then the routes. The application opens its database when it starts unless it is given a hub.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+from collections.abc import AsyncGenerator
+from typing import Any
+
+from fastapi import FastAPI
+
+import proctor
+from proctor.serve import errors, openapi, workers
+from proctor.serve.limits import BodyLimits
+from proctor.serve.metrics import Metrics
+from proctor.serve.observed import Observed
+from proctor.serve.security import Authentication, Doorkeeper, is_loopback
+from proctor.serve.settings import ServeSettings
+from proctor.service.hub import Hub
+from proctor.service.secret_box import SecretBox
+from proctor.store.database import open_database
+
+ROUTES = (
+    "health",
+    "projects",
+    "agents",
+    "cases",
+    "keys",
+    "audit",
+    "traces_api",
+    "evaluation",
+    "results",
+    "public_traces",
+    "otlp",
+    "alerts",
+    "runs",
+    "secrets",
+    "verification",
+    "mcp",
+)
+"""The modules under `routes`, each with a `router`."""
+
+
+def make_app(settings: ServeSettings, *, hub: Hub | None = None, with_workers: bool = True) -> FastAPI:
+    """The application; `hub` when there is one already, on a database that is open in the same event loop."""
+    app = FastAPI(
+        title="proctor",
+        version=proctor.__version__,
+        lifespan=_lifespan(settings, hub, with_workers),
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        separate_input_output_schemas=False,
+    )
+    app.state.metrics = metrics = Metrics()
+    for name in ROUTES:
+        app.include_router(importlib.import_module(f"proctor.serve.routes.{name}").router)
+    errors.install(app)
+    app.openapi = lambda: openapi.document(app)
+    service = settings.service
+    # The last one added is the outermost.
+    app.add_middleware(BodyLimits, largest=service.largest_body, deepest=service.deepest_body, waiting=service.waiting_bytes)
+    app.add_middleware(Authentication, loopback=is_loopback(settings.host))
+    app.add_middleware(Doorkeeper, host=settings.host, allowed_hosts=settings.allowed_hosts)
+    app.add_middleware(Observed, metrics=metrics, log_content=service.log_content)
+    return app
+
+
+@contextlib.asynccontextmanager
+async def opened_hub(settings: ServeSettings) -> AsyncGenerator[Hub]:
+    """The service on its database, closed at the end."""
+    database = await open_database(settings.database_url)
+    try:
+        yield Hub(database=database, settings=settings.service, secret_box=SecretBox(settings.service.home, settings.secret_key))
+    finally:
+        await database.close()
+
+
+def _lifespan(settings: ServeSettings, given: Hub | None, with_workers: bool) -> Any:
+    @contextlib.asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
+        async with contextlib.AsyncExitStack() as stack:
+            hub = given if given is not None else await stack.enter_async_context(opened_hub(settings))
+            app.state.hub = hub
+            app.state.stopping = stop = asyncio.Event()
+            await stack.enter_async_context(workers.parts(app, hub))
+            if with_workers:
+                await stack.enter_async_context(workers.workers(hub, stop))
+            yield
+
+    return lifespan

@@ -1,0 +1,195 @@
+"""What a refused request is answered, in the words of the dialect whose path was asked.
+
+    /public/...     Mibo: {success: false, error: {code, message, details: [{location, path, msg, type}]}, timestamp}
+    /v1/traces      OpenTelemetry: a google.rpc.Status, in the encoding of the request
+    /api/...        ours: {error: {code, message, details: {field: [text]}, hint?, problems?}}
+    the rest        Verial: the same without `hint`
+
+Whatever goes wrong ends here: refusals of the verbs, bodies that do not fit their model, addresses that do not exist, a database that
+cannot be used, and bugs, which are answered with the request id and nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from fastapi.routing import iter_route_contexts
+from sqlalchemy.exc import IntegrityError
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.routing import compile_path
+from starlette.types import Scope
+
+from proctor.errors import InputError, StoreError
+from proctor.model.evidence import Json
+from proctor.service.hub import stamp
+from proctor.service.refusals import Refusal
+
+PROTOBUF = "application/x-protobuf"
+RETRY_UNAVAILABLE_S = 2.0
+_MIBO_CODES = {
+    "BAD_REQUEST": "VALIDATION_ERROR",
+    "FORBIDDEN": "AUTH_ERROR",
+    "NOT_FOUND": "PLATFORM_NOT_FOUND",
+    "CONFLICT": "VALIDATION_ERROR",
+    "UNSUPPORTED_MEDIA_TYPE": "VALIDATION_ERROR",
+    "UNAVAILABLE": "INTERNAL_SERVER_ERROR",
+    "INTERNAL_ERROR": "INTERNAL_SERVER_ERROR",
+}
+# https://grpc.io/docs/guides/status-codes/
+_RPC_CODES = {400: 3, 401: 16, 403: 7, 404: 5, 405: 12, 409: 10, 413: 8, 415: 3, 429: 8, 500: 13, 503: 14}
+_HTTP_CODES = {400: "BAD_REQUEST", 401: "UNAUTHORIZED", 403: "FORBIDDEN", 404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED"}
+_MOST_FIELDS = 50
+
+
+def dialect_of(path: str) -> str:
+    """Whose words an answer on this path is written in: `mibo`, `otlp`, `ours` or `verial`."""
+    if path.startswith("/public/"):
+        return "mibo"
+    if path == "/v1/traces":
+        return "otlp"
+    return "ours" if path.startswith("/api/") else "verial"
+
+
+def refusal_response(scope: Scope, refusal: Refusal) -> Response:
+    """The answer to a refused request."""
+    headers: dict[str, str] = {}
+    if refusal.retry_after_s is not None:
+        headers["retry-after"] = str(max(1, math.ceil(refusal.retry_after_s)))
+    if refusal.status == 401:
+        headers["www-authenticate"] = 'Bearer realm="proctor"'
+    return _response(scope, refusal.status, refusal.code, refusal, headers)
+
+
+def answered_in_words(scope: Scope, error: Exception) -> Response | None:
+    """The answer to an error that a caller can do something about; None for a bug."""
+    match error:
+        case Refusal():
+            return refusal_response(scope, error)
+        case StoreError():
+            told = Refusal("UNAVAILABLE", str(error), retry_after_s=RETRY_UNAVAILABLE_S)
+            return refusal_response(scope, told)
+        case InputError():
+            return refusal_response(scope, Refusal("VALIDATION_ERROR", str(error)))
+        case IntegrityError():
+            return refusal_response(scope, Refusal("CONFLICT", "somebody else made the same thing just now; look and try again"))
+        case RequestValidationError():
+            return refusal_response(scope, _validation(error.errors()))
+        case HTTPException():
+            return _http(scope, error)
+        case _:
+            return None
+
+
+def bug_response(scope: Scope, request_id: str) -> Response:
+    """The answer when the fault is ours: nothing that an attacker could learn from."""
+    return refusal_response(scope, Refusal("INTERNAL_ERROR", f"the service failed; its log has more under request id {request_id}"))
+
+
+def install(app: FastAPI) -> None:
+    """Let `app` answer every error in the right words. Bugs are left to the outermost layer, which logs them."""
+
+    def answer(request: Request, error: Exception) -> Response:
+        found = answered_in_words(request.scope, error)
+        if found is None:
+            raise error
+        return found
+
+    for kind in (Refusal, StoreError, InputError, IntegrityError, RequestValidationError, HTTPException):
+        app.add_exception_handler(kind, answer)
+
+
+def _http(scope: Scope, error: HTTPException) -> Response:
+    code = _HTTP_CODES.get(error.status_code, "BAD_REQUEST" if error.status_code < 500 else "INTERNAL_ERROR")
+    told = {404: "there is nothing at this address", 405: "this address does not know that method"}
+    message = told.get(error.status_code) or str(error.detail)
+    headers = dict(error.headers or {})
+    if error.status_code == 405:
+        headers["Allow"] = ", ".join(_methods(scope))
+    return _response(scope, error.status_code, code, Refusal("BAD_REQUEST", message), headers)
+
+
+def _methods(scope: Scope) -> list[str]:
+    """What may be asked of this address. The routers only know it of the one route they looked at."""
+    found: set[str] = set()
+    for context in iter_route_contexts(scope["app"].routes):
+        if context.path is not None and compile_path(context.path)[0].match(scope["path"]):
+            found |= set(context.methods or ())
+    return sorted(found)
+
+
+def _validation(errors: Sequence[Any]) -> Refusal:
+    fields: dict[str, list[str]] = {}
+    for error in errors[:_MOST_FIELDS]:
+        where = [str(part) for part in error["loc"]]
+        place, path = (where[0], where[1:]) if where else ("body", [])
+        if error["type"] == "json_invalid":
+            return Refusal("BAD_REQUEST", f"the body is no JSON: {error.get('ctx', {}).get('error', 'it cannot be read')}")
+        name = ".".join(path) or place
+        fields.setdefault(name, []).append(error["msg"])
+    return Refusal("VALIDATION_ERROR", "the request has fields that cannot be used", fields=fields)
+
+
+def _response(scope: Scope, status: int, code: str, refusal: Refusal, headers: dict[str, str]) -> Response:
+    match dialect_of(scope["path"]):
+        case "mibo":
+            return JSONResponse(_mibo(scope, code, refusal), status, headers)
+        case "otlp":
+            return _otlp(scope, status, refusal, headers)
+        case "ours":
+            return JSONResponse(_verial(code, refusal, ours=True), status, headers)
+        case _:
+            return JSONResponse(_verial(code, refusal, ours=False), status, headers)
+
+
+def _verial(code: str, refusal: Refusal, *, ours: bool) -> Json:
+    error: dict[str, Json] = {"code": code, "message": refusal.message, "details": refusal.fields}
+    if ours and refusal.hint is not None:
+        error["hint"] = refusal.hint
+    if ours and refusal.problems:
+        error["problems"] = list(refusal.problems)
+    return {"error": error}
+
+
+def _mibo(scope: Scope, code: str, refusal: Refusal) -> Json:
+    if code == "UNAUTHORIZED":
+        code = "INVALID_API_KEY" if presented_key(scope) else "MISSING_API_KEY"
+    details = [{"location": "body", "path": name, "msg": text, "type": "field"} for name, texts in refusal.fields.items() for text in texts]
+    message = refusal.message if refusal.hint is None else f"{refusal.message}; {refusal.hint}"
+    error = {"code": _MIBO_CODES.get(code, code), "message": message, "details": details}
+    return {"success": False, "error": error, "timestamp": stamp(time.time())}
+
+
+def _otlp(scope: Scope, status: int, refusal: Refusal, headers: dict[str, str]) -> Response:
+    number = _RPC_CODES.get(status, 2)
+    message = refusal.message if refusal.hint is None else f"{refusal.message}; {refusal.hint}"
+    if Headers(scope=scope).get("content-type", "").partition(";")[0].strip().lower() != PROTOBUF:
+        return JSONResponse({"code": number, "message": message}, status, headers)
+    text = message.encode("utf-8", errors="replace")[:10_000]
+    # google.rpc.Status: field 1 is the code, field 2 the message.
+    body = bytes([0x08, number, 0x12]) + _varint(len(text)) + text
+    return Response(body, status, headers, media_type=PROTOBUF)
+
+
+def _varint(number: int) -> bytes:
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def presented_key(scope: Scope) -> str | None:
+    """The key that came with a request: `Authorization: Bearer ...` or `x-api-key`."""
+    headers = Headers(scope=scope)
+    scheme, _, word = headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer" and word.strip():
+        return word.strip()
+    return headers.get("x-api-key", "").strip() or None

@@ -1,0 +1,80 @@
+"""What the service measures of itself, in the text format of Prometheus.
+
+Requests are counted by the template of their route, so that there are never more series than routes. What the database knows (how much
+waits) is asked when somebody reads the page.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+
+import sqlalchemy as sa
+
+from proctor.service.counters import COUNTED
+from proctor.service.hub import Hub
+from proctor.store.tables import runs, traces
+
+BOUNDS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_MOST_COUNTED = 100_000
+
+
+class Metrics:
+    """Requests of one process: how many, and how long they took."""
+
+    def __init__(self) -> None:
+        self._requests: Counter[tuple[str, str, int]] = Counter()
+        self._seconds: dict[str, list[int]] = {}
+        self._sums: defaultdict[str, float] = defaultdict(float)
+        self.in_flight = 0
+
+    def request(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Count one request."""
+        self._requests[(method, route, status)] += 1
+        counts = self._seconds.setdefault(route, [0] * (len(BOUNDS_S) + 1))
+        counts[next((at for at, bound in enumerate(BOUNDS_S) if seconds <= bound), len(BOUNDS_S))] += 1
+        self._sums[route] += seconds
+
+    def lines(self) -> Iterable[str]:
+        """The series about requests."""
+        yield from _head("proctor_requests_total", "counter", "Requests that were answered.")
+        for (method, route, status), count in sorted(self._requests.items()):
+            yield f"proctor_requests_total{_labels(method=method, route=route, status=str(status))} {count}"
+        yield from _head("proctor_request_seconds", "histogram", "How long answering took.")
+        for route, counts in sorted(self._seconds.items()):
+            total = 0
+            for bound, count in zip((*BOUNDS_S, "+Inf"), counts, strict=True):
+                total += count
+                yield f"proctor_request_seconds_bucket{_labels(route=route, le=str(bound))} {total}"
+            yield f"proctor_request_seconds_sum{_labels(route=route)} {self._sums[route]:.6f}"
+            yield f"proctor_request_seconds_count{_labels(route=route)} {total}"
+        yield from _head("proctor_requests_in_flight", "gauge", "Requests that are being answered.")
+        yield f"proctor_requests_in_flight {self.in_flight}"
+
+
+async def page(hub: Hub, metrics: Metrics) -> str:
+    """The whole page."""
+    lines = list(metrics.lines())
+    for name, count in hub.counters.read().items():
+        lines += _head(f"proctor_{name}_total", "counter", COUNTED[name])
+        lines.append(f"proctor_{name}_total {count}")
+    async with hub.database.reading() as connection:
+        # Bounded: a page that is read every few seconds must not walk over millions of rows.
+        due = sa.select(traces.c.id).where(traces.c.due_at.is_not(None)).limit(_MOST_COUNTED).subquery()
+        waiting = (await connection.execute(sa.select(sa.func.count()).select_from(due))).scalar_one()
+        active = sa.select(runs.c.status, sa.func.count()).where(runs.c.status.in_(("queued", "running"))).group_by(runs.c.status)
+        by_status: dict[str, int] = {row[0]: row[1] for row in await connection.execute(active)}
+    lines += _head("proctor_queue_depth", "gauge", f"Traces that wait to be evaluated, up to {_MOST_COUNTED}.")
+    lines.append(f"proctor_queue_depth {waiting}")
+    lines += _head("proctor_runs", "gauge", "Runs that are not finished, by status.")
+    lines += [f"proctor_runs{_labels(status=status)} {by_status.get(status, 0)}" for status in ("queued", "running")]
+    return "\n".join(lines) + "\n"
+
+
+def _head(name: str, kind: str, text: str) -> list[str]:
+    return [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]
+
+
+def _labels(**labels: str) -> str:
+    escaped = {name: value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") for name, value in labels.items()}
+    return "{" + ",".join(f'{name}="{value}"' for name, value in escaped.items()) + "}"

@@ -1,0 +1,155 @@
+"""Who may speak to the service at all.
+
+Two layers. `Doorkeeper` looks at where a request comes from: its `Host` must be a name of this service, so that a page in somebody's
+browser cannot reach it under a name of its own (DNS rebinding), and its `Origin`, which only browsers send, must be the service itself.
+There are no CORS headers. `Authentication` finds out who asks, before the body is taken in: by key (`Authorization: Bearer` or `x-api-
+key`), or as the local user of a service on loopback that never had a key. What somebody may do is decided by the verbs.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Collection
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from proctor.errors import StoreError
+from proctor.serve.errors import answered_in_words, presented_key, refusal_response
+from proctor.serve.limits import Buckets
+from proctor.service.callers import Caller
+from proctor.service.hub import Hub
+from proctor.service.keys import authenticate, local_caller
+from proctor.service.refusals import Refusal
+
+OPEN_PATHS = frozenset({"/", "/health", "/openapi.json"})
+"""What anybody may read."""
+OPEN_PREFIXES = ("/ui/", "/static/")
+"""Pages, which look after themselves."""
+
+
+class Doorkeeper:
+    """Refuses requests that were made under a wrong name or by a foreign page."""
+
+    def __init__(self, app: ASGIApp, *, host: str, allowed_hosts: Collection[str] = ()) -> None:
+        self._app = app
+        self._names = {name.lower() for name in (*allowed_hosts, host, "localhost")}
+        self._any_name = "*" in self._names
+        # Bound to every address there is no name of its own; an address cannot be somebody else's name.
+        self._any_address = is_unspecified(host)
+        if self._any_address or is_loopback(host):
+            self._names |= {"127.0.0.1", "::1"}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on what came in by the right name."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        refusal = self._refusal(Headers(scope=scope))
+        if refusal is not None:
+            await refusal_response(scope, refusal)(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+    def _refusal(self, headers: Headers) -> Refusal | None:
+        host = headers.get("host", "")
+        if len(headers.getlist("host")) != 1 or not self._knows(_name_of(host)):
+            hint = f"start it with --allowed-host {_name_of(host)}" if _name_of(host) else None
+            return Refusal("FORBIDDEN", f"this service is not known as {host[:200]!r}", hint=hint)
+        origin = headers.get("origin")
+        if origin is not None:
+            try:
+                parts = urlsplit(origin)
+            except ValueError:
+                parts = urlsplit("")
+            if parts.scheme not in ("http", "https") or parts.netloc.lower() != host.lower():
+                return Refusal("FORBIDDEN", f"requests from pages of {origin[:200]!r} are not answered")
+        return None
+
+    def _knows(self, name: str) -> bool:
+        if not name:
+            return False
+        return self._any_name or name in self._names or (self._any_address and _address(name) is not None)
+
+
+class Authentication:
+    """Finds out who asks and how often, and refuses wrong keys. The caller is in `request.state.caller`, None on an open path."""
+
+    def __init__(self, app: ASGIApp, *, loopback: bool) -> None:
+        self._app = app
+        self._loopback = loopback
+        self._buckets: Buckets | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on what comes from somebody we know."""
+        if scope["type"] != "http" or is_open(scope["path"]):
+            if scope["type"] == "http":
+                scope.setdefault("state", {})["caller"] = None
+            await self._app(scope, receive, send)
+            return
+        hub: Hub = scope["app"].state.hub
+        state = scope.setdefault("state", {})
+        try:
+            caller = await self._caller(hub, scope)
+            state["caller"] = caller
+            self._spend(hub, caller.actor)
+        except (Refusal, StoreError) as error:
+            answer = answered_in_words(scope, error)
+            assert answer is not None
+            await answer(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+    async def _caller(self, hub: Hub, scope: Scope) -> Caller:
+        key = presented_key(scope)
+        if key is None:
+            caller = await local_caller(hub) if self._loopback else None
+            if caller is None:
+                raise Refusal("UNAUTHORIZED", "a key is needed: Authorization: Bearer vk_..., or x-api-key")
+            return caller
+        caller = await authenticate(hub, key)
+        if caller is None:
+            # Guessing is limited by where it comes from; who has a key is not held up by it.
+            client = scope.get("client")
+            self._spend(hub, f"address {client[0] if client else ''}")
+            raise Refusal("UNAUTHORIZED", "the key is not known, was revoked, or has expired")
+        return caller
+
+    def _spend(self, hub: Hub, who: str) -> None:
+        if self._buckets is None:
+            self._buckets = Buckets(hub.settings.requests_per_minute, hub.clock)
+        wait_s = self._buckets.wait_s(who)
+        if wait_s > 0:
+            raise Refusal("RATE_LIMITED", "too many requests with this key", retry_after_s=wait_s)
+
+
+def is_open(path: str) -> bool:
+    """Whether anybody may read this path."""
+    return path in OPEN_PATHS or path.startswith(OPEN_PREFIXES)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only programs of the same machine can reach this address."""
+    address = _address(host)
+    return host.lower() == "localhost" if address is None else address.is_loopback
+
+
+def is_unspecified(host: str) -> bool:
+    """Whether this is every address of the machine: `0.0.0.0`, `::`, or nothing."""
+    address = _address(host)
+    return host == "" if address is None else address.is_unspecified
+
+
+def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(name.strip("[]"))
+    except ValueError:
+        return None
+
+
+def _name_of(host: str) -> str:
+    """The name in a `Host` header, without the port; empty when there is none."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0].lower()
+    return host.partition(":")[0].lower()

@@ -1,0 +1,169 @@
+"""The queue in front of the disk: what came in is answered when it is durable, and many requests share one commit.
+
+One request at a time would wait for the disk each; so while a commit is under way, what comes in waits, and all of it goes into the next
+one. The queue is bounded in requests and bytes: what does not fit is refused at once, to come again later, and so is what the database
+could not take in time. Nothing is answered with success that is not on disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import AsyncGenerator, Sequence
+
+from fastapi import FastAPI, Request
+from sqlalchemy.exc import DBAPIError, OperationalError
+
+from proctor.errors import StoreError
+from proctor.service.hub import Hub
+from proctor.service.refusals import Refusal
+from proctor.store.traces import Arrival, KeptTrace, Key, keep
+
+MOST_BYTES = 64_000_000
+"""Compressed bytes that may wait."""
+BATCH_BYTES = 16_000_000
+BATCH_REQUESTS = 256
+PATIENCE_S = 30.0
+"""How long a request waits for the disk before it is told to come again."""
+RETRY_AFTER_S = 2.0
+
+
+class _Waiting:
+    """A request whose traces are to be kept."""
+
+    __slots__ = ("answer", "arrivals", "size")
+
+    def __init__(self, arrivals: Sequence[Arrival], answer: asyncio.Future[list[KeptTrace]]) -> None:
+        self.arrivals = arrivals
+        self.answer = answer
+        self.size = sum(len(arrival.body) for arrival in arrivals)
+
+
+class TraceWriter:
+    """Keeps traces, many requests in one transaction."""
+
+    def __init__(self, hub: Hub, *, patience_s: float = PATIENCE_S) -> None:
+        self._hub = hub
+        self._patience_s = patience_s
+        self._queue: deque[_Waiting] = deque()
+        self._size = 0
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def waiting(self) -> int:
+        """How many requests wait for the disk."""
+        return len(self._queue)
+
+    async def keep(self, arrivals: Sequence[Arrival]) -> list[KeptTrace]:
+        """Keep what came in; it is durable when this returns. Raises `Refusal` (UNAVAILABLE) when it cannot be."""
+        if not arrivals:
+            return []
+        waiting = _Waiting(arrivals, asyncio.get_running_loop().create_future())
+        if len(self._queue) >= self._hub.settings.queue_size or self._size + waiting.size > MOST_BYTES:
+            raise Refusal("UNAVAILABLE", "too many traces wait for the disk", retry_after_s=RETRY_AFTER_S)
+        self._queue.append(waiting)
+        self._size += waiting.size
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._drain(), name="trace writer")
+        try:
+            async with asyncio.timeout(self._patience_s):
+                return await waiting.answer
+        except TimeoutError:
+            # It may be kept all the same, when the database is back: sent again, it is the same trace.
+            raise Refusal("UNAVAILABLE", "the database did not take the trace in time", retry_after_s=RETRY_AFTER_S) from None
+        finally:
+            self._size -= waiting.size
+
+    async def close(self) -> None:
+        """Wait for what is under way."""
+        if self._task is not None:
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _drain(self) -> None:
+        while self._queue:
+            batch = self._taken()
+            if batch:
+                await self._commit(batch)
+
+    def _taken(self) -> list[_Waiting]:
+        batch: list[_Waiting] = []
+        size = 0
+        while self._queue and len(batch) < BATCH_REQUESTS and (not batch or size + self._queue[0].size <= BATCH_BYTES):
+            waiting = self._queue.popleft()
+            if not waiting.answer.done():  # else its sender was told to come again, or has gone
+                batch.append(waiting)
+                size += waiting.size
+        return batch
+
+    async def _commit(self, batch: list[_Waiting]) -> None:
+        try:
+            answers = await self._kept(batch)
+        except Exception as error:
+            if len(batch) > 1 and not _is_gone(error):
+                # One of them is to blame, and the others are not.
+                for waiting in batch:
+                    await self._commit([waiting])
+            elif isinstance(error, StoreError):
+                _fail(batch, Refusal("UNAVAILABLE", str(error), retry_after_s=RETRY_AFTER_S))
+            else:
+                _fail(batch, error)
+        else:
+            for waiting, answer in zip(batch, answers, strict=True):
+                if not waiting.answer.done():
+                    waiting.answer.set_result(answer)
+            self._hub.counters.add("traces_received", sum(kept.refused is None for answer in answers for kept in answer))
+
+    async def _kept(self, batch: list[_Waiting]) -> list[list[KeptTrace]]:
+        """One transaction. A trace that comes several times in it is kept several times, in the order it came."""
+        rounds: list[dict[Key, Arrival]] = []
+        places: list[list[int]] = []
+        for waiting in batch:
+            places.append([_place(rounds, arrival) for arrival in waiting.arrivals])
+        now = self._hub.now()
+        async with self._hub.database.writing() as connection:
+            found = [await keep(connection, list(one.values()), now) for one in rounds]
+        return [
+            [found[place][arrival.key] for place, arrival in zip(of_one, waiting.arrivals, strict=True)]
+            for of_one, waiting in zip(places, batch, strict=True)
+        ]
+
+
+def _place(rounds: list[dict[Key, Arrival]], arrival: Arrival) -> int:
+    """The first round that has nothing of this trace, and nothing of it after."""
+    place = len(rounds)
+    while place and arrival.key not in rounds[place - 1]:
+        place -= 1
+    if place == len(rounds):
+        rounds.append({})
+    rounds[place][arrival.key] = arrival
+    return place
+
+
+def _is_gone(error: Exception) -> bool:
+    """Whether it is the database itself that cannot be used: gone, locked, full. Then it is no use to try one by one."""
+    cause = error.__cause__
+    return isinstance(error, StoreError) and (
+        not isinstance(cause, DBAPIError) or isinstance(cause, OperationalError) or cause.connection_invalidated
+    )
+
+
+def _fail(batch: list[_Waiting], error: BaseException) -> None:
+    for waiting in batch:
+        if not waiting.answer.done():
+            waiting.answer.set_exception(error)
+
+
+@contextlib.asynccontextmanager
+async def writing(app: FastAPI, hub: Hub) -> AsyncGenerator[None]:
+    """The writer of an application, for as long as it answers requests."""
+    app.state.trace_writer = TraceWriter(hub)
+    try:
+        yield
+    finally:
+        await app.state.trace_writer.close()
+
+
+def trace_writer(request: Request) -> TraceWriter:
+    """The writer of the application that got this request."""
+    return request.app.state.trace_writer

@@ -1,0 +1,96 @@
+"""Which cases a trace is evaluated against: the active ones of its agent, narrowed by `when` and `sample`.
+
+`when.input` is a regular expression that what was asked must match; `when.metadata` names what the metadata must have, by name or by dotted
+path; `when.tags` must all be among the tags of the metadata (`tags`: a list, an object whose names they are, or text with commas). All
+that is named must hold. `sample` takes a share of the traces: always the same ones for the same case.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from proctor.errors import CheckFault, SpecError
+from proctor.evidence.text import as_text
+from proctor.matchers.equal import deep_equal
+from proctor.model.evidence import Evidence, Json
+from proctor.model.missing import MISSING
+from proctor.paths.dotted import find_dotted
+from proctor.patterns.engine import compile_pattern
+from proctor.store.tables import cases
+
+
+class ActiveCase(msgspec.Struct, frozen=True, kw_only=True):
+    """A case that is evaluated, without its document."""
+
+    id: str
+    version: int
+    project_id: str
+    agent_id: str | None
+    name: str
+    when: dict[str, Json] | None
+    sample: float
+
+
+async def active_cases(connection: AsyncConnection, project_ids: Sequence[str]) -> dict[str, list[ActiveCase]]:
+    """The active cases of some projects, oldest first, by project."""
+    columns = (cases.c.id, cases.c.version, cases.c.project_id, cases.c.agent_id, cases.c.name, cases.c.when_matches, cases.c.sample)
+    query = sa.select(*columns).where(cases.c.project_id.in_(project_ids), cases.c.active).order_by(cases.c.created_at, cases.c.id)
+    found: dict[str, list[ActiveCase]] = {}
+    for id, version, project_id, agent_id, name, when, sample in (await connection.execute(query)).all():
+        case = ActiveCase(id=id, version=version, project_id=project_id, agent_id=agent_id, name=name, when=when, sample=sample)
+        found.setdefault(project_id, []).append(case)
+    return found
+
+
+def applies(case: ActiveCase, trace_id: str, evidence: Evidence, metadata: Mapping[str, Json]) -> bool:
+    """Whether a trace is evaluated against a case."""
+    if case.sample < 1 and not _sampled(case, trace_id):
+        return False
+    return case.when is None or _matches(case.when, evidence, metadata)
+
+
+def _sampled(case: ActiveCase, trace_id: str) -> bool:
+    digest = hashlib.sha256(f"{case.id}\0{trace_id}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") < case.sample * 2**64
+
+
+def _matches(when: Mapping[str, Json], evidence: Evidence, metadata: Mapping[str, Json]) -> bool:
+    pattern = when.get("input")
+    if isinstance(pattern, str) and not _asked(pattern, evidence):
+        return False
+    wanted = when.get("metadata")
+    if isinstance(wanted, dict) and not all(deep_equal(value, _looked_up(metadata, name)) for name, value in wanted.items()):
+        return False
+    tags = when.get("tags")
+    return not isinstance(tags, list) or set(map(str, tags)) <= _tags(metadata.get("tags"))
+
+
+def _asked(pattern: str, evidence: Evidence) -> bool:
+    text = as_text(evidence.input)
+    if text is None:
+        return False
+    try:
+        return compile_pattern(pattern).search(text) is not None
+    except (SpecError, CheckFault):
+        # A pattern that cannot decide narrows nothing: a result too many is seen, one too few is not.
+        return True
+
+
+def _looked_up(metadata: Mapping[str, Json], name: str) -> Json:
+    if name in metadata:
+        return metadata[name]
+    found = find_dotted(dict(metadata), name)
+    return found if found is not MISSING else MISSING
+
+
+def _tags(value: Json) -> set[str]:
+    if isinstance(value, str):
+        return {part.strip() for part in value.split(",")}
+    if isinstance(value, (list, dict)):
+        return {str(entry) for entry in value}
+    return set()

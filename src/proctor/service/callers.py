@@ -1,0 +1,37 @@
+"""Who asks: what a key allows, decided in one place for REST and MCP.
+
+A key belongs to one organization, and everything it can see lies in it. Kinds, from most to least: `organization` (everything in the
+organization), `project` (traces in; reading of its project; with `agent_ids` only those agents), `solver` (starts benchmark runs),
+`run` (one benchmark run). The local user of a service that never had a key counts as the first organization.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+CallerKind = Literal["organization", "project", "solver", "run"]
+DEFAULT_ORGANIZATION = "org_default"
+
+
+class Caller(msgspec.Struct, frozen=True, kw_only=True):
+    """One authenticated caller."""
+
+    organization_id: str
+    kind: CallerKind = "organization"
+    key_id: str | None = None
+    """None: the local user of an open service."""
+    project_id: str | None = None
+    agent_ids: tuple[str, ...] | None = None
+    solver_id: str | None = None
+    benchmark_run_id: str | None = None
+
+    @property
+    def actor(self) -> str:
+        """What the audit log calls the caller."""
+        return self.key_id or "local"
+
+
+LOCAL = Caller(organization_id=DEFAULT_ORGANIZATION)
+"""The local user of a service without keys."""

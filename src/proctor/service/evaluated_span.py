@@ -1,0 +1,94 @@
+"""Which span of a trace its results are about: the root, as evidence has it. Only ids are read, not what the spans hold.
+
+The root is the first span without a parent in the trace, by its start where every span has one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from proctor.errors import StoreError
+from proctor.model.evidence import Json
+from proctor.store.bodies import expand, from_json
+
+RESPONSE = "gen_ai.response.id"
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """Where in OpenTelemetry's terms a result belongs; empty where it is not known."""
+
+    trace_id: str = ""
+    span_id: str = ""
+    response_id: str | None = None
+
+
+class _Attributes(msgspec.Struct, rename={"response": RESPONSE}):
+    response: Json = None
+
+
+class _Span(msgspec.Struct):
+    """A stored span; of its fields only these are looked at."""
+
+    id: str
+    trace_id: str = ""
+    parent_id: str | None = None
+    start_ns: int = 0
+    attributes: _Attributes = msgspec.field(default_factory=_Attributes)
+
+
+class _Group(msgspec.Struct):
+    spans: list[_Span]
+
+
+_GROUPS = msgspec.json.Decoder(list[_Group])
+
+
+def place_in(pieces: Sequence[bytes]) -> Place:
+    """The place of a trace, from what is kept of it. What cannot be read has none."""
+    spans: dict[str, _Span] = {}
+    try:
+        for piece in pieces:
+            for span in _spans(expand(piece)):
+                spans[span.id] = span
+    except (StoreError, msgspec.MsgspecError, RecursionError):
+        return Place()
+    return _place(list(spans.values()))
+
+
+def _spans(data: bytes) -> list[_Span]:
+    if data[:1] == b"[":
+        return [span for group in _GROUPS.decode(data) for span in group.spans]
+    document = from_json(data)
+    listed: Json = document.get("spans") if isinstance(document, dict) else None
+    return [_of_body(span) for span in listed if isinstance(span, dict)] if isinstance(listed, list) else []
+
+
+def _of_body(span: dict[str, Json]) -> _Span:
+    """A span of a body in one piece, by either spelling."""
+    attributes = span.get("attributes")
+    start = span.get("start_time_unix_nano", span.get("startTimeUnixNano"))
+    return _Span(
+        id=_text(span.get("span_id", span.get("spanId"))),
+        trace_id=_text(span.get("trace_id", span.get("traceId"))),
+        parent_id=_text(span.get("parent_span_id", span.get("parentSpanId"))) or None,
+        start_ns=int(start) if isinstance(start, (int, str)) and str(start).isascii() and str(start).isdigit() else 0,
+        attributes=_Attributes(attributes.get(RESPONSE) if isinstance(attributes, dict) else None),
+    )
+
+
+def _place(spans: list[_Span]) -> Place:
+    if not spans:
+        return Place()
+    if all(span.start_ns for span in spans):
+        spans.sort(key=lambda span: span.start_ns)
+    known = {span.id for span in spans}
+    root = next((span for span in spans if span.parent_id is None or span.parent_id not in known), spans[0])
+    # The answer of a run is its last one.
+    told = [span.attributes.response for span in spans if isinstance(span.attributes.response, str)]
+    return Place(trace_id=root.trace_id, span_id=root.id, response_id=told[-1] if told else None)
+
+
+def _text(value: Json) -> str:
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,90 @@
+"""What every verb of the service needs: the database, the settings, a clock and ids, in one value that is passed down."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from proctor.service.counters import Counters
+from proctor.service.key_cache import KeyCache
+from proctor.service.run_signals import RunSignals
+from proctor.service.secret_box import SecretBox
+from proctor.store.database import Database
+
+_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_PAIRS = [one + other for one in _ALPHABET for other in _ALPHABET]
+
+
+class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How a service runs. Read once at the door (flags, environment) and passed down."""
+
+    home: Path
+    """The workspace: the database file, the key file for secrets, the judge's memory."""
+    quiet_period_s: float = 5.0
+    """How long after its last span an OTLP trace with an ended root counts as complete."""
+    largest_body: int = 10_000_000
+    """Bytes of one request, before and after decompression."""
+    deepest_body: int = 200
+    """How deeply JSON of one request may be nested."""
+    waiting_bytes: int = 256_000_000
+    """Bytes of all requests that are held at one moment; what comes then is answered 503 with Retry-After."""
+    requests_per_minute: int = 6_000
+    """Per key; 0 does not limit."""
+    queue_size: int = 1_000
+    """Requests with traces that may wait for the disk; what comes then is answered 503 with Retry-After."""
+    evaluators: int = 2
+    """How many traces are judged at once; 0 leaves evaluating traces to other processes."""
+    workers: int = 1
+    """How many runs are driven at once; 0 leaves that to other processes."""
+    lease_s: float = 30.0
+    """How long a worker may be silent before another one takes over."""
+    allowed_addresses: tuple[str, ...] = ()
+    """Hosts, addresses and networks that uploaded suites and webhooks may reach although they are private."""
+    allowed_commands: tuple[str, ...] = ()
+    """Commands that uploaded suites may start (stdio servers)."""
+    export_otlp_endpoint: str | None = None
+    """Where verdicts are sent as OpenTelemetry events; none: nowhere."""
+    export_otlp_headers: tuple[tuple[str, str], ...] = ()
+    """What is sent along, such as a key of the receiver."""
+    retention_days: float | None = None
+    retention_bytes: int | None = None
+    log_content: bool = False
+    """Whether logs may show what was sent."""
+
+
+class Hub(msgspec.Struct, frozen=True, kw_only=True):
+    """The service, seen from its verbs."""
+
+    database: Database
+    settings: ServiceSettings
+    clock: Callable[[], float] = time.time
+    """Unix seconds."""
+    key_cache: KeyCache = msgspec.field(default_factory=KeyCache)
+    """Keys that were just looked up."""
+    secret_box: SecretBox | None = None
+    """What secrets at rest are locked in; none: under the key file in the workspace. The door makes it, since the key is its to read."""
+    counters: Counters = msgspec.field(default_factory=Counters)
+    """What this process has done."""
+    run_signals: RunSignals = msgspec.field(default_factory=RunSignals)
+    """Wakes whoever waits for a run of this process."""
+
+    def now(self) -> str:
+        """The time now, as it is stored."""
+        return stamp(self.clock())
+
+
+def stamp(seconds: float) -> str:
+    """ISO 8601 in UTC with milliseconds."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def new_id(prefix: str) -> str:
+    """An id that sorts by time and cannot be guessed: `task_01J...`."""
+    number = (int(time.time() * 1000) << 80) | int.from_bytes(os.urandom(10))
+    digits = [_PAIRS[(number >> shift) & 1023] for shift in range(120, -1, -10)]
+    return f"{prefix}_{''.join(digits)}"

@@ -1,0 +1,35 @@
+"""Pages as every door writes them: `{"data": [...], "_meta": {"next", "prev", "limit"}}`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from proctor.model.evidence import Json
+from proctor.service.refusals import Refusal
+from proctor.store.pages import BadCursor, Page, Row, page
+
+
+async def paged(
+    connection: AsyncConnection,
+    query: sa.Select[Any],
+    table: sa.Table,
+    *,
+    limit: int | None = None,
+    cursor: str | None = None,
+    time: str = "created_at",
+    id: str = "id",
+) -> Page:
+    """`store.pages.page`, with a cursor that is none refused."""
+    try:
+        return await page(connection, query, table, limit=limit, cursor=cursor, time=time, id=id)
+    except BadCursor as error:
+        raise Refusal("BAD_REQUEST", str(error), hint="start again without a cursor") from None
+
+
+def shown_page(found: Page, show: Callable[[Row], Json]) -> dict[str, Json]:
+    """A page in the shape of the wire."""
+    return {"data": [show(row) for row in found.rows], "_meta": {"next": found.next, "prev": found.prev, "limit": found.limit}}

@@ -1,0 +1,36 @@
+"""Settings that name a secret must not hold one.
+
+What is stored is shown again to everybody who may read it, so a key written out in the settings of a project or an agent is refused;
+`${NAME}` stands in its place, and the secret itself is kept encrypted.
+"""
+
+from __future__ import annotations
+
+import re
+
+from proctor.model.evidence import Json
+from proctor.service.redaction import redact
+from proctor.service.refusals import Refusal
+
+_REFERENCES = re.compile(r"(?:[A-Za-z]+ )?\$\{[A-Za-z_][A-Za-z0-9_]*\}")
+_MOST = 20
+
+
+def refuse_plain_secrets(value: Json, field: str) -> None:
+    """Refuse a value in which something looks like a secret and is no `${NAME}`."""
+    wrong: list[str] = []
+    waiting: list[tuple[Json, Json, str]] = [(value, redact(value), field)]
+    while waiting and len(wrong) < _MOST:
+        ours, clean, path = waiting.pop()
+        if isinstance(ours, dict) and isinstance(clean, dict):
+            waiting.extend((member, clean[name], f"{path}.{name}") for name, member in ours.items())
+        elif isinstance(ours, list) and isinstance(clean, list):
+            waiting.extend((member, clean[at], f"{path}[{at}]") for at, member in enumerate(ours))
+        elif (type(ours) is not type(clean) or ours != clean) and not (isinstance(ours, str) and _REFERENCES.fullmatch(ours)):
+            wrong.append(path)
+    if wrong:
+        raise Refusal(
+            "VALIDATION_ERROR",
+            "a secret stands here in plain",
+            fields={path: ["looks like a secret; keep it as a secret of the project and write ${NAME} here"] for path in sorted(wrong)},
+        )

@@ -1,0 +1,106 @@
+"""Projects: what agents, cases, keys and runs are grouped in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from proctor.model.evidence import Json
+from proctor.service.access import find_seen, require_reader, require_writer, seen
+from proctor.service.audit import note
+from proctor.service.callers import DEFAULT_ORGANIZATION, Caller
+from proctor.service.changes import check_fields, required
+from proctor.service.hub import Hub, new_id
+from proctor.service.paging import paged, shown_page
+from proctor.service.refusals import not_found
+from proctor.store.clearing import delete_agents_of, delete_project_rows, delete_runs_of, delete_traces_of
+from proctor.store.pages import Row
+from proctor.store.tables import projects
+from proctor.store.tenants import change, ensure_organization, find, insert
+
+_CHANGEABLE = ("name", "description", "paused", "settings")
+_SHOWN = ("id", "name", "description", "paused", "settings", "created_at", "updated_at")
+
+
+async def create_project(
+    hub: Hub, caller: Caller, *, name: str, description: str | None = None, settings: dict[str, Json] | None = None
+) -> dict[str, Json]:
+    """A new project of the caller's organization."""
+    require_writer(caller, "projects are created")
+    check_fields({"name": name, "description": description, "settings": settings}, texts=("description",))
+    now = hub.now()
+    async with hub.database.writing() as connection:
+        if caller.organization_id == DEFAULT_ORGANIZATION:
+            await ensure_organization(connection, DEFAULT_ORGANIZATION, "default", now)
+        row = await insert(
+            connection,
+            projects,
+            {
+                "id": new_id("proj"),
+                "organization_id": caller.organization_id,
+                "name": name,
+                "description": description,
+                "settings": settings or {},
+                "created_at": now,
+                "updated_at": now,
+            },
+        )
+        await note(connection, hub, caller, "create", "project", row["id"], {"name": name})
+    return _shown(row)
+
+
+async def list_projects(hub: Hub, caller: Caller, *, limit: int | None = None, cursor: str | None = None) -> dict[str, Json]:
+    """A page of the projects that the caller may see."""
+    require_reader(caller)
+    async with hub.database.reading() as connection:
+        return shown_page(await paged(connection, seen(projects, caller), projects, limit=limit, cursor=cursor), _shown)
+
+
+async def get_project(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
+    """One project."""
+    require_reader(caller)
+    async with hub.database.reading() as connection:
+        return _shown(await find_seen(connection, projects, caller, "project", id))
+
+
+async def update_project(hub: Hub, caller: Caller, id: str, changes: Mapping[str, Json], *, action: str = "update") -> dict[str, Json]:
+    """Change what is named in `changes`: name, description, paused, settings. A paused project takes no traces and starts no runs."""
+    require_writer(caller, "projects are changed")
+    values = {name: value for name, value in changes.items() if name in _CHANGEABLE}
+    required(values, "name", "paused")
+    check_fields(values, texts=("description",))
+    async with hub.database.writing() as connection:
+        row = await change(connection, projects, caller.organization_id, id, {**values, "updated_at": hub.now()})
+        if row is None:
+            raise not_found("project", id)
+        await note(connection, hub, caller, action, "project", id, {"fields": sorted(values)})
+    return _shown(row)
+
+
+async def delete_project(hub: Hub, caller: Caller, id: str) -> None:
+    """Delete a project with its agents, cases, traces, results, runs and secrets, and revoke its keys."""
+    require_writer(caller, "projects are deleted")
+    async with hub.database.reading() as connection:
+        if await find(connection, projects, caller.organization_id, id) is None:
+            raise not_found("project", id)
+    # What there is much of goes first and in small steps, so that others get their turn; who is interrupted here asks again.
+    while await _one_step(hub, caller, id):
+        pass
+    async with hub.database.writing() as connection:
+        await delete_agents_of(connection, caller.organization_id, project_id=id)
+        hashes = await delete_project_rows(connection, caller.organization_id, id, hub.now())
+        if hashes is None:
+            raise not_found("project", id)
+        await note(connection, hub, caller, "delete", "project", id)
+    for hash in hashes:
+        hub.key_cache.forget(hash)
+
+
+async def _one_step(hub: Hub, caller: Caller, project_id: str) -> int:
+    async with hub.database.writing() as connection:
+        return await delete_traces_of(connection, caller.organization_id, project_id=project_id) + await delete_runs_of(
+            connection, caller.organization_id, project_id
+        )
+
+
+def _shown(row: Row) -> dict[str, Json]:
+    return {**{name: row[name] for name in _SHOWN}, "settings": row["settings"] or {}}

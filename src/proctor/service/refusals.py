@@ -1,0 +1,74 @@
+"""What the service refuses, and why: one error for every door.
+
+The door (REST of one of the dialects, or MCP) writes it in its own shape; `status` is the HTTP status it stands for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from proctor.errors import ProctorError
+
+RefusalCode = Literal[
+    "VALIDATION_ERROR",
+    "BAD_REQUEST",
+    "UNAUTHORIZED",
+    "FORBIDDEN",
+    "NOT_FOUND",
+    "CONFLICT",
+    "PAYLOAD_TOO_LARGE",
+    "UNSUPPORTED_MEDIA_TYPE",
+    "RATE_LIMITED",
+    "UNAVAILABLE",
+    "INTERNAL_ERROR",
+]
+
+STATUS: dict[str, int] = {
+    "VALIDATION_ERROR": 400,
+    "BAD_REQUEST": 400,
+    "UNAUTHORIZED": 401,
+    "FORBIDDEN": 403,
+    "NOT_FOUND": 404,
+    "CONFLICT": 409,
+    "PAYLOAD_TOO_LARGE": 413,
+    "UNSUPPORTED_MEDIA_TYPE": 415,
+    "RATE_LIMITED": 429,
+    "UNAVAILABLE": 503,
+    "INTERNAL_ERROR": 500,
+}
+
+
+class Refusal(ProctorError):
+    """A request that is not done. `fields` maps where in the request to what is wrong there.
+
+    `problems` are findings in a document that came with it: line, column, path, message, nearest names.
+    """
+
+    def __init__(
+        self,
+        code: RefusalCode,
+        message: str,
+        *,
+        fields: Mapping[str, Sequence[str]] | None = None,
+        retry_after_s: float | None = None,
+        hint: str | None = None,
+        problems: Sequence[Mapping[str, object]] = (),
+    ) -> None:
+        super().__init__(message)
+        self.code: RefusalCode = code
+        self.message = message
+        self.fields = {name: list(texts) for name, texts in (fields or {}).items()}
+        self.retry_after_s = retry_after_s
+        self.hint = hint
+        self.problems = tuple(problems)
+
+    @property
+    def status(self) -> int:
+        """The HTTP status it stands for."""
+        return STATUS[self.code]
+
+
+def not_found(what: str, id: str) -> Refusal:
+    """There is no such thing, or it is somebody else's; which of both is not told."""
+    return Refusal("NOT_FOUND", f"there is no {what} {id!r}")

@@ -1,0 +1,83 @@
+"""Keeping the database as small as the settings say: by age (`retention_days`) and by size (`retention_bytes`).
+
+The size is that of traces and runs as they are kept, compressed; indexes and free pages of the database come on top. Space that becomes
+free is used again. Audit notes and cases stay.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+
+from proctor.errors import StoreError
+from proctor.service.hub import Hub, stamp
+from proctor.store.retention import Kept, delete_kept, delete_remains, kept_bytes, oldest
+
+_BATCH = 200
+
+
+class Swept(msgspec.Struct):
+    """What was deleted."""
+
+    traces: int = 0
+    runs: int = 0
+    bytes: int = 0
+    others: int = 0
+
+    def add(self, gone: list[Kept]) -> None:
+        """Count one batch."""
+        runs = sum(kept.kind == "run" for kept in gone)
+        self.runs += runs
+        self.traces += len(gone) - runs
+        self.bytes += sum(kept.size for kept in gone)
+
+
+async def sweep(hub: Hub, *, batch: int = _BATCH) -> Swept:
+    """Delete what is too old, then the oldest of what is too much. Others get their turn between batches."""
+    swept = Swept()
+    if hub.settings.retention_days is not None:
+        before = stamp(hub.clock() - hub.settings.retention_days * 86_400)
+        while gone := await _delete_oldest(hub, batch, before=before):
+            swept.add(gone)
+        async with hub.database.writing() as connection:
+            swept.others = await delete_remains(connection, before)
+    if hub.settings.retention_bytes is not None:
+        async with hub.database.reading() as connection:
+            too_much = await kept_bytes(connection) - hub.settings.retention_bytes
+        while too_much > 0 and (gone := await _delete_oldest(hub, batch, at_least=too_much)):
+            swept.add(gone)
+            too_much -= sum(kept.size for kept in gone)
+    return swept
+
+
+async def keep_sweeping(hub: Hub, *, every_s: float = 3_600, told: Callable[[Swept | StoreError], None] = lambda _: None) -> None:
+    """Sweep now and then until cancelled; `told` hears of every sweep, also of one that the database refused."""
+    if hub.settings.retention_days is None and hub.settings.retention_bytes is None:
+        return
+    while True:
+        try:
+            told(await sweep(hub))
+        except StoreError as error:
+            told(error)
+        await asyncio.sleep(every_s)
+
+
+async def _delete_oldest(hub: Hub, batch: int, *, before: str | None = None, at_least: int | None = None) -> list[Kept]:
+    async with hub.database.writing() as connection:
+        found = await oldest(connection, limit=batch, now=hub.clock(), before=before)
+        if at_least is not None:
+            found = _first(found, at_least)
+        await delete_kept(connection, found)
+    return found
+
+
+def _first(found: list[Kept], at_least: int) -> list[Kept]:
+    """No more than it takes."""
+    total = 0
+    for number, kept in enumerate(found, 1):
+        total += kept.size
+        if total >= at_least:
+            return found[:number]
+    return found

@@ -1,0 +1,143 @@
+"""Which agent a trace belongs to.
+
+Current generation, in this order: the one agent a key is restricted to; the agent that is named (`platformId`, `metadata.mibo.platform_id`,
+or the resource attribute `mibo.platform_id`); for OTLP the agent whose service name is the resource's `service.name`. What resolves to
+nothing is refused with a hint. The second generation (`data` bodies) also finds an agent by `workflowId` or `chatflowId`, and what
+resolves to nothing there is an agent that was not found.
+
+Agents are remembered for a moment; one that is not known is asked for again. That an agent still exists is made sure of where the trace is
+kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+from weakref import WeakKeyDictionary
+
+import msgspec
+import sqlalchemy as sa
+
+from proctor.model.evidence import Json
+from proctor.service.callers import Caller
+from proctor.service.hub import Hub
+from proctor.service.refusals import Refusal
+from proctor.store.database import Database
+from proctor.store.pages import Row
+from proctor.store.tables import agents, projects
+
+PLATFORM_ATTRIBUTE = "mibo.platform_id"
+_REMEMBERED_S = 2.0
+_ASKED_AGAIN_S = 0.2
+_MOST_ORGANIZATIONS = 200
+_HINT = (
+    "name the agent with platformId, with metadata.mibo.platform_id, or with a key that is restricted to one agent; "
+    "for OTLP also with the resource attribute service.name, which an agent has as its service_name"
+)
+
+
+class Agent(msgspec.Struct, frozen=True, kw_only=True):
+    """What routing and reading need to know of an agent."""
+
+    id: str
+    organization_id: str
+    project_id: str
+    kind: str
+    service_name: str | None
+    external_ref: str | None
+    paused: bool
+    settings: dict[str, Json]
+
+
+class _Known(msgspec.Struct):
+    at: float
+    agents: dict[str, Agent]
+
+
+_DIRECTORY: WeakKeyDictionary[Database, dict[str, _Known]] = WeakKeyDictionary()
+
+
+class Address(msgspec.Struct, frozen=True, kw_only=True):
+    """What a trace says about where it belongs."""
+
+    platform_id: str | None = None
+    service_name: str | None = None
+    external_ref: str | None = None
+    generation: Literal["second", "current"] = "current"
+
+
+async def resolve(hub: Hub, caller: Caller, address: Address) -> Agent:
+    """The agent of a trace. Raises `Refusal`."""
+    if caller.kind not in ("organization", "project"):
+        raise Refusal("FORBIDDEN", f"a {caller.kind} key does not send traces")
+    found = _resolved(await _agents(hub, caller.organization_id), caller, address)
+    if isinstance(found, Refusal):
+        # Made just now, perhaps.
+        found = _resolved(await _agents(hub, caller.organization_id, at_most_s=_ASKED_AGAIN_S), caller, address)
+    if isinstance(found, Refusal):
+        raise found
+    if found.paused:
+        raise Refusal("FORBIDDEN", "the agent is paused: its traces are not taken")
+    return found
+
+
+def _resolved(known: Mapping[str, Agent], caller: Caller, address: Address) -> Agent | Refusal:
+    seen = [agent for agent in known.values() if caller.project_id is None or agent.project_id == caller.project_id]
+    if caller.agent_ids is not None and len(caller.agent_ids) == 1:
+        only = next((agent for agent in seen if agent.id == caller.agent_ids[0]), None)
+        return only or Refusal("NOT_FOUND", "the agent that the key is restricted to is gone")
+    allowed = seen if caller.agent_ids is None else [agent for agent in seen if agent.id in caller.agent_ids]
+    if address.platform_id is not None:
+        named = next((agent for agent in seen if agent.id == address.platform_id), None)
+        if named is None:
+            return Refusal("NOT_FOUND", f"there is no agent {address.platform_id[:100]!r}")
+        return named if named in allowed else Refusal("FORBIDDEN", "the key is not allowed for this agent")
+    for field, value in (("service_name", address.service_name), ("external_ref", address.external_ref)):
+        matching = [agent for agent in allowed if getattr(agent, field) == value] if value else []
+        if len(matching) == 1:
+            return matching[0]
+        if matching:
+            return Refusal("VALIDATION_ERROR", f"several agents have the {field} {str(value)[:100]!r}", hint=_HINT)
+    if address.generation == "second":
+        return Refusal("NOT_FOUND", "the trace names no agent that there is", hint=_HINT)
+    said = f" (service.name is {address.service_name[:100]!r})" if address.service_name else ""
+    told = ["no agent could be found for this trace" + said]
+    return Refusal("VALIDATION_ERROR", "the trace belongs to no agent" + said, fields={"platformId": told}, hint=_HINT)
+
+
+async def agent_of(hub: Hub, organization_id: str, agent_id: str) -> Agent | None:
+    """An agent by its id, as it was a moment ago."""
+    return (await _agents(hub, organization_id)).get(agent_id)
+
+
+async def _agents(hub: Hub, organization_id: str, at_most_s: float = _REMEMBERED_S) -> dict[str, Agent]:
+    known = _DIRECTORY.setdefault(hub.database, {})
+    now = hub.clock()
+    found = known.get(organization_id)
+    if found is not None and 0 <= now - found.at < at_most_s:
+        return found.agents
+    query = (
+        sa.select(agents, projects.c.paused.label("project_paused"))
+        .join(projects, projects.c.id == agents.c.project_id)
+        .where(agents.c.organization_id == organization_id)
+    )
+    async with hub.database.reading() as connection:
+        rows = (await connection.execute(query)).mappings().all()
+    if len(known) >= _MOST_ORGANIZATIONS:
+        known.clear()
+    known[organization_id] = _Known(now, {row["id"]: _agent(dict(row)) for row in rows})
+    return known[organization_id].agents
+
+
+def _agent(row: Row) -> Agent:
+    settings = row["settings"]
+    return Agent(
+        id=row["id"],
+        organization_id=row["organization_id"],
+        project_id=row["project_id"],
+        kind=row["kind"],
+        service_name=row["service_name"],
+        external_ref=row["external_ref"],
+        paused=row["paused"] or row["project_paused"],
+        settings=settings if isinstance(settings, dict) else {},
+    )

@@ -1,0 +1,106 @@
+"""The box secrets at rest are kept in: Fernet (AES-128-CBC with HMAC-SHA-256), under keys that can be replaced.
+
+The keys come from whoever starts the service (`PROCTOR_SECRET_KEY`), else from a file of mode 0600 in the workspace that is made at the
+first need. There may be several, separated by commas or lines: the first locks, every one of them opens. So a key is replaced by writing
+the new one in front, `proctor db rekey`, and taking the old one away. A key is what `Fernet.generate_key()` makes; any other text of 16
+characters or more is stretched into one.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import os
+import re
+import stat
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from proctor.errors import InputError, MissingExtra, StoreError
+
+if TYPE_CHECKING:
+    from cryptography.fernet import MultiFernet
+
+KEY_FILE = "secret.key"
+_SHORTEST = 16
+_FERNET_KEY = re.compile(r"[A-Za-z0-9_-]{43}=")
+
+
+class SecretBox:
+    """Locks and opens texts. Reads its keys when it is first used; shows them to nobody."""
+
+    def __init__(self, home: Path, keys: str | None = None) -> None:
+        self._home = home
+        self._keys = keys or None
+        self._engine: MultiFernet | None = None
+
+    def lock(self, text: str) -> str:
+        """The text, encrypted."""
+        return self._open_engine().encrypt(text.encode("utf-8", errors="surrogatepass")).decode()
+
+    def unlock(self, locked: str) -> str:
+        """What `lock` was given. Raises `StoreError` when it was locked with another key, or changed since."""
+        from cryptography.fernet import InvalidToken  # slow to load, and only needed by those who keep secrets
+
+        try:
+            return self._open_engine().decrypt(locked.encode()).decode("utf-8", errors="surrogatepass")
+        except InvalidToken:
+            raise StoreError(f"a stored secret cannot be opened with the key that is set ({self._place()})") from None
+
+    def relock(self, locked: str) -> str:
+        """The same secret under the first key."""
+        return self.lock(self.unlock(locked))
+
+    def _place(self) -> str:
+        return "PROCTOR_SECRET_KEY" if self._keys is not None else str(self._home / KEY_FILE)
+
+    def _open_engine(self) -> MultiFernet:
+        if self._engine is None:
+            try:
+                from cryptography.fernet import Fernet, MultiFernet  # as above
+            except ModuleNotFoundError:
+                raise MissingExtra("Keeping secrets", "serve") from None
+            text = self._keys if self._keys is not None else _key_file(self._home / KEY_FILE)
+            words = [word.strip() for word in re.split(r"[,\n]", text) if word.strip()]
+            if not words:
+                raise InputError(f"there is no key in {self._place()}")
+            self._engine = MultiFernet([Fernet(_stretched(word, self._place())) for word in words])
+        return self._engine
+
+
+def _stretched(word: str, place: str) -> bytes:
+    if _FERNET_KEY.fullmatch(word):
+        return word.encode()
+    if len(word) < _SHORTEST:
+        raise InputError(f"the key in {place} is too short: expected {_SHORTEST} characters or more")
+    # The salt is the same everywhere: two servers must come to the same key. What protects is the length of the text.
+    return base64.urlsafe_b64encode(hashlib.scrypt(word.encode(), salt=b"proctor secrets at rest", n=2**14, r=8, p=1, dklen=32))
+
+
+def _key_file(path: Path) -> str:
+    """The keys in the file, which is made when it is not there. Two processes that make it at once end up with the same one."""
+    try:
+        if not path.exists():
+            _make_key_file(path)
+        if stat.S_IMODE(path.stat().st_mode) & 0o077:
+            raise StoreError(f"the key file {str(path)!r} can be read by others; `chmod 600` it, and replace the key if somebody may have")
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise StoreError(f"the key file {str(path)!r} cannot be used: {error}") from error
+
+
+def _make_key_file(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Made with mode 0600, complete, and only then given its name.
+    descriptor, partial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(base64.urlsafe_b64encode(os.urandom(32)) + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        with contextlib.suppress(FileExistsError):
+            os.link(partial, path)
+    finally:
+        os.unlink(partial)

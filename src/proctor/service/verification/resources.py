@@ -1,0 +1,205 @@
+"""What the nouns of the verification API have in common: a kind of record, its fields, and the five verbs on it.
+
+Everything is authored and read with an organization key. A record of somebody else is the same as one that is not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from proctor.model.evidence import Json
+from proctor.service.audit import note
+from proctor.service.callers import Caller
+from proctor.service.hub import Hub, new_id
+from proctor.service.paging import paged
+from proctor.service.refusals import Refusal, not_found
+from proctor.service.verification.fields import Table, read_fields
+from proctor.store.pages import Page, Row
+from proctor.store.records import add_record, change_record, delete_records, find_record, records_of
+from proctor.store.tables import records
+
+
+class Parent(msgspec.Struct, frozen=True):
+    """Where a record belongs: the field that names it, and what it is."""
+
+    field: str
+    kind: str
+    what: str
+
+
+class Resource(msgspec.Struct, frozen=True, kw_only=True):
+    """One noun."""
+
+    kind: str
+    prefix: str
+    what: str
+    """In the words of people."""
+    table: Table
+    parent: Parent | None = None
+
+    def shown(self, row: Row) -> dict[str, Json]:
+        """A record in the shape of the wire."""
+        body: dict[str, Json] = row["body"]
+        head: dict[str, Json] = {"id": row["id"]}
+        if self.parent is not None:
+            head[self.parent.field] = row["parent_id"]
+        fields = {name: body.get(name, field.default) for name, field in self.table.items() if name not in head}
+        return {**head, **fields, **stamps(row)}
+
+    def read(self, given: Mapping[str, Json], *, partial: bool = False) -> dict[str, Json]:
+        """The fields of a request; of one that changes a record only those that may change."""
+        if not partial or self.parent is None:
+            return read_fields(self.table, given, self.what, partial=partial)
+        table = {name: field for name, field in self.table.items() if name != self.parent.field}
+        return read_fields(table, given, self.what, partial=True)
+
+
+def stamps(row: Row) -> dict[str, Json]:
+    """Whose a record is and when it was made and changed."""
+    return {name: row[name] for name in ("organization_id", "created_at", "updated_at")}
+
+
+def authorize(caller: Caller, doing: str = "the verification API is used") -> None:
+    """Refuse everybody without an organization key."""
+    if caller.kind != "organization":
+        raise Refusal("FORBIDDEN", f"{doing} with an organization key")
+
+
+async def required(connection: AsyncConnection, caller: Caller, kind: str, id: str, *, what: str | None = None, lock: bool = False) -> Row:
+    """A record of the caller's organization."""
+    found = await find_record(connection, caller.organization_id, kind, id, lock=lock)
+    if found is None:
+        raise not_found(what or kind.replace("_", " "), id)
+    return found
+
+
+async def list_rows(
+    hub: Hub, caller: Caller, resource: Resource, *, parent_id: str | None = None, limit: int | None = None, cursor: str | None = None
+) -> tuple[Page, list[dict[str, Json]]]:
+    """A page of records, as they are shown; below one parent where it is named."""
+    authorize(caller)
+    async with hub.database.reading() as connection:
+        if parent_id is not None and resource.parent is not None:
+            await required(connection, caller, resource.parent.kind, parent_id, what=resource.parent.what)
+        query = records_of(caller.organization_id, resource.kind, parent_id=parent_id)
+        found = await paged(connection, query, records, limit=limit, cursor=cursor)
+    return found, [resource.shown(row) for row in found.rows]
+
+
+def page_of(found: Page, data: list[dict[str, Json]]) -> dict[str, Json]:
+    """A page in the shape of the wire."""
+    return {"data": data, "_meta": {"next": found.next, "prev": found.prev, "limit": found.limit}}
+
+
+async def list_plain(
+    hub: Hub, caller: Caller, resource: Resource, *, parent_id: str | None = None, limit: int | None = None, cursor: str | None = None
+) -> dict[str, Json]:
+    """A page of records that are shown as they are."""
+    return page_of(*await list_rows(hub, caller, resource, parent_id=parent_id, limit=limit, cursor=cursor))
+
+
+async def create_plain(hub: Hub, caller: Caller, resource: Resource, given: Mapping[str, Json]) -> dict[str, Json]:
+    """A new record without any rule of its own."""
+    authorize(caller)
+    body = resource.read(given)
+    async with hub.database.writing() as connection:
+        row = await keep(connection, hub, caller, resource, body)
+    return resource.shown(row)
+
+
+async def get_plain(hub: Hub, caller: Caller, resource: Resource, id: str) -> dict[str, Json]:
+    """One record that is shown as it is."""
+    authorize(caller)
+    async with hub.database.reading() as connection:
+        return resource.shown(await required(connection, caller, resource.kind, id, what=resource.what))
+
+
+async def update_plain(hub: Hub, caller: Caller, resource: Resource, id: str, given: Mapping[str, Json]) -> dict[str, Json]:
+    """Change a record without any rule of its own."""
+    authorize(caller)
+    changes = resource.read(given, partial=True)
+    async with hub.database.writing() as connection:
+        row = await required(connection, caller, resource.kind, id, what=resource.what, lock=True)
+        return resource.shown(await rewrite(connection, hub, caller, resource, row, changes))
+
+
+async def delete_plain(hub: Hub, caller: Caller, resource: Resource, id: str) -> None:
+    """Delete a record that nothing depends on."""
+    authorize(caller)
+    async with hub.database.writing() as connection:
+        await required(connection, caller, resource.kind, id, what=resource.what, lock=True)
+        await remove(connection, hub, caller, resource, [id])
+
+
+# --- inside a transaction ---------------------------------------------------------------------------------------------
+
+
+async def keep(
+    connection: AsyncConnection,
+    hub: Hub,
+    caller: Caller,
+    resource: Resource,
+    body: dict[str, Json],
+    *,
+    slug: str | None = None,
+    blob: bytes | None = None,
+    id: str | None = None,
+) -> Row:
+    """Keep a new record of the caller's organization, below the parent its body names."""
+    parent_id: str | None = None
+    if resource.parent is not None:
+        body = dict(body)
+        parent_id = body.pop(resource.parent.field, None)
+    try:
+        row = await add_record(
+            connection,
+            id=id or new_id(resource.prefix),
+            organization_id=caller.organization_id,
+            kind=resource.kind,
+            now=hub.now(),
+            body=body,
+            parent_id=parent_id,
+            slug=slug,
+            blob=blob,
+        )
+    except IntegrityError:
+        raise _taken(resource, slug) from None
+    await note(connection, hub, caller, "create", resource.kind, row["id"])
+    return row
+
+
+async def rewrite(
+    connection: AsyncConnection,
+    hub: Hub,
+    caller: Caller,
+    resource: Resource,
+    row: Row,
+    changes: Mapping[str, Json],
+    *,
+    action: str = "update",
+    **columns: object,
+) -> Row:
+    """Change fields of a record's body, and columns beside it."""
+    try:
+        changed = await change_record(
+            connection, caller.organization_id, row["id"], now=hub.now(), body={**row["body"], **changes}, **columns
+        )
+    except IntegrityError:
+        raise _taken(resource, str(columns.get("slug"))) from None
+    assert changed is not None  # it was locked
+    await note(connection, hub, caller, action, resource.kind, row["id"], {"fields": sorted(changes)} if changes else None)
+    return changed
+
+
+async def remove(connection: AsyncConnection, hub: Hub, caller: Caller, resource: Resource, ids: list[str]) -> None:
+    """Delete records, with a note for the first, which is the one that was asked for."""
+    await delete_records(connection, caller.organization_id, ids)
+    await note(connection, hub, caller, "delete", resource.kind, ids[0])
+
+
+def _taken(resource: Resource, slug: str | None) -> Refusal:
+    return Refusal("CONFLICT", f"there is already a {resource.what} called {slug!r}")

@@ -1,0 +1,131 @@
+"""From the snapshot of a task and the state after it to criterion runs, a score, axes and a verdict.
+
+The snapshot is read as a Verial document and decided by the same engine as files are. Verial's wire knows no error: a criterion that
+could not be decided is written as not passed, score 0, its details beginning with `error:`, and counts with its weight; `outcome` beside
+it says `error`. A task in which that happened is never a `pass`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from proctor.actions.judged_check import judged
+from proctor.actions.judges import OpenedJudge, configured_judge
+from proctor.checks.registry import default_registry
+from proctor.checks.unsupported import Unsupported
+from proctor.decide.prepare import PreparedCase
+from proctor.errors import InputError
+from proctor.formats.suites import read_suite
+from proctor.formats.verial import SCORING
+from proctor.model.case import Assertion, Suite
+from proctor.model.evidence import Evidence, Json
+from proctor.model.verdict import Verdict, errored
+from proctor.scoring.score import case_verdict, score_case, weighted_mean
+from proctor.service.hub import Hub
+from proctor.store.bodies import to_json
+
+_ORDER = ("error", "fail", "pass", "skip")
+
+
+class Verified(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of verifying one task."""
+
+    outcome: str
+    """`pass`, `fail`, `error` or `skip`, as our own results have it."""
+    score: float | None
+    verdict: str | None
+    axes: dict[str, Json]
+    criteria: list[dict[str, Json]]
+    """One per criterion of the snapshot, in its order: `criterion_id`, `passed`, `score`, `details`, `evidence`, `outcome`, `code`."""
+
+
+async def verify(hub: Hub, snapshot: Mapping[str, Json], evidence: Evidence) -> Verified:
+    """Verify the task of `snapshot` on `evidence`."""
+    criteria: list[dict[str, Json]] = list(snapshot.get("criteria") or ())
+    assertions, verdicts = await _decided(hub, snapshot, evidence)
+    wire = [_on_the_wire(verdict) for verdict in verdicts]
+    found = score_case(assertions, wire, SCORING)
+    broken = any(verdict.outcome == "error" and not a.advisory for a, verdict in zip(assertions, verdicts, strict=True))
+    return Verified(
+        outcome="error" if broken else found.outcome,
+        score=found.score,
+        verdict=_never_pass(found.verdict) if broken else found.verdict,
+        axes=msgspec.to_builtins(found.axes or {}),
+        criteria=[_criterion(entry, verdict) for entry, verdict in zip(criteria, verdicts, strict=True)],
+    )
+
+
+def run_verdict(tasks: Sequence[Mapping[str, Json]]) -> dict[str, Json]:
+    """Score, verdict and outcome of a benchmark run from its finished task runs: the plain mean."""
+    scores = [task["score"] for task in tasks if task.get("score") is not None]
+    score = weighted_mean((score, 1.0) for score in scores)
+    verdict = None if score is None else case_verdict(score, SCORING)
+    outcomes = {task.get("outcome") for task in tasks}
+    outcome = next((word for word in _ORDER if word in outcomes), None)
+    return {"score": score, "verdict": _never_pass(verdict) if outcome == "error" else verdict, "outcome": outcome}
+
+
+def _never_pass(verdict: str | None) -> str | None:
+    return "partial" if verdict == "pass" else verdict
+
+
+async def _decided(hub: Hub, snapshot: Mapping[str, Json], evidence: Evidence) -> tuple[Sequence[Assertion], Sequence[Verdict]]:
+    criteria: list[Json] = list(snapshot.get("criteria") or ())
+    try:
+        suite = await asyncio.to_thread(_suite, snapshot)
+        case = suite.cases[0]
+        prepared = PreparedCase(case, default_registry())
+    except (InputError, IndexError) as error:
+        # Only a snapshot that was written by somebody else comes here: what is kept through the service has been read before.
+        verdict = errored("unusable_spec", f"the snapshot cannot be read: {str(error).splitlines()[0]}")
+        return [Assertion(check="unsupported", spec=Unsupported(reason=verdict.reason))] * len(criteria), [verdict] * len(criteria)
+    opened = _judge(hub, suite) if prepared.judged else None
+    if opened is None:
+        result = await asyncio.to_thread(prepared.decide, evidence, None, 0, hub.now)
+    else:
+        try:
+            result = await judged(prepared, evidence, opened.judge, clock=hub.now())
+        finally:
+            await opened.judge.close()
+    return case.assertions, [verdict.told() for verdict in result.verdicts]
+
+
+def _suite(snapshot: Mapping[str, Json]) -> Suite:
+    task = {name: snapshot[name] for name in ("id", "name", "entities") if snapshot.get(name) is not None}
+    item: Json = snapshot.get("task_item")
+    if isinstance(item, dict) and isinstance(item.get("instruction"), str):
+        # What the agent was asked; a judge wants to know.
+        task["instruction"] = item["instruction"]
+    text = to_json({"task": task, "criteria": snapshot.get("criteria") or []}).decode()
+    return read_suite(text, file=None, dialect="verial", name=str(snapshot.get("name") or "task"))
+
+
+def _judge(hub: Hub, suite: Suite) -> OpenedJudge | None:
+    try:
+        return configured_judge(suite, hub.settings.home, os.environ)
+    except InputError:
+        # A judge that cannot work is none: what needs one is an error that says so.
+        return None
+
+
+def _on_the_wire(verdict: Verdict) -> Verdict:
+    return Verdict("fail", 0.0, verdict.reason) if verdict.outcome == "error" else verdict
+
+
+def _criterion(criterion: Mapping[str, Json], verdict: Verdict) -> dict[str, Json]:
+    evidence = {name: value for name, value in verdict.details.items() if name != "traceback"}
+    if verdict.pointers:
+        evidence["pointers"] = list(verdict.pointers)
+    return {
+        "criterion_id": criterion["id"],
+        "passed": verdict.outcome == "pass",
+        "score": verdict.score if verdict.outcome in ("pass", "fail") else 0.0,
+        "details": f"error: {verdict.reason}" if verdict.outcome == "error" else verdict.reason,
+        "evidence": evidence or None,
+        "outcome": verdict.outcome,
+        "code": verdict.code,
+    }

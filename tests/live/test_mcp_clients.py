@@ -1,0 +1,177 @@
+"""The MCP server as a process of its own, used by real clients: over stdio and over HTTP, in both eras, ended as clients end servers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from mcp.client import Client
+from mcp.client.stdio import StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
+
+from tests.mcp_server.clients import ERAS
+from tests.mcp_server.scenario import author_and_verify, call
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(180)]
+
+PROCTOR = [sys.executable, "-m", "proctor"]
+HELLO = (
+    '{"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2025-06-18", "capabilities": {}, '
+    '"clientInfo": {"name": "t", "version": "1"}}}\n'
+)
+
+
+def environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith("PROCTOR_")}
+
+
+def over_stdio(folder: Path, *flags: str) -> StdioServerParameters:
+    return StdioServerParameters(command=PROCTOR[0], args=[*PROCTOR[1:], "mcp", *flags], cwd=folder, env=environment())
+
+
+@pytest.mark.parametrize("mode", ERAS)
+def test_both_examples_over_stdio(tmp_path: Path, mode: Any) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(120):
+            async with Client(over_stdio(tmp_path), mode=mode) as client:
+                await author_and_verify(client)
+            # What one server kept the next one finds.
+            async with Client(over_stdio(tmp_path, "--home", str(tmp_path / ".proctor")), mode=mode) as client:
+                assert len((await call(client, "criteria", action="list"))["data"]) == 2
+
+    asyncio.run(main())
+
+
+def test_a_workspace_is_used_over_stdio(tmp_path: Path) -> None:
+    (tmp_path / "my_agent.py").write_text("def answer(message):\n    print('noise on standard output')\n    return 'hello ' + message\n")
+    (tmp_path / "proctor.yaml").write_text("targets:\n  me: {type: callable, function: 'my_agent:answer'}\ndefault_target: me\n")
+    (tmp_path / "suite.yaml").write_text("proctor: 1\ncases:\n  - {id: a, input: you, expect: [{response_contains: hello you}]}\n")
+
+    async def main() -> None:
+        async with asyncio.timeout(120), Client(over_stdio(tmp_path)) as client:
+            assert (await call(client, "validate_suite", path="suite.yaml"))["valid"]
+            run = await call(client, "run_suite", path="suite.yaml")
+            assert (run["status"], run["result"]["outcome"]) == ("completed", "pass")
+
+    asyncio.run(main())
+    shown = subprocess.run([*PROCTOR, "list"], cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=60, check=True)
+    assert "1 pass" in shown.stdout
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[tuple[str, str]]:
+    """A `proctor serve` of its own: its address, and an organization key."""
+    home = str(tmp_path / "home")
+    made = subprocess.run(
+        [*PROCTOR, "keys", "create", "--kind", "organization", "--home", home],
+        env=environment(), capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    with subprocess.Popen(
+        [*PROCTOR, "serve", "--port", "0", "--home", home], env=environment(), stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            found = re.search(r"http://\S+", process.stdout.readline())
+            assert found is not None
+            yield found[0], made.stdout.strip()
+        finally:
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(30) == 0
+
+
+@pytest.mark.parametrize("mode", ERAS)
+def test_both_examples_over_http(service: tuple[str, str], mode: Any) -> None:
+    url, key = service
+
+    async def main() -> None:
+        async with asyncio.timeout(120), httpx2.AsyncClient(headers={"authorization": f"Bearer {key}"}, timeout=60) as web:
+            async with Client(streamable_http_client(f"{url}/mcp", http_client=web), mode=mode) as client:
+                await author_and_verify(client)
+            task_runs = (await web.get(f"{url}/task-runs")).json()["data"]
+            assert sorted(run["verdict"] for run in task_runs) == ["fail", "partial", "pass"]
+
+    asyncio.run(main())
+
+
+def test_a_wrong_key_is_refused_over_http(service: tuple[str, str]) -> None:
+    for key in (None, "vk_" + "x" * 43):
+        headers = {"authorization": f"Bearer {key}"} if key else {}
+        assert (
+            httpx2.post(f"{service[0]}/mcp", json={"jsonrpc": "2.0", "id": 1, "method": "tools/list"}, headers=headers).status_code == 401
+        )
+
+
+@pytest.mark.parametrize(("how", "code"), [("closed", 0), (signal.SIGTERM, 0), (signal.SIGINT, 2)], ids=str)
+def test_the_server_ends_with_its_client(tmp_path: Path, how: Any, code: int) -> None:
+    with subprocess.Popen(
+        [*PROCTOR, "mcp"], cwd=tmp_path, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+        process.stdin.write(HELLO)
+        process.stdin.flush()
+        assert '"serverInfo"' in process.stdout.readline()
+        if how == "closed":
+            process.stdin.close()
+        else:
+            process.send_signal(how)
+        assert process.wait(20) == code
+        assert process.stderr.read() == ""
+
+
+def test_the_program_of_the_guide_does_what_the_guide_says(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "author-criteria-from-a-coding-agent.md").read_text(encoding="utf-8")
+    program, printed = re.search(r"```py\n(.*?)```", page, re.DOTALL), re.search(r"```text\n(.*?)```", page, re.DOTALL)
+    assert program is not None and printed is not None
+    shim = tmp_path / "bin" / "proctor"
+    shim.parent.mkdir()
+    shim.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m proctor "$@"\n')
+    shim.chmod(0o755)
+    environ = {**environment(), "PATH": f"{shim.parent}{os.pathsep}{os.environ['PATH']}"}
+    command = [sys.executable, "-c", program[1]]
+    done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout == printed[1]
+
+
+INSPECTOR = "@modelcontextprotocol/inspector"
+
+
+@pytest.fixture(scope="session")
+def inspector(pytestconfig: pytest.Config) -> str:
+    """The inspector of the protocol's authors, a client in another language; installed once into pytest's cache."""
+    if shutil.which("npm") is None or shutil.which("node") is None:
+        pytest.skip("npm and node are not installed")
+    folder = Path(pytestconfig.cache.mkdir("live-mcp-inspector"))  # type: ignore[union-attr]
+    program = folder / "node_modules" / ".bin" / "mcp-inspector"
+    if not program.exists():
+        command = ["npm", "install", "--no-fund", "--no-audit", "--prefix", str(folder), INSPECTOR]
+        try:
+            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=150, check=False)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            pytest.skip(f"cannot install the inspector: {error}")
+        if done.returncode != 0:
+            pytest.skip(f"cannot install the inspector: {done.stderr[-300:]}")
+    return str(program)
+
+
+def test_a_client_in_another_language_is_served(tmp_path: Path, inspector: str) -> None:
+    def ask(*words: str) -> str:
+        command = [inspector, "--cli", *PROCTOR, "mcp", "--home", str(tmp_path), *words]
+        done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert '"criteria"' in ask("--method", "tools/list")
+    made = ask("--method", "tools/call", "--tool-name", "simulators", "--tool-arg", "action=create", "type=FHIR", "name=EHR")
+    assert "sim_" in made and '"isError": true' not in made
+    told = ask("--method", "tools/call", "--tool-name", "simulators", "--tool-arg", "action=create", "type=FIHR", "name=EHR")
+    assert '"isError": true' in told and "nextStep" in told

@@ -1,0 +1,352 @@
+"""Passive evaluation: which traces against which cases, once each, whatever happens."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from proctor.judge.scripted import ScriptedJudge
+from proctor.service import agents, cases, evaluating
+from proctor.service.applicable import ActiveCase, applies
+from proctor.service.callers import LOCAL, Caller
+from proctor.service.evaluating import Again, Evaluator, evaluate_all, evaluate_traces, reevaluate
+from proctor.service.hub import Hub
+from proctor.service.refusals import Refusal
+from proctor.store.bodies import pack, unpack
+from proctor.store.tables import cases as case_table
+from proctor.store.tables import traces
+from proctor.store.trace_work import lease
+from tests.builders import evidence
+from tests.databases import TestDatabase
+from tests.service.traces import SUITE, Clock, new_trace, post, request, result_rows, root, send, trace_rows, world
+
+ANSWER = {
+    "spans": [{"span_id": "a", "name": "flow", "attributes": {"gen_ai.response.text": "Refund done", "http.response.status_code": 200}}]
+}
+JUDGED = """\
+proctor: 1
+cases:
+  - id: polite
+    expect:
+      - judged: the answer is polite
+"""
+
+
+def test_a_complete_trace_is_evaluated_against_every_active_case_of_its_agent(database: TestDatabase) -> None:
+    async def use(hub: Hub) -> None:
+        project, agent = await world(hub)
+        other = (await agents.create_agent(hub, LOCAL, project_id=project, name="other"))["id"]
+        own = await cases.create_case(hub, LOCAL, project_id=project, agent_id=agent, document=SUITE.replace("refund", "own"))
+        await cases.create_case(hub, LOCAL, project_id=project, agent_id=other, document=SUITE.replace("refund", "theirs"))
+        await cases.create_case(hub, LOCAL, project_id=project, document=SUITE.replace("refund", "paused"), active=False)
+        good = await post(hub, {**ANSWER, "platformId": agent})
+        bad = await post(hub, {"data": {"text": "No."}, "metadata": {"http_status": 500}, "platformId": agent})
+        assert await evaluate_all(hub) == 2
+        rows = {row["id"]: row for row in await trace_rows(hub)}
+        assert (rows[good.id]["status"], rows[good.id]["outcome"], rows[good.id]["due_at"]) == ("evaluated", "pass", None)
+        assert (rows[bad.id]["status"], rows[bad.id]["outcome"]) == ("evaluated", "fail")
+        found = await result_rows(hub)
+        assert sorted((row["trace_id"] == good.id, row["case_key"], row["outcome"]) for row in found) == [
+            (False, "own", "fail"), (False, "refund", "fail"), (True, "own", "pass"), (True, "refund", "pass"),
+        ]  # fmt: skip
+        told: Any = unpack(next(row["body"] for row in found if row["case_id"] == own["id"] and row["outcome"] == "fail"))
+        assert [entry["outcome"] for entry in told["assertions"]] == ["fail", "fail"]
+        assert await evaluate_all(hub) == 0
+
+    database.run_hub(use)
+
+
+def test_late_spans_are_evaluated_again_and_replace_the_result(database: TestDatabase) -> None:
+    clock, trace = Clock(), new_trace()
+
+    async def use(hub: Hub) -> None:
+        await world(hub)
+        await send(hub, request(root(trace, text="No.")))
+        assert await evaluate_all(hub) == 0, "the quiet period is not over"
+        clock.now += 10
+        assert await evaluate_all(hub) == 1
+        (first,) = await result_rows(hub)
+        assert (first["outcome"], first["trace_revision"]) == ("fail", 1)
+        await send(hub, request(root(trace, text="Refund.")))
+        clock.now += 10
+        assert await evaluate_all(hub) == 1
+        (second,) = await result_rows(hub)
+        assert (second["id"], second["outcome"], second["trace_revision"]) == (first["id"], "pass", 2)
+
+    database.run_hub(use, clock=clock)
+
+
+def test_what_no_longer_applies_to_a_changed_trace_is_gone(database: TestDatabase) -> None:
+    async def use(hub: Hub) -> None:
+        project, agent = await world(hub, suite=None)
+        await cases.create_case(hub, LOCAL, project_id=project, document=SUITE, when={"metadata": {"env": "live"}})
+        await post(hub, {**ANSWER, "platformId": agent, "metadata": {"env": "live"}}, request_id="r")
+        await evaluate_all(hub)
+        assert len(await result_rows(hub)) == 1
+        await post(hub, {**ANSWER, "platformId": agent, "metadata": {"env": "test"}}, request_id="r")
+        await evaluate_all(hub)
+        assert await result_rows(hub) == [] and (await trace_rows(hub))[0]["outcome"] is None
+
+    database.run_hub(use)
+
+
+def test_a_changed_case_counts_for_new_traces_and_for_old_ones_when_asked(database: TestDatabase) -> None:
+    async def use(hub: Hub) -> None:
+        project, agent = await world(hub, suite=None)
+        case = await cases.create_case(hub, LOCAL, project_id=project, document=SUITE)
+        await post(hub, {**ANSWER, "platformId": agent})
+        await evaluate_all(hub)
+        await cases.update_case(hub, LOCAL, case["id"], {"document": SUITE.replace("Refund", "Sorry")})
+        await evaluate_all(hub)
+        assert [(row["case_version"], row["outcome"]) for row in await result_rows(hub)] == [(1, "pass")]
+        assert await reevaluate(hub, LOCAL, Again(case_id=case["id"])) == {"traces": 1}
+        await evaluate_all(hub)
+        assert [(row["case_version"], row["outcome"]) for row in await result_rows(hub)] == [(1, "pass"), (2, "fail")]
+        await reevaluate(hub, LOCAL, Again(agent_id=agent))
+        await evaluate_all(hub)
+        assert len(await result_rows(hub)) == 2, "again, and still one for each version"
+        assert await reevaluate(hub, LOCAL, Again(until="2001-01-01T00:00:00Z")) == {"traces": 0}
+        for caller, wanted, status in (
+            (LOCAL, Again(case_id="case_nobody"), 404),
+            (LOCAL, Again(agent_id="agent_nobody"), 404),
+            (Caller(organization_id="org_other"), Again(agent_id=agent), 404),
+            (Caller(organization_id=LOCAL.organization_id, kind="project", project_id=project), Again(), 403),
+        ):
+            with pytest.raises(Refusal) as caught:
+                await reevaluate(hub, caller, wanted)
+            assert caught.value.status == status
+        assert await reevaluate(hub, Caller(organization_id="org_other"), Again()) == {"traces": 0}
+
+    database.run_hub(use)
+
+
+def test_asking_for_an_evaluation_while_one_is_under_way_is_not_lost(database: TestDatabase) -> None:
+    clock = Clock()
+
+    async def use(hub: Hub) -> None:
+        _, agent = await world(hub)
+        await post(hub, {**ANSWER, "platformId": agent}, request_id="r")
+        async with Evaluator.opened(hub) as evaluator:
+            taken = await evaluator._take()
+            clock.now += 1
+            await reevaluate(hub, LOCAL, Again())
+            await evaluator._evaluate(taken)
+        assert (await trace_rows(hub))[0]["due_at"] == clock.now
+        assert await evaluate_all(hub) == 1
+
+    database.run_hub(use, clock=clock)
+
+
+def test_what_comes_while_a_trace_is_evaluated_is_evaluated_too(database: TestDatabase) -> None:
+    async def use(hub: Hub) -> None:
+        _, agent = await world(hub)
+        await post(hub, {**ANSWER, "platformId": agent}, request_id="r")
+        async with Evaluator.opened(hub) as evaluator:
+            taken = await evaluator._take()
+            await post(hub, {"data": {"text": "No."}, "platformId": agent}, request_id="r")
+            await evaluator._evaluate(taken)
+        assert await evaluate_all(hub) == 1
+        (row,) = await result_rows(hub)
+        assert (row["outcome"], row["trace_revision"]) == ("fail", 2)
+
+    database.run_hub(use)
+
+
+def test_a_lease_keeps_others_away_until_it_runs_out(database: TestDatabase) -> None:
+    clock = Clock()
+
+    async def use(hub: Hub) -> None:
+        _, agent = await world(hub)
+        for number in range(5):
+            await post(hub, {**ANSWER, "platformId": agent}, request_id=f"r{number}")
+        async with hub.database.writing() as connection:
+            mine = await lease(connection, owner="one", now=clock.now, until=clock.now + 30, limit=3, most_bytes=10**9)
+        async with hub.database.writing() as connection:
+            theirs = await lease(connection, owner="two", now=clock.now, until=clock.now + 30, limit=10, most_bytes=10**9)
+        assert len(mine) == 3 and len(theirs) == 2 and not {row["id"] for row in mine} & {row["id"] for row in theirs}
+        assert await evaluate_all(hub) == 0
+        clock.now += 31
+        assert await evaluate_all(hub) == 5
+        assert len(await result_rows(hub)) == 5
+
+    database.run_hub(use, clock=clock)
+
+
+def test_two_workers_share_the_work_and_nothing_is_done_twice(database: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluating, "BATCH", 5)
+
+    async def use(hub: Hub) -> None:
+        _, agent = await world(hub)
+        for number in range(40):
+            await post(hub, {**ANSWER, "platformId": agent}, request_id=f"r{number}")
+        counts = await asyncio.gather(evaluate_all(hub), evaluate_all(hub))
+        assert sum(counts) == 40
+        assert len(await result_rows(hub)) == 40 and {row["outcome"] for row in await trace_rows(hub)} == {"pass"}
+
+    database.run_hub(use)
+
+
+def test_a_worker_that_lost_its_lease_writes_nothing(database: TestDatabase) -> None:
+    async def use(hub: Hub) -> None:
+        _, agent = await world(hub)
+        await post(hub, {**ANSWER, "platformId": agent})
+        async with Evaluator.opened(hub) as evaluator:
+            taken = await evaluator._take()
+            async with hub.database.writing() as connection:
+                await connection.execute(sa.update(traces).values(lease_owner="somebody else"))
+            await evaluator._evaluate(taken)
+        assert await result_rows(hub) == []
+
+    database.run_hub(use)
+
+
+def test_a_trace_that_cannot_be_read_fails_with_its_code_and_the_others_are_evaluated(database: TestDatabase) -> None:
+    async def use(hub: Hub) -> None:
+        _, agent = await world(hub)
+        ids = [(await post(hub, {**ANSWER, "platformId": agent}, request_id=f"r{number}")).id for number in range(4)]
+        broken = [b"not compressed", pack([{"no": "span"}]), pack({"data": {"tool_calls": [3]}})]
+        async with hub.database.writing() as connection:
+            for id, body in zip(ids, broken, strict=False):
+                await connection.execute(sa.update(traces).where(traces.c.id == id).values(body=body))
+        assert await evaluate_all(hub) == 4
+        rows = {row["id"]: row for row in await trace_rows(hub)}
+        assert [rows[id]["status"] for id in ids] == ["failed", "failed", "failed", "evaluated"]
+        assert all(rows[id]["error"].startswith("unreadable_evidence: ") and rows[id]["due_at"] is None for id in ids[:3])
+        assert len(await result_rows(hub)) == 1
+
+    database.run_hub(use)
+
+
+def test_a_case_that_can_no_longer_be_read_is_an_error_and_the_others_are_decided(database: TestDatabase) -> None:
+    async def use(hub: Hub) -> None:
+        project, agent = await world(hub)
+        bad = await cases.create_case(hub, LOCAL, project_id=project, document=SUITE)
+        async with hub.database.writing() as connection:
+            await connection.execute(sa.update(case_table).where(case_table.c.id == bad["id"]).values(document="proctor: ["))
+        await post(hub, {**ANSWER, "platformId": agent})
+        await evaluate_all(hub)
+        assert sorted((row["outcome"], row["code"]) for row in await result_rows(hub)) == [("error", "unusable_spec"), ("pass", None)]
+
+    database.run_hub(use)
+
+
+def test_missing_instrumentation_is_the_code_of_the_result(database: TestDatabase) -> None:
+    async def use(hub: Hub) -> None:
+        _, agent = await world(hub)
+        await post(hub, {"data": {"text": "Refund"}, "platformId": agent})
+        await evaluate_all(hub)
+        assert [(row["outcome"], row["code"]) for row in await result_rows(hub)] == [("fail", "missing_evidence")]
+
+    database.run_hub(use)
+
+
+def test_judged_cases_are_decided_by_the_judge_and_are_errors_without(database: TestDatabase) -> None:
+    async def use(hub: Hub) -> None:
+        _, agent = await world(hub, suite=JUDGED)
+        await post(hub, {**ANSWER, "platformId": agent}, request_id="a")
+        await evaluate_all(hub)
+        assert [(row["outcome"], row["code"]) for row in await result_rows(hub)] == [("error", "judge_unavailable")]
+        await reevaluate(hub, LOCAL, Again())
+        await evaluate_all(hub, judge=ScriptedJudge(lambda question: 1.0))
+        assert [(row["outcome"], row["code"]) for row in await result_rows(hub)] == [("pass", None)]
+
+    database.run_hub(use)
+
+
+def test_a_judge_that_breaks_leaves_a_failed_trace_and_a_living_worker(database: TestDatabase) -> None:
+    class Broken:
+        async def judge(self, *questions: Any, **more: Any) -> Any:
+            raise RuntimeError("gone")
+
+        async def close(self) -> None: ...
+
+    async def use(hub: Hub) -> None:
+        _, agent = await world(hub, suite=JUDGED)
+        await post(hub, {**ANSWER, "platformId": agent}, request_id="a")
+        await evaluate_all(hub, judge=Broken())  # type: ignore[arg-type]
+        (row,) = await trace_rows(hub)
+        assert row["status"] == "failed" and row["error"] == "internal_error: RuntimeError"
+
+    database.run_hub(use)
+
+
+def test_the_worker_evaluates_until_it_is_told_to_stop(database: TestDatabase) -> None:
+    async def use(hub: Hub) -> None:
+        _, agent = await world(hub)
+        stop = asyncio.Event()
+        task = asyncio.create_task(evaluate_traces(hub, stop))
+        await post(hub, {**ANSWER, "platformId": agent})
+        async with asyncio.timeout(20):
+            while (await trace_rows(hub))[0]["status"] != "evaluated":
+                await asyncio.sleep(0.02)
+        stop.set()
+        await asyncio.wait_for(task, 10)
+        assert hub.counters.read()["traces_evaluated"] == 1
+
+    database.run_hub(use)
+
+
+def test_a_response_path_says_where_the_text_of_an_agent_stands(database: TestDatabase) -> None:
+    async def use(hub: Hub) -> None:
+        _, agent = await world(hub, kind="http", settings={"response_path": "answer.words"})
+        await post(hub, {"data": {"answer": {"words": "Refund"}, "text": "no"}, "metadata": {"http_status": 200}, "platformId": agent})
+        await evaluate_all(hub)
+        assert (await trace_rows(hub))[0]["outcome"] == "pass"
+
+    database.run_hub(use)
+
+
+def test_a_clock_in_the_future_and_one_that_runs_backwards_change_nothing(database: TestDatabase) -> None:
+    async def use(hub: Hub) -> None:
+        await world(hub)
+        late = {**root(new_trace()), "startTimeUnixNano": str(2**63), "endTimeUnixNano": str(2**64 - 1)}
+        back = {**root(new_trace()), "startTimeUnixNano": "2000000000000000000", "endTimeUnixNano": "1000000000000000000"}
+        await send(hub, request(late), flush=True)
+        await send(hub, request(back), flush=True)
+        assert await evaluate_all(hub) == 2
+        assert {row["outcome"] for row in await trace_rows(hub)} == {"pass"}
+
+    database.run_hub(use)
+
+
+def active(**more: Any) -> ActiveCase:
+    values: dict[str, Any] = {"id": "case_1", "version": 1, "project_id": "p", "agent_id": None, "name": "", "when": None, "sample": 1.0}
+    return ActiveCase(**{**values, **more})
+
+
+WHEN = [
+    ({"input": "refund|charged"}, "I was charged twice", {}, True),
+    ({"input": "^refund"}, "I was charged twice", {}, False),
+    ({"input": "x"}, None, {}, False),
+    ({"metadata": {"env": "live"}}, None, {"env": "live"}, True),
+    ({"metadata": {"env": "live"}}, None, {"env": "test"}, False),
+    ({"metadata": {"env": "live"}}, None, {}, False),
+    ({"metadata": {"user.plan": "pro"}}, None, {"user": {"plan": "pro"}}, True),
+    ({"metadata": {"a": 1, "b": 2}}, None, {"a": 1, "b": 3}, False),
+    ({"metadata": {"a": None}}, None, {}, False),
+    ({"tags": ["a", "b"]}, None, {"tags": ["b", "a", "c"]}, True),
+    ({"tags": ["a", "b"]}, None, {"tags": "a, b"}, True),
+    ({"tags": ["a"]}, None, {"tags": {"a": 1}}, True),
+    ({"tags": ["a"]}, None, {}, False),
+    ({"input": None, "metadata": None, "tags": None}, None, {}, True),
+    ({"input": "refund", "metadata": {"env": "live"}}, "refund", {"env": "test"}, False),
+]
+
+
+@pytest.mark.parametrize(("when", "asked", "metadata", "expect"), WHEN, ids=[json.dumps(row[0])[:40] + str(row[3]) for row in WHEN])
+def test_when_narrows_a_case_by_everything_it_names(when: Any, asked: Any, metadata: Any, expect: bool) -> None:
+    assert applies(active(when=when), "trc_1", evidence(input=asked), metadata) is expect
+
+
+def test_a_sample_takes_its_share_and_always_the_same_traces() -> None:
+    seen = evidence()
+    chosen = [applies(active(sample=0.25), f"trc_{number}", seen, {}) for number in range(4000)]
+    assert 0.2 < sum(chosen) / 4000 < 0.3
+    assert chosen == [applies(active(sample=0.25), f"trc_{number}", seen, {}) for number in range(4000)]
+    others = [applies(active(id="case_2", sample=0.25), f"trc_{number}", seen, {}) for number in range(4000)]
+    assert chosen != others
+    assert not any(applies(active(sample=0.0), f"trc_{number}", seen, {}) for number in range(100))

@@ -1,0 +1,430 @@
+"""What becomes of traces that come in: routed, freed of secrets, merged or replaced, durable."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from proctor.evidence.otlp_groups import receive_json, receive_protobuf
+from proctor.serve import writer as writing
+from proctor.serve.writer import TraceWriter
+from proctor.service import agents
+from proctor.service.assembling import evidence_in
+from proctor.service.callers import LOCAL, Caller
+from proctor.service.hub import Hub
+from proctor.service.ingest import read_body, read_spans
+from proctor.service.refusals import Refusal
+from proctor.store.bodies import expand
+from proctor.store.tables import trace_parts, traces
+from proctor.store.traces import pieces_of
+from tests.databases import TestDatabase
+from tests.service.traces import Clock, new_trace, post, request, root, send, span, trace_rows, world
+
+SPANS = {"spans": [{"span_id": "a", "name": "flow", "attributes": {"gen_ai.response.text": "hi"}}]}
+
+
+async def evidence(hub: Hub, row: dict[str, Any]) -> Any:
+    async with hub.database.reading() as connection:
+        pieces = await pieces_of(connection, [row])
+    return evidence_in(pieces[row["id"]], None)
+
+
+@pytest.mark.parametrize("binary", [False, True])
+def test_spans_of_several_traces_and_requests_are_merged_by_trace_and_span(database: TestDatabase, binary: bool) -> None:
+    one, two = new_trace(), new_trace()
+
+    async def use(hub: Hub) -> None:
+        await world(hub)
+        tool = span(one, "bbbbbbbbbbbbbbbb", "aaaaaaaaaaaaaaaa", gen_ai__tool__name="lookup", gen_ai__tool__call__arguments='{"id": 17}')
+        # The same span id in two traces is two spans.
+        first = await send(hub, request(tool, span(two, "bbbbbbbbbbbbbbbb", name="other")), binary=binary)
+        assert [kept.created for kept in first] == [True, True]
+        second = await send(hub, request(root(one)), binary=binary)
+        assert [(kept.created, kept.revision) for kept in second] == [(False, 2)]
+        third = await send(hub, request(root(one, text="Refund sent.")), binary=binary)
+        assert [(kept.created, kept.revision) for kept in third] == [(False, 3)]
+        rows = {row["external_id"]: row for row in await trace_rows(hub)}
+        assert set(rows) == {one, two}
+        merged = await evidence(hub, rows[one])
+        assert merged.text == "Refund sent."
+        assert [(call.name, call.arguments) for call in merged.tool_calls] == [("lookup", {"id": 17})]
+        assert merged.metadata["service.name"] == "shop"
+        assert (await evidence(hub, rows[two])).tool_calls == ()
+
+    database.run_hub(use)
+
+
+def test_a_trace_is_due_when_its_root_has_ended_and_nothing_came_for_a_while(database: TestDatabase) -> None:
+    clock, trace = Clock(), new_trace()
+
+    async def use(hub: Hub) -> None:
+        await world(hub)
+        await send(hub, request(span(trace, "bbbbbbbbbbbbbbbb", "aaaaaaaaaaaaaaaa")))
+        (row,) = await trace_rows(hub)
+        assert row["status"] == "open" and row["due_at"] == clock.now + 300
+        await send(hub, request(root(trace)))
+        (row,) = await trace_rows(hub)
+        assert row["status"] == "complete" and row["due_at"] == clock.now + 5
+        clock.now += 3
+        await send(hub, request(span(trace, "cccccccccccccccc", "aaaaaaaaaaaaaaaa")))
+        (row,) = await trace_rows(hub)
+        assert row["status"] == "complete" and row["due_at"] == clock.now + 5, "a late span starts the quiet period again"
+        await send(hub, request(span(trace, "dddddddddddddddd", "aaaaaaaaaaaaaaaa")), flush=True)
+        (row,) = await trace_rows(hub)
+        assert row["due_at"] == clock.now, "a flush ends it at once"
+
+    database.run_hub(use, clock=clock, quiet_period_s=5)
+
+
+def test_an_agent_may_have_a_quiet_period_of_its_own(database: TestDatabase) -> None:
+    clock = Clock()
+
+    async def use(hub: Hub) -> None:
+        await world(hub, settings={"quiet_period_s": 60})
+        await send(hub, request(root(new_trace())))
+        assert (await trace_rows(hub))[0]["due_at"] == clock.now + 60
+
+    database.run_hub(use, clock=clock)
+
+
+def test_a_root_that_has_not_ended_does_not_complete_a_trace(database: TestDatabase) -> None:
+    async def use(hub: Hub) -> None:
+        await world(hub)
+        (kept,) = await send(hub, request(span(new_trace(), "aaaaaaaaaaaaaaaa", ended=False)))
+        assert kept.status == "open"
+
+    database.run_hub(use)
+
+
+def test_a_body_with_the_same_request_id_replaces_the_trace(database: TestDatabase) -> None:
+    async def use(hub: Hub) -> None:
+        _, agent = await world(hub)
+        first = await post(hub, {**SPANS, "platformId": agent}, request_id="r1")
+        second = await post(hub, {"data": {"text": "new"}, "platformId": agent}, request_id="r1")
+        other = await post(hub, {**SPANS, "platformId": agent})
+        assert first.created and not second.created and other.created
+        assert (second.id, second.revision, second.created_at) == (first.id, 2, first.created_at)
+        rows = {row["id"]: row for row in await trace_rows(hub)}
+        assert len(rows) == 2
+        assert (await evidence(hub, rows[first.id])).text == "new"
+
+    database.run_hub(use)
+
+
+def test_otlp_with_a_request_id_is_one_trace_in_one_piece(database: TestDatabase) -> None:
+    trace = new_trace()
+
+    async def use(hub: Hub) -> None:
+        await world(hub)
+        await send(hub, request(root(trace), span(trace, "bbbbbbbbbbbbbbbb", "aaaaaaaaaaaaaaaa")), request_id="r1")
+        (again,) = await send(hub, request(root(trace, text="second")), request_id="r1")
+        (row,) = await trace_rows(hub)
+        assert not again.created and row["external_id"] == "r1"
+        found = await evidence(hub, row)
+        assert found.text == "second" and len(found.nodes) == 1
+
+    database.run_hub(use)
+
+
+SECRETS = [
+    {"gen_ai__response__text": "the key is sk-abcdefghijklmnopqrstuvwxyz123456"},
+    {"http__request__header__authorization": "Bearer verysecretvalue1234567890"},
+    {"databasePassword": "hunter2hunter2"},
+    {"gen_ai__tool__call__arguments": '{"password": "hunter2hunter2", "id": 1}'},
+]
+
+
+@pytest.mark.parametrize("attributes", SECRETS)
+@pytest.mark.parametrize("binary", [False, True])
+def test_secrets_are_taken_out_before_anything_is_kept(database: TestDatabase, attributes: dict[str, str], binary: bool) -> None:
+    trace = new_trace()
+
+    async def use(hub: Hub) -> None:
+        await world(hub)
+        plain = span(trace, "bbbbbbbbbbbbbbbb", gen_ai__usage__input_tokens=120)
+        await send(hub, request(span(trace, "aaaaaaaaaaaaaaaa", **attributes), plain), binary=binary)
+        (row,) = await trace_rows(hub)
+        kept = expand(row["body"]).decode()
+        assert "hunter2" not in kept and "verysecret" not in kept and "sk-abc" not in kept
+        assert "gen_ai.usage.input_tokens" in kept and "120" in kept
+
+    database.run_hub(use)
+
+
+def test_secrets_are_taken_out_of_bodies_in_one_piece_too(database: TestDatabase) -> None:
+    async def use(hub: Hub) -> None:
+        _, agent = await world(hub)
+        body = {"data": {"text": "hi", "apiKey": "abc123456"}, "metadata": {"cookie": "session=1", "promptTokens": 5}, "platformId": agent}
+        await post(hub, body)
+        (row,) = await trace_rows(hub)
+        kept = expand(row["body"]).decode()
+        assert "abc123456" not in kept and "session=1" not in kept
+        assert row["metadata"]["promptTokens"] == 5 and row["metadata"]["cookie"] != "session=1"
+
+    database.run_hub(use)
+
+
+def refusal(use: Any) -> Any:
+    async def wrapped(hub: Hub) -> Refusal:
+        with pytest.raises(Refusal) as caught:
+            await use(hub)
+        return caught.value
+
+    return wrapped
+
+
+def test_a_trace_for_no_agent_is_refused_with_a_hint(database: TestDatabase) -> None:
+    async def use(hub: Hub) -> None:
+        await world(hub)
+        await post(hub, SPANS)
+
+    told = database.run_hub(refusal(use))
+    assert told.status == 400 and told.hint is not None and "platformId" in told.hint
+
+
+def test_a_body_of_the_second_generation_without_an_agent_names_one_that_was_not_found(database: TestDatabase) -> None:
+    async def use(hub: Hub) -> None:
+        await world(hub)
+        await post(hub, {"data": {"text": "hi"}})
+
+    assert database.run_hub(refusal(use)).status == 404
+
+
+@pytest.mark.parametrize("place", ["metadata", "externalMetadata"])
+@pytest.mark.parametrize("name", ["workflowId", "chatflowId"])
+def test_a_body_of_the_second_generation_is_routed_by_its_workflow(database: TestDatabase, place: str, name: str) -> None:
+    async def use(hub: Hub) -> None:
+        _, agent = await world(hub, external_ref="wf-1")
+        await post(hub, {"data": {"text": "hi"}, place: {name: "wf-1"}})
+        assert (await trace_rows(hub))[0]["agent_id"] == agent
+
+    database.run_hub(use)
+
+
+@pytest.mark.parametrize(
+    "named", ['{"platformId": "ID"}', '{"metadata": {"mibo": {"platform_id": "ID"}}}', '{"metadata": {"mibo.platform_id": "ID"}}']
+)
+def test_the_agent_is_named_at_the_top_or_in_the_metadata_nested_or_flat(database: TestDatabase, named: str) -> None:
+    async def use(hub: Hub) -> None:
+        _, agent = await world(hub)
+        await post(hub, {**SPANS, **json.loads(named.replace("ID", agent))})
+        assert (await trace_rows(hub))[0]["agent_id"] == agent
+
+    database.run_hub(use)
+
+
+def test_a_key_for_one_agent_needs_no_name_and_one_for_several_is_held_to_them(database: TestDatabase) -> None:
+    async def use(hub: Hub) -> None:
+        project, one = await world(hub)
+        two = (await agents.create_agent(hub, LOCAL, project_id=project, name="two"))["id"]
+        three = (await agents.create_agent(hub, LOCAL, project_id=project, name="three"))["id"]
+
+        def key(*ids: str) -> Caller:
+            return Caller(organization_id=LOCAL.organization_id, kind="project", project_id=project, agent_ids=ids or None)
+
+        await post(hub, SPANS, caller=key(two))
+        assert (await trace_rows(hub))[-1]["agent_id"] == two
+        await post(hub, {**SPANS, "platformId": one}, caller=key(one, two))
+        for caller, body, status in (
+            (key(one, two), SPANS, 400),
+            (key(one, two), {**SPANS, "platformId": three}, 403),
+            (key(), {**SPANS, "platformId": "agent_nobody"}, 404),
+            (Caller(organization_id="org_other", kind="project", project_id="p"), {**SPANS, "platformId": one}, 404),
+            (Caller(organization_id=LOCAL.organization_id, kind="solver"), {**SPANS, "platformId": one}, 403),
+        ):
+            with pytest.raises(Refusal) as caught:
+                await post(hub, body, caller=caller)
+            assert caught.value.status == status, caught.value.message
+
+    database.run_hub(use)
+
+
+def test_spans_that_cannot_be_used_are_counted_and_the_others_kept(database: TestDatabase) -> None:
+    async def use(hub: Hub) -> None:
+        await world(hub)
+        good = request(root(new_trace()))
+        bad = request(span("0" * 32, "aaaaaaaaaaaaaaaa"), {"name": "no id"}, {"traceId": new_trace(), "spanId": "", "name": "x"})
+        nobody = request(root(new_trace()), service="nobody")
+        document = {"resourceSpans": [*good["resourceSpans"], *bad["resourceSpans"], *nobody["resourceSpans"]]}
+        intake = await read_spans(hub, LOCAL, receive_json(document))
+        assert len(intake.arrivals) == 1 and intake.refused_spans == 4
+        assert any("service.name is 'nobody'" in reason for reason in intake.reasons)
+
+    database.run_hub(use)
+
+
+BAD = [
+    ([], ""),
+    ({}, "spans"),
+    ({"spans": {}}, "spans"),
+    ({"spans": []}, "spans"),
+    ({"spans": [1]}, "spans[0]"),
+    ({"spans": [{"name": "x"}]}, "spans[0].span_id"),
+    ({"spans": [{"span_id": "a"}]}, "spans[0].name"),
+    ({"spans": [{"span_id": "a", "name": "x"}, {"span_id": "a", "name": "y"}]}, "spans[1].span_id"),
+    ({"spans": [{"span_id": "a", "name": "x", "attributes": 3}]}, "spans[0].attributes"),
+    ({"spans": [{"span_id": "a", "name": "x", "parent_span_id": 3}]}, "spans[0].parent_span_id"),
+    ({**SPANS, "metadata": []}, "metadata"),
+    ({**SPANS, "platformId": 3}, "platformId"),
+    ({**SPANS, "externalId": 3}, "externalId"),
+    ({**SPANS, "externalId": "x" * 256}, "externalId"),
+    ({"data": None}, "spans"),
+]
+
+
+@pytest.mark.parametrize(("body", "path"), BAD, ids=[str(index) for index in range(len(BAD))])
+def test_a_body_that_cannot_be_used_is_refused_with_its_place(tmp_path: Any, body: Any, path: str) -> None:
+    async def use(hub: Hub) -> None:
+        await read_body(hub, LOCAL, body)
+
+    told = TestDatabase(f"sqlite:///{tmp_path}/p.db", tmp_path).run_hub(refusal(use))
+    assert told.code == "VALIDATION_ERROR" and list(told.fields) == [path]
+
+
+def test_a_trace_for_an_agent_that_was_deleted_meanwhile_is_not_kept(database: TestDatabase) -> None:
+    async def use(hub: Hub) -> None:
+        _, agent = await world(hub)
+        intake = await read_body(hub, LOCAL, {**SPANS, "platformId": agent})
+        await agents.delete_agent(hub, LOCAL, agent)
+        (kept,) = await TraceWriter(hub).keep(intake.arrivals)
+        assert kept.refused == "agent_gone" and await trace_rows(hub) == []
+
+    database.run_hub(use)
+
+
+def test_many_requests_share_a_commit_and_each_gets_its_own_answer(database: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
+    commits: list[int] = []
+    keep = writing.keep
+
+    async def counted(connection: Any, arrivals: Any, now: str) -> Any:
+        commits.append(len(arrivals))
+        return await keep(connection, arrivals, now)
+
+    monkeypatch.setattr(writing, "keep", counted)
+
+    async def use(hub: Hub) -> None:
+        _, agent = await world(hub)
+        writer = TraceWriter(hub)
+
+        async def one(number: int) -> Any:
+            intake = await read_body(hub, LOCAL, {**SPANS, "platformId": agent}, request_id=f"r{number // 2}")
+            return (await writer.keep(intake.arrivals))[0]
+
+        answers = await asyncio.gather(*(one(number) for number in range(40)))
+        assert sum(kept.created for kept in answers) == 20 and len({kept.id for kept in answers}) == 20
+        assert sorted(kept.revision for kept in answers) == [1] * 20 + [2] * 20
+        assert len(await trace_rows(hub)) == 20
+
+    database.run_hub(use)
+    assert sum(commits) == 40 and len(commits) <= 6
+
+
+def test_a_full_queue_and_a_slow_database_are_told_to_come_again(database: TestDatabase) -> None:
+    async def use(hub: Hub) -> None:
+        _, agent = await world(hub)
+        writer = TraceWriter(hub, patience_s=0.2)
+
+        async def one(number: int) -> Any:
+            intake = await read_body(hub, LOCAL, {**SPANS, "platformId": agent}, request_id=f"r{number}")
+            try:
+                return (await writer.keep(intake.arrivals))[0]
+            except Refusal as refused:
+                return refused
+
+        # Somebody else writes, and does not end.
+        async with hub.database.writing() as connection:
+            await connection.execute(sa.delete(trace_parts))
+            if database.is_postgres:
+                await connection.exec_driver_sql("LOCK TABLE traces IN ACCESS EXCLUSIVE MODE")
+            answers = await asyncio.gather(*(one(number) for number in range(30)))
+        assert all(isinstance(answer, Refusal) and answer.code == "UNAVAILABLE" and answer.retry_after_s for answer in answers)
+        await writer.close()
+        assert (await one(99)).created
+        # What was begun may be there, but nothing twice.
+        names = [row["external_id"] for row in await trace_rows(hub)]
+        assert len(names) == len(set(names)) <= 31
+
+    database.run_hub(use, queue_size=20)
+
+
+def test_one_bad_arrival_does_not_take_the_others_of_its_commit_down(database: TestDatabase) -> None:
+    async def use(hub: Hub) -> None:
+        _, agent = await world(hub)
+        writer = TraceWriter(hub)
+
+        async def one(number: int) -> Any:
+            intake = await read_body(hub, LOCAL, {**SPANS, "platformId": agent}, request_id=f"r{number}")
+            if number == 3:
+                intake.arrivals[0].due_at = object()  # type: ignore[assignment]  # what no driver knows
+            return intake
+
+        intakes = [await one(number) for number in range(6)]
+
+        async def keep(intake: Any) -> Any:
+            try:
+                return (await writer.keep(intake.arrivals))[0]
+            except Exception as error:
+                return error
+
+        answers = await asyncio.gather(*(keep(intake) for intake in intakes))
+        assert [isinstance(answer, Exception) for answer in answers] == [False, False, False, True, False, False]
+        assert len(await trace_rows(hub)) == 5
+
+    database.run_hub(use)
+
+
+def test_a_trace_that_becomes_too_large_takes_no_more(database: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proctor.store.traces.LARGEST_TRACE", 500)
+    trace = new_trace()
+
+    async def use(hub: Hub) -> None:
+        await world(hub)
+        answers = [
+            (await send(hub, request(span(trace, f"{number:016x}", gen_ai__response__text=str(number) * 50))))[0] for number in range(1, 9)
+        ]
+        assert answers[0].refused is None and answers[-1].refused == "too_large"
+        (row,) = await trace_rows(hub)
+        assert row["size"] <= 500
+
+    database.run_hub(use)
+
+
+def test_a_hundred_thousand_spans_in_one_trace(tmp_path: Any) -> None:
+    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+    made = ExportTraceServiceRequest()
+    group = made.resource_spans.add()
+    name = group.resource.attributes.add()
+    name.key, name.value.string_value = "service.name", "shop"
+    scope = group.scope_spans.add()
+    for number in range(100_000):
+        one = scope.spans.add()
+        one.trace_id, one.span_id = b"\1" * 16, (number + 1).to_bytes(8, "big")
+        one.end_time_unix_nano = 1
+        if number:
+            one.parent_span_id = number.to_bytes(8, "big")
+
+    async def use(hub: Hub) -> None:
+        await world(hub)
+        intake = await read_spans(hub, LOCAL, receive_protobuf(made.SerializeToString()))
+        (kept,) = await TraceWriter(hub).keep(intake.arrivals)
+        assert kept.created and intake.spans == 100_000
+        (row,) = await trace_rows(hub)
+        assert len((await evidence(hub, row)).nodes) == 100_000
+
+    TestDatabase(f"sqlite:///{tmp_path}/p.db", tmp_path).run_hub(use)
+
+
+def test_text_that_no_database_can_hold_is_kept_all_the_same(database: TestDatabase) -> None:
+    async def use(hub: Hub) -> None:
+        _, agent = await world(hub)
+        kept = await post(hub, {"data": {"text": "a\0b"}, "metadata": {"x": "a\0b"}, "platformId": agent}, request_id="r\0")
+        assert kept.created
+        async with hub.database.reading() as connection:
+            assert (await connection.execute(sa.select(sa.func.count()).select_from(traces))).scalar_one() == 1
+
+    database.run_hub(use)

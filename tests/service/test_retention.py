@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from proctor.errors import StoreError
+from proctor.service.hub import Hub, stamp
+from proctor.service.retention import Swept, keep_sweeping, sweep
+from proctor.store.retention import kept_bytes
+from proctor.store.tables import alert_deliveries, audit, keys, results, run_entries, run_events, runs, trace_parts, traces
+from tests.databases import TestDatabase
+
+NOW = 1_800_000_000.0
+DAY = 86_400.0
+
+
+async def add_trace(hub: Hub, id: str, age_days: float, *, size: int = 100, organization: str = "o", **columns: Any) -> None:
+    at = {"created_at": stamp(NOW - age_days * DAY), "updated_at": stamp(NOW)}
+    ours = {"organization_id": organization, "project_id": "p", "agent_id": "a"}
+    trace = {"id": id, "external_id": id, "format": "otlp", "status": "evaluated", "size": size, **ours, **at, **columns}
+    result = {"id": f"res_{id}", "trace_id": id, "case_id": "c", "case_version": 1, "case_key": "k", "trace_revision": 1, "outcome": "pass"}
+    async with hub.database.writing() as connection:
+        await connection.execute(traces.insert().values(trace))
+        await connection.execute(trace_parts.insert().values(trace_id=id, number=1, body=b"x" * size, created_at="t"))
+        await connection.execute(results.insert().values({**result, "body": b"y" * 10, **ours, **at}))
+
+
+async def add_run(hub: Hub, id: str, age_days: float, status: str = "completed", size: int = 100) -> None:
+    at = {"created_at": stamp(NOW - age_days * DAY), "updated_at": stamp(NOW)}
+    run = {"id": id, "organization_id": "o", "project_id": "p", "suite_name": "s", "dialect": "native", "document": "", "note": ""}
+    async with hub.database.writing() as connection:
+        await connection.execute(runs.insert().values({**run, "status": status, **at}))
+        await connection.execute(
+            run_entries.insert().values(id=f"att_{id}", run_id=id, case_id="c", attempt=0, outcome="pass", body=b"z" * size, created_at="t")
+        )
+        await connection.execute(run_events.insert().values(run_id=id, number=1, kind="k", body={}, at="t"))
+
+
+async def left(hub: Hub) -> list[str]:
+    """The ids of what is left; asserts that nothing hangs in the air."""
+    async with hub.database.reading() as connection:
+        found = [{str(row[0]) for row in await connection.execute(sa.select(column))} for column in _owners()]
+    assert found[0] == found[1] == found[2]
+    assert found[3] == found[4] == found[5]
+    return sorted(found[0] | found[3])
+
+
+def _owners() -> list[sa.Column[Any]]:
+    return [traces.c.id, trace_parts.c.trace_id, results.c.trace_id, runs.c.id, run_entries.c.run_id, run_events.c.run_id]
+
+
+async def fill(hub: Hub) -> None:
+    for day in (1, 5, 9):
+        await add_trace(hub, f"trc_{day}", day, organization=f"org_{day}")
+        await add_run(hub, f"run_{day}", day + 0.5)
+
+
+def test_what_is_too_old_goes_with_everything_that_hangs_on_it(database: TestDatabase) -> None:
+    async def use(hub: Hub) -> None:
+        await fill(hub)
+        assert await sweep(hub, batch=1) == Swept(traces=1, runs=2, bytes=110 + 200)
+        assert await left(hub) == ["run_1", "trc_1", "trc_5"]
+        assert await sweep(hub) == Swept()
+
+    database.run_hub(use, clock=lambda: NOW, retention_days=5.25)
+
+
+@pytest.mark.parametrize(
+    ("most", "stay"),
+    [
+        (10_000, ["run_1", "run_5", "run_9", "trc_1", "trc_5", "trc_9"]),
+        (630, ["run_1", "run_5", "run_9", "trc_1", "trc_5", "trc_9"]),
+        (629, ["run_1", "run_5", "trc_1", "trc_5", "trc_9"]),
+        (500, ["run_1", "run_5", "trc_1", "trc_5"]),
+        (211, ["run_1", "trc_1"]),
+        (209, ["trc_1"]),
+        (0, []),
+    ],
+)
+@pytest.mark.parametrize("batch", [1, 100])
+def test_of_what_is_too_much_the_oldest_goes_first_and_no_more_than_it_takes(
+    database: TestDatabase, most: int, stay: list[str], batch: int
+) -> None:
+    async def use(hub: Hub) -> None:
+        await fill(hub)
+        async with hub.database.reading() as connection:
+            assert await kept_bytes(connection) == 630
+        await sweep(hub, batch=batch)
+        assert await left(hub) == stay
+
+    database.run_hub(use, clock=lambda: NOW, retention_bytes=most)
+
+
+def test_what_somebody_works_on_stays_for_the_next_time(database: TestDatabase) -> None:
+    async def use(hub: Hub) -> None:
+        await add_trace(hub, "trc_leased", 9, leased_until=NOW + 10)
+        await add_trace(hub, "trc_lease_over", 9, leased_until=NOW - 10)
+        await add_run(hub, "run_queued", 9, "queued")
+        await add_run(hub, "run_running", 9, "running")
+        await add_run(hub, "run_failed", 9, "failed")
+        await sweep(hub)
+        assert await left(hub) == ["run_queued", "run_running", "trc_leased"]
+
+    database.run_hub(use, clock=lambda: NOW, retention_days=1, retention_bytes=0)
+
+
+def test_old_deliveries_and_expired_tokens_go_and_notes_stay(database: TestDatabase) -> None:
+    async def use(hub: Hub) -> None:
+        old, new = stamp(NOW - 9 * DAY), stamp(NOW)
+        delivery = {"organization_id": "o", "rule_id": "r", "created_at": old}
+        key = {"organization_id": "o", "name": "n", "prefix": "p", "suffix": "s", "created_at": old}
+        async with hub.database.writing() as connection:
+            for id, next_at, at in (("ald_done", None, old), ("ald_due", 1.0, old), ("ald_new", None, new)):
+                await connection.execute(alert_deliveries.insert().values({**delivery, "id": id, "next_at": next_at, "updated_at": at}))
+            for id, kind, at in (("over", "run", old), ("good", "run", new), ("org", "organization", old), ("ever", "run", None)):
+                await connection.execute(keys.insert().values({**key, "id": id, "kind": kind, "hash": id, "expires_at": at}))
+            note = {"id": "n", "organization_id": "o", "at": old, "actor": "x", "action": "x", "resource": "x", "resource_id": "x"}
+            await connection.execute(audit.insert().values(note))
+        assert (await sweep(hub)).others == 2
+        async with hub.database.reading() as connection:
+            assert sorted((await connection.execute(sa.select(alert_deliveries.c.id))).scalars()) == ["ald_due", "ald_new"]
+            assert sorted((await connection.execute(sa.select(keys.c.id))).scalars()) == ["ever", "good", "org"]
+            assert (await connection.execute(sa.select(audit.c.id))).scalars().all() == ["n"]
+
+    database.run_hub(use, clock=lambda: NOW, retention_days=1)
+
+
+def test_sweeping_goes_on_after_a_database_that_was_gone(database: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def use(hub: Hub) -> None:
+        await add_trace(hub, "trc_old", 9)
+        heard: list[Swept | StoreError] = []
+        real = hub.database.writing
+
+        def gone() -> Any:
+            monkeypatch.setattr(hub.database, "writing", real)
+            raise StoreError("gone")
+
+        monkeypatch.setattr(hub.database, "writing", gone)
+        task = asyncio.create_task(keep_sweeping(hub, every_s=0.001, told=heard.append))
+        async with asyncio.timeout(10):
+            while len(heard) < 2:
+                await asyncio.sleep(0.005)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert isinstance(heard[0], StoreError)
+        assert heard[1] == Swept(traces=1, bytes=110)
+
+    database.run_hub(use, clock=lambda: NOW, retention_days=1)
+
+
+def test_without_a_limit_nothing_is_swept(database: TestDatabase) -> None:
+    async def use(hub: Hub) -> None:
+        await add_trace(hub, "trc_old", 9_000)
+        await keep_sweeping(hub)
+        assert await sweep(hub) == Swept()
+        assert await left(hub) == ["trc_old"]
+
+    database.run_hub(use, clock=lambda: NOW)
