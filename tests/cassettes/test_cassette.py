@@ -573,3 +573,11 @@ def test_a_refused_file_is_not_left_locked(tmp_path: Path) -> None:
     for _ in range(2):
         with pytest.raises(InputError, match="not a cassette"):
             Recorder(path)
+
+
+def test_the_marker_of_a_judge_is_named_only_where_nothing_else_differs() -> None:
+    one, other = (f"<<<DATA {letter * 32}>>>" for letter in "ab")
+    found = first_difference([f"{one} x", "greets"], [f"{other} x", "thanks"])
+    assert found is not None and (found.path, found.recorded, found.now) == ("$[1]", "greets", "thanks")
+    found = first_difference([one, "greets"], [other, "greets"])
+    assert found is not None and found.path == "$[0]"

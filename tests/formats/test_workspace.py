@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from proctor.actions.init import WORKSPACE
 from proctor.errors import InputError
-from proctor.formats.workspace import References, Section, read_workspace, workspace_of
+from proctor.formats.workspace import References, ReplayedReferences, Section, read_workspace, workspace_of
 
 GOLDEN = Path(__file__).parent / "golden" / "workspace"
 VARIABLES = {"SHOP_TOKEN": "sk-secret-value", "ADDRESS": "not-an-address-but-secret", "EMPTY": "", "URL": "http://10.0.0.1/chat"}
@@ -153,3 +153,25 @@ def test_any_settings_are_used_or_refused_as_input(targets: Any, variables: dict
             assert built.name == name and section.node.get("type").value in TYPES  # type: ignore[union-attr]
     except InputError:
         pass
+
+
+def test_a_variable_that_is_not_set_is_not_likened_to_one_of_a_letter() -> None:
+    section = Section.of({"api_key": "${SHOP_KEY}"})
+    with pytest.raises(InputError) as caught:
+        section.plain(References({"_": "/usr/bin/env", "K": "x"}))
+    assert caught.value.problems[0].nearest == ()
+
+
+def test_a_replay_does_without_secrets_and_not_without_addresses() -> None:
+    references = ReplayedReferences({"HOST": "shop.example"})
+    section = Section.of(
+        {"url": "https://${HOST}/chat", "auth": {"token": "${TOKEN}"}, "headers": {"X-Shop": "a ${KEY}"}, "api_key": "${KEY}"}
+    )
+    assert section.plain(references) == {
+        "url": "https://shop.example/chat",
+        "auth": {"token": "[redacted]"},
+        "headers": {"X-Shop": "a [redacted]"},
+        "api_key": "[redacted]",
+    }
+    with pytest.raises(InputError, match="HOME_OF_SHOP is not set"):
+        Section.of({"url": "https://${HOME_OF_SHOP}/chat"}).plain(references)

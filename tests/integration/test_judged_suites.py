@@ -218,3 +218,80 @@ def test_a_score_decides_against_the_threshold(tmp_path: Path, judge: Judge, sco
     (tmp_path / "evidence.json").write_text(json.dumps({"text": f"score {score}"}))
     done = proctor("check", "mibo.json", "evidence.json", "--format", "json")
     assert result_of(done.out)["cases"][0]["outcome"] == outcome, done.out
+
+
+def test_a_replay_needs_no_key_of_the_judge_and_says_which_criterion_changed(
+    tmp_path: Path, judge: Judge, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = workspace(tmp_path, judge)
+    (home / "proctor.yaml").write_text((home / "proctor.yaml").read_text().replace("sk-judge-secret", "${JUDGE_KEY}"))
+    monkeypatch.setenv("JUDGE_KEY", "sk-judge-secret")
+    path = suite(tmp_path, ["the answer is friendly"])
+    assert run(tmp_path, str(path), "--record", "tape.jsonl", "--no-cache")[0] == 0
+    monkeypatch.delenv("JUDGE_KEY")
+    code, _, err = run(tmp_path, str(path))
+    assert code == 4 and "JUDGE_KEY is not set" in err
+    assert run(tmp_path, str(path), "--replay", "tape.jsonl", "--no-cache")[0] == 0
+
+    _, missed, _ = run(tmp_path, str(suite(tmp_path, ["the answer is rude"])), "--replay", "tape.jsonl", "--no-cache")
+    (verdict,) = missed["cases"][0]["assertions"]
+    recorded, now = (line for line in verdict["reason"].splitlines() if line.startswith(("    recorded ", "    now ")))
+    assert verdict["code"] == "cassette_miss" and "is friendly" in recorded and "is rude" in now
+
+
+def test_a_model_named_with_the_command_is_not_looked_for_in_the_file(tmp_path: Path, judge: Judge) -> None:
+    workspace(tmp_path, judge)
+    done = proctor("run", suite(tmp_path, ["good"]), "--judge-model", "jugde")
+    assert done.code == 4
+    assert done.err.startswith("judge: there is no model 'jugde'; nearest: judge; known: judge\n")
+    assert "provider/name" in done.err and "proctor.yaml" not in done.err
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"modle": "judge"}, "unknown key 'modle' in judge"),
+        ({"model": "jugde"}, "judge: there is no model 'jugde'"),
+        ({"model": "judge", "samples": 0}, "expected at least 1, found 0"),
+        ([1, 2], "judge: expected an object, found list"),
+    ],
+)
+def test_validate_finds_what_is_wrong_with_the_judge_of_a_suite(tmp_path: Path, judge: Judge, settings: Any, told: str) -> None:
+    workspace(tmp_path, judge)
+    path = suite(tmp_path, ["good"])
+    path.write_text(json.dumps({**json.loads(path.read_text()), "judge": settings}))
+    done = proctor("validate", path)
+    assert done.code == 4 and told in done.out and "1 suite with 1 case, 0 records of evidence: 1 problem, 0 warnings" in done.err
+
+
+def test_validate_accepts_a_judge_by_its_name_its_provider_or_a_variable(tmp_path: Path, judge: Judge) -> None:
+    workspace(tmp_path, judge)
+    path = suite(tmp_path, ["good"])
+    for model in ("judge", "openai/some-model", "${JUDGE}", ["judge", "anthropic/some-model"]):
+        path.write_text(json.dumps({**json.loads(path.read_text()), "judge": {"model": model, "samples": 3}}))
+        assert proctor("validate", path).code == 0
+
+
+def test_a_judge_that_is_not_used_since_suites_run_together_is_told(tmp_path: Path, judge: Judge) -> None:
+    workspace(tmp_path, judge)
+    for name in ("one.json", "two.json"):
+        suite(tmp_path, ["good"], name)
+    path = tmp_path / "two.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "judge": {"model": "judge", "samples": 3}}))
+    alone, together = proctor("run", path), proctor("run", tmp_path / "one.json", path)
+    assert alone.code == together.code == 0
+    assert "not used: `judge` of this suite" in " ".join(together.out.split()) and "not used" not in alone.out
+
+
+def test_a_missing_key_is_told_with_the_variable_that_holds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    workspace(tmp_path, None)
+    done = proctor("run", suite(tmp_path, ["good"]), "--judge-model", "openai/some-model")
+    assert done.code == 4 and "needs an API key, for 'some-model'" in done.err and "OPENAI_API_KEY" in done.err
+
+
+def test_recordings_in_place_of_a_suite_are_recognised(tmp_path: Path) -> None:
+    (tmp_path / "traces.jsonl").write_text('{"text": "hello"}\n{"text": "bye"}\n')
+    done = proctor("check", "traces.jsonl", suite(tmp_path, ["good"]))
+    assert done.code == 4 and "'traces.jsonl' holds lines of JSON, which is evidence" in done.err

@@ -76,6 +76,7 @@ def test_fifty_recorded_cases_are_replayed_twice_alike_and_offline(
 
     agent.shutdown()
     agent.server_close()
+    monkeypatch.delenv("AGENT_TOKEN")  # whoever replays needs no key
     replays = [proctor("run", "suite.yaml", "-n", "2", "--replay", "tape.jsonl", "--format", "json", "--quiet") for _ in range(2)]
     assert told(replays[0].out) == told(replays[1].out) == told(recorded.out)
     assert _Agent.asked == 2 * CASES

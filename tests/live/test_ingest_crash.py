@@ -145,32 +145,6 @@ def test_kill_9_under_load_loses_nothing_that_was_acknowledged_on_postgresql(tmp
 
 
 @pytest.mark.skipif(programs() is None, reason="PostgreSQL is not installed")
-def test_a_database_that_is_stopped_for_a_while_loses_nothing_and_memory_stays_bounded(tmp_path: Path) -> None:
-    seconds = float(os.environ.get("PROCTOR_STOPPED_S", "30"))
-    with Cluster(fsync=True) as cluster:
-        url = cluster.new_database()
-        database = TestDatabase(url, tmp_path)
-        with serving(tmp_path, database=url, flags=FLAGS) as server:
-            prepare(server)
-            load = Load(server.url)
-            time.sleep(1.5)
-            before = memory(server.process.pid)
-            cluster.stop()
-            worst = 0
-            end = time.monotonic() + seconds
-            while time.monotonic() < end:
-                worst = max(worst, memory(server.process.pid))
-                time.sleep(0.2)
-            cluster.start()
-            time.sleep(4)
-            acknowledged = load.stop()
-            assert server.process.poll() is None
-            assert worst < before + 150_000_000, (before, worst)
-            settle(database, acknowledged)
-            assert server.stop() == 0
-
-
-@pytest.mark.skipif(programs() is None, reason="PostgreSQL is not installed")
 def test_two_servers_on_one_postgresql_evaluate_every_trace_once(tmp_path: Path) -> None:
     homes = [tmp_path / "one", tmp_path / "two"]
     for home in homes:

@@ -24,7 +24,7 @@ from tests.service.agents import suite
 pytestmark = [pytest.mark.live, pytest.mark.timeout(180)]
 CASES = tuple(f"case-{number}" for number in range(40))
 AT_ONCE = 4
-UNDER_WAY = 2 * AT_ONCE
+UNDER_WAY = 2 * AT_ONCE + 1
 LEASE_S = 2
 KILLS = 3
 

@@ -148,7 +148,7 @@ def test_bad(proctor_judge):
         )
         result = session()
     result.assert_outcomes(passed=1, failed=1)
-    result.stdout.fnmatch_lines(["*fail: is good", "*read it"])
+    result.stdout.fnmatch_lines(["not met: is good", "*read it", "*judge * m", "FAILED *test_bad - not met: is good"])
 
 
 def test_an_async_test_is_told_how_to_drive_an_agent(project: pytest.Pytester, session: Session) -> None:

@@ -84,7 +84,7 @@ def test_only_the_first_failures_are_kept_of_a_hundred_thousand() -> None:
     assert "not shown here: 99,992 failed, 1 error;" in text
     assert "big.jsonl:7\n" in text and "big.jsonl:8\n" not in text
     assert "0 of 100,000 passed" in text
-    assert text.endswith("✗ FAIL  99,999 failed, 1 error  ·  score 0.00\n")
+    assert text.endswith("✗ FAIL  99,999 failed, 1 error  ·  score 0.00 of what was decided\n")
 
 
 def test_passes_skips_and_remarks_are_not_kept_without_bound() -> None:

@@ -220,6 +220,28 @@ def test_the_next_attempt_does_not_wait_for_the_disk() -> None:
     assert [event.case for event in events if event.kind == "finished"] == [entry.case for entry in log.kept]
 
 
+def test_a_disk_that_stands_still_holds_the_agent_up_before_much_is_left_unkept() -> None:
+    unkept = 0
+    most = 0
+
+    async def answer(attempt: Attempt) -> Evidence:
+        nonlocal unkept, most
+        unkept += 1
+        most = max(most, unkept)
+        return Evidence(text="hi")
+
+    class SlowLog(MemoryLog):
+        async def append(self, entry: RunEntry) -> None:
+            nonlocal unkept
+            await asyncio.sleep(0.01)
+            self.kept.append(entry)
+            unkept -= 1
+
+    _, log, _, _ = drive(cases(40), answer, log=SlowLog(), concurrency=4)
+    assert len(log.kept) == 40
+    assert most <= 2 * 4 + 1
+
+
 def test_nothing_is_called_finished_before_it_is_kept() -> None:
     kept: list[str] = []
     early: list[str] = []

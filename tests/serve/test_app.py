@@ -28,7 +28,7 @@ from tests.serve.services import Service
 def lines() -> Iterator[Any]:
     """What is logged, as objects."""
     stream = io.StringIO()
-    loggers = [logging.getLogger(name) for name in ("proctor.serve", "uvicorn")]
+    loggers = [logging.getLogger(name) for name in ("proctor", "uvicorn")]
     before = [(logger.handlers[:], logger.level, logger.propagate) for logger in loggers]
     logs.to_stream(stream)
     yield lambda: [json.loads(line) for line in stream.getvalue().splitlines()]
@@ -108,6 +108,17 @@ def test_content_is_logged_only_when_allowed_and_redacted_even_then(tmp_path: Pa
         service.post("/api/projects", json={"name": "visible", "description": "Bearer sk-abcdefghijklmnopqrstuvwxyz123456"})
     (line,) = lines()
     assert "visible" in line["body"] and "sk-abcdef" not in line["body"]
+
+
+@pytest.mark.parametrize("name", ["proctor.serve", "proctor.service", "proctor.mcp"])
+def test_whatever_part_of_the_service_logs_does_so_without_content(name: str, lines: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        raise ValueError("the password is swordfish")
+    except ValueError:
+        logging.getLogger(name).exception("a run failed")
+    (line,) = lines()
+    assert line["logger"] == name and line["error"] == "ValueError" and "swordfish" not in json.dumps(line)
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("given", ["abc-1", "x" * 255])

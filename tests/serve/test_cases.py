@@ -100,6 +100,37 @@ def test_what_cannot_be_used_is_refused_at_its_field(service: Service, project: 
     assert field in answer.json()["error"]["details"], answer.text
 
 
+MCPLAB = {
+    "agents": [{"id": "a", "provider": "openai", "model": "gpt-4o"}],
+    "scenarios": [
+        {
+            "id": "c",
+            "mcp_servers": [{"id": "s", "transport": "http", "url": "https://example.com/mcp"}],
+            "prompt": "x",
+            "eval": {"response_assertions": [{"type": "contains", "value": "x"}]},
+        }
+    ],
+}
+TARGET = {"type": "http", "url": "https://example.com", "headers": {"authorization": "Bearer verysecretvalue1234567890"}}
+
+
+def test_a_document_that_holds_a_secret_is_refused_and_not_kept(service: Service, project: str) -> None:
+    native = {"proctor": 1, "cases": [{"id": "c", "input": "x", "expect": [{"response_contains": "x"}]}]}
+    case = make(service, project, native).json()["id"]
+    (server,) = MCPLAB["scenarios"][0]["mcp_servers"]
+    held = {**MCPLAB["scenarios"][0], "mcp_servers": [{**server, "auth": {"type": "bearer", "token": "hunter2hunter2"}}]}
+    mcplab = {**MCPLAB, "scenarios": [held]}
+    for document in ({**native, "targets": {"t": TARGET}}, mcplab):
+        answers = [make(service, project, document), service.patch(f"/api/cases/{case}", json={"document": document})]
+        for answer in answers:
+            assert answer.status_code == 400 and "${NAME}" in answer.text, answer.text
+            assert "verysecret" not in answer.text and "hunter2" not in answer.text
+    run = service.post("/api/runs", json={"project_id": project, "suite": mcplab, "target": {"type": "http", "url": "https://example.com"}})
+    assert run.status_code == 400 and "${NAME}" in run.text, run.text
+    named = {**native, "targets": {"t": {**TARGET, "headers": {"authorization": "Bearer ${TOKEN}"}}}}
+    assert make(service, project, named).status_code == 201 and make(service, project, MCPLAB).status_code == 201
+
+
 def test_a_case_is_for_an_agent_of_its_project_only(service: Service, project: str, agent: str) -> None:
     other = service.post("/api/projects", json={"name": "q"}).json()["id"]
     assert make(service, other, agent_id=agent).status_code == 404

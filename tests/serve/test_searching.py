@@ -44,6 +44,9 @@ def ids(answer: Any) -> list[str]:
         ("since=2020-01-01", ["trc_home_2", "trc_home"]),
         ("until=2020-01-01T00:00:00Z", []),
         ("outcome=fail", []),
+        ("query=%00", []),
+        ("metadata=env=%00", []),
+        ("metadata=env=home%00", []),
     ],
 )
 def test_traces_are_found_by_what_is_known_of_them(service: Service, key: str, query: str, found: list[str]) -> None:

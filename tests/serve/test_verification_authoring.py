@@ -141,6 +141,15 @@ def test_environments_hold_simulators(author: Author) -> None:
     assert "nearest: FHIR" in error["details"]["type"][0]
 
 
+@pytest.mark.parametrize("path", ["/simulators", "/datasets"])
+def test_a_config_that_holds_a_secret_is_refused(author: Author, path: str) -> None:
+    body = {"name": "EHR", "type": "FHIR", "config": {"auth": {"clientSecret": "hunter2hunter2"}, "size": 3}}
+    answer = author.post(path, body, status=400)
+    assert "config" in answer["error"]["details"] and "hunter2" not in str(answer)
+    body["config"] = {"auth": {"clientSecret": "${EHR_SECRET}"}, "size": 3}
+    assert author.post(path, body)["config"] == body["config"]
+
+
 def test_a_dataset_is_kept_whole_and_listed_without_its_data(author: Author) -> None:
     bundle = {"resourceType": "Bundle", "type": "collection", "entry": [{"resource": appointment()}], "nul": "\x00"}
     made = author.post("/datasets", {"name": "patients", "format": "fhir", "data": bundle})

@@ -10,19 +10,21 @@ import pytest
 import sqlalchemy as sa
 
 from proctor.judge.scripted import ScriptedJudge
-from proctor.service import agents, cases, evaluating
+from proctor.service import agents, assembling, cases, evaluating
 from proctor.service.applicable import ActiveCase, applies
 from proctor.service.callers import LOCAL, Caller
 from proctor.service.evaluating import Again, Evaluator, evaluate_all, evaluate_traces, reevaluate
 from proctor.service.hub import Hub
+from proctor.service.recent import RecentSpans, recent_spans
 from proctor.service.refusals import Refusal
+from proctor.service.searching import get_trace
 from proctor.store.bodies import pack, unpack
 from proctor.store.tables import cases as case_table
 from proctor.store.tables import traces
 from proctor.store.trace_work import lease
 from tests.builders import evidence
 from tests.databases import TestDatabase
-from tests.service.traces import SUITE, Clock, new_trace, post, request, result_rows, root, send, trace_rows, world
+from tests.service.traces import SUITE, Clock, new_trace, post, request, result_rows, root, send, span, trace_rows, world
 
 ANSWER = {
     "spans": [{"span_id": "a", "name": "flow", "attributes": {"gen_ai.response.text": "Refund done", "http.response.status_code": 200}}]
@@ -80,6 +82,34 @@ def test_late_spans_are_evaluated_again_and_replace_the_result(database: TestDat
     database.run_hub(use, clock=clock)
 
 
+def test_spans_that_were_just_kept_are_decided_as_those_that_are_read_back(database: TestDatabase) -> None:
+    async def use(hub: Hub) -> None:
+        await world(hub)
+        for number in range(6):
+            await send(hub, request(root(new_trace(), text=("Refund.", "No.")[number % 2])), flush=True)
+        ids = [row["id"] for row in await trace_rows(hub)]
+        for id in ids[:3]:
+            assert recent_spans(hub.database).take(id) is not None
+        assert await evaluate_all(hub) == 6
+        assert all(recent_spans(hub.database).take(id) is None for id in ids), "nothing stays"
+        first = {row["trace_id"]: (row["outcome"], row["body"]) for row in await result_rows(hub)}
+        await reevaluate(hub, LOCAL, Again())
+        await evaluate_all(hub)
+        assert first == {row["trace_id"]: (row["outcome"], row["body"]) for row in await result_rows(hub)}
+        assert sorted(outcome for outcome, _ in first.values()) == ["fail"] * 3 + ["pass"] * 3
+
+    database.run_hub(use)
+
+
+def test_only_so_much_of_what_was_just_kept_is_remembered() -> None:
+    recent = RecentSpans()
+    for number in range(100):
+        recent.put(str(number), [], 40_000)
+    recent.put("large", [], 50_001)
+    assert recent.take("large") is None
+    assert [number for number in range(100) if recent.take(str(number)) is not None] == list(range(75, 100))
+
+
 def test_what_no_longer_applies_to_a_changed_trace_is_gone(database: TestDatabase) -> None:
     async def use(hub: Hub) -> None:
         project, agent = await world(hub, suite=None)
@@ -113,6 +143,8 @@ def test_a_changed_case_counts_for_new_traces_and_for_old_ones_when_asked(databa
         for caller, wanted, status in (
             (LOCAL, Again(case_id="case_nobody"), 404),
             (LOCAL, Again(agent_id="agent_nobody"), 404),
+            (LOCAL, Again(project_id="proj_nobody"), 404),
+            (Caller(organization_id="org_other"), Again(project_id=project), 404),
             (Caller(organization_id="org_other"), Again(agent_id=agent), 404),
             (Caller(organization_id=LOCAL.organization_id, kind="project", project_id=project), Again(), 403),
         ):
@@ -120,6 +152,68 @@ def test_a_changed_case_counts_for_new_traces_and_for_old_ones_when_asked(databa
                 await reevaluate(hub, caller, wanted)
             assert caught.value.status == status
         assert await reevaluate(hub, Caller(organization_id="org_other"), Again()) == {"traces": 0}
+
+    database.run_hub(use)
+
+
+def test_what_a_case_is_narrowed_to_counts_from_the_moment_it_is_changed(database: TestDatabase) -> None:
+    async def use(hub: Hub) -> None:
+        project, agent = await world(hub, suite=None)
+        case = await cases.create_case(hub, LOCAL, project_id=project, document=SUITE, when={"metadata": {"env": "live"}})
+
+        async with Evaluator.opened(hub) as evaluator:
+
+            async def evaluated(env: str) -> int:
+                before = len(await result_rows(hub))
+                await post(hub, {**ANSWER, "platformId": agent, "metadata": {"env": env}})
+                await evaluator.step()
+                return len(await result_rows(hub)) - before
+
+            assert [await evaluated("live"), await evaluated("test")] == [1, 0]
+            await cases.update_case(hub, LOCAL, case["id"], {"when": {"metadata": {"env": "test"}}})
+            assert [await evaluated("live"), await evaluated("test")] == [0, 1]
+            await cases.update_case(hub, LOCAL, case["id"], {"when": None, "sample": 0.0})
+            assert [await evaluated("live"), await evaluated("test")] == [0, 0]
+
+    database.run_hub(use)
+
+
+def test_what_another_worker_holds_is_no_work_for_this_one(database: TestDatabase) -> None:
+    clock = Clock()
+
+    async def use(hub: Hub) -> None:
+        _, agent = await world(hub)
+        await post(hub, {**ANSWER, "platformId": agent}, request_id="r")
+        async with hub.database.writing() as connection:
+            assert await lease(connection, owner="other", now=clock.now, until=clock.now + 30, limit=5, most_bytes=1_000_000)
+        async with Evaluator.opened(hub) as evaluator:
+            assert not await evaluator._anything_due()
+            assert await evaluator.idle_s() == evaluating.IDLE_S, "looks again later, not all the time"
+            clock.now += 31
+            assert await evaluator._anything_due()
+
+    database.run_hub(use, clock=clock)
+
+
+def test_a_trace_that_is_large_once_it_is_opened_fails_and_the_others_are_evaluated(
+    database: TestDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(assembling, "LARGEST_EVIDENCE", 20_000)
+    trace, other = new_trace(), new_trace()
+
+    async def use(hub: Hub) -> None:
+        await world(hub)
+        for number in range(5):
+            padding = span(trace, f"{number + 1:016x}", "aaaaaaaaaaaaaaaa", text="x" * 5_000)
+            (kept,) = await send(hub, request(root(trace), padding), flush=True)
+        await send(hub, request(root(other)), flush=True)
+        await evaluate_all(hub)
+        rows = {row["external_id"]: row for row in await trace_rows(hub)}
+        assert rows[trace]["size"] < 5_000, "as it is kept it is small"
+        assert rows[trace]["status"] == "failed" and rows[trace]["error"].startswith("too_large: ")
+        assert rows[other]["status"] == "evaluated"
+        shown = await get_trace(hub, LOCAL, kept.id)
+        assert shown["received"] is None and shown["evidence"] is None
 
     database.run_hub(use)
 

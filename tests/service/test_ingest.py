@@ -18,6 +18,7 @@ from proctor.service.callers import LOCAL, Caller
 from proctor.service.hub import Hub
 from proctor.service.ingest import read_body, read_spans
 from proctor.service.refusals import Refusal
+from proctor.service.searching import list_traces
 from proctor.store.bodies import expand
 from proctor.store.tables import trace_parts, traces
 from proctor.store.traces import pieces_of
@@ -426,5 +427,31 @@ def test_text_that_no_database_can_hold_is_kept_all_the_same(database: TestDatab
         assert kept.created
         async with hub.database.reading() as connection:
             assert (await connection.execute(sa.select(sa.func.count()).select_from(traces))).scalar_one() == 1
+
+    database.run_hub(use)
+
+
+def test_metadata_that_no_database_can_hold_does_not_spoil_the_search_for_others(database: TestDatabase) -> None:
+    async def use(hub: Hub) -> None:
+        _, agent = await world(hub)
+        (good,) = [await post(hub, {"data": {"text": "a"}, "metadata": {"env": "live"}, "platformId": agent})]
+        for metadata in ({"env": "live\0"}, {"a\0": "x"}, {"env": "\ud800"}, {"deep": {"a": ["\0", "\udfff"]}}):
+            await post(hub, {"data": {"text": "a"}, "metadata": metadata, "platformId": agent})
+        found = await list_traces(hub, LOCAL, metadata=["env=live"])
+        assert [row["id"] for row in found["data"]] == [good.id]
+
+    database.run_hub(use)
+
+
+def test_secrets_are_taken_out_of_the_names_of_events_too(database: TestDatabase) -> None:
+    trace = new_trace()
+
+    async def use(hub: Hub) -> None:
+        await world(hub)
+        told = {**span(trace, "aaaaaaaaaaaaaaaa"), "events": [{"name": "used sk-abcdefghijklmnopqrstuvwxyz123456", "attributes": []}]}
+        await send(hub, request(told))
+        (row,) = await trace_rows(hub)
+        kept = expand(row["body"]).decode()
+        assert "used " in kept and "sk-abc" not in kept
 
     database.run_hub(use)

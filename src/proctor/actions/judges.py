@@ -16,15 +16,18 @@ from typing import TYPE_CHECKING, cast
 
 import msgspec
 
-from proctor.actions.models import completed, named_model
-from proctor.actions.settings import workspace_for
+from proctor.actions.models import built_model, completed, named_model
+from proctor.actions.settings import workspace_file, workspace_for
 from proctor.checks.registry import Registry, default_registry
 from proctor.errors import InputError, SpecError
-from proctor.formats.workspace import References, Section, Workspace
+from proctor.formats.workspace import References, Section, Workspace, workspace_of
 from proctor.judge.settings import JudgeSettings
 from proctor.llm.settings import ModelSettings
 from proctor.model.case import Assertion, Case, Suite
 from proctor.model.evidence import Json
+from proctor.model.origin import Origin
+from proctor.model.problem import Problem
+from proctor.model.show import nearest
 from proctor.sources.texts import read_suite_text
 
 if TYPE_CHECKING:
@@ -34,6 +37,8 @@ if TYPE_CHECKING:
 
 CACHE_FOLDER = "judge"
 """Below the folder of the workspace's results: what judges answered."""
+
+_PROVIDER_NAME = "a model that is not described under `models` is written provider/name, as in openai/some-model"
 
 _CHARACTERS_PER_TOKEN = 4
 _INSTRUCTION_TOKENS = 700
@@ -129,15 +134,13 @@ def open_judge(
             return _opened(models, {}, _chosen(settings, options), secrets, home, cache=options.cache)
     section = _section(workspace, references)
     names = (options.model,) if options.model is not None else section.model
-    settings_of = [_model(name, workspace, references, environment) for name in names]
+    settings_of = [_model(name, workspace, references, environment, chosen=options.model is not None) for name in names]
     if not settings_of:
         from_environment = _environment_model(environment)
         if from_environment is None:
             return None
         settings_of = [completed(from_environment, environment)]
-    from proctor.llm.build import build_model  # only where there is a judge
-
-    models = [build_model(_keyless(each) if offline else each, transport=transport) for each in settings_of]
+    models = [built_model(each, offline=offline, transport=transport) for each in settings_of]
     secrets = {secret for each in settings_of for secret in each.secrets()}
     prices = {
         each.model: (each.input_price, each.output_price)
@@ -146,6 +149,28 @@ def open_judge(
     }
     chosen = _chosen(_settings(section, workspace, suite), options)
     return _opened(models, prices, chosen, secrets, home, cache=section.cache and options.cache)
+
+
+def judge_problems(suite: Suite, home: Path) -> Sequence[Problem]:
+    """What is wrong with the `judge:` of a suite, as far as that can be told without its keys."""
+    if suite.dialect != "native" or not any(suite.settings.get(key) is not None for key in ("judge", "models")):
+        return ()
+    try:
+        own = workspace_of(suite.settings, file=suite.path)
+        if own.judge is None:
+            return ()
+        named = own.judge.check(JudgeSection, "judge").model
+        models = own.over(workspace_file(home)).models
+        for name in named:
+            if name not in models and named_model(name) is None and "${" not in name:
+                raise _unknown_model(own.judge, name, models)
+    except InputError as error:
+        return error.problems or (Problem(message=str(error), origin=Origin(file=suite.path)),)
+    return ()
+
+
+def _unknown_model(section: Section, name: str, models: Mapping[str, Section]) -> InputError:
+    return section.unknown("model", f"judge: there is no model {name!r}", models, code="unknown_name", hint=_PROVIDER_NAME)
 
 
 def _opened(
@@ -177,17 +202,19 @@ def _section(workspace: Workspace, references: References) -> JudgeSection:
         raise section.refused(error) from None
 
 
-def _model(name: str, workspace: Workspace, references: References, environment: Mapping[str, str]) -> ModelSettings:
+def _model(name: str, workspace: Workspace, references: References, environment: Mapping[str, str], *, chosen: bool) -> ModelSettings:
     if name in workspace.models:
         return completed(workspace.model(name).build(ModelSettings, references, f"model {name!r}"), environment)
     found = named_model(name)
     if found is None:
         # Says what there is.
         section = workspace.judge
-        message = f"judge: there is no model {name!r}"
-        if section is not None and section.node.get("model") is not None:
-            raise section.unknown("model", message, workspace.models, code="unknown_name")
-        raise InputError(f"{message}; known: {', '.join(workspace.models) or 'none'}; or write provider/name")
+        # A name given with the command is written nowhere in the file.
+        if not chosen and section is not None and section.node.get("model") is not None:
+            raise _unknown_model(section, name, workspace.models)
+        close = nearest(name, workspace.models)
+        hint = f"; nearest: {', '.join(close)}" if close else ""
+        raise InputError(f"judge: there is no model {name!r}{hint}; known: {', '.join(workspace.models) or 'none'}\n  {_PROVIDER_NAME}")
     if environment.get("PROCTOR_JUDGE_BASE_URL"):
         found = msgspec.structs.replace(
             found, base_url=environment["PROCTOR_JUDGE_BASE_URL"], api_key=environment.get("PROCTOR_JUDGE_API_KEY") or None
@@ -202,11 +229,6 @@ def _environment_model(environment: Mapping[str, str]) -> ModelSettings | None:
     address = environment.get("PROCTOR_JUDGE_BASE_URL") or None
     found = named_model(name, at_address=address is not None) or ModelSettings(provider="openai", model=name)
     return msgspec.structs.replace(found, base_url=address, api_key=environment.get("PROCTOR_JUDGE_API_KEY") or None)
-
-
-def _keyless(settings: ModelSettings) -> ModelSettings:
-    """Everything comes from a recording: no key is used, so none is asked for."""
-    return settings if settings.api_key else msgspec.structs.replace(settings, api_key="replayed")
 
 
 def _settings(section: JudgeSection, workspace: Workspace, suite: Suite | None) -> JudgeSettings:

@@ -5,14 +5,21 @@ are not written come from the variables the providers' own tools read. Of a prov
 that it is known to be secret; what else such a provider takes from the environment (a region, a project) pydantic-ai reads itself.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from proctor.errors import InputError
+from proctor.errors import InputError, SpecError
 from proctor.formats.workspace import References, Workspace
 from proctor.llm.providers import is_provider, provider_name
 from proctor.llm.settings import ModelSettings
+
+if TYPE_CHECKING:
+    from proctor.llm.http import MakeTransport
+    from proctor.llm.ports import ChatModel
 
 PROVIDER_VARIABLES: dict[str, tuple[str, str]] = {
     "openai": ("OPENAI_API_KEY", "OPENAI_BASE_URL"),
@@ -83,3 +90,24 @@ def _with_key(settings: ModelSettings, environment: Mapping[str, str]) -> ModelS
     if settings.api_key is not None or settings.base_url is not None or key is None:
         return settings
     return msgspec.structs.replace(settings, api_key=key)
+
+
+def built_model(settings: ModelSettings, *, offline: bool = False, transport: MakeTransport | None = None) -> ChatModel:
+    """The model that settings describe; where its key is missing the error says which variable holds it."""
+    from proctor.llm.build import ALIASES, build_model  # only where there is a model
+
+    try:
+        return build_model(keyless(settings) if offline else settings, transport=transport)
+    except SpecError as error:
+        variable = PROVIDER_VARIABLES.get(ALIASES.get(settings.provider, settings.provider), ("", ""))[0]
+        # Whoever brings a transport runs the models of strangers, which the keys of this environment are not for.
+        if error.field != "api_key" or not variable or transport is not None:
+            raise
+        raise InputError(
+            f"{error.message}, for {settings.model!r}\n  set {variable}, or write `api_key` where the model is described"
+        ) from None
+
+
+def keyless(settings: ModelSettings) -> ModelSettings:
+    """The settings where everything comes from a recording: no key is used, so none is asked for."""
+    return settings if settings.api_key else msgspec.structs.replace(settings, api_key="replayed")

@@ -12,19 +12,20 @@ import msgspec
 from proctor.actions.check import new_run_id, prepared, wall_clock
 from proctor.actions.history import find_home, result_of, suite_of
 from proctor.actions.judges import NO_OPTIONS, JudgeOptions, OpenedJudge, estimated, made_judge, open_judge, require_judge
-from proctor.actions.models import model_settings
+from proctor.actions.models import built_model, model_settings
 from proctor.actions.settings import workspace_for
 from proctor.actions.suites import load_suite
 from proctor.cassettes.ports import Tape
 from proctor.errors import InputError
 from proctor.formats.native_text import write_native
-from proctor.formats.workspace import References, Section, Workspace
+from proctor.formats.workspace import References, ReplayedReferences, Section, Workspace
 from proctor.llm.ports import ChatModel
 from proctor.llm.settings import ModelSettings
 from proctor.model.case import Suite
 from proctor.model.evidence import Json
 from proctor.model.result import RunResult
 from proctor.model.run import RunEntry, RunHeader
+from proctor.report.wording import counted
 from proctor.runner.events import Listener, silent
 from proctor.runner.ports import Judge, Target
 from proctor.runner.run import Ended, Runner, RunSettings, TapeFor, live
@@ -92,8 +93,8 @@ async def drive(
     place = find_home(str(home) if home is not None else None)
     loaded = suite if isinstance(suite, Suite) else load_suite(suite)
     workspace = workspace_for(loaded, place)
-    references = References(dict(os.environ))
-    models = _Models(workspace, references)
+    references = References(dict(os.environ)) if replay is None else ReplayedReferences(dict(os.environ))
+    models = _Models(workspace, references, offline=replay is not None)
     driven = _target(target, workspace, references, loaded, models, offline=replay is not None)
     check_cases(driven, loaded.cases)
     chosen = settings or RunSettings(repeat=repeat, concurrency=concurrency, timeout_s=timeout_s)
@@ -178,28 +179,28 @@ def _seat(
 
 def _told(suite: Suite, opened: OpenedJudge, repeat: int) -> str:
     take = estimated(suite, opened.settings, jurors=len(opened.models), repeat=repeat)
-    return f"judge: {', '.join(opened.models)}; up to {take.calls} calls, at least {take.tokens:,} tokens"
+    return f"judge: {', '.join(opened.models)}; up to {counted(take.calls, 'call')}, at least {take.tokens:,} tokens"
 
 
 class _Models:
     """The models a run talks to, made when they are first asked for, closed at its end."""
 
-    def __init__(self, workspace: Workspace, references: References) -> None:
+    def __init__(self, workspace: Workspace, references: References, *, offline: bool = False) -> None:
         self._workspace = workspace
         self._references = references
+        self._offline = offline
         self._settings: list[ModelSettings] = []
         self._made: list[ChatModel] = []
 
     def for_target(self, section: Section) -> Callable[[Tape], ChatModel]:
         """How the model that a target names is talked to over a tape."""
-        from proctor.llm.build import build_model  # most targets have a model of their own
         from proctor.llm.taped import TapedModel
 
         named = section.node.get("model")
         name = named.value if named is not None and isinstance(named.value, str) else None
         settings = model_settings(name, self._workspace, self._references, os.environ)
         self._settings.append(settings)
-        model = build_model(settings)
+        model = built_model(settings, offline=self._offline)
         self._made.append(model)
         return lambda tape: TapedModel(model, tape)
 

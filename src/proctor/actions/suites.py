@@ -15,9 +15,12 @@ import msgspec
 from proctor.errors import InputError
 from proctor.formats.drafting import unique
 from proctor.formats.suites import read_suite
+from proctor.formats.workspace import WORKSPACE_KEYS
 from proctor.model.case import Case, Suite
 from proctor.model.evidence import Json
+from proctor.model.origin import Origin
 from proctor.model.problem import Problem
+from proctor.sources.records import LINE_SUFFIXES
 from proctor.sources.texts import read_suite_text, suite_files
 
 LIBRARY_NAMES = ("servers.yaml", "agents.yaml", "proctor.yaml", "proctor.yml")
@@ -60,6 +63,9 @@ def load_file(path: Path, dialect: str | None = None, root: Path | None = None) 
     """The suite in one file; `root` is the MCPLab workspace it belongs to, where that is not told by its own folder."""
     if not path.exists():
         raise InputError(f"no suite at {str(path)!r}: no such file or folder; `proctor init` writes one to start from")
+
+    if path.suffix.lower() in LINE_SUFFIXES:
+        raise InputError(f"{str(path)!r} holds lines of JSON, which is evidence; a suite is a .yaml, .yml or .json file")
 
     def library() -> object:
         from proctor.sources.workspaces import library_beside  # only MCPLab documents have references
@@ -115,9 +121,25 @@ def _joined(folder: Path, suites: list[Suite]) -> Suite:
         dialect=dialect,
         cases=tuple(cases),
         # Suites that share a library share its faults.
-        warnings=tuple(dict.fromkeys(problem for suite in suites for problem in suite.warnings)),
+        warnings=tuple(dict.fromkeys(problem for suite in suites for problem in (*suite.warnings, *_unused(suite, len(suites), dialect)))),
         settings=suites[0].settings if len(suites) == 1 else several,
     )
+
+
+def _unused(suite: Suite, of: int, dialect: str) -> list[Problem]:
+    """What a suite says about targets, models and the judge, where it is one of several and cannot have its own."""
+    keys = [key for key in WORKSPACE_KEYS if suite.settings.get(key) is not None]
+    if of == 1 or dialect == "mcplab" or not keys or suite.dialect != "native":
+        return []
+    words = " and ".join(filter(None, (", ".join(f"`{key}`" for key in keys[:-1]), f"`{keys[-1]}`")))
+    return [
+        Problem(
+            message=f"not used: {words} of this suite; suites that are run together share what proctor.yaml says",
+            origin=Origin(file=suite.path),
+            level="warning",
+            code="settings_not_used",
+        )
+    ]
 
 
 def _config(folder: Path, suite: Suite, scenarios: dict[str, Json]) -> dict[str, Json]:

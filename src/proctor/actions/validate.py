@@ -6,6 +6,8 @@ from pathlib import Path
 
 import msgspec
 
+from proctor.actions.history import find_home
+from proctor.actions.judges import judge_problems
 from proctor.actions.suites import LIBRARY_NAMES, load_file
 from proctor.errors import InputError
 from proctor.formats.mcplab_library import SCENARIO_FOLDERS
@@ -73,6 +75,7 @@ def _validate_file(path: Path, dialect: str | None, evidence_format: str | None,
         validation.suites += 1
         validation.cases += len(suite.cases)
         validation.problems.extend(suite.warnings)
+        validation.problems.extend(judge_problems(suite, find_home(None, path.parent)))
         return
     if suffix not in (*LINE_SUFFIXES, *DOCUMENT_SUFFIXES) and not path.exists():
         validation.problems.append(Problem(message="no such file or folder", origin=Origin(file=str(path))))

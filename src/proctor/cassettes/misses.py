@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Container, Iterable, Sequence
 
@@ -17,6 +18,7 @@ from proctor.model.show import show
 _MOST_LEAVES = 2000
 _MOST_CANDIDATES = 200
 _WINDOW = 100
+_MARKER = re.compile(r"(?<=DATA )[0-9a-f]{32}(?=>>>)|(?<=The marker of this request is )[0-9a-f]{32}")
 
 
 class CassetteMiss(TargetError):
@@ -64,7 +66,12 @@ def nearest_line(kind: Kind, request: Json, lines: Iterable[Line], used: Contain
 
 
 def first_difference(recorded: Json, now: Json) -> Difference | None:
-    """The first difference in reading order; an element that only one of two lists has comes after those both have."""
+    """The first difference in reading order; an element that only one of two lists has comes after those both have.
+
+    A judge is told its data by a marker made from everything it is asked, so that differs wherever anything does: it is named only
+    where nothing else differs.
+    """
+    marked: Difference | None = None
     waiting: list[tuple[str, Json | Missing, Json | Missing]] = [("$", recorded, now)]
     while waiting:
         path, left, right = waiting.pop()
@@ -76,8 +83,19 @@ def first_difference(recorded: Json, now: Json) -> Difference | None:
             pairs = [(f"{path}[{at}]", _at(left, at), _at(right, at)) for at in range(longest)]
             waiting.extend(reversed(pairs))
         elif left is MISSING or right is MISSING or isinstance(left, bool) != isinstance(right, bool) or left != right:
-            return Difference(path, left, right)
-    return None
+            found = Difference(path, left, right)
+            if _unmarked(left) != _unmarked(right):
+                return found
+            marked = marked or found
+    return marked
+
+
+def _unmarked(value: Json | Missing) -> Json | Missing:
+    return _plain(value) if isinstance(value, str) else value
+
+
+def _plain(text: str) -> str:
+    return _MARKER.sub(lambda marker: "x" * len(marker[0]), text)
 
 
 def _comparison(near: Line, request: Json, elsewhere: bool, played: bool) -> list[str]:
@@ -94,7 +112,8 @@ def _comparison(near: Line, request: Json, elsewhere: bool, played: bool) -> lis
 
 def _shown(recorded: Json | Missing, now: Json | Missing) -> tuple[str, str]:
     if isinstance(recorded, str) and isinstance(now, str) and max(len(recorded), len(now)) > _WINDOW:
-        same = next((at for at, (one, other) in enumerate(zip(recorded, now, strict=False)) if one != other), min(len(recorded), len(now)))
+        sides = (recorded, now) if _plain(recorded) == _plain(now) else (_plain(recorded), _plain(now))
+        same = next((at for at, (one, other) in enumerate(zip(*sides, strict=False)) if one != other), min(len(recorded), len(now)))
         return _around(recorded, same), _around(now, same)
     return _value(recorded), _value(now)
 

@@ -147,6 +147,8 @@ def _call(call: ToolCall) -> dict[str, Json]:
 def _settle(spec: Judged, opinions: Sequence[Opinion], pointers: tuple[str, ...]) -> Verdict:
     """The verdict of the criterion, unless a constraint is violated or could not be judged."""
     main, *constraints = opinions
+    if spec.threshold is not None:
+        main = msgspec.structs.replace(main, details={**main.details, "threshold": spec.threshold})
     if not constraints:
         return verdict_of(main, pointers=pointers)
     listed = list(zip(spec.negative_constraints, constraints, strict=True))

@@ -14,7 +14,9 @@ import msgspec
 from proctor.model.evidence import Json
 from proctor.model.verdict import Outcome, Verdict
 
-NO_JUDGE = "this claim needs a judge, and none was given"
+NO_JUDGE = (
+    "this claim needs a judge, and none was given: name one with `judge:` in the suite or in proctor.yaml, or with PROCTOR_JUDGE_MODEL"
+)
 
 
 class Material(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

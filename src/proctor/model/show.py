@@ -64,5 +64,5 @@ def nearest(word: str, known: Iterable[str], most: int = 3) -> tuple[str, ...]:
         by_lower.setdefault(name.lower(), name)
     close = get_close_matches(word.lower()[:200], by_lower, n=most, cutoff=0.6)
     if not close and len(word) >= 3:
-        close = [name for name in by_lower if word.lower() in name or name in word.lower()][:most]
+        close = [name for name in by_lower if word.lower() in name or (len(name) >= 3 and name in word.lower())][:most]
     return tuple(by_lower[name] for name in close)

@@ -129,9 +129,9 @@ class AskJudge:
         __tracebackhide__ = True
         opinion = self.opinion(answer, criterion, threshold=threshold, context=context)
         if opinion.outcome != "pass":
-            from proctor.pytest_plugin.reporting import fault  # see above
+            from proctor.pytest_plugin.reporting import refused  # see above
 
-            raise fault(f"{opinion.outcome}: {criterion}\n  {opinion.reason}")
+            raise refused(criterion, opinion, threshold)
         return opinion
 
     def opinion(self, answer: Any, criterion: str, *, threshold: float | None = None, context: dict[str, Any] | None = None) -> Opinion:

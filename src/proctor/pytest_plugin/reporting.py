@@ -5,14 +5,17 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterable, Sequence
 
+import msgspec
 import pytest
 
+from proctor.model.judgement import Opinion, verdict_of
 from proctor.model.result import CaseResult, RunResult
 from proctor.pytest_plugin.failures import CheckFailed
+from proctor.report.findings import finding_lines
 from proctor.report.neutral import one_line, several_lines
 from proctor.report.style import Style
 from proctor.report.terminal_case import CasePainter
-from proctor.report.wording import assertion_title, case_remark, skip_words
+from proctor.report.wording import case_remark, in_one_line, skip_words
 
 _NARROWEST, _WIDEST = 60, 120
 
@@ -33,6 +36,16 @@ def fault(message: str) -> CheckFailed:
     return CheckFailed(f"error: {lines[0]}", "\n".join([f"error: {lines[0]}", *lines[1:]]))
 
 
+def refused(criterion: str, opinion: Opinion, threshold: float | None) -> CheckFailed:
+    """What a judge did not pass: the criterion, its reason, and who said so."""
+    verdict = verdict_of(opinion)
+    if threshold is not None:
+        verdict = msgspec.structs.replace(verdict, details={**verdict.details, "threshold": threshold})
+    word = "not met" if opinion.outcome == "fail" else f"not judged [{opinion.code}]" if opinion.code else "not judged"
+    lines = [f"{word}: {one_line(criterion)}", *several_lines(opinion.reason), *map(one_line, finding_lines(verdict))]
+    return CheckFailed(lines[0], "\n  ".join(lines))
+
+
 def _failure(results: Sequence[CaseResult]) -> CheckFailed:
     broken = [result for result in results if result.outcome in ("fail", "error")]
     # No colours: the text also goes into JUnit files, and through the processes of xdist.
@@ -50,7 +63,7 @@ def _headline(result: CaseResult) -> str:
         return word + one_line(remark)
     wanted = [entry for entry in result.failures() if entry.outcome == result.outcome and not entry.assertion.advisory]
     for entry in wanted or result.failures():
-        return word + one_line(f"{assertion_title(entry.assertion)}: {entry.reason}")
+        return word + one_line(in_one_line(entry.assertion, entry.reason))
     return word + "the score is too low"
 
 

@@ -1,9 +1,9 @@
 """What the details of a verdict add to its reason, as short lines.
 
 Checks keep structured details for machines. The ones shown here are those a person looks for first: fields and phrases that do not
-hold, calls that are missing, extra, out of order or made with other arguments. Any other detail stays in the JSON. Rows come from
-any check, also one of another distribution, so nothing is taken for granted about their shape. Lists are bounded: a finding about
-a thousand fields is read no better for listing all of them.
+hold, calls that are missing, extra, out of order or made with other arguments, who judged. Any other detail stays in the JSON. Rows
+come from any check, also one of another distribution, so nothing is taken for granted about their shape. Lists are bounded: a finding
+about a thousand fields is read no better for listing all of them.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,9 +12,10 @@ from proctor.model.evidence import Json
 from proctor.model.show import shorten, show
 from proctor.model.verdict import Verdict
 from proctor.report.detail_rows import part, phrase_holds
+from proctor.report.judge_words import judge_words, reply_words
 from proctor.report.wording import LABEL
 
-_LABELS = tuple(f"{word:<{LABEL}}" for word in ("missing", "extra", "arguments", "order", "expected", "found"))
+_LABELS = tuple(f"{word:<{LABEL}}" for word in ("missing", "extra", "arguments", "order", "expected", "found", "judge", "replied"))
 _MOST_ROWS = 8
 _VALUE = 100
 
@@ -33,6 +34,7 @@ def finding_lines(verdict: Verdict) -> list[str]:
     lines += _mismatch_lines(details.get("argument_mismatches"))
     lines += _order_lines(details.get("out_of_order"))
     lines += _pair_lines(details, verdict.reason)
+    lines += [_labelled(word, text) for word, text in (("replied", reply_words(verdict)), ("judge", judge_words(verdict))) if text]
     if isinstance(details.get("traceback"), str):
         # The end of a traceback says most.
         lines += details["traceback"][-4000:].rstrip().splitlines()[-10:]

@@ -17,6 +17,7 @@ from proctor.model.evidence import Json
 from proctor.model.verdict import Verdict
 from proctor.report.detail_rows import part, phrase_holds
 from proctor.report.html_text import block, label, pretty
+from proctor.report.judge_words import judge_words, reply_words
 from proctor.report.wording import Reason, split_reason
 
 MOST_COMPARISONS = 60
@@ -50,6 +51,9 @@ def told(verdict: Verdict) -> Told:
         rows.append(_pair(sides.about, block(sides.expected, _VALUE), block(sides.found, _VALUE)))
         reason = ""
         shown.add("expected")
+    for about, text in (("replied", reply_words(verdict)), ("judge", judge_words(verdict))):
+        if text:
+            rows.append({"about": about, "remark": block(text, 600)})
     if isinstance(details.get("hint"), str):
         rows.append({"about": "hint", "remark": block(details["hint"], 600)})
     return Told(rows, reason, {key: value for key, value in details.items() if key not in shown and value is not None and value != []})

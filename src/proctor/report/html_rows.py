@@ -15,7 +15,7 @@ from proctor.model.result import AssertionResult, CaseResult, RunResult
 from proctor.model.run import RunEntry
 from proctor.model.verdict import Outcome
 from proctor.report.html_text import duration_words, label, tag_pairs
-from proctor.report.wording import assertion_title, case_remark, case_title, evidence_place, number_words
+from proctor.report.wording import case_remark, case_title, evidence_place, in_one_line, number_words
 from proctor.scoring.intervals import wilson
 from proctor.scoring.reduce import reduce_attempts
 from proctor.scoring.statistics import counts_of
@@ -147,7 +147,7 @@ def _finding(result: CaseResult) -> tuple[str, str]:
     if result.outcome == "pass":
         return "", ""
     remark = case_remark(result)
-    told = [f"{assertion_title(entry.assertion)}: {entry.reason[:_SEARCHED]}" for entry in _broken(result)]
+    told = [in_one_line(entry.assertion, entry.reason[:_SEARCHED]) for entry in _broken(result)]
     if remark is not None:
         return remark, " ".join(told)
     if not told:

@@ -21,6 +21,7 @@ from proctor.report.wording import (
     case_remark,
     case_title,
     evidence_place,
+    in_one_line,
     number_words,
     origin_place,
 )
@@ -129,7 +130,7 @@ def _message(result: CaseResult) -> str:
     entries = [entry for entry in result.assertions if entry.outcome == result.outcome and not entry.assertion.advisory]
     if not entries:
         return result.outcome
-    first = one_line(f"{assertion_title(entries[0].assertion)}: {entries[0].reason}", 300)
+    first = one_line(in_one_line(entries[0].assertion, entries[0].reason), 300)
     return first if len(entries) == 1 else f"{first} (and {len(entries) - 1} more)"
 
 

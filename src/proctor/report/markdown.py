@@ -26,8 +26,10 @@ from proctor.report.wording import (
     case_title,
     count_words,
     evidence_place,
+    in_one_line,
     number_words,
     origin_place,
+    score_words,
     share_words,
     split_reason,
     summary_title,
@@ -87,7 +89,7 @@ def render_markdown(run: RunResult) -> str:
 
 
 def _rendered(run: RunResult, results: Sequence[CaseResult], tags: TagTally, axes: AxisTally) -> str:
-    score = "" if run.score is None else f" · score {number_words(run.score)}"
+    score = "" if run.score is None else f" · {score_words(run.score, run.counts)}"
     title = f"## {_ICONS[run.outcome]} {plain(run.suite_name or 'suite')}: {count_words(run.counts)}{score}"
     head = [title, "", *_case_table(run, results)]
     foot = [
@@ -152,7 +154,7 @@ def _finding(result: CaseResult) -> str:
     entries = [entry for entry in result.assertions if entry.outcome == result.outcome and not entry.assertion.advisory]
     if not entries:
         return ""
-    first = plain(f"{assertion_title(entries[0].assertion)}: {entries[0].reason}", 140)
+    first = plain(in_one_line(entries[0].assertion, entries[0].reason), 140)
     return first if len(entries) == 1 else f"{first} (and {len(entries) - 1} more)"
 
 

@@ -20,6 +20,7 @@ from proctor.report.wording import (
     WORDS,
     count_words,
     number_words,
+    score_words,
     share_words,
     summary_title,
     unmatched_words,
@@ -220,7 +221,7 @@ class TerminalReport:
         outcome = run.outcome
         text = self._style.paint(f"{MARKS[outcome]} {WORDS[outcome]}", "bold", COLOURS[outcome])
         text += f"  {count_words(counts)}"
-        return text if run.score is None else f"{text}  ·  score {number_words(run.score)}"
+        return text if run.score is None else f"{text}  ·  {score_words(run.score, counts)}"
 
     def _header(self, text: str) -> str:
         return self._style.paint(one_line(text, 80), "bold")

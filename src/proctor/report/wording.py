@@ -46,6 +46,11 @@ def split_reason(reason: str) -> Reason | None:
     return None
 
 
+def counted(number: int, noun: str) -> str:
+    """`1 case`, `2,000 cases`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def count_words(counts: Mapping[str, int]) -> str:
     """`2 failed, 1 error, 14 passed, 1 skipped`, with what did not happen left out."""
     failed, errors, passed, skipped = (counts.get(name, 0) for name in ("fail", "error", "pass", "skip"))
@@ -74,6 +79,11 @@ def number_words(value: float) -> str:
     cut = math.floor(value * 1000 + 1e-6) / 1000
     text = f"{cut:.3f}"
     return text[:-1] if text.endswith("0") else text
+
+
+def score_words(score: float, counts: Mapping[str, int]) -> str:
+    """`score 0.75`; an error has no score, so beside one it is told what the score is of."""
+    return f"score {number_words(score)}" + (" of what was decided" if counts.get("error", 0) else "")
 
 
 def weight_words(value: float) -> str:
@@ -119,6 +129,11 @@ def assertion_title(assertion: Assertion) -> str:
     """What an assertion is called: its label, else its id, else its check; the turn it is about goes first."""
     title = assertion.label.strip() or assertion.id or assertion.check
     return title if assertion.turn is None else f"turn {assertion.turn + 1} · {title}"
+
+
+def in_one_line(assertion: Assertion, reason: str) -> str:
+    """`title: reason`; a title that is a sentence loses its full stop."""
+    return f"{assertion_title(assertion).removesuffix('.')}: {reason}"
 
 
 def assertion_notes(assertion: Assertion, verdict: Verdict) -> str:

@@ -100,6 +100,8 @@ class Runner:
         """Whether anything is left to start."""
         self._changed = asyncio.Event()
         self._context = contextvars.copy_context()
+        self._writing = 0
+        """Attempts that are finished and not yet kept."""
         self._lost = 0
         """Attempts that were cancelled, each by itself or with the run."""
 
@@ -162,7 +164,8 @@ class Runner:
 
     def _start(self, group: asyncio.TaskGroup) -> None:
         """Start as many attempts as there are places for."""
-        while self._more and self._gate.enter():
+        # What is finished and not yet on disk would be driven again after a crash: never more than a handful.
+        while self._more and self._writing <= self._settings.concurrency and self._gate.enter():
             self._stop = self._stop or self._spent.exhausted()
             upcoming = next(self._waiting, None) if self._stop is None else None
             if upcoming is None:
@@ -199,19 +202,24 @@ class Runner:
         if result is not None:
             # Before the next one starts: this may have been the last that the budget allows.
             self._count(result, evidence)
+            self._writing += 1
         # The agent is free again; waiting for a judge or for the disk need not hold up the next attempt.
         self._start(group)
         if result is None:
             assert evidence is not None and waits
             result = await self._judged(prepared, number, evidence)
             self._count(result, evidence)
-        entry = entry_of(result, evidence, started_at=started, duration_ms=(self._clock() - began) * 1000)
+            self._writing += 1
         try:
-            await self._log.append(entry)
+            await self._log.append(entry_of(result, evidence, started_at=started, duration_ms=(self._clock() - began) * 1000))
         except BaseException:
             self._more = False
             raise
+        finally:
+            self._writing -= 1
         self._tell(Event(kind="finished", case=prepared.case.id, attempt=number, result=result))
+        # A place may have waited for the disk.
+        self._start(group)
 
     def _count(self, result: CaseResult, evidence: Evidence | None) -> None:
         usage = evidence.usage.total() if evidence is not None and evidence.usage is not None else None

@@ -42,8 +42,9 @@ def to_stream(stream: TextIO | None = None, level: int = logging.INFO) -> None:
     """Send the logs of the service and of its server there; standard error by default."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonLines())
-    for name in ("proctor.serve", "uvicorn"):
+    # All of ours: whatever logger had no handler would be written as it is, with what was sent.
+    for name in ("proctor", "uvicorn"):
         logger = logging.getLogger(name)
         logger.handlers[:] = [handler]
-        logger.setLevel(level if name == "proctor.serve" else logging.WARNING)
+        logger.setLevel(level if name == "proctor" else logging.WARNING)
         logger.propagate = False

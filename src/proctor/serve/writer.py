@@ -17,6 +17,7 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 
 from proctor.errors import StoreError
 from proctor.service.hub import Hub
+from proctor.service.recent import recent_spans
 from proctor.service.refusals import Refusal
 from proctor.store.traces import Arrival, KeptTrace, Key, keep
 
@@ -110,9 +111,19 @@ class TraceWriter:
                 _fail(batch, error)
         else:
             for waiting, answer in zip(batch, answers, strict=True):
+                self._hand_over(waiting.arrivals, answer)
                 if not waiting.answer.done():
                     waiting.answer.set_result(answer)
             self._hub.counters.add("traces_received", sum(kept.refused is None for answer in answers for kept in answer))
+
+    def _hand_over(self, arrivals: Sequence[Arrival], kept: list[KeptTrace]) -> None:
+        """Leave new spans to whoever evaluates them in this process, in a moment."""
+        if self._hub.settings.evaluators == 0:
+            return
+        recent = recent_spans(self._hub.database)
+        for arrival, one in zip(arrivals, kept, strict=True):
+            if arrival.spans is not None and one.created:
+                recent.put(one.id, arrival.spans, len(arrival.body))
 
     async def _kept(self, batch: list[_Waiting]) -> list[list[KeptTrace]]:
         """One transaction. A trace that comes several times in it is kept several times, in the order it came."""

@@ -7,7 +7,7 @@ have a `response_path`, where the text of its answers stands.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -21,22 +21,37 @@ from proctor.model.evidence import Evidence, Json
 from proctor.model.missing import MISSING
 from proctor.paths.dotted import find_dotted
 from proctor.service.routing import Agent
-from proctor.store.bodies import expand, from_json
+from proctor.store.bodies import BodyTooLarge, expand, from_json
 
+LARGEST_EVIDENCE = 128 * 1024 * 1024
+"""Bytes of JSON of one trace that are looked at. Kept, it may be a hundred times as small; in memory it is ten times as large."""
 _GROUPS = msgspec.json.Decoder(list[SpanGroup])
 
 
-def evidence_in(pieces: Sequence[bytes], agent: Agent | None) -> Evidence:
-    """The evidence of one trace. Raises `EvidenceError`, or `StoreError` for pieces that were damaged."""
+def evidence_in(pieces: Sequence[bytes], agent: Agent | None, known: list[SpanGroup] | None = None) -> Evidence:
+    """The evidence of one trace; `known` are its spans, if they need not be read. Raises `EvidenceError`, or `StoreError` for damage."""
+    if known is not None:
+        return _of_spans([known])
     batches: list[list[SpanGroup]] = []
     document: Json = None
-    for piece in pieces:
-        data = expand(piece)
+    for data in opened(pieces):
         if data[:1] == b"[":
             batches.append(_groups(data))
         else:
             document = from_json(data)
     return _of_spans(batches) if batches else _of_body(document, agent)
+
+
+def opened(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """The JSON of each piece. Raises `EvidenceError` when there is more of it than is looked at."""
+    left = LARGEST_EVIDENCE
+    for piece in pieces:
+        try:
+            data = expand(piece, largest=left)
+        except BodyTooLarge:
+            raise EvidenceError(f"more than {LARGEST_EVIDENCE} bytes of JSON, too much to be looked at", code="too_large") from None
+        yield data
+        left = max(1, left - len(data))
 
 
 def _groups(data: bytes) -> list[SpanGroup]:

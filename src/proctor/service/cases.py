@@ -20,6 +20,7 @@ from proctor.service.callers import Caller
 from proctor.service.changes import check_fields, required
 from proctor.service.hub import Hub, new_id
 from proctor.service.paging import paged, shown_page
+from proctor.service.plain_secrets import refuse_secrets_in_suite
 from proctor.service.refusals import Refusal, not_found
 from proctor.service.suite_documents import read_sent_suite, shown_problems
 from proctor.store.clearing import delete_cases
@@ -48,6 +49,7 @@ async def create_case(
     require_writer(caller, "cases are created")
     _check(name, when, sample)
     suite, text = await read_sent_suite(document, dialect=dialect, name=name)
+    refuse_secrets_in_suite(suite, "document")
     now = hub.now()
     async with hub.database.writing() as connection:
         await check_place(connection, caller, project_id, agent_id)
@@ -116,6 +118,7 @@ async def update_case(hub: Hub, caller: Caller, id: str, changes: Mapping[str, J
         # A new document is recognised anew, unless its dialect is named.
         dialect = changes.get("dialect")
         suite, text = await read_sent_suite(changes.get("document", before["document"]), dialect=dialect, name=before["name"])
+        refuse_secrets_in_suite(suite, "document")
         values |= {"document": text, "dialect": suite.dialect}
         warnings = shown_problems(suite.warnings)
     row = await _write(hub, caller, id, values, action)

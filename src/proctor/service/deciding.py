@@ -15,6 +15,7 @@ import msgspec
 from proctor.decide.prepare import PreparedCase, PreparedSuite
 from proctor.decide.quick import DecideCase
 from proctor.errors import EvidenceError, InputError, StoreError
+from proctor.evidence.spans import SpanGroup
 from proctor.evidence.text import as_text
 from proctor.formats.suites import read_suite
 from proctor.model.evidence import Evidence, Json
@@ -74,6 +75,8 @@ class PreparedCache:
         found = self._known.get((case.id, case.version))
         if found is not None:
             self._known.move_to_end((case.id, case.version))
+            # What it is narrowed to may have changed; that does not make another version.
+            found.case = case
         return found
 
     def put(self, case: ActiveCase, prepared: PreparedDocument) -> None:
@@ -90,6 +93,8 @@ class Work(msgspec.Struct, kw_only=True):
     pieces: Sequence[bytes]
     agent: Agent | None
     documents: Sequence[PreparedDocument]
+    known: list[SpanGroup] | None = None
+    """Its spans, if they need not be read from the pieces."""
 
 
 class Decided(msgspec.Struct, kw_only=True):
@@ -139,7 +144,7 @@ def _decided(work: Work, now: str, judging: bool) -> Decided:
 def _attempted(work: Work, now: str, judging: bool) -> Decided:
     if work.agent is None:
         return Decided(work=work, error="agent_gone: the agent of this trace has been deleted")
-    evidence = evidence_in(work.pieces, work.agent)
+    evidence = evidence_in(work.pieces, work.agent, work.known)
     decided = Decided(work=work, evidence=evidence, results=[], undecided=[])
     metadata: Mapping[str, Json] | None = None
     for document in work.documents:

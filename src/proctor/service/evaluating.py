@@ -34,11 +34,12 @@ from proctor.service.audit import note
 from proctor.service.callers import Caller
 from proctor.service.deciding import Decided, PreparedCache, PreparedDocument, Work, decide_all, result_row
 from proctor.service.hub import Hub, new_id
+from proctor.service.recent import recent_spans
 from proctor.service.refusals import not_found
 from proctor.service.routing import agent_of
 from proctor.service.searching import read_moment
 from proctor.store.exports import queue_exports
-from proctor.store.tables import agents, cases, traces
+from proctor.store.tables import agents, cases, projects, traces
 from proctor.store.tenants import find
 from proctor.store.trace_work import Done, finish, give_back, lease, next_due, renew
 from proctor.store.traces import pieces_of
@@ -137,7 +138,7 @@ class Evaluator:
     async def _anything_due(self) -> bool:
         # Looking does not hold up whoever writes; taking does.
         async with self._hub.database.reading() as connection:
-            due = await next_due(connection)
+            due = await next_due(connection, self._hub.clock())
         return due is not None and due <= self._hub.clock()
 
     async def _take(self) -> _Taken:
@@ -158,7 +159,7 @@ class Evaluator:
         """How long there is nothing to do, as far as can be known."""
         try:
             async with self._hub.database.reading() as connection:
-                due = await next_due(connection)
+                due = await next_due(connection, self._hub.clock())
         except StoreError:
             return IDLE_S
         return IDLE_S if due is None else min(IDLE_S, max(0.01, due - self._hub.clock()))
@@ -189,11 +190,15 @@ class Evaluator:
         if taken.missing:
             await asyncio.get_running_loop().run_in_executor(self._pool, _prepare, self._cache, taken.missing, taken.texts)
         works: list[Work] = []
+        recent = recent_spans(self._hub.database)
         for row in taken.rows:
             agent = await agent_of(self._hub, row["organization_id"], row["agent_id"])
             wanted = [case for case in taken.active.get(row["project_id"], ()) if case.agent_id in (None, row["agent_id"])]
             documents = [found for case in wanted if (found := self._cache.get(case)) is not None]
-            works.append(Work(row=row, pieces=taken.pieces[row["id"]], agent=agent, documents=documents))
+            # Taken in any case, so that what has grown old does not stay.
+            spans = recent.take(row["id"])
+            known = spans if row["revision"] == 1 else None
+            works.append(Work(row=row, pieces=taken.pieces[row["id"]], agent=agent, documents=documents, known=known))
         return works
 
     async def _judge_one(self, decided: Decided) -> None:
@@ -323,6 +328,8 @@ async def reevaluate(hub: Hub, caller: Caller, wanted: Again) -> dict[str, Json]
 async def _places(connection: AsyncConnection, caller: Caller, wanted: Again) -> list[sa.ColumnElement[bool]]:
     places: list[sa.ColumnElement[bool]] = []
     if wanted.project_id is not None:
+        if await find(connection, projects, caller.organization_id, wanted.project_id) is None:
+            raise not_found("project", wanted.project_id)
         places.append(traces.c.project_id == wanted.project_id)
     if wanted.agent_id is not None:
         if await find(connection, agents, caller.organization_id, wanted.agent_id) is None:

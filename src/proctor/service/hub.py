@@ -31,7 +31,7 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     """Bytes of one request, before and after decompression."""
     deepest_body: int = 200
     """How deeply JSON of one request may be nested."""
-    waiting_bytes: int = 256_000_000
+    waiting_bytes: int = 64_000_000
     """Bytes of all requests that are held at one moment; what comes then is answered 503 with Retry-After."""
     requests_per_minute: int = 6_000
     """Per key; 0 does not limit."""

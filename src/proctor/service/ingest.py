@@ -23,7 +23,7 @@ from proctor.service.redaction import may_hold_a_secret, names_a_secret, redact,
 from proctor.service.refusals import Refusal
 from proctor.service.routing import PLATFORM_ATTRIBUTE, Address, Agent, resolve
 from proctor.store.bodies import pack
-from proctor.store.many import plain_text
+from proctor.store.many import plain_json, plain_text
 from proctor.store.traces import Arrival
 
 LONGEST_EXTERNAL_ID = 255
@@ -137,6 +137,7 @@ class _Bucket:
     def arrival(self, hub: Hub, caller: Caller, external_id: str, now: float, flush: bool) -> Arrival:
         quiet = 0.0 if flush else _quiet_period(self.agent, hub)
         ended = self.ended or flush
+        groups = [SpanGroup(group.resource, redacted_spans(group.spans)) for group in self.groups]
         return Arrival(
             id=new_id("trc"),
             organization_id=caller.organization_id,
@@ -145,7 +146,8 @@ class _Bucket:
             external_id=plain_text(external_id),
             format="otlp",
             replaces=False,
-            body=pack([SpanGroup(group.resource, redacted_spans(group.spans)) for group in self.groups]),
+            body=pack(groups),
+            spans=groups,
             metadata=_small(self.groups[0].resource),
             ended=ended,
             due_at=now + quiet if ended else now + max(LONGEST_WAIT_S, quiet),
@@ -189,7 +191,9 @@ def _redacted(span: Span) -> Span:
         name=redact_text(span.name),
         message=None if span.message is None else redact_text(span.message),
         attributes=redact(span.attributes),
-        events=tuple(msgspec.structs.replace(event, attributes=redact(event.attributes)) for event in span.events),
+        events=tuple(
+            msgspec.structs.replace(event, name=redact_text(event.name), attributes=redact(event.attributes)) for event in span.events
+        ),
     )
 
 
@@ -286,5 +290,5 @@ def _small(metadata: Json) -> dict[str, Json] | None:
         )
         if left < 0:
             break
-        kept[name] = value
+        kept[plain_text(name)] = plain_json(value)
     return kept

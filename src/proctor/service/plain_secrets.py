@@ -1,23 +1,38 @@
 """Settings that name a secret must not hold one.
 
-What is stored is shown again to everybody who may read it, so a key written out in the settings of a project or an agent is refused;
-`${NAME}` stands in its place, and the secret itself is kept encrypted.
+What is stored is shown again to everybody who may read it, so a key written out in the settings of a project, an agent or a suite is
+refused; `${NAME}` stands in its place, and the secret itself is kept encrypted.
 """
 
 from __future__ import annotations
 
 import re
 
+from proctor.model.case import Suite
 from proctor.model.evidence import Json
 from proctor.service.redaction import redact
 from proctor.service.refusals import Refusal
 
 _REFERENCES = re.compile(r"(?:[A-Za-z]+ )?\$\{[A-Za-z_][A-Za-z0-9_]*\}")
 _MOST = 20
+_TOLD = "looks like a secret; keep it as a secret of the project and write ${NAME} here"
+
+
+def refuse_secrets_in_suite(suite: Suite, field: str) -> None:
+    """Refuse a suite that holds a secret in what it says about targets, models and servers. What is asked and expected is not looked at."""
+    of_cases = {case.id: case.settings for case in suite.cases if case.settings}
+    refuse_plain_secrets({**suite.settings, **({"cases": of_cases} if of_cases else {})}, field)
 
 
 def refuse_plain_secrets(value: Json, field: str) -> None:
     """Refuse a value in which something looks like a secret and is no `${NAME}`."""
+    wrong = plain_secrets(value, field)
+    if wrong:
+        raise Refusal("VALIDATION_ERROR", "a secret stands here in plain", fields={path: [_TOLD] for path in sorted(wrong)})
+
+
+def plain_secrets(value: Json, field: str) -> list[str]:
+    """Where something in a value looks like a secret and is no `${NAME}`; `field` is where the value itself stands."""
     wrong: list[str] = []
     waiting: list[tuple[Json, Json, str]] = [(value, redact(value), field)]
     while waiting and len(wrong) < _MOST:
@@ -28,9 +43,4 @@ def refuse_plain_secrets(value: Json, field: str) -> None:
             waiting.extend((member, clean[at], f"{path}[{at}]") for at, member in enumerate(ours))
         elif (type(ours) is not type(clean) or ours != clean) and not (isinstance(ours, str) and _REFERENCES.fullmatch(ours)):
             wrong.append(path)
-    if wrong:
-        raise Refusal(
-            "VALIDATION_ERROR",
-            "a secret stands here in plain",
-            fields={path: ["looks like a secret; keep it as a secret of the project and write ${NAME} here"] for path in sorted(wrong)},
-        )
+    return wrong

@@ -26,7 +26,7 @@ from proctor.service.callers import Caller
 from proctor.service.changes import LARGEST_SETTINGS, check_fields
 from proctor.service.hub import Hub, new_id
 from proctor.service.paging import paged, shown_page
-from proctor.service.plain_secrets import refuse_plain_secrets
+from proctor.service.plain_secrets import refuse_plain_secrets, refuse_secrets_in_suite
 from proctor.service.refusals import Refusal, not_found
 from proctor.service.run_building import Asked, asked_of, ready_run
 from proctor.service.run_signals import QUEUED
@@ -78,7 +78,7 @@ async def start_run(
     else:
         read = await _suite_of_cases(hub, caller, project, cases or [])
         text = write_native(read)
-    refuse_plain_secrets({key: read.settings[key] for key in WORKSPACE_KEYS if key in read.settings}, "suite")
+    refuse_secrets_in_suite(read, "suite")
     asked = _asked(target, repeat, concurrency, timeout_s, selection)
     chosen = _selected(read, selection)
     ready = await ready_run(hub, caller.organization_id, project, chosen, asked)

@@ -1,6 +1,7 @@
 """Looking for traces and results: filtered lists without bodies, and one of them whole.
 
-What was received is shown as it is kept: redacted, compressed only on disk. A trace that came in pieces is shown as the list of its pieces.
+What was received is shown as it is kept: redacted, compressed only on disk. A trace that came in pieces is shown as the list of its pieces;
+of one that is too large to be looked at nothing of it is shown.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ import sqlalchemy as sa
 from proctor.errors import EvidenceError, StoreError
 from proctor.model.evidence import Json
 from proctor.service.access import find_seen, require_reader, seen
-from proctor.service.assembling import evidence_in
+from proctor.service.assembling import evidence_in, opened
 from proctor.service.callers import Caller
 from proctor.service.hub import Hub, stamp
 from proctor.service.paging import paged, shown_page
 from proctor.service.refusals import Refusal
 from proctor.service.routing import Agent
-from proctor.store.bodies import unpack
+from proctor.store.bodies import from_json, unpack
+from proctor.store.many import plain_text
 from proctor.store.pages import Row
 from proctor.store.tables import agents, results, trace_parts, traces
 from proctor.store.tenants import find
@@ -71,14 +73,14 @@ async def list_traces(
     if query:
         if len(query) > _LONGEST_QUERY:
             raise Refusal("VALIDATION_ERROR", "the query is too long", fields={"query": [f"expected at most {_LONGEST_QUERY} characters"]})
-        low = query.lower()
+        low = plain_text(query).lower()
         places = (traces.c.input_text, traces.c.external_id)
         search = search.where(sa.or_(*(sa.func.lower(place).contains(low, autoescape=True) for place in places)))
     for pair in metadata:
         found = _METADATA.fullmatch(pair)
         if found is None:
             raise Refusal("VALIDATION_ERROR", "the filter cannot be used", fields={"metadata": ["expected name=value"]})
-        search = search.where(traces.c.metadata[found[1]].as_string() == found[2])
+        search = search.where(traces.c.metadata[found[1]].as_string() == plain_text(found[2]))
     async with hub.database.reading() as connection:
         return shown_page(await paged(connection, search, traces, limit=limit, cursor=cursor), _shown_trace)
 
@@ -147,9 +149,12 @@ def read_moment(text: str, field: str) -> str:
 
 
 def _opened(pieces: list[bytes], agent: Row | None) -> tuple[Json, Json]:
-    """What was received, and the evidence that cases are decided on; none where nothing can be read out of it."""
-    opened: list[Json] = [unpack(piece) for piece in pieces]
-    received = opened[0] if len(opened) == 1 else (opened or None)
+    """What was received, and the evidence that cases are decided on; none where it is too much or nothing can be read out of it."""
+    try:
+        documents: list[Json] = [from_json(data) for data in opened(pieces)]
+    except EvidenceError:
+        return None, None
+    received = documents[0] if len(documents) == 1 else (documents or None)
     try:
         evidence = evidence_in(pieces, None if agent is None else _agent(agent))
     except (EvidenceError, StoreError):

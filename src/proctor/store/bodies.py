@@ -18,6 +18,10 @@ LARGEST_BODY = 512 * 1024 * 1024
 """Bytes of JSON in one body. What comes in is far smaller; this is for reading back."""
 
 
+class BodyTooLarge(StoreError):
+    """A stored body that is larger than it may be where it is read."""
+
+
 def pack(value: object) -> bytes:
     """JSON, or a Struct, as it is stored."""
     return squeeze(to_json(value))
@@ -41,7 +45,7 @@ def expand(body: bytes, *, largest: int = LARGEST_BODY) -> bytes:
     except zlib.error as error:
         raise StoreError(f"a stored body cannot be read: {error}") from error
     if engine.unconsumed_tail:
-        raise StoreError(f"a stored body is larger than {largest} bytes")
+        raise BodyTooLarge(f"a stored body is larger than {largest} bytes")
     if not engine.eof:
         raise StoreError("a stored body cannot be read: it is cut off")
     return data

@@ -14,6 +14,8 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from proctor.model.evidence import Json
+
 
 class Many:
     """A statement that is run for many rows. `names` are the parameters that every row has; the statement has no others."""
@@ -43,3 +45,16 @@ def plain_text(text: str) -> str:
     if text.isascii() and "\0" not in text:
         return text
     return text.encode("utf-8", errors="replace").decode().replace("\0", "\ufffd")
+
+
+def plain_json(value: Json) -> Json:
+    """JSON that both databases can look into, by the same rules."""
+    match value:
+        case str():
+            return plain_text(value)
+        case dict():
+            return {plain_text(name): plain_json(member) for name, member in value.items()}
+        case list():
+            return [plain_json(member) for member in value]
+        case _:
+            return value

@@ -33,15 +33,15 @@ class Done(msgspec.Struct, frozen=True, kw_only=True):
     input_text: str | None = None
 
 
-async def next_due(connection: AsyncConnection) -> float | None:
-    """When the next trace is due, leased or not."""
-    return (await connection.execute(sa.select(sa.func.min(traces.c.due_at)))).scalar_one()
+async def next_due(connection: AsyncConnection, now: float) -> float | None:
+    """When the next trace is due that nobody works on."""
+    query = sa.select(traces.c.due_at).where(traces.c.due_at.is_not(None), _free(now)).order_by(traces.c.due_at).limit(1)
+    return (await connection.execute(query)).scalar_one_or_none()
 
 
 async def lease(connection: AsyncConnection, *, owner: str, now: float, until: float, limit: int, most_bytes: int) -> list[dict[str, Any]]:
     """Traces that are due, taken; the longest due first, no more than `limit`, and not much more than `most_bytes` together."""
-    free = sa.or_(traces.c.leased_until.is_(None), traces.c.leased_until < now)
-    query = sa.select(traces.c.id, traces.c.size).where(traces.c.due_at <= now, free).order_by(traces.c.due_at).limit(limit)
+    query = sa.select(traces.c.id, traces.c.size).where(traces.c.due_at <= now, _free(now)).order_by(traces.c.due_at).limit(limit)
     chosen: list[str] = []
     total = 0
     # SKIP LOCKED is for PostgreSQL; SQLite has one writer, and the compiler leaves it out there.
@@ -55,6 +55,10 @@ async def lease(connection: AsyncConnection, *, owner: str, now: float, until: f
     taken = sa.update(traces).where(traces.c.id.in_(chosen)).values(leased_until=until, lease_owner=owner)
     found = await connection.execute(taken.returning(*(traces.c[name] for name in _LEASED)))
     return [dict(zip(_LEASED, row, strict=True)) for row in found]
+
+
+def _free(now: float) -> sa.ColumnElement[bool]:
+    return sa.or_(traces.c.leased_until.is_(None), traces.c.leased_until < now)
 
 
 async def renew(connection: AsyncConnection, *, owner: str, ids: Sequence[str], until: float) -> None:

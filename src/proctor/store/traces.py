@@ -49,6 +49,8 @@ class Arrival(msgspec.Struct, kw_only=True):
     """From when it may be evaluated, if `ended` or if it stays like this."""
     quiet_due_at: float
     """The same, if its root came earlier."""
+    spans: Any = None
+    """What `body` was made of, where whoever keeps it may want to use it again."""
 
     @property
     def key(self) -> Key:

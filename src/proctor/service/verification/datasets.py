@@ -16,7 +16,7 @@ from proctor.service.callers import Caller
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal, not_found
 from proctor.service.verification import resources
-from proctor.service.verification.fields import Field, an_object, an_object_or_list, one_of, text
+from proctor.service.verification.fields import Field, a_config, an_object, an_object_or_list, one_of, text
 from proctor.service.verification.resources import Parent, Resource, authorize, required
 from proctor.service.verification.soundness import check_tasks, tasks_with
 from proctor.store.bodies import pack, unpack
@@ -35,7 +35,7 @@ DATASET = Resource(
         "name": Field(text(200), required=True, null=False),
         "description": Field(text(1000, 0)),
         "type": Field(one_of("FHIR", "Files"), default="FHIR", null=False),
-        "config": Field(an_object),
+        "config": Field(a_config),
         "data": Field(an_object_or_list),
     },
 )

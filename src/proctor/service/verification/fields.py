@@ -15,6 +15,7 @@ import msgspec
 
 from proctor.model.evidence import Json
 from proctor.model.show import kind_of, nearest, show
+from proctor.service.plain_secrets import plain_secrets
 from proctor.service.refusals import Refusal
 
 LONGEST_TEXT = 10_000
@@ -125,6 +126,15 @@ def an_object(value: Json) -> dict[str, Json]:
     if not isinstance(value, dict):
         raise ValueError(f"expected an object, got {kind_of(value)}")
     return _keepable(cast(dict[str, Json], value))
+
+
+def a_config(value: Json) -> dict[str, Json]:
+    """An object with settings, in which no secret stands in plain."""
+    config = an_object(value)
+    wrong = plain_secrets(config, "config")
+    if wrong:
+        raise ValueError(f"{wrong[0]} looks like a secret; write ${{NAME}} in its place")
+    return config
 
 
 def an_object_or_list(value: Json) -> Json:

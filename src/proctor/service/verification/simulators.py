@@ -8,7 +8,7 @@ from proctor.model.evidence import Json
 from proctor.service.callers import Caller
 from proctor.service.hub import Hub
 from proctor.service.verification import resources
-from proctor.service.verification.fields import Field, an_object, one_of, text
+from proctor.service.verification.fields import Field, a_config, one_of, text
 from proctor.service.verification.resources import Resource
 
 TYPES = ("FHIR", "HL7", "X12", "Voice", "Fax", "Payer", "Files", "Message", "CDSHooks")
@@ -22,7 +22,7 @@ SIMULATOR = Resource(
     table={
         "name": Field(text(200), required=True, null=False),
         "type": Field(one_of(*TYPES, aliases=_ALIASES), required=True, null=False),
-        "config": Field(an_object),
+        "config": Field(a_config),
     },
 )
 
