@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import ssl
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
@@ -44,6 +45,9 @@ MakeTransport = Callable[[bool], "httpx2.AsyncBaseTransport"]
 """How connections are made where they may not go everywhere; told whether certificates are looked at."""
 
 _EXCERPT = 200
+_AT_ONCE = 8
+"""Requests of one line at a time."""
+_MOST_LINES = 16
 _SECONDS = re.compile(r"\d{1,9}(?:\.\d{1,9})?")
 
 
@@ -61,6 +65,17 @@ class Answer(msgspec.Struct, frozen=True):
     status: int
     headers: dict[str, str]
     content: bytes
+
+
+class _Line:
+    """A client with the connections of a few requests.
+
+    The client looks at every connection it has before each request: with fifty of them that is a third of all the work.
+    """
+
+    def __init__(self, client: httpx2.AsyncClient) -> None:
+        self.client = client
+        self.under_way = 0
 
 
 class ModelWire:
@@ -81,7 +96,8 @@ class ModelWire:
         self._secrets = sorted({secret for secret in secrets if len(secret) >= 4}, key=len, reverse=True)
         self._proxy = proxy
         self._transport = transport
-        self._client: httpx2.AsyncClient | None = None
+        self._lines: list[_Line] = []
+        self._certificates: ssl.SSLContext | None = None
 
     async def post(self, url: str, body: Json) -> dict[str, Json]:
         """The JSON object that answers `body`. Raises `ModelFault`."""
@@ -97,10 +113,10 @@ class ModelWire:
 
     async def close(self) -> None:
         """Give back the connections."""
-        client, self._client = self._client, None
-        if client is not None:
-            async with asyncio.timeout(10):
-                await client.aclose()
+        lines, self._lines = self._lines, []
+        async with asyncio.timeout(10):
+            for line in lines:
+                await line.client.aclose()
 
     def clean(self, text: str) -> str:
         """A text without the secrets that were sent."""
@@ -114,19 +130,10 @@ class ModelWire:
         except ImportError:
             raise MissingExtra("Models over HTTP", "live") from None
 
-        if self._client is None:
-            self._client = httpx2.AsyncClient(
-                timeout=self._timeout_s,
-                follow_redirects=False,
-                trust_env=False,
-                proxy=self._proxy,
-                transport=self._transport(not url.lower().startswith("http:")) if self._transport is not None else None,
-                headers={"accept": "application/json", "content-type": "application/json", **self._headers},
-                # How many requests run at a time is the runner's decision, not the connection pool's.
-                limits=httpx2.Limits(max_connections=None, max_keepalive_connections=100),
-            )
+        line = self._line(url)
+        line.under_way += 1
         try:
-            async with self._client.stream("POST", url, content=content) as response:
+            async with line.client.stream("POST", url, content=content) as response:
                 return Answer(response.status_code, dict(response.headers), await self._read(url, response))
         except httpx2.TimeoutException:
             raise ModelFault("timeout", f"{bare_address(url)} did not answer within {self._timeout_s:g} s") from None
@@ -135,6 +142,41 @@ class ModelWire:
         except httpx2.HTTPError as error:
             what = self.clean(str(error)) or type(error).__name__
             raise ModelFault("transport", f"cannot talk to {bare_address(url)}: {shorten(what)}") from None
+        finally:
+            line.under_way -= 1
+
+    def _line(self, url: str) -> _Line:
+        """The first line that is not busy; a new one where all are."""
+        for line in self._lines:
+            if line.under_way < _AT_ONCE:
+                return line
+        if len(self._lines) >= _MOST_LINES:
+            return min(self._lines, key=lambda line: line.under_way)
+        import httpx2  # loaded by the caller
+
+        secure = not url.lower().startswith("http:")
+        client = httpx2.AsyncClient(
+            timeout=self._timeout_s,
+            follow_redirects=False,
+            trust_env=False,
+            proxy=self._proxy,
+            verify=self._verify(secure),
+            transport=self._transport(secure) if self._transport is not None else None,
+            headers={"accept": "application/json", "content-type": "application/json", **self._headers},
+            # How many requests run at a time is the runner's decision, not the connection pool's.
+            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=100),
+        )
+        self._lines.append(_Line(client))
+        return self._lines[-1]
+
+    def _verify(self, secure: bool) -> ssl.SSLContext:
+        """Whom to trust, read once: that takes as long as dozens of requests. Plain HTTP trusts nobody."""
+        if self._certificates is None:
+            import httpx2  # loaded by the caller
+
+            tls = secure or self._proxy is not None
+            self._certificates = httpx2.create_ssl_context(trust_env=False) if tls else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        return self._certificates
 
     async def _read(self, url: str, response: httpx2.Response) -> bytes:
         chunks: list[bytes] = []
