@@ -1,27 +1,406 @@
-"""Many requests to one provider at once: each is answered by its own answer, over few connections per client, and nothing is left open."""
+"""Bytes on the way to a provider and back: what servers of all manners send, over connections of our own and through httpx2 alike."""
 
 from __future__ import annotations
 
 import asyncio
+import datetime
+import gzip
+import ssl
+import zlib
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
 
+import httpx2
+import pytest
+
+from proctor.llm import direct, http
+from proctor.llm.direct import DirectCarrier
 from proctor.llm.http import ModelWire
+from proctor.llm.ports import ModelFault
 from tests.llm.provider_server import Asked, Said, provider
 
+BODY = b'{"fine": true}'
+FINE = {"fine": True}
+LENGTH = b"content-length: %d\r\n" % len(BODY)
 
-def test_many_requests_at_once_share_few_clients_and_get_their_own_answers() -> None:
+
+def made(way: str, **settings: Any) -> ModelWire:
+    def transport(secure: bool) -> httpx2.AsyncBaseTransport:
+        return httpx2.AsyncHTTPTransport(verify=secure, trust_env=False)
+
+    return ModelWire(timeout_s=settings.pop("timeout_s", 10), headers=settings, transport=transport if way == "through httpx2" else None)
+
+
+def carrier_of(wire: ModelWire) -> DirectCarrier:
+    carrier = wire._carrier  # pyright: ignore[reportPrivateUsage] - how connections are kept is what is tested
+    assert isinstance(carrier, DirectCarrier)
+    return carrier
+
+
+class Raw:
+    """What a raw server saw."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.connections = 0
+        self.heads: list[bytes] = []
+
+
+@asynccontextmanager
+async def raw_server(
+    answer: bytes,
+    *,
+    stay: bool = False,
+    early: bool = False,
+    afterwards: bytes = b"",
+    tls: ssl.SSLContext | None = None,
+    host: str = "127.0.0.1",
+) -> AsyncGenerator[Raw]:
+    """A server that answers every request with just these bytes, and then closes unless it is to stay."""
+    seen = Raw()
+    tasks: set[asyncio.Task[None]] = set()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        tasks.add(task)
+        seen.connections += 1
+        try:
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                seen.heads.append(head)
+                if not early:
+                    length = next(int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
+                    await reader.readexactly(length)
+                for start in range(0, len(answer), 7 if len(answer) < 400 else 65536):
+                    writer.write(answer[start : start + (7 if len(answer) < 400 else 65536)])
+                    await writer.drain()
+                    await asyncio.sleep(0)
+                if afterwards:
+                    await asyncio.sleep(0.02)
+                    writer.write(afterwards)
+                if not stay:
+                    break
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+            pass
+        finally:
+            tasks.discard(task)
+            writer.close()
+
+    server = await asyncio.start_server(serve, host, 0, ssl=tls)
+    shown = f"[{host}]" if ":" in host else host
+    seen.url = f"http{'s' if tls else ''}://{shown}:{server.sockets[0].getsockname()[1]}/v1"
+    try:
+        yield seen
+    finally:
+        server.close()
+        for task in list(tasks):
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def outcome(way: str, answer: bytes, **server: Any) -> dict[str, Any] | str:
+    async with raw_server(answer, **server) as seen:
+        wire = made(way)
+        try:
+            return await wire.post(seen.url, {"a": 1})
+        except ModelFault as fault:
+            return f"{fault.code}: {fault.message}"
+        finally:
+            await wire.close()
+
+
+def packed(content: bytes, how: int) -> bytes:
+    packing = zlib.compressobj(wbits=how)
+    return packing.compress(content) + packing.flush()
+
+
+def with_encoding(name: str, content: bytes) -> bytes:
+    return b"HTTP/1.1 200 OK\r\ncontent-encoding: %s\r\ncontent-length: %d\r\n\r\n%s" % (name.encode(), len(content), content)
+
+
+CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+
+PROPER: dict[str, bytes] = {
+    "with a length": b"HTTP/1.1 200 OK\r\n" + LENGTH + b"\r\n" + BODY,
+    "in chunks": b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\n"
+    + BODY[:5]
+    + b"\r\n9;note=1\r\n"
+    + BODY[5:]
+    + b"\r\n0\r\nx-end: 1\r\n\r\n",
+    "until the end of the connection": b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n" + BODY,
+    "of HTTP/1.0": b"HTTP/1.0 200 OK\r\n\r\n" + BODY,
+    "after a word in advance": b"HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\nHTTP/1.1 200 OK\r\n" + LENGTH + b"\r\n" + BODY,
+    "after going on is allowed": b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\n" + LENGTH + b"\r\n" + BODY,
+    "in gzip": with_encoding("gzip", gzip.compress(BODY)),
+    "in deflate": with_encoding("deflate", packed(BODY, 15)),
+    "in bare deflate": with_encoding("deflate", packed(BODY, -15)),
+    "packed in no way": with_encoding("identity", BODY),
+    "with a header twice": b"HTTP/1.1 200 OK\r\nVia: a\r\nvia: b\r\n" + LENGTH + b"\r\n" + BODY,
+    "without a reason": b"HTTP/1.1 200\r\n" + LENGTH + b"\r\n" + BODY,
+}
+
+
+@pytest.mark.parametrize("way", ["direct", "through httpx2"])
+@pytest.mark.parametrize("how", PROPER)
+def test_a_proper_answer_is_read_whatever_way_it_is_sent(way: str, how: str) -> None:
+    assert asyncio.run(outcome(way, PROPER[how])) == FINE
+
+
+IMPROPER: dict[str, tuple[bytes, str]] = {
+    "no HTTP at all": (b"SSH-2.0-OpenSSH_9.6\r\n\r\n", "transport"),
+    "nothing": (b"", "transport"),
+    "half a head": (b"HTTP/1.1 200 OK\r\ncontent-le", "transport"),
+    "half a body": (b"HTTP/1.1 200 OK\r\n" + LENGTH + b"\r\n" + BODY[:4], "transport"),
+    "half of the chunks": (CHUNKED + b"5\r\n" + BODY[:5], "transport"),
+    "two lengths": (b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\ncontent-length: 14\r\n\r\n" + BODY, "transport"),
+    "a length below zero": (b"HTTP/1.1 200 OK\r\ncontent-length: -1\r\n\r\n", "transport"),
+    "a head without end": (b"HTTP/1.1 200 OK\r\n" + b"x-a: " + b"y" * 300_000, "transport"),
+    "a switch of protocols": (b"HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\nconnection: upgrade\r\n\r\n", "transport"),
+}
+
+
+@pytest.mark.parametrize("way", ["direct", "through httpx2"])
+@pytest.mark.parametrize("how", IMPROPER)
+def test_an_improper_answer_is_a_fault_with_the_address(way: str, how: str) -> None:
+    answer, code = IMPROPER[how]
+    told = asyncio.run(outcome(way, answer))
+    assert isinstance(told, str) and told.startswith(f"{code}: cannot talk to http://127.0.0.1:"), told
+
+
+PACKED_BADLY: dict[str, tuple[bytes, str]] = {
+    "a way that was not asked for": (with_encoding("br", b"\x0b\x02\x80"), "not asked for ('br')"),
+    "no gzip": (with_encoding("gzip", BODY), "not gzip, although it says so"),
+    "half of the gzip": (with_encoding("gzip", gzip.compress(BODY)[:-6]), "ends in the middle"),
+    "a bomb": (with_encoding("gzip", gzip.compress(b" " * 3_000_000)), "more than 1 MB"),
+    "too many chunks": (
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n" + (b"fffff\r\n" + b" " * 0xFFFFF + b"\r\n") * 3,
+        "more than 1 MB",
+    ),
+}
+
+
+@pytest.mark.parametrize("how", PACKED_BADLY)
+def test_what_cannot_be_unpacked_or_has_no_end_is_a_bad_answer(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "MAX_ANSWER", 1024 * 1024)
+    answer, words = PACKED_BADLY[how]
+    told = asyncio.run(outcome("direct", answer))
+    assert isinstance(told, str) and told.startswith("bad_answer: ") and words in told, told
+
+
+def test_many_requests_at_once_get_their_own_answers_and_leave_nothing_open() -> None:
     def answer(asked: Asked) -> Said:
         return Said(body={"number": asked.body["number"]})
 
-    async def ask() -> tuple[list[int], int, int]:
+    async def ask() -> None:
         async with provider(answer) as server:
-            wire = ModelWire(timeout_s=20, headers={})
+            wire = made("direct")
             answers = await asyncio.gather(*(wire.post(f"{server.url}/v1", {"number": number}) for number in range(60)))
-            again = await wire.post(f"{server.url}/v1", {"number": 60})
-            lines = len(wire._lines)  # pyright: ignore[reportPrivateUsage] - how they are shared is what is tested
+            assert [answer["number"] for answer in answers] == list(range(60))
+            carrier = carrier_of(wire)
+            assert carrier.opened() == 60
+            again = await asyncio.gather(*(wire.post(f"{server.url}/v1", {"number": number}) for number in range(60)))
+            assert [answer["number"] for answer in again] == list(range(60))
+            assert carrier.opened() == 60, "the second sixty use the connections of the first"
             await wire.close()
-            return [answer["number"] for answer in (*answers, again)], lines, len(wire._lines)  # pyright: ignore[reportPrivateUsage]
+            assert carrier.opened() == 0
 
-    numbers, lines, left = asyncio.run(ask())
-    assert numbers == list(range(61))
-    assert 60 / 8 <= lines <= 16
-    assert left == 0
+    asyncio.run(ask())
+
+
+def connections(answer: bytes, **server: Any) -> tuple[int, int]:
+    """How many connections three requests took, and how many were still open after them."""
+
+    async def ask() -> tuple[int, int]:
+        async with raw_server(answer, **server) as seen:
+            wire = made("direct")
+            for _ in range(3):
+                assert await wire.post(seen.url, {"a": 1}) == FINE
+                await asyncio.sleep(0.05)
+            opened = carrier_of(wire).opened()
+            await wire.close()
+            return seen.connections, opened
+
+    return asyncio.run(ask())
+
+
+def test_a_connection_that_stays_is_used_again() -> None:
+    assert connections(PROPER["with a length"], stay=True) == (1, 1)
+
+
+def test_a_connection_that_the_server_closed_meanwhile_is_not() -> None:
+    assert connections(PROPER["with a length"])[0] == 3
+
+
+def test_a_connection_that_says_it_closes_is_not_kept() -> None:
+    answer = b"HTTP/1.1 200 OK\r\nconnection: close\r\n" + LENGTH + b"\r\n" + BODY
+    assert connections(answer, stay=True) == (3, 0)
+
+
+def test_a_connection_that_is_idle_for_long_is_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(direct, "KEPT_S", 0.01)
+    assert connections(PROPER["with a length"], stay=True) == (3, 1)
+
+
+def test_bytes_that_nobody_asked_for_end_a_connection() -> None:
+    forged = b"HTTP/1.1 200 OK\r\ncontent-length: 15\r\n\r\n" + b'{"fine": false}'
+    assert connections(PROPER["with a length"], stay=True, afterwards=forged)[0] == 3
+    assert connections(PROPER["with a length"] + forged, stay=True)[0] == 3, "in one piece with the answer"
+
+
+def test_an_answer_before_the_request_was_read_counts_and_ends_the_connection() -> None:
+    async def ask() -> None:
+        answer = b"HTTP/1.1 413 Too Large\r\ncontent-length: 26\r\n\r\n" + b'{"error": "far too large"}'
+        async with raw_server(answer, early=True, stay=True) as seen:
+            wire = made("direct")
+            with pytest.raises(ModelFault, match="413: far too large"):
+                await wire.post(seen.url, {"a": "x" * 30_000_000})
+            assert carrier_of(wire).opened() == 0
+            await wire.close()
+
+    asyncio.run(ask())
+
+
+def test_a_request_that_is_given_up_takes_its_connection_along() -> None:
+    async def ask() -> None:
+        async with provider(lambda asked: Said(silent=asked.body["a"] == "silent", body=FINE)) as server:
+            wire = made("direct", timeout_s=0.05)
+            with pytest.raises(ModelFault, match=r"did not answer within 0\.05 s"):
+                await wire.post(server.url, {"a": "silent"})
+            assert carrier_of(wire).opened() == 0
+            assert await wire.post(server.url, {"a": "other"}) == FINE
+            await wire.close()
+
+    asyncio.run(ask())
+
+
+def test_a_wire_may_be_used_in_one_loop_after_another() -> None:
+    wire = made("direct")
+
+    async def ask() -> None:
+        async with provider([Said(body=FINE)]) as server:
+            assert await wire.post(server.url, {}) == FINE
+
+    async def close() -> None:
+        await wire.close()
+
+    asyncio.run(ask())
+    asyncio.run(ask())
+    asyncio.run(close())
+
+
+@pytest.mark.parametrize("way", ["direct", "through httpx2"])
+@pytest.mark.parametrize(
+    ("path", "arrives"),
+    [
+        ("/v1/chat", b"/v1/chat"),
+        ("/v1/é a", b"/v1/%C3%A9%20a"),
+        ("/v1/a%2Fb?x=1&y=ü#part", b"/v1/a%2Fb?x=1&y=%C3%BC"),
+        ("?api-version=2", b"/?api-version=2"),
+        ("", b"/"),
+    ],
+)
+def test_the_target_of_a_request_is_written_for_the_wire(way: str, path: str, arrives: bytes) -> None:
+    async def ask() -> bytes:
+        async with raw_server(PROPER["with a length"]) as seen:
+            wire = made(way)
+            await wire.post(seen.url.removesuffix("/v1") + path, {"a": 1})
+            await wire.close()
+            return seen.heads[0].split(b" ")[1]
+
+    assert asyncio.run(ask()) == arrives
+
+
+@pytest.mark.parametrize("way", ["direct", "through httpx2"])
+def test_a_user_in_the_address_becomes_basic_authorization_unless_there_is_another(way: str) -> None:
+    async def ask(**headers: str) -> bytes:
+        async with raw_server(PROPER["with a length"]) as seen:
+            wire = ModelWire(
+                timeout_s=10, headers=headers, transport=(lambda secure: httpx2.AsyncHTTPTransport()) if way != "direct" else None
+            )
+            await wire.post(seen.url.replace("http://", "http://me:p%40ss@"), {"a": 1})
+            await wire.close()
+            return next(line for line in seen.heads[0].split(b"\r\n") if line.lower().startswith(b"authorization:"))
+
+    assert asyncio.run(ask()).split(b" ")[1:] == [b"Basic", b"bWU6cEBzcw=="]
+    if way == "direct":  # httpx2 lets the address win; nobody else writes both
+        assert asyncio.run(ask(authorization="Bearer key")).split(b" ")[1:] == [b"Bearer", b"key"]
+
+
+def test_an_address_of_version_six_is_reached_and_named_in_brackets() -> None:
+    async def ask() -> bytes:
+        try:
+            async with raw_server(PROPER["with a length"], host="::1") as seen:
+                wire = made("direct")
+                assert await wire.post(seen.url, {"a": 1}) == FINE
+                await wire.close()
+                return seen.heads[0]
+        except OSError as error:
+            pytest.skip(f"this machine has no IPv6: {error}")
+
+    assert b"host: [::1]:" in asyncio.run(ask()).lower()
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    file = tmp_path_factory.mktemp("tls") / "both.pem"
+    private = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    file.write_bytes(made.public_bytes(serialization.Encoding.PEM) + private)
+    return file
+
+
+def _tls(certificate: Path) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    return context
+
+
+def test_a_certificate_that_nobody_trusts_is_refused_before_anything_is_sent(certificate: Path) -> None:
+    async def ask() -> None:
+        async with raw_server(PROPER["with a length"], tls=_tls(certificate)) as seen:
+            wire = made("direct", authorization="Bearer secret")
+            with pytest.raises(ModelFault, match="certificate is not trusted") as caught:
+                await wire.post(seen.url, {"a": 1})
+            assert caught.value.code == "transport"
+            assert seen.heads == []
+            await wire.close()
+
+    asyncio.run(ask())
+
+
+def test_over_tls_names_are_compared_and_connections_kept(certificate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trusting = ssl.create_default_context(cafile=certificate)
+    monkeypatch.setattr(ModelWire, "_trusted", lambda self: trusting)  # pyright: ignore[reportUnknownLambdaType]
+
+    async def ask() -> None:
+        async with raw_server(PROPER["with a length"], tls=_tls(certificate), stay=True) as seen:
+            wire = made("direct")
+            with pytest.raises(ModelFault, match="certificate is not trusted"):
+                await wire.post(seen.url, {"a": 1})
+            right = seen.url.replace("127.0.0.1", "localhost")
+            for _ in range(3):
+                assert await wire.post(right, {"a": 1}) == FINE
+            assert carrier_of(wire).opened() == 1
+            await wire.close()
+
+    asyncio.run(ask())

@@ -32,7 +32,7 @@ from proctor.sources.texts import read_suite_text
 
 if TYPE_CHECKING:
     from proctor.judge.llm_judge import LlmJudge
-    from proctor.llm.http import MakeTransport
+    from proctor.llm.through_httpx import MakeTransport
     from proctor.runner.ports import Judge
 
 CACHE_FOLDER = "judge"

@@ -18,8 +18,8 @@ from proctor.llm.providers import is_provider, provider_name
 from proctor.llm.settings import ModelSettings
 
 if TYPE_CHECKING:
-    from proctor.llm.http import MakeTransport
     from proctor.llm.ports import ChatModel
+    from proctor.llm.through_httpx import MakeTransport
 
 PROVIDER_VARIABLES: dict[str, tuple[str, str]] = {
     "openai": ("OPENAI_API_KEY", "OPENAI_BASE_URL"),

@@ -22,32 +22,24 @@ import asyncio
 import re
 import ssl
 import time
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
 from urllib.parse import urlsplit
 
 import msgspec
 
 from proctor.errors import EvidenceError, MissingExtra
 from proctor.evidence.json_bytes import decode, exceeds_depth
+from proctor.llm.carrier import Answer, Carrier, CarrierFault
 from proctor.llm.ports import ModelFault
 from proctor.llm.settings import bare_address
+from proctor.llm.through_httpx import HttpxCarrier, MakeTransport
 from proctor.model.evidence import Json
 from proctor.model.show import shorten, show
-
-if TYPE_CHECKING:
-    import httpx2
 
 MAX_ANSWER = 50 * 1024 * 1024
 """Bytes of an answer that are read at most."""
 
-MakeTransport = Callable[[bool], "httpx2.AsyncBaseTransport"]
-"""How connections are made where they may not go everywhere; told whether certificates are looked at."""
-
 _EXCERPT = 200
-_AT_ONCE = 8
-"""Requests of one line at a time."""
-_MOST_LINES = 16
 _SECONDS = re.compile(r"\d{1,9}(?:\.\d{1,9})?")
 
 
@@ -57,25 +49,6 @@ class Refused(ModelFault):
     def __init__(self, message: str, *, status: int, error: Json) -> None:
         super().__init__("bad_request", message, status=status)
         self.error: Json = error
-
-
-class Answer(msgspec.Struct, frozen=True):
-    """What came back, before it is judged."""
-
-    status: int
-    headers: dict[str, str]
-    content: bytes
-
-
-class _Line:
-    """A client with the connections of a few requests.
-
-    The client looks at every connection it has before each request: with fifty of them that is a third of all the work.
-    """
-
-    def __init__(self, client: httpx2.AsyncClient) -> None:
-        self.client = client
-        self.under_way = 0
 
 
 class ModelWire:
@@ -91,32 +64,36 @@ class ModelWire:
         transport: MakeTransport | None = None,
     ) -> None:
         self._timeout_s = timeout_s
-        self._headers = dict(headers)
+        self._headers = {"accept": "application/json", "content-type": "application/json", **headers}
         # Longest first: a secret may be part of another.
         self._secrets = sorted({secret for secret in secrets if len(secret) >= 4}, key=len, reverse=True)
+        self._certificates: ssl.SSLContext | None = None
         self._proxy = proxy
         self._transport = transport
-        self._lines: list[_Line] = []
-        self._certificates: ssl.SSLContext | None = None
+        self._carrier: Carrier | None = None
 
     async def post(self, url: str, body: Json) -> dict[str, Json]:
         """The JSON object that answers `body`. Raises `ModelFault`."""
         content = encoded(body)
+        if self._carrier is None:
+            self._carrier = self._made()
         try:
             async with asyncio.timeout(self._timeout_s):
-                answer = await self._send(url, content)
+                answer = await self._carrier.send(url, content)
         except TimeoutError:
-            raise ModelFault("timeout", f"{bare_address(url)} did not answer within {self._timeout_s:g} s") from None
+            raise self._too_late(url) from None
+        except CarrierFault as fault:
+            raise self._not_carried(url, fault) from None
         if not 200 <= answer.status < 300:
             raise self._fault(url, answer)
         return self._document(url, answer)
 
     async def close(self) -> None:
         """Give back the connections."""
-        lines, self._lines = self._lines, []
-        async with asyncio.timeout(10):
-            for line in lines:
-                await line.client.aclose()
+        carrier, self._carrier = self._carrier, None
+        if carrier is not None:
+            async with asyncio.timeout(10):
+                await carrier.close()
 
     def clean(self, text: str) -> str:
         """A text without the secrets that were sent."""
@@ -124,69 +101,41 @@ class ModelWire:
             text = text.replace(secret, "[redacted]")
         return text
 
-    async def _send(self, url: str, content: bytes) -> Answer:
+    def _made(self) -> Carrier:
+        if self._proxy is not None or self._transport is not None:
+            return HttpxCarrier(
+                self._headers,
+                limit=MAX_ANSWER,
+                timeout_s=self._timeout_s,
+                certificates=self._trusted,
+                proxy=self._proxy,
+                transport=self._transport,
+            )
         try:
-            import httpx2  # a fifth of a second; runs without a model never need it
+            from proctor.llm.direct import DirectCarrier  # h11 comes with an extra, and replays need neither
         except ImportError:
             raise MissingExtra("Models over HTTP", "live") from None
+        return DirectCarrier(self._headers, limit=MAX_ANSWER, certificates=self._trusted)
 
-        line = self._line(url)
-        line.under_way += 1
-        try:
-            async with line.client.stream("POST", url, content=content) as response:
-                return Answer(response.status_code, dict(response.headers), await self._read(url, response))
-        except httpx2.TimeoutException:
-            raise ModelFault("timeout", f"{bare_address(url)} did not answer within {self._timeout_s:g} s") from None
-        except (httpx2.InvalidURL, UnicodeError):
-            raise ModelFault("bad_request", f"{bare_address(url)} is not an address that can be reached") from None
-        except httpx2.HTTPError as error:
-            what = self.clean(str(error)) or type(error).__name__
-            raise ModelFault("transport", f"cannot talk to {bare_address(url)}: {shorten(what)}") from None
-        finally:
-            line.under_way -= 1
-
-    def _line(self, url: str) -> _Line:
-        """The first line that is not busy; a new one where all are."""
-        for line in self._lines:
-            if line.under_way < _AT_ONCE:
-                return line
-        if len(self._lines) >= _MOST_LINES:
-            return min(self._lines, key=lambda line: line.under_way)
-        import httpx2  # loaded by the caller
-
-        secure = not url.lower().startswith("http:")
-        client = httpx2.AsyncClient(
-            timeout=self._timeout_s,
-            follow_redirects=False,
-            trust_env=False,
-            proxy=self._proxy,
-            verify=self._verify(secure),
-            transport=self._transport(secure) if self._transport is not None else None,
-            headers={"accept": "application/json", "content-type": "application/json", **self._headers},
-            # How many requests run at a time is the runner's decision, not the connection pool's.
-            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=100),
-        )
-        self._lines.append(_Line(client))
-        return self._lines[-1]
-
-    def _verify(self, secure: bool) -> ssl.SSLContext:
-        """Whom to trust, read once: that takes as long as dozens of requests. Plain HTTP trusts nobody."""
+    def _trusted(self) -> ssl.SSLContext:
+        """Whom to trust, read once: that takes as long as dozens of requests."""
         if self._certificates is None:
-            import httpx2  # loaded by the caller
+            import httpx2  # a fifth of a second; requests without TLS never need it
 
-            tls = secure or self._proxy is not None
-            self._certificates = httpx2.create_ssl_context(trust_env=False) if tls else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            self._certificates = httpx2.create_ssl_context(trust_env=False)
         return self._certificates
 
-    async def _read(self, url: str, response: httpx2.Response) -> bytes:
-        chunks: list[bytes] = []
-        size = 0
-        async for chunk in response.aiter_bytes():
-            size += len(chunk)
-            if size > MAX_ANSWER:
-                raise ModelFault("bad_answer", f"{bare_address(url)} answered with more than {MAX_ANSWER // 1024 // 1024} MB")
-            chunks.append(chunk)
-        return b"".join(chunks)
+    def _too_late(self, url: str) -> ModelFault:
+        return ModelFault("timeout", f"{bare_address(url)} did not answer within {self._timeout_s:g} s")
+
+    def _not_carried(self, url: str, fault: CarrierFault) -> ModelFault:
+        match fault.code:
+            case "timeout":
+                return self._too_late(url)
+            case "transport":
+                return ModelFault("transport", f"cannot talk to {bare_address(url)}: {shorten(self.clean(fault.what))}")
+            case code:
+                return ModelFault(code, f"{bare_address(url)} {shorten(self.clean(fault.what))}")
 
     def _document(self, url: str, answer: Answer) -> dict[str, Json]:
         try:

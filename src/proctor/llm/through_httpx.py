@@ -1,0 +1,86 @@
+"""Requests to a model provider through httpx2: where a proxy stands between, or where somebody else decides what may be reached."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from proctor.llm.carrier import Answer, CarrierFault, not_an_address, too_large
+
+if TYPE_CHECKING:
+    import httpx2
+
+MakeTransport = Callable[[bool], "httpx2.AsyncBaseTransport"]
+"""How connections are made where they may not go everywhere; told whether certificates are looked at."""
+
+
+class HttpxCarrier:
+    """One client, made with the first request."""
+
+    def __init__(
+        self,
+        headers: Mapping[str, str],
+        *,
+        limit: int,
+        timeout_s: float,
+        certificates: Callable[[], ssl.SSLContext],
+        proxy: str | None,
+        transport: MakeTransport | None,
+    ) -> None:
+        self._headers = headers
+        self._limit = limit
+        self._timeout_s = timeout_s
+        self._certificates = certificates
+        self._proxy = proxy
+        self._transport = transport
+        self._client: httpx2.AsyncClient | None = None
+
+    async def send(self, url: str, content: bytes) -> Answer:
+        """The answer to `content`. Raises `CarrierFault`."""
+        import httpx2  # a fifth of a second; most runs never need it
+
+        if self._client is None:
+            self._client = self._made(url)
+        try:
+            async with self._client.stream("POST", url, content=content) as response:
+                return Answer(response.status_code, dict(response.headers), await self._read(response))
+        except httpx2.TimeoutException:
+            raise CarrierFault("timeout", "") from None
+        except (httpx2.InvalidURL, UnicodeError):
+            raise not_an_address() from None
+        except httpx2.HTTPError as error:
+            raise CarrierFault("transport", str(error) or type(error).__name__) from None
+
+    async def close(self) -> None:
+        """Give back the connections."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.aclose()
+
+    def _made(self, url: str) -> httpx2.AsyncClient:
+        import httpx2  # loaded by the caller
+
+        secure = not url.lower().startswith("http:")
+        return httpx2.AsyncClient(
+            timeout=self._timeout_s,
+            follow_redirects=False,
+            trust_env=False,
+            proxy=self._proxy,
+            # Plain HTTP trusts nobody, and reading whom to trust takes as long as dozens of requests.
+            verify=self._certificates() if secure or self._proxy is not None else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
+            transport=self._transport(secure) if self._transport is not None else None,
+            headers=dict(self._headers),
+            # How many requests run at a time is the runner's decision, not the connection pool's.
+            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=100),
+        )
+
+    async def _read(self, response: httpx2.Response) -> bytes:
+        chunks: list[bytes] = []
+        size = 0
+        async for chunk in response.aiter_bytes():
+            size += len(chunk)
+            if size > self._limit:
+                raise too_large(self._limit)
+            chunks.append(chunk)
+        return b"".join(chunks)
