@@ -4,6 +4,8 @@ WORKDIR /source
 RUN python -m venv /opt/proctor
 COPY pyproject.toml README.md LICENSE ./
 COPY src ./src
+# The MCP server offers the pages as resources.
+COPY docs ./docs
 RUN /opt/proctor/bin/pip install --no-cache-dir --disable-pip-version-check '.[all]' \
     && /opt/proctor/bin/python -m compileall -q /opt/proctor/lib
 

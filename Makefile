@@ -10,10 +10,10 @@ demo: .venv/.ready
 	@$(BIN)/proctor demo
 
 test: .venv/.ready
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q -rs
 
 test-live: .venv/.ready
-	$(BIN)/python -m pytest -m live -n $(WORKERS) --dist loadfile -q || test $$? -eq 5
+	$(BIN)/python -m pytest -m live -n $(WORKERS) --dist loadfile -q -rs || test $$? -eq 5
 
 # The crash tests, twenty rounds instead of three, and the database away for half a minute.
 torture: .venv/.ready
