@@ -22,8 +22,23 @@ class FlowiseWorld(msgspec.Struct):
     url: str
     key: str
     """The key of the locked flow."""
+    session: dict[str, str]
+    """The headers of somebody who is logged in."""
     flows: dict[str, str] = {}
     """From our name of a flow to its id."""
+
+    def trace(self, flow: str, *, endpoint: str, key: str, project: str) -> None:
+        """Let a flow send its traces somewhere, as *Analyse Chatflow* does for Phoenix."""
+        secret = {"phoenixApiKey": key, "phoenixEndpoint": endpoint}
+        given = {"name": f"phoenix for {flow}", "credentialName": "phoenixApi", "plainDataObj": secret}
+        credential = wanted(ask("POST", f"{self.url}/api/v1/credentials", given, self.session), "credential")["id"]
+        analytic = {"phoenix": {"credentialId": credential, "projectName": project, "status": True}}
+        place = f"{self.url}/api/v1/chatflows/{self.flows[flow]}"
+        wanted(ask("PUT", place, {"analytic": json.dumps(analytic)}, self.session), "analytic")
+
+    def predict(self, flow: str, question: str) -> Any:
+        """Ask a flow, as a user's front end does."""
+        return wanted(ask("POST", f"{self.url}/api/v1/prediction/{self.flows[flow]}", {"question": question}), flow)
 
 
 @contextmanager
@@ -61,7 +76,7 @@ def _furnished(url: str, model_url: str) -> FlowiseWorld:
 
     keys = make("apikey", {"keyName": "flow", "permissions": ["chatflows:view"]})
     key = next(entry for entry in keys if entry["keyName"] == "flow")
-    world = FlowiseWorld(url, key["apiKey"])
+    world = FlowiseWorld(url, key["apiKey"], session)
     stub = make("credentials", {"name": "stub", "credentialName": "openAIApi", "plainDataObj": {"openAIApiKey": "sk-none"}})["id"]
 
     def define(name: str) -> dict[str, Any]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.live.serving import serving
 from tests.platforms.driving import Verdicts, kept_under, proctor_run
 from tests.platforms.flowise_world import FlowiseWorld, flowise_running
 from tests.platforms.stub_model import StubModel
@@ -163,3 +165,39 @@ def test_a_locked_flow_opens_to_its_key_only(flowise: FlowiseWorld, tmp_path: Pa
 def test_a_flow_that_is_not_there_fails_the_case_and_says_so(flowise: FlowiseWorld, tmp_path: Path) -> None:
     done = drive(flowise, tmp_path, "5f1c2e9a-3b7d-4c55-9a41-0d9f0f6a7c11", ONE)
     assert done.outcomes == {"one": "fail"} and "not found" in done.why("one"), done.document
+
+
+PASSIVE = """\
+proctor: 1
+cases:
+  - id: sums
+    expect:
+      - tool_called: {name: calculator, arguments: {input: 2+3*4}}
+      - response_matches: '14.*Order #\\d{4,} confirmed'
+      - tokens_within: {total: 100}
+      - responded_within: 20000
+  - id: untrue
+    expect: [{response_contains: goodbye}]
+"""
+
+
+def test_what_its_phoenix_exporter_sends_is_evaluated_by_the_service(flowise: FlowiseWorld, tmp_path: Path) -> None:
+    with serving(tmp_path, flags=("--quiet-period-s", "1")) as server:
+        _, project = server.ask("POST", "/api/projects", {"name": "shop"})
+        place = {"project_id": project["id"], "name": "shop", "kind": "flowise", "service_name": "shop"}
+        _, agent = server.ask("POST", "/api/agents", place)
+        status, told = server.ask("POST", "/api/cases", {"project_id": project["id"], "document": PASSIVE})
+        assert status == 201, told
+        restricted = {"name": "flowise", "kind": "project", "project_id": project["id"], "agent_ids": [agent["id"]]}
+        status, key = server.ask("POST", "/api/keys", restricted)
+        assert status == 201, key
+        flowise.trace("agentflow", endpoint=server.url, key=key["key"], project="shop")
+        answer = flowise.predict("agentflow", "calculate 2+3*4")
+        assert "14" in answer["text"]
+        outcomes: dict[str, str] = {}
+        end = time.monotonic() + 60
+        while outcomes != {"sums": "pass", "untrue": "fail"}:
+            assert time.monotonic() < end, outcomes
+            time.sleep(0.5)
+            _, page = server.ask("GET", f"/api/results?project_id={project['id']}")
+            outcomes = {row["case_key"]: row["outcome"] for row in page["data"]}

@@ -5,7 +5,8 @@ trace. A tool span is a tool call of the nearest step above it; every other span
 the same tool is the same call seen twice (client and server). Where a trace has no tool spans, the calls a model asked for are
 the calls. The text is the root's, else that of the last AI span that has one, else that of the outermost workflow or chain: what a
 retriever or another step gives is no answer. Tokens are the root's, else
-those below it, an agent's own total standing for everything inside it. HTTP status, duration and clock are the root's.
+those below it, an agent's own total standing for everything inside it. HTTP status, duration and clock are the root's. A root that
+only marks the beginning is left out, and those below it are the roots.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from proctor.evidence.span_values import (
     input_of_span,
     kind_of_span,
     name_of_span,
+    only_begins,
     output_of_span,
     requested_calls,
     says_something,
@@ -46,6 +48,7 @@ class _Tree:
     """The spans of one trace in order, and who is below whom."""
 
     def __init__(self, spans: Sequence[Span]) -> None:
+        spans = [span for span in spans if span.parent_id is not None or not only_begins(span)] or spans
         self.spans = sorted(spans, key=lambda span: span.start_ns) if all(span.start_ns for span in spans) else list(spans)
         self.by_id = {span.id: span for span in self.spans}
         self.kinds = {span.id: kind_of_span(span) for span in self.spans}

@@ -20,6 +20,9 @@ from proctor.model.evidence import Json, ToolCall, Usage
 
 _TOOL_SPAN_NAME = re.compile(r"^(?:execute_tool|tools/call|running tool)[ :]+", re.IGNORECASE)
 _INDEX = re.compile(r"^(\d{1,4})\.(.+)$", re.DOTALL)
+_MIME = {"input.value": "input.mime_type", "output.value": "output.mime_type"}
+_JSON = "application/json"
+_PLACEHOLDER = "[Object]"
 _ENTITY_KEYS = ("traceloop.entity.input", "traceloop.entity.output")
 _ENTITY_INPUT = frozenset(("inputs", "input_str", "args", "kwargs", "tags", "metadata"))
 _ENTITY_OUTPUT = frozenset(("outputs", "output", "kwargs"))
@@ -59,6 +62,11 @@ def says_something(span: Span) -> bool:
         if key.startswith(_SAYING_STARTS):
             return True
     return False
+
+
+def only_begins(span: Span) -> bool:
+    """Whether a root does nothing but mark the beginning: Flowise ends its own at once, with this in place of an answer."""
+    return span.attributes.get("output.value") == _PLACEHOLDER
 
 
 def kind_of_span(span: Span) -> str | None:
@@ -299,15 +307,18 @@ def _output_value(span: Span) -> Json:
 
 
 def _value_at(span: Span, keys: tuple[str, ...]) -> Json:
-    """The value of the first of these attributes that is there. What Traceloop records is JSON, so its text stands in quotes."""
-    key = value = None
+    """The value of the first of these attributes that is there.
+
+    What Traceloop records is JSON, so its text stands in quotes; so does OpenInference's where it says that it is JSON.
+    """
+    key, value = "", None
     attributes = span.attributes
     for key in keys:
         if key in attributes and (value := attributes[key]) is not None:
             break
     if value is None:
         return None
-    if key in _ENTITY_KEYS and isinstance(value, str) and value[:1] == '"':
+    if isinstance(value, str) and value[:1] == '"' and (key in _ENTITY_KEYS or attributes.get(_MIME.get(key, "")) == _JSON):
         inner = embedded(value)
         return inner if isinstance(inner, str) else value
     return container_in(value)
