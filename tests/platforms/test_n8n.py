@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.live.serving import serving
 from tests.platforms.driving import Verdicts, kept_under, proctor_run
 from tests.platforms.n8n_world import N8nWorld, n8n_running
+from tests.platforms.server import ask, wanted
 from tests.platforms.stub_model import StubModel
 
 pytestmark = [pytest.mark.platform, pytest.mark.timeout(400)]
@@ -183,3 +186,40 @@ def test_what_cannot_work_is_said_clearly(n8n: N8nWorld, tmp_path: Path) -> None
     assert refused.outcomes == {"echo": "error"} and "refused the key (status 401)" in refused.why("echo")
     lost = drive(n8n, tmp_path / "lost", "later", ECHO, workflow_id=n8n.workflows["orders"], poll_for_s=1)
     assert lost.outcomes == {"echo": "error"} and "no_execution" in lost.why("echo")
+
+
+PASSIVE = """\
+proctor: 1
+cases:
+  - id: ordered
+    expect:
+      - node_called: {name: Shop, arguments: {stock: 3, path: /shop/tea}}
+      - node_called: {name: Respond}
+      - no_tools_called
+  - id: untrue
+    expect: [{node_called: Refund}]
+"""
+ONE = "proctor: 1\ncases:\n  - {id: one, input: tea, expect: [http_status: 201]}\n"
+
+
+def test_an_execution_that_is_forwarded_as_it_is_is_evaluated_by_the_service(n8n: N8nWorld, tmp_path: Path) -> None:
+    drive(n8n, tmp_path, "orders", ONE)
+    workflow = n8n.workflows["orders"]
+    listed = ask("GET", f"{n8n.url}/api/v1/executions?workflowId={workflow}&includeData=true&limit=1", headers={"x-n8n-api-key": n8n.key})
+    (execution,) = wanted(listed, "executions")["data"]
+    with serving(tmp_path, flags=("--quiet-period-s", "0")) as server:
+        _, project = server.ask("POST", "/api/projects", {"name": "shop"})
+        place = {"project_id": project["id"], "name": "orders", "kind": "n8n", "service_name": "orders", "external_ref": workflow}
+        assert server.ask("POST", "/api/agents", place)[0] == 201
+        assert server.ask("POST", "/api/cases", {"project_id": project["id"], "document": PASSIVE})[0] == 201
+        _, key = server.ask("POST", "/api/keys", {"name": "n8n", "kind": "project", "project_id": project["id"]})
+        body = {"data": execution, "metadata": {"workflowId": workflow}}
+        status, told = server.ask("POST", "/public/traces", body, {"x-api-key": key["key"], "x-request-id": execution["id"]})
+        assert status == 201, told
+        outcomes: dict[str, str] = {}
+        end = time.monotonic() + 30
+        while outcomes != {"ordered": "pass", "untrue": "fail"}:
+            assert time.monotonic() < end, outcomes
+            time.sleep(0.2)
+            _, page = server.ask("GET", f"/api/results?project_id={project['id']}")
+            outcomes = {row["case_key"]: row["outcome"] for row in page["data"]}
