@@ -37,8 +37,8 @@ def settings_page() -> str:
         "Models and judges are configured as everywhere else: `proctor.yaml` in the workspace, and the variables of",
         "[judges](../how-to/judge-answers.md).",
         "",
-        "Anybody on the machine may use a service on loopback until the first key is created; then every request needs one. Any other",
-        "address is refused at the start as long as no key exists. The `Host` of a request must be the address that is listened on,",
+        "Anybody on the machine may use a service on loopback until the first organization key is created; then every request needs a key.",
+        "Any other address is refused at the start until then. The `Host` of a request must be the address that is listened on,",
         "`localhost`, or a name that was allowed; where every address is listened on (`0.0.0.0`, `::`), any address will do, but no name.",
     ]
     return "\n".join(lines) + "\n"

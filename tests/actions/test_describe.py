@@ -48,3 +48,9 @@ def test_every_provider_of_ours_is_described_with_a_model_that_can_be_built() ->
 def test_an_unknown_target_is_answered_with_the_nearest() -> None:
     with pytest.raises(InputError, match="unknown target 'htpp'; nearest: http"):
         describe("target", "htpp")
+
+
+def test_every_setting_of_the_judge_is_put_in_words() -> None:
+    [settings] = [entry for entry in describe("judge") if entry.name == "settings"]
+    assert {"temperature", "seed", "backoff_s", "model", "cache"} <= {field.name for field in settings.fields}
+    assert [field.name for field in settings.fields if not field.about] == []

@@ -55,6 +55,27 @@ def test_what_is_given_wins_over_the_environment() -> None:
     assert asked[0].headers["authorization"] == "Bearer sk-given-1"
 
 
+@pytest.mark.parametrize(
+    ("model", "environment"),
+    [
+        ("openai/m", {"OPENAI_API_KEY": "sk-env-1"}),
+        ("anthropic/m", {"ANTHROPIC_API_KEY": "sk-env-1"}),
+        ("mistral/m", {"MISTRAL_API_KEY": "sk-env-1"}),
+        ("google/m", {"GEMINI_API_KEY": "sk-env-1"}),
+    ],
+)
+def test_a_key_of_the_environment_does_not_go_to_another_address(model: str, environment: dict[str, str]) -> None:
+    _, asked = asked_of(model, environment=environment, base_url="URL/v1")
+    assert len(asked) == 1 and not {"authorization", "x-api-key", "api-key"} & set(asked[0].headers)
+    assert "sk-env-1" not in repr(asked[0])
+
+
+def test_the_key_of_a_provider_of_ones_own_does_not_go_to_another_address() -> None:
+    custom = {"mine": {"base_url": "http://127.0.0.1:9/v1", "api_key_env_var": "MY_KEY"}}
+    _, asked = asked_of("mine/m", environment={"MY_KEY": "key-of-mine"}, custom_providers=custom, base_url="URL/v1")
+    assert len(asked) == 1 and "authorization" not in asked[0].headers
+
+
 def test_a_compatible_provider_speaks_the_protocol_of_openai() -> None:
     result, asked = asked_of("ollama/llama", environment={"OLLAMA_BASE_URL": "URL/api"}, api_key="none")
     assert result.text == "Hello." and asked[0].path == "/v1/chat/completions"

@@ -272,17 +272,6 @@ def test_validate_accepts_a_judge_by_its_name_its_provider_or_a_variable(tmp_pat
         assert proctor("validate", path).code == 0
 
 
-def test_a_judge_that_is_not_used_since_suites_run_together_is_told(tmp_path: Path, judge: Judge) -> None:
-    workspace(tmp_path, judge)
-    for name in ("one.json", "two.json"):
-        suite(tmp_path, ["good"], name)
-    path = tmp_path / "two.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "judge": {"model": "judge", "samples": 3}}))
-    alone, together = proctor("run", path), proctor("run", tmp_path / "one.json", path)
-    assert alone.code == together.code == 0
-    assert "not used: `judge` of this suite" in " ".join(together.out.split()) and "not used" not in alone.out
-
-
 def test_a_missing_key_is_told_with_the_variable_that_holds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
@@ -295,3 +284,63 @@ def test_recordings_in_place_of_a_suite_are_recognised(tmp_path: Path) -> None:
     (tmp_path / "traces.jsonl").write_text('{"text": "hello"}\n{"text": "bye"}\n')
     done = proctor("check", "traces.jsonl", suite(tmp_path, ["good"]))
     assert done.code == 4 and "'traces.jsonl' holds lines of JSON, which is evidence" in done.err
+
+
+@pytest.mark.parametrize(
+    ("line", "place", "told"),
+    [
+        ("judge: {modle: main}", "suite.yaml:3:9", "unknown key 'modle' in judge"),
+        ("judge: {model: jugde}", "suite.yaml:3:16", "judge: there is no model 'jugde'"),
+        ("judge: {model: judge, samples: 0}", "suite.yaml:3:32", "expected at least 1, found 0"),
+        ("judge: {model: judge, samples: many}", "suite.yaml:3:32", "expected a whole number, found text"),
+        ("judge: [1, 2]", "suite.yaml:3:8", "judge: expected an object, found list"),
+        ("judge: main", "suite.yaml:3:8", "a judge is named by its model: judge: {model: main}"),
+    ],
+)
+def test_what_is_wrong_with_the_judge_of_a_suite_is_told_with_line_and_column(
+    tmp_path: Path, judge: Judge, line: str, place: str, told: str
+) -> None:
+    workspace(tmp_path, judge)
+    (tmp_path / "suite.yaml").write_text(
+        f"proctor: 1\nname: judged\n{line}\ncases:\n  - {{id: a, input: hello, expect: [judged: is good]}}\n"
+    )
+    validated, ran = proctor("validate", "suite.yaml"), proctor("run", "suite.yaml")
+    assert (validated.code, ran.code) == (4, 4)
+    for text in (validated.out, ran.err):
+        assert f"{place}: " in text and told in text and f"    3 | {line}\n" in text
+
+
+def test_the_name_of_a_model_alone_is_told_how_a_judge_is_named(tmp_path: Path, judge: Judge) -> None:
+    workspace(tmp_path, judge)
+    (tmp_path / "proctor.yaml").write_text('{"judge": "openai/some-model"}')
+    done = proctor("run", suite(tmp_path, ["good"]))
+    assert done.code == 4 and "proctor.yaml:1:11: judge: expected an object" in done.err
+    assert "judge: {model: openai/some-model}" in done.err
+
+
+def test_a_fault_of_the_judge_is_told_in_plain_words(tmp_path: Path) -> None:
+    with judge_server(lambda body: "nonsense") as broken:
+        workspace(tmp_path, broken)
+        _, done, _ = run(tmp_path, str(suite(tmp_path, ["good"])))
+    (verdict,) = done["cases"][0]["assertions"]
+    assert verdict["reason"] == 'the judge "stub-1" returned invalid JSON' and verdict["code"] == "judge_not_json"
+
+
+def test_a_judge_that_is_away_is_told_once_while_the_run_goes_on_and_once_behind_it(tmp_path: Path, judge: Judge) -> None:
+    workspace(tmp_path, judge, retries=0)
+    (tmp_path / "proctor.yaml").write_text((tmp_path / "proctor.yaml").read_text().replace(judge.url, "http://127.0.0.1:1/v1"))
+    done = proctor("run", suite(tmp_path, [f"is good {number}" for number in range(5)]))
+    assert done.out.count("could not be reached") == 1 and "5 checks in 5 cases" in done.out
+    assert done.err.count("could not be reached") == 1 and done.err.count("not judged, as above") == 4
+
+
+def test_a_recheck_shows_the_cases_in_the_order_of_the_suite(tmp_path: Path, judge: Judge) -> None:
+    workspace(tmp_path, judge)
+    (tmp_path / "agent.py").write_text(
+        "import time\n\n\ndef answer(message: str) -> str:\n    time.sleep(0.2 if message.endswith('0') else 0)\n"
+        "    return 'a good answer'\n"
+    )
+    suite(tmp_path, ["is good", "is very good"])
+    run(tmp_path, "suite.json")
+    done = proctor("recheck", "latest", "--format", "json")
+    assert [case["id"] for case in result_of(done.out)["cases"]] == ["case-0", "case-1"]

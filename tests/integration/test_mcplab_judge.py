@@ -79,3 +79,11 @@ def test_a_run_without_a_judge_is_refused_before_anything_starts(workspace: Path
     assert done.code == 4
     assert "'refund-worker'" in done.err and "need a judge" in done.err
     assert not judge.asked
+
+
+def test_a_fault_of_the_judge_is_told_in_the_words_of_mcplab(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with judge_server(lambda body: "nonsense") as broken:
+        monkeypatch.setenv("OPENAI_BASE_URL", broken.url)
+        done = proctor("check", "evals/refunds.yaml", "evidence.json", "--format", "json")
+    reasons = {each["reason"] for each in json.loads(done.out)["cases"][0]["assertions"] if each["outcome"] == "error"}
+    assert reasons == {'Agent check failed: judge "grader" returned invalid JSON for batched agent checks'}

@@ -158,3 +158,17 @@ def test_the_advice_follows_the_cut() -> None:
     assert "chosen 0." in render_calibration_html(found)
     steady = summarize_calibration([judged(bool(n % 2), 0.9 if n % 2 else 0.1) for n in range(60)], threshold=0.8)
     assert "Keep the threshold 0.8: none is better." in render_calibration(steady)
+
+
+def test_a_judge_that_decided_nothing_is_told_once() -> None:
+    away = Opinion(outcome="error", reason='the judge "m" could not be reached: connection refused', code="judge_unreachable")
+    items = [
+        JudgedAnswer(item=LabelledAnswer(answer=f"a{n}", criterion="c", label=n % 2 == 0, id=f"i{n}"), opinion=away) for n in range(30)
+    ]
+    text = " ".join(render_calibration(summarize_calibration(items, threshold=0.8)).split())
+    assert text.count("could not be reached") == 1
+    assert "undecided (30)" in text and "i3" not in text
+
+    other = JudgedAnswer(item=items[0].item, opinion=Opinion(outcome="error", reason="uncertain", code="judge_uncertain"))
+    text = render_calibration(summarize_calibration([*items[1:3], other], threshold=0.8))
+    assert "i0" in text and "i1" in text

@@ -71,3 +71,80 @@ def test_a_title_that_is_a_sentence_is_joined_without_its_full_stop() -> None:
     run = run_of(FAILED)
     for text in (render_markdown(run), render_junit(run)):
         assert "judged · The answer is friendly: It is curt." in text and ".:" not in text
+
+
+DEAD = 'the judge "m" could not be reached: connection refused (3 tries)'
+
+
+def undecided(case: str, *verdicts: Verdict) -> CaseResult:
+    assertions = tuple(Assertion(check="judged", spec=None, label=f"claim {number} of {case}") for number in range(len(verdicts)))
+    outcomes = {verdict.outcome for verdict in verdicts}
+    outcome = "fail" if "fail" in outcomes else "error" if "error" in outcomes else "pass"
+    return CaseResult(case=Case(id=case, assertions=assertions), outcome=outcome, score=None, verdicts=verdicts)
+
+
+def terminal(*results: CaseResult, most_failures: int = 20) -> str:
+    report = TerminalReport(colour=False, most_failures=most_failures)
+    for result in results:
+        report.add(result)
+    return report.finish(RunResult(suite_name="Parcels", dialect="native", outcome="error", counts={"error": len(results)}))
+
+
+def test_a_judge_that_is_away_is_told_once_with_what_it_touches() -> None:
+    dead = Verdict("error", 0.0, DEAD, "judge_unreachable", {"judge": "m", "models": ["m"], "samples": [NONE]})
+    text = terminal(
+        undecided("a", dead, dead), undecided("b", dead, Verdict("fail", 0.0, "too long")), undecided("c", Verdict("pass", 1.0, ""))
+    )
+    assert text.count("could not be reached") == 1
+    told = text[text.index("Not judged") :]
+    assert told.splitlines()[1:3] == [f"  ! {DEAD} [judge_unreachable]", "    3 checks in 2 cases"]
+    assert "  ! claim 0 of a [judge_unreachable, see below]\n  ! claim 1 of a [judge_unreachable, see below]\n" in text
+    assert "  ! claim 0 of b [judge_unreachable, see below]\n\n" in text
+    assert "too long" in text
+
+
+def test_what_is_not_shown_for_want_of_room_is_counted_too() -> None:
+    dead = Verdict("error", 0.0, DEAD, "judge_unreachable")
+    text = terminal(*(undecided(f"case-{number}", dead, dead) for number in range(30)), most_failures=3)
+    assert text.count("could not be reached") == 1 and "    60 checks in 30 cases\n" in text
+
+
+def test_a_fault_that_happens_once_stays_with_its_claim() -> None:
+    dead = Verdict("error", 0.0, DEAD, "judge_unreachable")
+    other = Verdict("error", 0.0, "the judge is uncertain: 1 of 2 say yes", "judge_uncertain")
+    text = terminal(undecided("a", dead, other))
+    assert "Not judged" not in text and f"      {DEAD}\n" in text and "see below" not in text
+
+
+def test_the_same_words_of_another_check_are_not_taken_for_the_judge() -> None:
+    broken = Verdict("error", 0.0, "the pattern took too long", "regex_timeout")
+    assert terminal(undecided("a", broken, broken)).count("the pattern took too long") == 2
+
+
+def test_faults_of_many_kinds_are_bounded() -> None:
+    results = [undecided(f"c{number}", *(Verdict("error", 0.0, f"fault {number}", "judge_timeout"),) * 2) for number in range(5000)]
+    text = terminal(*results)
+    assert text.count("2 checks in 1 case\n") <= 20 and len(text) < 20_000
+
+
+def test_a_remark_about_the_judge_is_told_once_too() -> None:
+    dead = Verdict("error", 0.0, DEAD, "judge_unreachable")
+    advisory = [
+        CaseResult(
+            case=Case(id=f"p{number}", assertions=(Assertion(check="judged", spec=None, label="kind", advisory=True),)),
+            outcome="pass",
+            score=1.0,
+            verdicts=(dead,),
+        )
+        for number in range(3)
+    ]
+    text = terminal(*advisory)
+    assert text.count("could not be reached") == 1 and "3 checks in 3 cases" in text
+
+
+def test_what_the_judge_replied_instead_is_shown_once() -> None:
+    details: dict[str, Any] = {"judge": "m", "models": ["m"], "samples": [NONE], "replies": ["I think it is fine!"]}
+    odd = Verdict("error", 0.0, 'the judge "m" returned invalid JSON', "judge_not_json", details)
+    text = terminal(undecided("a", odd, odd), undecided("b", odd))
+    assert text.count("I think it is fine!") == 1
+    assert text[text.index("Not judged") :].splitlines()[2:4] == ['    replied   "I think it is fine!"', "    3 checks in 2 cases"]

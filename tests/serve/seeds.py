@@ -111,5 +111,10 @@ SEEDS: list[Seed] = [seed_cases, seed_traces, seed_keys, seed_verification, seed
 async def sow(hub: Hub) -> None:
     """Everything, for both organizations."""
     for caller, place in ((LOCAL, "home"), (FOREIGN, "foreign")):
-        for seed in SEEDS:
-            await seed(hub, caller, place)
+        await sow_place(hub, caller, place)
+
+
+async def sow_place(hub: Hub, caller: Caller, place: str) -> None:
+    """One of everything; what `fill_place` makes is there already."""
+    for seed in SEEDS:
+        await seed(hub, caller, place)

@@ -91,7 +91,7 @@ async def make_keys(hub: Hub) -> dict[str, str]:
     """See `Service.keys`."""
     found: dict[str, str] = {}
     for mark, caller, place in (("", LOCAL, "home"), ("foreign_", FOREIGN, "foreign")):
-        await _fill(hub, caller, place)
+        await fill_place(hub, caller, place)
         found[f"{mark}organization"] = (await create_key(hub, caller, "organization", "o"))[1]
         found[f"{mark}project"] = (await create_key(hub, caller, "project", "p", project_id=f"proj_{place}"))[1]
         one = [f"agent_{place}_1"]
@@ -101,7 +101,8 @@ async def make_keys(hub: Hub) -> dict[str, str]:
     return found
 
 
-async def _fill(hub: Hub, caller: Caller, place: str) -> None:
+async def fill_place(hub: Hub, caller: Caller, place: str) -> None:
+    """A project with two agents, a solver and a benchmark run; ids end in the place."""
     at = {"created_at": hub.now(), "updated_at": hub.now()}
     ours = {"organization_id": caller.organization_id, **at}
     async with hub.database.writing() as connection:

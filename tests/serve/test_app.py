@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+import sqlalchemy as sa
 from google.rpc.status_pb2 import Status
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -18,9 +19,12 @@ import proctor
 from proctor.errors import InputError, StoreError
 from proctor.serve import logs, workers
 from proctor.serve.errors import refusal_response
+from proctor.serve.metrics import Metrics, page
 from proctor.serve.settings import SETTINGS, ServeSettings, default_of, read_settings
-from proctor.service.hub import Hub, ServiceSettings
+from proctor.service.hub import Hub, ServiceSettings, stamp
 from proctor.service.refusals import STATUS, Refusal
+from proctor.store.tables import runs, traces
+from tests.serve.seeds import sow
 from tests.serve.services import Service
 
 
@@ -84,6 +88,56 @@ def test_metrics_are_well_formed(service: Service) -> None:
     service.get("/health")
     families = {family.name for family in text_string_to_metric_families(service.get("/metrics").text)}
     assert {"proctor_requests", "proctor_request_seconds", "proctor_queue_depth", "proctor_evaluations"} <= families
+
+
+def test_metrics_tell_how_long_the_queues_are_and_how_long_the_oldest_waits(service: Service) -> None:
+    service.keys()
+    service.run(sow)
+
+    async def queue(hub: Hub) -> None:
+        at = {name: stamp(hub.clock() - 90) for name in ("created_at", "updated_at")}
+        run = {
+            "organization_id": "org_default",
+            "project_id": "proj_home",
+            "suite_name": "s",
+            "dialect": "native",
+            "document": "",
+            "note": "",
+        }
+        async with hub.database.writing() as connection:
+            for number, status in enumerate(("queued", "queued", "running")):
+                await connection.execute(runs.insert().values(id=f"run_{number}", status=status, **run, **at))
+            await connection.execute(sa.update(traces).values(due_at=hub.clock() - 60))
+
+    service.run(queue)
+    found = {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(service.run(lambda hub: page(hub, Metrics())))
+        for sample in family.samples
+    }
+    assert found["proctor_runs", "queued"] == 2 and found["proctor_runs", "running"] == 1
+    assert 90 <= found["proctor_run_wait_seconds",] < 120
+    assert found["proctor_queue_depth",] == 4
+    assert 60 <= found["proctor_queue_wait_seconds",] < 90
+
+
+def test_metrics_of_the_whole_process_are_not_for_one_of_several_tenants(service: Service) -> None:
+    alone = service.post("/api/keys", json={"kind": "organization", "name": "only"}).json()["key"]
+    assert service.get("/metrics", key=alone).status_code == 200
+    keys = service.keys()
+    for key in (alone, keys["organization"], keys["foreign_organization"]):
+        refused = service.get("/metrics", key=key)
+        assert refused.status_code == 403
+        assert "--metrics-organization" in refused.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("named", ["org_foreign", "foreign"])
+def test_metrics_are_read_by_the_organization_that_the_administrator_named(tmp_path: Path, named: str) -> None:
+    with Service(f"sqlite:///{tmp_path / 'p.db'}", tmp_path, metrics_organization=named) as service:
+        keys = service.keys()
+        assert service.get("/metrics", key=keys["foreign_organization"]).status_code == 200
+        assert service.get("/metrics", key=keys["organization"]).status_code == 403
+        assert service.get("/metrics", key=keys["foreign_project"]).status_code == 403
 
 
 # --- logs and ids ------------------------------------------------------------------------------------------------------------
@@ -177,6 +231,14 @@ def test_every_refusal_has_its_status_and_shape_in_every_dialect(code: Any, path
     else:
         assert body["error"]["details"] == [{"location": "body", "path": "a.b", "msg": "bad", "type": "field"}]
         assert body["error"]["code"] == ("MISSING_API_KEY" if code == "UNAUTHORIZED" else body["error"]["code"])
+
+
+def test_a_field_that_is_not_known_is_told_with_the_nearest_one(service: Service) -> None:
+    told = service.client.post("/api/keys", json={"kind": "project", "name": "n", "agent_id": "agent_1"})
+    assert told.status_code == 400
+    assert told.json()["error"]["details"] == {"agent_id": ["there is no such field; nearest: agent_ids"]}
+    told = service.client.post("/api/projects", json={"name": "n", "zzz": 1}).json()["error"]["details"]["zzz"]
+    assert told[0].startswith("there is no such field; known: name, ")
 
 
 def test_a_refused_protobuf_request_is_answered_in_protobuf() -> None:

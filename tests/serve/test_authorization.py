@@ -10,6 +10,7 @@ import pytest
 import yaml
 from fastapi.routing import iter_route_contexts
 
+from proctor.service.callers import LOCAL
 from tests.serve.seeds import sow
 from tests.serve.services import Service
 
@@ -28,7 +29,7 @@ class Prepared:
     """A service with one of everything, and its keys."""
 
     def __init__(self, url: str, home: Path) -> None:
-        self.service = Service(url, home)
+        self.service = Service(url, home, metrics_organization=LOCAL.organization_id)
         self.service.__enter__()
         self.keys = self.service.keys()
         self.service.run(sow)

@@ -57,3 +57,12 @@ def test_the_audit_log_tells_who_did_what_and_can_be_narrowed(service: Service) 
     assert (second["actor"], second["resource_id"]) == ("local", made["id"])
     assert len(service.get(f"/api/audit?resource=project&resource_id={project['id']}", key=made["key"]).json()["data"]) == 1
     assert made["key"] not in json.dumps([first, second])
+
+
+def test_the_local_user_stays_in_until_there_is_a_key_that_can_do_the_same(service: Service) -> None:
+    project = service.post("/api/projects", json={"name": "shop"}).json()
+    sender = service.post("/api/keys", json={"kind": "project", "name": "sender", "project_id": project["id"]}).json()
+    assert service.get(f"/api/projects/{project['id']}", key=sender["key"]).status_code == 200
+    assert service.get("/api/keys").status_code == 200
+    assert service.post("/api/keys", json={"kind": "organization", "name": "admin"}).status_code == 201
+    assert service.get("/api/keys").status_code == 401

@@ -46,7 +46,7 @@ def make_key(home: Path) -> str:
 def test_an_address_others_can_reach_is_refused_without_a_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["serve", "--host", "0.0.0.0", "--port", "0", "--home", str(tmp_path)]) == 4
     told = capsys.readouterr()
-    assert "there is no key" in told.err and "proctor keys create" in told.err and not told.out
+    assert "there is no organization key" in told.err and "proctor keys create" in told.err and not told.out
 
 
 def test_a_port_that_is_taken_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -110,7 +110,7 @@ def test_a_service_without_keys_says_that_it_is_open_and_ends_well(process: Proc
     assert httpx2.get(f"{process.url}/health", timeout=10).json()["status"] == "ok"
     code, out, err = process.end(number)
     assert code == 0, err
-    assert "no key was ever created" in out
+    assert "no organization key was ever created" in out
     assert all(line.startswith("{") for line in err.splitlines()), err
 
 
@@ -123,7 +123,7 @@ def test_a_service_with_keys_may_listen_everywhere(tmp_path: Path) -> None:
         assert httpx2.get(f"{url}/api/projects", timeout=10).status_code == 401
         assert httpx2.get(f"{url}/api/projects", timeout=10, headers={"authorization": f"Bearer {key}"}).status_code == 200
         code, out, _ = running.end()
-        assert code == 0 and "no key" not in out
+        assert code == 0 and "key" not in out
     finally:
         running.process.kill()
         running.process.communicate()

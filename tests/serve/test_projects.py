@@ -178,3 +178,22 @@ def test_every_table_that_hangs_on_a_project_is_known_to_its_deletion() -> None:
     # A new table with a project must be thought of in store/clearing.py.
     with_project = {name for name, table in METADATA.tables.items() if "project_id" in table.c}
     assert with_project == {"agents", "cases", "keys", "traces", "results", "alert_rules", "runs", "secrets"}
+
+
+def test_who_sends_finds_an_agent_as_it_is_and_not_as_it_was_a_moment_ago(service: Service) -> None:
+    project = make(service)
+
+    def send(id: str) -> int:
+        return service.post("/public/traces", json={"platformId": id, "spans": [{"span_id": "a", "name": "x"}]}).status_code
+
+    for _ in range(3):
+        assert send("agent_none") == 404
+        made = agent(service, project).json()
+        assert send(made["id"]) == 201, "it is there at once"
+        for place in (f"agents/{made['id']}", f"projects/{project['id']}"):
+            service.post(f"/api/{place}/pause")
+            assert send(made["id"]) == 403, "paused at once"
+            service.post(f"/api/{place}/resume")
+            assert send(made["id"]) == 201
+        service.delete(f"/api/agents/{made['id']}")
+        assert send(made["id"]) == 404

@@ -91,8 +91,18 @@ def test_errors_have_mibos_body_status_and_code(
         assert (answer.status_code, told["success"], told["error"]["code"]) == (status, False, code), told
         assert told["error"]["message"] and told["timestamp"]
         if path:
-            assert told["error"]["details"][0] == {**told["error"]["details"][0], "location": "body", "path": path, "type": "field"}
+            where = "headers" if path == "x-request-id" else "body"
+            assert told["error"]["details"][0] == {**told["error"]["details"][0], "location": where, "path": path, "type": "field"}
         assert service.get("/public/traces", key=keys["organization"]).json()["data"] == [], "nothing was kept"
+
+
+def test_a_fault_in_the_query_is_said_to_be_there(service: Service) -> None:
+    keys = service.keys()
+    for method, address, path in (("GET", "/public/traces?limit=many", "limit"), ("POST", "/public/traces?flush=perhaps", "flush")):
+        answer = service.ask(method, address, key=keys["agent"], **({"json": SPANS} if method == "POST" else {}))
+        assert answer.status_code == 400
+        (detail,) = answer.json()["error"]["details"]
+        assert (detail["location"], detail["path"], detail["type"]) == ("query", path, "field")
 
 
 def test_a_key_for_other_agents_is_not_allowed(service: Service) -> None:

@@ -12,7 +12,10 @@ from typing import Any
 
 import httpx2
 import pytest
+import sqlalchemy as sa
 
+from proctor.store.bodies import pack
+from proctor.store.tables import run_entries
 from tests.serve.listening import Listening
 from tests.serve.services import Service
 from tests.service.agents import LOOPBACK, suite
@@ -139,6 +142,7 @@ def test_a_run_is_cancelled(driving: Service, agent: Agent) -> None:
         ("junit", "application/xml"),
         ("markdown", "text/markdown; charset=utf-8"),
         ("html", "text/html; charset=utf-8"),
+        ("otlp", "application/x-ndjson"),
     ],
 )
 def test_reports_come_in_every_format(format: str, kind: str, service: Service) -> None:
@@ -148,6 +152,23 @@ def test_reports_come_in_every_format(format: str, kind: str, service: Service) 
     assert "greets" in answer.text or "home" in answer.text
     policy = answer.headers["content-security-policy"]
     assert policy.startswith("sandbox allow-scripts; ") if format == "html" else policy.startswith("default-src 'none'")
+
+
+def test_a_report_as_opentelemetry_events_says_which_trace_each_is_about(service: Service) -> None:
+    service.run(sow_runs)
+    trace = "0af7651916cd43dd8448eb211c80319c"
+
+    async def observed(hub: Any) -> None:
+        body = pack({"case": "greets", "outcome": "pass", "evidence": {"text": "hello", "metadata": {"trace_id": trace}}})
+        async with hub.database.writing() as connection:
+            await connection.execute(sa.update(run_entries).values(body=body))
+
+    service.run(observed)
+    (line,) = service.get("/api/runs/run_home/report?format=otlp").text.splitlines()
+    (record,) = json.loads(line)["resourceLogs"][0]["scopeLogs"][0]["logRecords"]
+    told = {pair["key"]: pair["value"] for pair in record["attributes"]}
+    assert (record["eventName"], record["traceId"]) == ("gen_ai.evaluation.result", trace)
+    assert told["proctor.run.id"] == {"stringValue": "run_home"} and told["gen_ai.evaluation.score.label"] == {"stringValue": "pass"}
 
 
 def test_runs_are_compared(service: Service) -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
+import threading
+import time
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +15,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from proctor.errors import StoreError
+from proctor.serve import security
 from proctor.serve.limits import Buckets, deeper_than, inflated
-from proctor.serve.security import Doorkeeper, is_loopback, is_unspecified
+from proctor.serve.security import RECHECK_S, Doorkeeper, is_loopback, is_unspecified
+from proctor.service.hub import Hub
+from proctor.service.keys import authenticate
 from proctor.service.refusals import Refusal
+from proctor.store.tables import runs
 from tests.serve.services import Service
 
 JSON = {"content-type": "application/json"}
@@ -277,3 +285,78 @@ def test_who_asks_too_often_is_told_when_to_come_again(tmp_path: Path) -> None:
         assert wrong == [401, 401, 401, 429, 429]
         assert service.get("/api/projects", key=keys["project"]).status_code == 200
         assert service.get("/health").status_code == 200
+
+
+# --- streams -----------------------------------------------------------------------------------------------------------------
+
+
+def _queued(service: Service) -> str:
+    """A run that waits for ever: no worker is there."""
+
+    async def queue(hub: Hub) -> None:
+        run = {
+            "organization_id": "org_default",
+            "project_id": "proj_home",
+            "suite_name": "s",
+            "dialect": "native",
+            "document": "",
+            "note": "",
+        }
+        at = {"created_at": hub.now(), "updated_at": hub.now()}
+        async with hub.database.writing() as connection:
+            await connection.execute(runs.insert().values(id="run_waits", status="queued", **run, **at))
+
+    service.run(queue)
+    return "/api/runs/run_waits/events"
+
+
+def _follow(service: Service, path: str, key: str | None, end: Callable[[], Any]) -> Any:
+    """What a stream had told when it ended; `end` is called when it has begun and was seen to go on."""
+    answers: list[Any] = []
+    reader = threading.Thread(target=lambda: answers.append(service.get(path, key=key)))
+    reader.start()
+    deadline = time.monotonic() + 10
+    while not service.hub.run_signals._waiting and time.monotonic() < deadline:
+        time.sleep(0.01)
+    reader.join(2 * RECHECK_S)
+    assert reader.is_alive()
+    end()
+    reader.join(10)
+    assert not reader.is_alive()
+    return answers[0]
+
+
+def test_a_stream_ends_when_its_key_is_revoked(service: Service) -> None:
+    keys = service.keys()
+    path = _queued(service)
+    mine = service.run(lambda hub: authenticate(hub, keys["project"]))
+    assert mine is not None
+    told = _follow(service, path, keys["project"], lambda: service.delete(f"/api/keys/{mine.key_id}", key=keys["organization"]))
+    assert told.status_code == 200 and told.text.startswith("retry: 1000")
+    assert service.get(path, key=keys["project"]).status_code == 401
+
+
+def test_the_stream_of_the_local_user_ends_when_the_service_is_closed(service: Service) -> None:
+    path = _queued(service)
+    _follow(service, path, None, lambda: service.post("/api/keys", json={"kind": "organization", "name": "admin"}))
+    assert service.get(path).status_code == 401
+
+
+def test_a_stream_outlives_a_database_that_cannot_tell_whether_its_key_is_good(service: Service, monkeypatch: Any) -> None:
+    keys = service.keys()
+    path = _queued(service)
+    looked: list[str] = []
+
+    async def gone(hub: Hub, key: str) -> None:
+        looked.append(key)
+        raise StoreError("gone")
+
+    def end() -> None:
+        monkeypatch.setattr(security, "authenticate", gone)
+        deadline = time.monotonic() + 10
+        while len(looked) < 2 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert len(looked) >= 2 and service.hub.run_signals._waiting
+        service.app.state.stopping.set()
+
+    assert _follow(service, path, keys["organization"], end).status_code == 200

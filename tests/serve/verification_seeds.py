@@ -79,6 +79,7 @@ async def seed_verification(hub: Hub, caller: Caller, place: str) -> None:
         for mark in RUNS:
             await add(f"br_{place}_{mark}", "benchmark_run", f"bench_{place}", **_run(place))
             await add(f"tr_{place}_{mark}", "task_run", f"br_{place}_{mark}", blob=task, **_task_run(place))
+        await add(f"br_{place}_done", "benchmark_run", f"bench_{place}", **_run(place) | {"status": "completed", "phase": "completed"})
         key = {"id": f"skey_{place}", "kind": "solver", "name": "s", "prefix": "vrl_slv_", "suffix": "xxxx", "hash": f"solver {place}"}
         await connection.execute(keys.insert().values(**key, solver_id=f"slv_{place}", organization_id=organization, created_at=now))
 

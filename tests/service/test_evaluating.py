@@ -13,15 +13,16 @@ from proctor.judge.scripted import ScriptedJudge
 from proctor.service import agents, assembling, cases, evaluating
 from proctor.service.applicable import ActiveCase, applies
 from proctor.service.callers import LOCAL, Caller
-from proctor.service.evaluating import Again, Evaluator, evaluate_all, evaluate_traces, reevaluate
+from proctor.service.deciders import InThread
+from proctor.service.evaluating import Evaluator, evaluate_all, evaluate_traces
 from proctor.service.hub import Hub
-from proctor.service.recent import RecentSpans, recent_spans
+from proctor.service.reevaluating import Again, reevaluate
 from proctor.service.refusals import Refusal
 from proctor.service.searching import get_trace
 from proctor.store.bodies import pack, unpack
 from proctor.store.tables import cases as case_table
 from proctor.store.tables import traces
-from proctor.store.trace_work import lease
+from proctor.store.trace_work import Turn, lease
 from tests.builders import evidence
 from tests.databases import TestDatabase
 from tests.service.traces import SUITE, Clock, new_trace, post, request, result_rows, root, send, span, trace_rows, world
@@ -36,6 +37,10 @@ cases:
     expect:
       - judged: the answer is polite
 """
+
+
+def turn(owner: str, clock: Clock, limit: int = 10, **more: Any) -> Turn:
+    return Turn(owner=owner, now=clock.now, until=clock.now + 30, limit=limit, **{"most_bytes": 10**9, **more})
 
 
 def test_a_complete_trace_is_evaluated_against_every_active_case_of_its_agent(database: TestDatabase) -> None:
@@ -80,34 +85,6 @@ def test_late_spans_are_evaluated_again_and_replace_the_result(database: TestDat
         assert (second["id"], second["outcome"], second["trace_revision"]) == (first["id"], "pass", 2)
 
     database.run_hub(use, clock=clock)
-
-
-def test_spans_that_were_just_kept_are_decided_as_those_that_are_read_back(database: TestDatabase) -> None:
-    async def use(hub: Hub) -> None:
-        await world(hub)
-        for number in range(6):
-            await send(hub, request(root(new_trace(), text=("Refund.", "No.")[number % 2])), flush=True)
-        ids = [row["id"] for row in await trace_rows(hub)]
-        for id in ids[:3]:
-            assert recent_spans(hub.database).take(id) is not None
-        assert await evaluate_all(hub) == 6
-        assert all(recent_spans(hub.database).take(id) is None for id in ids), "nothing stays"
-        first = {row["trace_id"]: (row["outcome"], row["body"]) for row in await result_rows(hub)}
-        await reevaluate(hub, LOCAL, Again())
-        await evaluate_all(hub)
-        assert first == {row["trace_id"]: (row["outcome"], row["body"]) for row in await result_rows(hub)}
-        assert sorted(outcome for outcome, _ in first.values()) == ["fail"] * 3 + ["pass"] * 3
-
-    database.run_hub(use)
-
-
-def test_only_so_much_of_what_was_just_kept_is_remembered() -> None:
-    recent = RecentSpans()
-    for number in range(100):
-        recent.put(str(number), [], 40_000)
-    recent.put("large", [], 50_001)
-    assert recent.take("large") is None
-    assert [number for number in range(100) if recent.take(str(number)) is not None] == list(range(75, 100))
 
 
 def test_what_no_longer_applies_to_a_changed_trace_is_gone(database: TestDatabase) -> None:
@@ -161,7 +138,7 @@ def test_what_a_case_is_narrowed_to_counts_from_the_moment_it_is_changed(databas
         project, agent = await world(hub, suite=None)
         case = await cases.create_case(hub, LOCAL, project_id=project, document=SUITE, when={"metadata": {"env": "live"}})
 
-        async with Evaluator.opened(hub) as evaluator:
+        async with Evaluator.opened(hub, InThread()) as evaluator:
 
             async def evaluated(env: str) -> int:
                 before = len(await result_rows(hub))
@@ -185,8 +162,8 @@ def test_what_another_worker_holds_is_no_work_for_this_one(database: TestDatabas
         _, agent = await world(hub)
         await post(hub, {**ANSWER, "platformId": agent}, request_id="r")
         async with hub.database.writing() as connection:
-            assert await lease(connection, owner="other", now=clock.now, until=clock.now + 30, limit=5, most_bytes=1_000_000)
-        async with Evaluator.opened(hub) as evaluator:
+            assert await lease(connection, turn("other", clock, 5))
+        async with Evaluator.opened(hub, InThread()) as evaluator:
             assert not await evaluator._anything_due()
             assert await evaluator.idle_s() == evaluating.IDLE_S, "looks again later, not all the time"
             clock.now += 31
@@ -224,7 +201,7 @@ def test_asking_for_an_evaluation_while_one_is_under_way_is_not_lost(database: T
     async def use(hub: Hub) -> None:
         _, agent = await world(hub)
         await post(hub, {**ANSWER, "platformId": agent}, request_id="r")
-        async with Evaluator.opened(hub) as evaluator:
+        async with Evaluator.opened(hub, InThread()) as evaluator:
             taken = await evaluator._take()
             clock.now += 1
             await reevaluate(hub, LOCAL, Again())
@@ -239,7 +216,7 @@ def test_what_comes_while_a_trace_is_evaluated_is_evaluated_too(database: TestDa
     async def use(hub: Hub) -> None:
         _, agent = await world(hub)
         await post(hub, {**ANSWER, "platformId": agent}, request_id="r")
-        async with Evaluator.opened(hub) as evaluator:
+        async with Evaluator.opened(hub, InThread()) as evaluator:
             taken = await evaluator._take()
             await post(hub, {"data": {"text": "No."}, "platformId": agent}, request_id="r")
             await evaluator._evaluate(taken)
@@ -258,10 +235,10 @@ def test_a_lease_keeps_others_away_until_it_runs_out(database: TestDatabase) -> 
         for number in range(5):
             await post(hub, {**ANSWER, "platformId": agent}, request_id=f"r{number}")
         async with hub.database.writing() as connection:
-            mine = await lease(connection, owner="one", now=clock.now, until=clock.now + 30, limit=3, most_bytes=10**9)
+            mine = await lease(connection, turn("one", clock, 3))
         async with hub.database.writing() as connection:
-            theirs = await lease(connection, owner="two", now=clock.now, until=clock.now + 30, limit=10, most_bytes=10**9)
-        assert len(mine) == 3 and len(theirs) == 2 and not {row["id"] for row in mine} & {row["id"] for row in theirs}
+            theirs = await lease(connection, turn("two", clock, 10))
+        assert len(mine) == 3 and len(theirs) == 2 and not set(mine) & set(theirs)
         assert await evaluate_all(hub) == 0
         clock.now += 31
         assert await evaluate_all(hub) == 5
@@ -288,7 +265,7 @@ def test_a_worker_that_lost_its_lease_writes_nothing(database: TestDatabase) -> 
     async def use(hub: Hub) -> None:
         _, agent = await world(hub)
         await post(hub, {**ANSWER, "platformId": agent})
-        async with Evaluator.opened(hub) as evaluator:
+        async with Evaluator.opened(hub, InThread()) as evaluator:
             taken = await evaluator._take()
             async with hub.database.writing() as connection:
                 await connection.execute(sa.update(traces).values(lease_owner="somebody else"))

@@ -18,9 +18,10 @@ from proctor.errors import InputError
 from proctor.serve.settings import read_settings
 from proctor.service import exporting
 from proctor.service.callers import LOCAL
-from proctor.service.evaluating import Again, evaluate_all, evaluate_traces, reevaluate
+from proctor.service.evaluating import evaluate_all, evaluate_traces
 from proctor.service.exporting import KEEP_S, LOOK_S, Exporter, export_results
 from proctor.service.hub import Hub
+from proctor.service.reevaluating import Again, reevaluate
 from proctor.store.tables import exports, traces
 from tests.databases import TestDatabase
 from tests.service.traces import Clock, new_trace, post, request, root, send, span, world

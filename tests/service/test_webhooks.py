@@ -15,7 +15,10 @@ import pytest
 from proctor.service.alerts import create_rule, list_deliveries, send_test
 from proctor.service.callers import LOCAL
 from proctor.service.hub import Hub
-from proctor.service.webhooks import ATTEMPTS_AFTER_S, deliver_due, watch_alerts
+from proctor.service.keys import organization_caller
+from proctor.service.projects import create_project
+from proctor.service.webhooks import ATTEMPTS_AFTER_S, PER_ORGANIZATION, PER_PROJECT, TIMEOUT_S, deliver_due, watch_alerts
+from proctor.store.alerts import due_deliveries
 from tests.databases import TestDatabase
 from tests.service.traces import Clock, world
 
@@ -165,5 +168,89 @@ def test_the_worker_sends_until_it_is_told_to_stop(database: TestDatabase) -> No
                     await asyncio.sleep(0.02)
             stop.set()
             await asyncio.wait_for(task, 15)
+
+    database.run_hub(use, allowed_addresses=("127.0.0.1",))
+
+
+# --- several tenants ----------------------------------------------------------------------------------------------------------------------
+
+
+@contextlib.asynccontextmanager
+async def silent() -> AsyncIterator[tuple[str, list[int]]]:
+    """A server that takes what it is sent and never answers; and how many wait for it, each time another one does."""
+    waiting: list[int] = []
+    held: set[asyncio.StreamWriter] = set()
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        held.add(writer)
+        waiting.append(len(held))
+        with contextlib.suppress(ConnectionError):
+            while await reader.read(1_000):
+                pass
+        held.discard(writer)
+        writer.close()
+
+    server = await asyncio.start_server(handle, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/hook", waiting
+
+
+async def tenant(hub: Hub, name: str, url: str, *, projects: int, messages: int) -> None:
+    """An organization with so many projects and messages to send in each."""
+    caller = await organization_caller(hub, name, create=True)
+    for number in range(projects):
+        project = (await create_project(hub, caller, name=f"{name} {number}"))["id"]
+        rule = await create_rule(hub, caller, project_id=project, name="r", kind="pass_rate", webhook_url=url)
+        for _ in range(messages):
+            await send_test(hub, caller, rule["id"])
+
+
+@pytest.mark.parametrize(("projects", "messages", "most"), [(1, 30, PER_PROJECT), (30, 1, PER_ORGANIZATION)])
+def test_slow_receivers_of_one_tenant_do_not_hold_up_another(database: TestDatabase, projects: int, messages: int, most: int) -> None:
+    async def use(hub: Hub) -> None:
+        async with silent() as (slow, waiting), webhook(200) as (quick, seen):
+            await tenant(hub, "slow", slow, projects=projects, messages=messages)
+            await tenant(hub, "quick", quick, projects=1, messages=2)
+            stop = asyncio.Event()
+            task = asyncio.create_task(watch_alerts(hub, stop))
+            async with asyncio.timeout(TIMEOUT_S / 2):
+                while len(seen) < 2 or len(waiting) < most:
+                    await asyncio.sleep(0.02)
+            assert max(waiting) == most
+            stop.set()
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    database.run_hub(use, allowed_addresses=("127.0.0.1",))
+
+
+def test_tenants_take_turns(database: TestDatabase) -> None:
+    async def use(hub: Hub) -> None:
+        async with webhook(200) as (many, _), webhook(200) as (few, _):
+            await tenant(hub, "many", many, projects=3, messages=20)
+            await tenant(hub, "few", few, projects=1, messages=2)
+            async with hub.database.reading() as connection:
+                due = await due_deliveries(connection, hub.clock(), 6, per_project=2, per_organization=4)
+            assert [row["webhook_url"] == few for row in due].count(True) == 2
+            assert {row["webhook_url"] for row in due[:2]} == {many, few}, "each has its first before anybody has a second"
+            assert await deliver_due(hub) == 62
+
+    database.run_hub(use, allowed_addresses=("127.0.0.1",))
+
+
+def test_a_stop_does_not_wait_for_receivers_that_do_not_answer(database: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("proctor.service.webhooks.STOP_S", 0.1)
+
+    async def use(hub: Hub) -> None:
+        async with silent() as (slow, waiting):
+            await tenant(hub, "slow", slow, projects=1, messages=1)
+            stop = asyncio.Event()
+            task = asyncio.create_task(watch_alerts(hub, stop))
+            async with asyncio.timeout(TIMEOUT_S / 2):
+                while not waiting:
+                    await asyncio.sleep(0.02)
+                stop.set()
+                await task
 
     database.run_hub(use, allowed_addresses=("127.0.0.1",))

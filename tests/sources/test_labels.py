@@ -165,3 +165,35 @@ def test_the_length_of_an_answer_does_not_give_its_label_away() -> None:
     middle = sorted(len(str(item.answer)) for item in items)[len(items) // 2]
     longer = sum((len(str(item.answer)) > middle) == item.label for item in items)
     assert 0.35 < longer / len(items) < 0.65
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("suite.yaml", "proctor: 1\nname: refunds\ncases:\n  - id: a\n    expect: [judged: is good]\n"),
+        ("suite.json", '{\n  "proctor": 1,\n  "cases": [\n    {"id": "a", "input": "b"}\n  ]\n}\n'),
+        ("labels.json", '[\n  {"answer": "a", "criterion": "b", "label": true}\n]\n'),
+        ("notes.txt", "Some notes\nabout labels.\n"),
+    ],
+)
+def test_a_file_that_holds_no_lines_of_json_is_told_in_one_sentence(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(InputError) as caught:
+        read_labels([tmp_path / name])
+    assert not caught.value.problems
+    told = str(caught.value)
+    assert f"{name}' holds no lines of JSON" in told and '{"answer": ..., "criterion": ..., "label": true or false}' in told
+    assert "proctor judge starter > labels.jsonl" in told
+
+
+def test_a_suite_among_labels_is_recognised_by_its_ending(tmp_path: Path) -> None:
+    (tmp_path / "suite.yml").write_text("{proctor: 1, cases: []}\n")
+    with pytest.raises(InputError, match=r"suite\.yml' holds no lines of JSON"):
+        read_labels([tmp_path / "suite.yml"])
+
+
+def test_a_line_that_is_nearly_json_is_still_told_with_its_place(tmp_path: Path) -> None:
+    (tmp_path / "labels.jsonl").write_text("# labels\n{'answer': 'a'}\n")
+    with pytest.raises(InputError) as caught:
+        read_labels([tmp_path / "labels.jsonl"])
+    assert {problem.origin.line for problem in caught.value.problems} == {1, 2}

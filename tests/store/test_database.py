@@ -20,7 +20,7 @@ from proctor.errors import InputError, MissingExtra, StoreError
 from proctor.store import migrations
 from proctor.store.database import Database, open_database
 from proctor.store.migrations import NOTES, schema_state
-from proctor.store.tables import METADATA, meta, organizations, projects
+from proctor.store.tables import METADATA, meta, organizations, projects, traces
 from tests.databases import TestDatabase
 from tests.postgres import Cluster
 
@@ -185,7 +185,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> None:
         connection.execute(sa.text("INSERT INTO organizations VALUES ('o', 'o', 't', 't')"))
         raise RuntimeError("interrupted")
 
-    monkeypatch.setattr(migrations, "STEPS", (*migrations.STEPS, ("0002_half", half)))
+    monkeypatch.setattr(migrations, "STEPS", (*migrations.STEPS, ("9000_half", half)))
 
 
 @pytest.mark.parametrize("fresh", [True, False])
@@ -204,7 +204,29 @@ def test_an_interrupted_migration_leaves_nothing_half_done(database: TestDatabas
             rows = (await connection.execute(sa.select(sa.func.count()).select_from(organizations))).scalar_one()
             return state.applied + state.unknown, half, rows
 
-    assert database.run(look) == (["0001_first_tables"], False, 0)
+    assert database.run(look) == ([name for name, _ in migrations.STEPS], False, 0)
+
+
+def test_traces_kept_before_attempts_were_counted_are_there_afterwards(database: TestDatabase) -> None:
+    async def as_it_was(opened: Database) -> None:
+        async with opened.writing() as connection:
+            await connection.execute(NOTES.delete().where(NOTES.c.name == "0002_attempts_of_traces"))
+            for index in ("traces_waiting", "traces_leased"):
+                await connection.execute(sa.text(f"DROP INDEX {index}"))
+            await connection.execute(sa.text("ALTER TABLE traces DROP COLUMN attempts"))
+            await connection.execute(sa.text("CREATE INDEX traces_due ON traces (due_at)"))
+            named = {"id": "t", "organization_id": "o", "project_id": "p", "agent_id": "a", "external_id": "e", "format": "otlp"}
+            row = {**named, "status": "complete", "created_at": "t", "updated_at": "t"}
+            await connection.execute(sa.insert(sa.table("traces", *map(sa.column, row))).values(row))
+
+    async def look(opened: Database) -> tuple[list[int], set[str | None]]:
+        async with opened.reading() as connection:
+            counts = list((await connection.execute(sa.select(traces.c.attempts))).scalars())
+            return counts, await connection.run_sync(lambda sync: {index["name"] for index in sa.inspect(sync).get_indexes("traces")})
+
+    database.run(as_it_was)
+    counts, indexes = database.run(look)
+    assert counts == [0] and {index.name for index in traces.indexes} <= indexes and "traces_due" not in indexes
 
 
 def test_a_migration_killed_in_the_middle_is_done_again_from_the_start(database: TestDatabase) -> None:
@@ -215,7 +237,7 @@ def stuck(connection):
     connection.execute(sa.text("CREATE TABLE half_done (name TEXT)"))
     print("in the middle", flush=True)
     time.sleep(60)
-migrations.STEPS = (*migrations.STEPS, ("0002_stuck", stuck))
+migrations.STEPS = (*migrations.STEPS, ("9000_stuck", stuck))
 await open_database(URL)
 """
     with child(code, database.url) as process:

@@ -30,7 +30,8 @@ def judge() -> Iterable[Description]:
         kind="judge",
         name="settings",
         summary="What `judge:` may say, in a suite or in proctor.yaml.",
-        fields=struct_fields(JudgeSection),
+        # The one that is always needed stands first.
+        fields=tuple(sorted(struct_fields(JudgeSection), key=lambda field: field.name != "model")),
         example=_EXAMPLE,
         notes=("Without it: PROCTOR_JUDGE_MODEL, PROCTOR_JUDGE_BASE_URL and PROCTOR_JUDGE_API_KEY.",),
     )

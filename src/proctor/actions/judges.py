@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, cast
 import msgspec
 
 from proctor.actions.models import built_model, completed, named_model
-from proctor.actions.settings import workspace_file, workspace_for
+from proctor.actions.settings import own_workspace, workspace_file, workspace_for
+from proctor.actions.together import JUDGE_KEYS, JudgesTogether, of_suite, parts_of
 from proctor.checks.registry import Registry, default_registry
 from proctor.errors import InputError, SpecError
-from proctor.formats.workspace import References, Section, Workspace, workspace_of
+from proctor.formats.workspace import References, Section, Workspace
 from proctor.judge.settings import JudgeSettings
 from proctor.llm.settings import ModelSettings
 from proctor.model.case import Assertion, Case, Suite
@@ -28,12 +29,12 @@ from proctor.model.evidence import Json
 from proctor.model.origin import Origin
 from proctor.model.problem import Problem
 from proctor.model.show import nearest
+from proctor.runner.ports import Judge
 from proctor.sources.texts import read_suite_text
 
 if TYPE_CHECKING:
-    from proctor.judge.llm_judge import LlmJudge
+    from proctor.judge.gated_model import Spent
     from proctor.llm.through_httpx import MakeTransport
-    from proctor.runner.ports import Judge
 
 CACHE_FOLDER = "judge"
 """Below the folder of the workspace's results: what judges answered."""
@@ -46,12 +47,14 @@ _INSTRUCTION_TOKENS = 700
 
 
 class JudgeSection(JudgeSettings, frozen=True, kw_only=True, omit_defaults=True):
-    """What `judge:` may say. `prompt` names a file here: the instruction to use instead of ours."""
+    """What `judge:` may say. `prompt` names a file here."""
 
     model: tuple[str, ...] = ()
     """One of `models`, or `provider/name`; several are a jury."""
     cache: bool = True
     """Whether replies are remembered in the workspace."""
+    prompt: str | None = None
+    """A file beside the one that names it: the instruction to use instead of ours."""
 
 
 class JudgeOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,10 +74,12 @@ NO_OPTIONS = JudgeOptions()
 class OpenedJudge(msgspec.Struct, frozen=True, kw_only=True):
     """A judge that is ready, and what must not be seen of it."""
 
-    judge: LlmJudge
+    judge: Judge
     settings: JudgeSettings
     models: tuple[str, ...]
     secrets: frozenset[str]
+    parts: tuple[tuple[Suite, OpenedJudge], ...] = ()
+    """Of several suites: who judges which."""
 
 
 def needs_judge(assertion: Assertion, registry: Registry | None = None) -> bool:
@@ -92,11 +97,14 @@ def cases_that_need_a_judge(suite: Suite) -> list[Case]:
 
 def require_judge(suite: Suite, judge: object | None, *, allow_missing: bool = False) -> None:
     """Refuse to start where a judge is needed and there is none."""
-    cases = [] if judge is not None or allow_missing else cases_that_need_a_judge(suite)
+    cases = [] if allow_missing else cases_that_need_a_judge(suite)
+    if judge is not None:
+        # Of several suites one may have none.
+        cases = [case for case in cases if isinstance(judge, JudgesTogether) and not judge.has(case.id)]
     if cases:
         names = ", ".join(repr(case.id) for case in cases[:5]) + (f" and {len(cases) - 5} more" if len(cases) > 5 else "")
         raise InputError(
-            f"{len(cases)} case{'s' if len(cases) > 1 else ''} need a judge, and none is configured: {names}\n"
+            f"claims of {len(cases)} case{'s' if len(cases) > 1 else ''} need a judge, and none is configured: {names}\n"
             "  name one: `judge: {model: ...}` in the suite or in proctor.yaml, or the variable PROCTOR_JUDGE_MODEL\n"
             "  --allow-missing-judge runs all the same; those assertions are then errors"
         )
@@ -104,10 +112,53 @@ def require_judge(suite: Suite, judge: object | None, *, allow_missing: bool = F
 
 def configured_judge(suite: Suite, home: Path, environment: Mapping[str, str], options: JudgeOptions = NO_OPTIONS) -> OpenedJudge | None:
     """The judge of a suite that has something to judge; nothing where it has not, or where none is configured."""
+    return open_judges(suite, References(dict(environment)), environment, home=home, options=options)
+
+
+def open_judges(
+    suite: Suite,
+    references: References,
+    environment: Mapping[str, str],
+    *,
+    home: Path,
+    options: JudgeOptions = NO_OPTIONS,
+    offline: bool = False,
+) -> OpenedJudge | None:
+    """As `configured_judge`; of several suites each has the judge that it would have alone. Raises `InputError`."""
+    parts = parts_of(suite, JUDGE_KEYS)
+    opened: list[tuple[Suite, OpenedJudge]] = []
+    spent = _counted_together() if options.max_calls is not None else None
+    for part in parts:
+        if not _asks(part):
+            continue
+        try:
+            workspace = workspace_for(part, home)
+            found = open_judge(part, workspace, references, environment, home=home, options=options, offline=offline, spent=spent)
+        except InputError as error:
+            raise of_suite(error, part, parts) from None
+        if found is not None:
+            opened.append((part, found))
+    if len(parts) == 1 or not opened:
+        return opened[0][1] if opened else None
+    return OpenedJudge(
+        judge=JudgesTogether([found.judge for _, found in opened], {case.id: found.judge for part, found in opened for case in part.cases}),
+        settings=opened[0][1].settings,
+        models=tuple(dict.fromkeys(model for _, found in opened for model in found.models)),
+        secrets=frozenset[str]().union(*(found.secrets for _, found in opened)),
+        parts=tuple(opened),
+    )
+
+
+def _counted_together() -> Spent:
+    from proctor.judge.gated_model import Spent  # only where there may be a judge
+
+    return Spent()
+
+
+def _asks(suite: Suite) -> bool:
+    """Whether a judge has anything to say here."""
     registry = default_registry()
-    if not any(registry.get(a.check).judged for case in suite.cases for a in case.assertions):
-        return None
-    return open_judge(suite, workspace_for(suite, home), References(dict(environment)), environment, home=home, options=options)
+    return any(registry.get(a.check).judged for case in suite.cases for a in case.assertions)
 
 
 def open_judge(
@@ -120,10 +171,11 @@ def open_judge(
     options: JudgeOptions = NO_OPTIONS,
     offline: bool = False,
     transport: MakeTransport | None = None,
+    spent: Spent | None = None,
 ) -> OpenedJudge | None:
     """The judge that is configured; nothing where none is. Raises `InputError` for one that cannot work.
 
-    Connections are made by `transport`, where one is given.
+    Connections are made by `transport`, where one is given; what is asked is counted in `spent`.
     """
     if suite is not None and suite.dialect == "mcplab" and options.model is None and workspace.judge is None:
         from proctor.actions.mcplab_judge import mcplab_judge  # only MCPLab's own suites need it
@@ -131,7 +183,7 @@ def open_judge(
         found = mcplab_judge(suite, environment, offline=offline)
         if found is not None:
             models, settings, secrets = found
-            return _opened(models, {}, _chosen(settings, options), secrets, home, cache=options.cache)
+            return _opened(models, {}, _chosen(settings, options), secrets, home, cache=options.cache, plain=False, spent=spent)
     section = _section(workspace, references)
     names = (options.model,) if options.model is not None else section.model
     settings_of = [_model(name, workspace, references, environment, chosen=options.model is not None) for name in names]
@@ -148,7 +200,8 @@ def open_judge(
         if each.input_price is not None and each.output_price is not None
     }
     chosen = _chosen(_settings(section, workspace, suite), options)
-    return _opened(models, prices, chosen, secrets, home, cache=section.cache and options.cache)
+    plain = suite is None or suite.dialect != "mcplab"
+    return _opened(models, prices, chosen, secrets, home, cache=section.cache and options.cache, plain=plain, spent=spent)
 
 
 def judge_problems(suite: Suite, home: Path) -> Sequence[Problem]:
@@ -156,7 +209,7 @@ def judge_problems(suite: Suite, home: Path) -> Sequence[Problem]:
     if suite.dialect != "native" or not any(suite.settings.get(key) is not None for key in ("judge", "models")):
         return ()
     try:
-        own = workspace_of(suite.settings, file=suite.path)
+        own = own_workspace(suite)
         if own.judge is None:
             return ()
         named = own.judge.check(JudgeSection, "judge").model
@@ -181,14 +234,21 @@ def _opened(
     home: Path,
     *,
     cache: bool,
+    plain: bool,
+    spent: Spent | None,
 ) -> OpenedJudge:
+    """The judge, ready to be asked; `plain` unless the suite is one of MCPLab, whose authors know its words."""
     from proctor.judge.cached import FolderCache, WriteBehind  # only where there is a judge
     from proctor.judge.llm_judge import LlmJudge
+    from proctor.judge.wording import PlainWords
 
     kept = WriteBehind(FolderCache(home / CACHE_FOLDER)) if cache else None
-    judge = LlmJudge(models, settings, cache=kept, costs=prices)
+    judge = LlmJudge(models, settings, cache=kept, costs=prices, spent=spent)
     return OpenedJudge(
-        judge=judge, settings=settings, models=tuple(f"{each.provider}/{each.name}" for each in models), secrets=frozenset(secrets)
+        judge=PlainWords(judge) if plain else judge,
+        settings=settings,
+        models=tuple(f"{each.provider}/{each.name}" for each in models),
+        secrets=frozenset(secrets),
     )
 
 
@@ -292,7 +352,7 @@ JudgeLike = object
 def made_judge(judge: JudgeLike, environment: Mapping[str, str], *, home: Path) -> Judge:
     """The judge that Python code means."""
     if hasattr(judge, "judge"):
-        return cast("Judge", judge)
+        return cast(Judge, judge)
     if callable(judge):
         from proctor.judge.scripted import ScriptedJudge  # for tests and rules written in Python
 

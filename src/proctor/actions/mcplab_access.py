@@ -1,7 +1,8 @@
 """How the models and servers of an MCPLab workspace are reached: its settings, and the environment they refer to.
 
 Only a whole value `${NAME}` is taken from the environment, in `auth.token`, `auth.value` and in the values of `headers`; a variable that
-is not set, or empty, is an error before the run. Every problem is collected; none of them shows a value.
+is not set, or empty, is an error before the run. Every problem is collected; none of them shows a value. A service that runs the suites of
+others gives the secrets of their project for the environment, its own words for what is missing, and its own transports.
 
     openai         OPENAI_API_KEY, OPENAI_BASE_URL
     anthropic      ANTHROPIC_API_KEY, ANTHROPIC_BASE_URL
@@ -13,7 +14,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from proctor.actions.mcplab_plan import Entry
 from proctor.errors import InputError, SpecError
@@ -24,8 +27,11 @@ from proctor.model.evidence import Json
 from proctor.model.problem import Problem
 from proctor.targets.mcp_settings import ApiKey, Auth, Bearer, ClientCredentials, ServerFault, ServerSettings
 
+if TYPE_CHECKING:
+    from proctor.targets.wire import MakeTransport
+
 # provider: the variables of its key and of its address
-_PROVIDERS: Final = {
+PROVIDER_VARIABLES: Final = {
     "openai": ("OPENAI_API_KEY", "OPENAI_BASE_URL"),
     "anthropic": ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"),
     "azure_openai": ("AZURE_OPENAI_API_KEY", "AZURE_OPENAI_ENDPOINT"),
@@ -34,13 +40,29 @@ _WHOLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _NOT_SENT: Final = "replayed"
 
 
+class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a workspace is run: what its variables are called there and how one is given, and how connections are made."""
+
+    variable: str = "the environment variable {name}"
+    remedy: str = "export {name}={value}"
+    login: str = "give its token: --oauth-token {server}=TOKEN"
+    model_transport: MakeTransport | None = None
+    server_transport: MakeTransport | None = None
+
+
+COMMAND_LINE: Final = Surroundings()
+
+
 class Access:
     """Builds models and servers, and remembers what was wrong and what is secret."""
 
-    def __init__(self, environment: Mapping[str, str], *, tokens: Mapping[str, str], offline: bool) -> None:
+    def __init__(
+        self, environment: Mapping[str, str], *, tokens: Mapping[str, str], offline: bool, surroundings: Surroundings = COMMAND_LINE
+    ) -> None:
         self._environment = environment
         self._tokens = tokens
         self._offline = offline
+        self._surroundings = surroundings
         self.problems: list[Problem] = []
         self.secrets: set[str] = {token for token in tokens.values() if token}
 
@@ -52,16 +74,16 @@ class Access:
     def model(self, agent: Entry) -> ChatModel | None:
         """The model of an agent; nothing after a problem."""
         provider, name = agent["provider"], agent["id"]
-        key_name, address_name = _PROVIDERS[provider]
+        key_name, address_name = PROVIDER_VARIABLES[provider]
         key, address = self._environment.get(key_name) or None, self._environment.get(address_name) or None
         if self._offline:
             # Everything comes from a recording: neither is used.
             key, address = _NOT_SENT, "https://replayed.invalid"
         elif provider == "azure_openai" and address is None:
-            self._problem(f"agent {name!r} needs the environment variable {address_name}", hint=f"export {address_name}=https://...")
+            self._needs(name, address_name, "https://...")
             return None
         elif key is None and (address is None or provider == "azure_openai"):
-            self._problem(f"agent {name!r} needs the environment variable {key_name}", hint=f"export {key_name}=...")
+            self._needs(name, key_name, "...")
             return None
         if key is not None and not self._offline:
             self.secrets.add(key)
@@ -75,10 +97,15 @@ class Access:
             api_version=(self._environment.get("AZURE_OPENAI_API_VERSION") or None) if azure else None,
         )
         try:
-            return build_model(settings)
+            return build_model(settings, transport=self._surroundings.model_transport)
         except SpecError as error:
             self._problem(f"agent {name!r}: {error.message}")
             return None
+
+    def _needs(self, agent: str, name: str, value: str) -> None:
+        told = self._surroundings
+        message = f"agent {agent!r} needs {told.variable.format(name=name)}"
+        self._problem(message, hint=told.remedy.format(name=name, value=value), code="missing_variable")
 
     def _deployment(self, agent: Entry) -> str:
         own = "AZURE_OPENAI_DEPLOYMENT_" + re.sub(r"[^A-Z0-9]+", "_", agent["id"].upper()).strip("_")
@@ -126,7 +153,7 @@ class Access:
             case _:
                 self._problem(
                     f"MCP server {server!r} needs an OAuth login, which has to be made elsewhere",
-                    hint=f"give its token: --oauth-token {server}=TOKEN",
+                    hint=self._surroundings.login.format(server=server),
                     code="oauth_login_needed",
                 )
                 return None
@@ -139,8 +166,9 @@ class Access:
         value = self._environment.get(name)
         if not value:
             state = "is not set" if value is None else "is empty"
-            message = f"MCP server {server!r}: the environment variable {name} of its {purpose} {state}"
-            self._problem(message, hint=f"set it before the run: export {name}=...", code="missing_variable")
+            told = self._surroundings
+            message = f"MCP server {server!r}: {told.variable.format(name=name)} of its {purpose} {state}"
+            self._problem(message, hint=told.remedy.format(name=name, value="..."), code="missing_variable")
             return ""
         self.secrets.add(value)
         return value

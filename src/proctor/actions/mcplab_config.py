@@ -76,7 +76,8 @@ def hash_of(config: Json) -> str:
 def public_server(server: Entry) -> Entry:
     """A server without its secrets."""
     shown: Entry = {key: value for key, value in server.items() if key not in ("auth", "headers")}
-    if shown["url"] != without_secrets(shown["url"]):
+    # A server that is started has none.
+    if "url" in shown and shown["url"] != without_secrets(shown["url"]):
         shown["url"] = without_secrets(shown["url"])
     if server.get("headers"):
         shown["headers"] = {key: _public(value) if _is_secret(key) else value for key, value in server["headers"].items()}

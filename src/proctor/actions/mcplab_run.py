@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from proctor.actions.history import find_home
-from proctor.actions.mcplab_access import Access
+from proctor.actions.mcplab_access import COMMAND_LINE, Access, Surroundings
 from proctor.actions.mcplab_attachments import load_attachments, root_of
 from proctor.actions.mcplab_config import hash_of, public_suite, resolved_config, rules_of
 from proctor.actions.mcplab_plan import Plan, ServerOverrides, configs_of, plan_all
@@ -183,8 +183,9 @@ def _prepare(
     root: str | Path | None = None,
     reached_by: Mapping[str, ServerSettings] | None = None,
     offline: bool = False,
+    surroundings: Surroundings = COMMAND_LINE,
 ) -> Ready:
-    access = Access(environment, tokens=tokens, offline=offline)
+    access = Access(environment, tokens=tokens, offline=offline, surroundings=surroundings)
     place = Path(root) if root is not None else root_of(planned.suite)
     files: dict[str, list[dict[str, Json]]] = {}
     for row in planned.rows:
@@ -195,7 +196,8 @@ def _prepare(
     driven = {row.agent["id"]: row.agent for row in planned.rows if row.case.skip is None}
     models = {name: access.model(agent) for name, agent in driven.items()}
     access.finish()
-    connected = McpServers([server for server in servers if server is not None], offline=offline)
+    usable_servers = [server for server in servers if server is not None]
+    connected = McpServers(usable_servers, offline=offline, transport=surroundings.server_transport)
     usable = {name: model for name, model in models.items() if model is not None}
     target = McplabTarget(
         routes={

@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from proctor.actions.together import TargetsTogether
 from proctor.cassettes.ports import Tape
 from proctor.errors import TargetError
 from proctor.llm.ports import ChatModel
@@ -97,53 +98,11 @@ class McplabTarget:
         return msgspec.structs.replace(evidence, metadata={**evidence.metadata, "model": model.name, **about})
 
 
-class McplabTargets:
+class McplabTargets(TargetsTogether):
     """The agents of several configs as one target. Each config has its own connections: the same id may mean another server in another."""
 
     def __init__(self, targets: Sequence[McplabTarget]) -> None:
-        self._targets = tuple(targets)
-        self._by_case = {case: target for target in targets for case in target.cases}
-        names = dict.fromkeys(name for target in targets for name in target.name.split(", "))
-        self._name = ", ".join(names)
-
-    @property
-    def name(self) -> str:
-        """The agents, in order, each once."""
-        return self._name
-
-    async def open(self) -> None:
-        """Connect the servers of all configs; after a failure none stays connected."""
-        opened: list[McplabTarget] = []
-        try:
-            for target in self._targets:
-                opened.append(target)
-                await target.open()
-        except BaseException:
-            await _close(opened)
-            raise
-
-    async def close(self) -> None:
-        """Leave the servers and the models."""
-        await _close(self._targets)
-
-    async def run(self, attempt: Attempt, tape: Tape) -> Evidence:
-        """Let the agent of the case work."""
-        target = self._by_case.get(attempt.case.id)
-        if target is None:
-            raise TargetError(f"case {attempt.case.id!r} belongs to no agent of this run")
-        return await target.run(attempt, tape)
-
-
-async def _close(targets: Sequence[McplabTarget]) -> None:
-    """Close all of them, whatever happens to one; the first failure is told."""
-    failures: list[BaseException] = []
-    for target in targets:
-        try:
-            await target.close()
-        except Exception as error:
-            failures.append(error)
-    if failures:
-        raise failures[0]
+        super().__init__([(target, target.cases) for target in targets])
 
 
 def request_id(run_id: str, route: Route, case_id: str, number: int) -> str:

@@ -75,8 +75,10 @@ def _kept(folder: RunFolder, suite: Suite) -> Iterator[tuple[PreparedCase, RunEn
 
 
 def _result(folder: RunFolder, chosen: Suite, results: Sequence[CaseResult]) -> RunResult:
-    known = {case.id for case in chosen.cases}
-    unknown = [entry.case for entry in folder.entries() if entry.case not in known]
+    order = {case.id: number for number, case in enumerate(chosen.cases)}
+    unknown = [entry.case for entry in folder.entries() if entry.case not in order]
+    # Kept in the order in which they were finished; shown in that of the suite, as the run was.
+    results = sorted(results, key=lambda result: (order[result.case.id], result.attempt))
     tally = Tally()
     tally.add_all(results)
     warnings = list(chosen.warnings)

@@ -11,10 +11,11 @@ import msgspec
 
 from proctor.actions.check import new_run_id, prepared, wall_clock
 from proctor.actions.history import find_home, result_of, suite_of
-from proctor.actions.judges import NO_OPTIONS, JudgeOptions, OpenedJudge, estimated, made_judge, open_judge, require_judge
+from proctor.actions.judges import NO_OPTIONS, JudgeOptions, OpenedJudge, estimated, made_judge, open_judges, require_judge
 from proctor.actions.models import built_model, model_settings
 from proctor.actions.settings import workspace_for
 from proctor.actions.suites import load_suite
+from proctor.actions.together import TARGET_KEYS, TargetsTogether, of_suite, parts_of
 from proctor.cassettes.ports import Tape
 from proctor.errors import InputError
 from proctor.formats.native_text import write_native
@@ -92,19 +93,17 @@ async def drive(
         raise InputError("a run is recorded or replayed, not both")
     place = find_home(str(home) if home is not None else None)
     loaded = suite if isinstance(suite, Suite) else load_suite(suite)
-    workspace = workspace_for(loaded, place)
     references = References(dict(os.environ)) if replay is None else ReplayedReferences(dict(os.environ))
-    models = _Models(workspace, references, offline=replay is not None)
-    driven = _target(target, workspace, references, loaded, models, offline=replay is not None)
-    check_cases(driven, loaded.cases)
+    models = _Models(references, offline=replay is not None)
+    driven = _target(target, place, references, loaded, models, offline=replay is not None)
     chosen = settings or RunSettings(repeat=repeat, concurrency=concurrency, timeout_s=timeout_s)
     if replay is not None:
         # What was recorded comes back the same however often it is asked for.
         chosen = msgspec.structs.replace(chosen, retries=0)
-    seat = _seat(judge, loaded, workspace, references, place, judge_options, offline=replay is not None)
+    seat = _seat(judge, loaded, references, place, judge_options, offline=replay is not None)
     require_judge(loaded, seat.judge, allow_missing=allow_missing_judge)
-    if seat.opened is not None:
-        announce(_told(loaded, seat.opened, chosen.repeat))
+    for part, part_judge in (seat.opened.parts or ((loaded, seat.opened),)) if seat.opened is not None else ():
+        announce(_told(part, part_judge, chosen.repeat))
     tape_for, close_tape, unused = _tape(record, replay, {*references.secrets, *models.secrets(), *secrets, *seat.secrets()})
     folder, done = _open(place, loaded, driven.name, chosen, resume, note)
     opened(folder.header.run_id)
@@ -157,7 +156,6 @@ class _Seat(msgspec.Struct, frozen=True, kw_only=True):
 def _seat(
     judge: object | None,
     suite: Suite,
-    workspace: Workspace,
     references: References,
     home: Path,
     options: JudgeOptions,
@@ -173,7 +171,7 @@ def _seat(
         return _Seat()
     if judge is not None:
         return _Seat(judge=made_judge(judge, os.environ, home=home))
-    opened = open_judge(suite, workspace, references, os.environ, home=home, options=options, offline=offline)
+    opened = open_judges(suite, references, os.environ, home=home, options=options, offline=offline)
     return _Seat(judge=opened.judge, opened=opened) if opened is not None else _Seat()
 
 
@@ -185,20 +183,19 @@ def _told(suite: Suite, opened: OpenedJudge, repeat: int) -> str:
 class _Models:
     """The models a run talks to, made when they are first asked for, closed at its end."""
 
-    def __init__(self, workspace: Workspace, references: References, *, offline: bool = False) -> None:
-        self._workspace = workspace
+    def __init__(self, references: References, *, offline: bool = False) -> None:
         self._references = references
         self._offline = offline
         self._settings: list[ModelSettings] = []
         self._made: list[ChatModel] = []
 
-    def for_target(self, section: Section) -> Callable[[Tape], ChatModel]:
+    def for_target(self, section: Section, workspace: Workspace) -> Callable[[Tape], ChatModel]:
         """How the model that a target names is talked to over a tape."""
         from proctor.llm.taped import TapedModel
 
         named = section.node.get("model")
         name = named.value if named is not None and isinstance(named.value, str) else None
-        settings = model_settings(name, self._workspace, self._references, os.environ)
+        settings = model_settings(name, workspace, self._references, os.environ)
         self._settings.append(settings)
         model = built_model(settings, offline=self._offline)
         self._made.append(model)
@@ -214,16 +211,40 @@ class _Models:
             await model.close()
 
 
-def _target(target: TargetLike, workspace: Workspace, references: References, suite: Suite, models: _Models, *, offline: bool) -> Target:
-    base = Path(suite.path).resolve().parent if suite.path else Path.cwd()
-    if target is None or isinstance(target, str):
-        name, section = workspace.target(target)
-        kind = section.node.get("type")
-        if kind is not None and kind.value == "mcp_agent":
-            return build_target(name, section, references, base=base, model_for=models.for_target(section), offline=offline)
-        return build_target(name, section, references, base=base)
+def _target(target: TargetLike, home: Path, references: References, suite: Suite, models: _Models, *, offline: bool) -> Target:
+    if target is not None and not isinstance(target, str):
+        given = _given_target(target, references, suite)
+        check_cases(given, suite.cases)
+        return given
+    parts = parts_of(suite, TARGET_KEYS)
+    found: list[tuple[Target, list[str]]] = []
+    for part in parts:
+        try:
+            driven = _named_target(target, workspace_for(part, home), references, part, models, offline=offline)
+            check_cases(driven, part.cases)
+        except InputError as error:
+            raise of_suite(error, part, parts) from None
+        found.append((driven, [case.id for case in part.cases]))
+    return found[0][0] if len(found) == 1 else TargetsTogether(found)
+
+
+def _named_target(
+    target: str | None, workspace: Workspace, references: References, suite: Suite, models: _Models, *, offline: bool
+) -> Target:
+    base = _folder_of(suite)
+    name, section = workspace.target(target)
+    if section.word("type") == "mcp_agent":
+        return build_target(name, section, references, base=base, model_for=models.for_target(section, workspace), offline=offline)
+    return build_target(name, section, references, base=base)
+
+
+def _folder_of(suite: Suite) -> Path:
+    return Path(suite.path).resolve().parent if suite.path else Path.cwd()
+
+
+def _given_target(target: Target | Callable[..., object] | Mapping[str, Json], references: References, suite: Suite) -> Target:
     if isinstance(target, Mapping):
-        return build_target("target", cast(Mapping[str, Json], target), references, base=base)
+        return build_target("target", cast(Mapping[str, Json], target), references, base=_folder_of(suite))
     if hasattr(target, "run") and hasattr(target, "open"):
         return cast(Target, target)
     from proctor.targets.callable import CallableTarget  # only functions come here

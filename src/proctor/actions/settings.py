@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from proctor.actions.history import WORKSPACE_FILES
+from proctor.errors import InputError
 from proctor.formats.workspace import Workspace, read_workspace, workspace_of
 from proctor.model.case import Suite
 from proctor.sources.texts import read_suite_text
@@ -12,7 +13,20 @@ from proctor.sources.texts import read_suite_text
 
 def workspace_for(suite: Suite, home: Path) -> Workspace:
     """What the suite and the workspace of `home` say together; the suite wins. Raises `InputError`."""
-    return workspace_of(suite.settings, file=suite.path).over(workspace_file(home))
+    return own_workspace(suite).over(workspace_file(home))
+
+
+def own_workspace(suite: Suite) -> Workspace:
+    """What the suite itself says; problems are told with their lines, while its file is there to look them up. Raises `InputError`."""
+    path = Path(suite.path) if suite.path is not None else None
+
+    def text() -> str:
+        try:
+            return read_suite_text(path) if path is not None and path.is_file() else ""
+        except InputError:
+            return ""
+
+    return workspace_of(suite.settings, file=suite.path, text=text)
 
 
 def workspace_file(home: Path) -> Workspace:

@@ -1,7 +1,8 @@
 """Load a suite from a file or a folder, whatever its dialect.
 
 Several MCPLab configs make one suite in which each keeps its agents and servers: `settings["configs"]` lists them in order, with `name`,
-`file` (from the folder of the whole), `scenarios` (the id of a case in the whole: its id in the config) and `settings`.
+`file` (from the folder of the whole), `scenarios` (the id of a case in the whole: its id in the config) and `settings`. Several suites of
+other kinds keep their own targets, models and judges in the same way, see `proctor.actions.together`.
 """
 
 from __future__ import annotations
@@ -12,13 +13,12 @@ from pathlib import Path
 
 import msgspec
 
+from proctor.actions.together import SUITES, told_apart
 from proctor.errors import InputError
 from proctor.formats.drafting import unique
 from proctor.formats.suites import read_suite
-from proctor.formats.workspace import WORKSPACE_KEYS
 from proctor.model.case import Case, Suite
 from proctor.model.evidence import Json
-from proctor.model.origin import Origin
 from proctor.model.problem import Problem
 from proctor.sources.records import LINE_SUFFIXES
 from proctor.sources.texts import read_suite_text, suite_files
@@ -114,32 +114,21 @@ def _joined(folder: Path, suites: list[Suite]) -> Suite:
         configs.append(_config(folder, suite, scenarios))
     dialects = {suite.dialect for suite in suites}
     dialect = dialects.pop() if len(dialects) == 1 else "mixed"
-    several = {"configs": configs} if dialect == "mcplab" else {}
+    settings = suites[0].settings if len(suites) == 1 else {"configs": configs}
+    if dialect != "mcplab":
+        # Of a single one all is kept as it stands, and also where it stands.
+        own = suites[0].settings if len(suites) == 1 else {}
+        apart = told_apart(folder, [(suite, config["scenarios"]) for suite, config in zip(suites, configs, strict=True)])
+        settings = {**{key: value for key, value in own.items() if key != SUITES}, **apart}
     return Suite(
         name=folder.resolve().name,
         path=str(folder),
         dialect=dialect,
         cases=tuple(cases),
         # Suites that share a library share its faults.
-        warnings=tuple(dict.fromkeys(problem for suite in suites for problem in (*suite.warnings, *_unused(suite, len(suites), dialect)))),
-        settings=suites[0].settings if len(suites) == 1 else several,
+        warnings=tuple(dict.fromkeys(problem for suite in suites for problem in suite.warnings)),
+        settings=settings,
     )
-
-
-def _unused(suite: Suite, of: int, dialect: str) -> list[Problem]:
-    """What a suite says about targets, models and the judge, where it is one of several and cannot have its own."""
-    keys = [key for key in WORKSPACE_KEYS if suite.settings.get(key) is not None]
-    if of == 1 or dialect == "mcplab" or not keys or suite.dialect != "native":
-        return []
-    words = " and ".join(filter(None, (", ".join(f"`{key}`" for key in keys[:-1]), f"`{keys[-1]}`")))
-    return [
-        Problem(
-            message=f"not used: {words} of this suite; suites that are run together share what proctor.yaml says",
-            origin=Origin(file=suite.path),
-            level="warning",
-            code="settings_not_used",
-        )
-    ]
 
 
 def _config(folder: Path, suite: Suite, scenarios: dict[str, Json]) -> dict[str, Json]:

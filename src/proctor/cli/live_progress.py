@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 
 from proctor.model.result import CaseResult
+from proctor.report.judge_faults import fault_of
 from proctor.report.neutral import one_line
 from proctor.runner.events import Event, Listener
 
@@ -47,6 +48,7 @@ class _Moving:
         self._total = total
         self._running: dict[tuple[str, int], None] = {}
         self._done = self._failed = 0
+        self._line = _FailureLines()
         self._started = time.monotonic()
         self._next = 0.0
 
@@ -59,7 +61,7 @@ class _Moving:
             self._done += 1
             if event.result.outcome in ("fail", "error"):
                 self._failed += 1
-                self._above(failure_line(event.result))
+                self._above(self._line(event.result))
         elif event.kind in ("slowed", "stopping"):
             self._above(f"{event.kind}: {one_line(event.message, 160)}")
         now = time.monotonic()
@@ -90,12 +92,13 @@ class _Lines:
     def __init__(self, total: int) -> None:
         self._total = total
         self._done = 0
+        self._line = _FailureLines()
 
     def __call__(self, event: Event) -> None:
         if event.kind == "finished" and event.result is not None:
             self._done += 1
             line = (
-                failure_line(event.result)
+                self._line(event.result)
                 if event.result.outcome in ("fail", "error")
                 else f"{event.result.outcome}  {one_line(event.case, 80)}"
             )
@@ -104,11 +107,21 @@ class _Lines:
             print(f"{event.kind}  {one_line(event.case, 80)}  {one_line(event.message, 160)}", file=sys.stderr)
 
 
-def failure_line(result: CaseResult) -> str:
-    """A failed attempt on one line: the case, and the first thing that went wrong."""
-    reason = next((entry.reason for entry in result.failures()), result.reason or "")
-    attempt = f" (attempt {result.attempt + 1})" if result.attempt else ""
-    return f"{result.outcome}  {one_line(result.case.id, 80)}{attempt}  {one_line(reason, 160)}".rstrip()
+class _FailureLines:
+    """A failed attempt on one line: the case, and the first thing that went wrong. Why the judge is away is told once."""
+
+    def __init__(self) -> None:
+        self._told: tuple[str, str] | None = None
+
+    def __call__(self, result: CaseResult) -> str:
+        first = next(iter(result.failures()), None)
+        reason = result.reason or "" if first is None else first.reason
+        fault = fault_of(first.verdict) if first is not None else None
+        if fault is not None and fault == self._told:
+            reason = "not judged, as above"
+        self._told = fault or self._told
+        attempt = f" (attempt {result.attempt + 1})" if result.attempt else ""
+        return f"{result.outcome}  {one_line(result.case.id, 80)}{attempt}  {one_line(reason, 160)}".rstrip()
 
 
 def annotations(results: "tuple[CaseResult, ...]") -> list[str]:

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Generator, Sequence
 import msgspec
 
 from proctor.model.case import Assertion
-from proctor.model.judgement import Opinion, PendingVerdict, Question
+from proctor.model.judgement import NO_JUDGE_CODE, Opinion, PendingVerdict, Question
 from proctor.model.result import CaseResult
 from proctor.model.verdict import Verdict
 
@@ -43,7 +43,10 @@ def settle_all(
     start = 0
     for index, verdict in asking:
         end = start + len(verdict.questions)
-        verdicts[index] = verdict.settled(opinions[start:end])
+        heard = opinions[start:end]
+        # Of several judges the one for this case may be missing, while there are others.
+        absent = all(opinion.code == NO_JUDGE_CODE for opinion in heard)
+        verdicts[index] = verdict.told() if absent else verdict.settled(heard)
         start = end
     return verdicts
 

@@ -26,6 +26,7 @@ from proctor.judge.llm_judge import LlmJudge
 from proctor.judge.prompt import load_prompt
 from proctor.judge.request import render
 from proctor.judge.settings import JudgeSettings
+from proctor.judge.wording import in_plain_words
 from proctor.llm.build import build_model
 from proctor.llm.ports import ChatModel
 from proctor.llm.settings import ModelSettings
@@ -169,7 +170,7 @@ class _Asked:
     def _read(self, question: Question, opinions: Sequence[Opinion]) -> ScoreOutcome:
         if len(opinions) != 1:
             return unscored(f"the judge gave {len(opinions)} opinions on one question", model=self.name)
-        opinion = opinions[0]
+        opinion = in_plain_words(opinions[0], question)
         details: dict[str, Json] = {**opinion.details, **({} if opinion.code is None else {"code": opinion.code})}
         threshold = question.threshold or 0.0
         # A jury may be split where the mean of its scores is not: that is no score to be held against a threshold.

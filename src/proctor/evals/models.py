@@ -1,7 +1,8 @@
 """From `provider/model` to a model that can be talked to.
 
 The provider is what stands before the first `/`. A key that is not given is read from the variable the provider's own tools read
-(`OPENAI_API_KEY`, ...), as are the addresses of OpenAI, Anthropic and Azure. Providers without a client of their own here are reached
+(`OPENAI_API_KEY`, ...), as are the addresses of OpenAI, Anthropic and Azure; with an address of one's own that key is not sent: it is the
+provider's, and whoever writes another address writes its key beside it. Providers without a client of their own here are reached
 through the OpenAI-compatible address they offer, and any other that pydantic-ai knows through it (extra `providers`). A name of ours wins
 over a custom provider of the same name.
 """
@@ -74,15 +75,16 @@ def model_named(
 ) -> ChatModel:
     """The model of that name. Raises `SpecError`; nothing is sent yet."""
     provider, name = split_model(model)
+    # A key of the environment goes to the provider's own address only.
+    known_keys = environment if base_url is None else {}
     if provider in PROVIDERS:
-        key = api_key or _key(provider, environment)
+        key = api_key or _key(provider, known_keys)
         spoken, address = _reached(provider, base_url, environment)
         return build_model(ModelSettings(provider=spoken, model=name, base_url=address, api_key=key))
     known = {each: _custom(each, settings) for each, settings in custom.items()}
     if provider not in known and is_provider(provider):
         # Through pydantic-ai, which reads what else it needs from the environment.
-        # A key of the environment goes to the provider's own address only.
-        key = api_key or (_first(environment, (f"{provider.replace('-', '_').upper()}_API_KEY",)) if base_url is None else None)
+        key = api_key or _first(known_keys, (f"{provider.replace('-', '_').upper()}_API_KEY",))
         return build_model(ModelSettings(provider=provider, model=name, base_url=base_url, api_key=key))
     if provider not in known:
         words = (*PROVIDERS, *known)
@@ -92,7 +94,7 @@ def model_named(
     chosen = known[provider]
     if chosen.model_ids and name not in chosen.model_ids:
         raise SpecError(f"provider {provider!r} has no model {show(name)}", field="model", nearest=nearest(name, chosen.model_ids))
-    key = api_key or chosen.api_key or environment.get(chosen.api_key_env_var or "")
+    key = api_key or chosen.api_key or known_keys.get(chosen.api_key_env_var or "")
     spoken = _PROTOCOLS[chosen.protocol]
     return build_model(ModelSettings(provider=spoken, model=name, base_url=base_url or chosen.base_url, api_key=key or None))
 

@@ -192,8 +192,9 @@ class _Config:
         message = f"the {kind} {ref.value!r} is not in the library"
         if self.library is not None and self.library.root:
             message += f" of {self.library.root}"
+        hint = self.library.hint if self.library is not None and self.library.hint is not None else _ROOT_RULE
         report = reading.error if self.strict_refs else reading.warn
-        report(ref, message, nearest=nearest(ref.value, known), hint=_ROOT_RULE, code="unresolved_ref")
+        report(ref, message, nearest=nearest(ref.value, known), hint=hint, code="unresolved_ref")
 
     def _duplicate(self, node: Located, kind: str, name: str) -> None:
         self.reading.error(node.get("id") or node.get("ref") or node, f"two {kind}s with the id {name!r}", code="duplicate_id")

@@ -40,6 +40,8 @@ class Library(msgspec.Struct, frozen=True, kw_only=True):
 
     root: str = ""
     """The bundle root, for messages."""
+    hint: str | None = None
+    """Where an entry that is missed has to be written; none: in the files of the bundle root."""
     servers: dict[str, Entry] = {}
     agents: dict[str, Entry] = {}
     scenarios: dict[str, LibraryDocument] = {}

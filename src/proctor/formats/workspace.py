@@ -9,12 +9,15 @@
 A suite may hold the same keys; what it says wins, name by name. `${NAME}` inside a text is replaced by the variable of that name out of
 a mapping that is passed in, `$${` is a literal `${`. Only the entry that is used has its references resolved: a target that nobody
 runs may lack its secret. Kinds of values are checked before the references are resolved, so that no message can show a secret.
+
+The settings of a suite are plain values: their lines are looked up in its text when there is something to say about them, and not before.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from typing import TypeVar
 
 import msgspec
@@ -26,7 +29,7 @@ from proctor.formats.located import Located, Reading, item_path, member_path
 from proctor.model.evidence import Json
 from proctor.model.origin import Origin
 from proctor.model.problem import Problem
-from proctor.model.show import nearest
+from proctor.model.show import nearest, shorten, show
 
 WORKSPACE_KEYS = ("targets", "default_target", "models", "judge")
 
@@ -40,6 +43,7 @@ _SECRET_PLACE = re.compile(r"\.(?:api_key|token|password|client_secret)\Z|\.(?:a
 _REDACTED = "[redacted]"  # what stands in a recording for a secret
 
 _Settings = TypeVar("_Settings", bound=msgspec.Struct)
+_Made = TypeVar("_Made")
 
 
 class References:
@@ -105,12 +109,16 @@ class ReplayedReferences(References):
 class Section:
     """One entry of a settings file, and the place where it is written."""
 
-    def __init__(self, node: Located, *, file: str | None, text: str | None, trusted: bool) -> None:
+    def __init__(
+        self, node: Located, *, file: str | None, text: str | None, trusted: bool, placed: Callable[[], Section | None] = lambda: None
+    ) -> None:
         self.node = node
         self.file = file
         self.trusted = trusted
         """Whether it comes from the workspace, or from Python; a suite may be anybody's."""
         self._text = text
+        self._placed = placed
+        """The same entry with its lines, where they are not known here and can be found."""
 
     @classmethod
     def of(cls, value: Mapping[str, Json], *, file: str | None = None, path: str = "$", trusted: bool = True) -> Section:
@@ -124,44 +132,68 @@ class Section:
 
     def build(self, struct: type[_Settings], references: References, what: str) -> _Settings:
         """The entry as a value of `struct`; raises `InputError` with every problem in it."""
-        reading = self._reading()
-        built = build_struct(struct, self.node, reading, what)
-        _check_references(self.node, reading, references)
-        self._finish(reading)
-        assert built is not UNUSABLE  # `_finish` has raised
-        return references.fill(built)
+
+        def built(section: Section) -> _Settings:
+            reading = section._reading()
+            found = build_struct(struct, section.node, reading, what)
+            _check_references(section.node, reading, references)
+            section._finish(reading)
+            assert found is not UNUSABLE  # `_finish` has raised
+            return references.fill(found)
+
+        return self._told_with_lines(built)
 
     def check(self, struct: type[_Settings], what: str) -> _Settings:
         """The entry as it is written, references left alone; raises `InputError` with every problem in it."""
-        reading = self._reading()
-        try:
-            built = build_struct(struct, self.node, reading, what)
-        except SpecError as error:
-            raise self.refused(error) from None
-        self._finish(reading)
-        return built
+
+        def built(section: Section) -> _Settings:
+            reading = section._reading()
+            try:
+                found = build_struct(struct, section.node, reading, what)
+            except SpecError as error:
+                raise section.refused(error) from None
+            section._finish(reading)
+            return found
+
+        return self._told_with_lines(built)
 
     def plain(self, references: References) -> Json:
         """The entry as plain JSON, references resolved; raises `InputError` where one cannot be."""
-        reading = self._reading()
-        _check_references(self.node, reading, references)
-        self._finish(reading)
-        return references.fill(self.node.plain())
+
+        def filled(section: Section) -> Json:
+            reading = section._reading()
+            _check_references(section.node, reading, references)
+            section._finish(reading)
+            return references.fill(section.node.plain())
+
+        return self._told_with_lines(filled)
 
     def refused(self, error: SpecError) -> InputError:
         """The error for an entry of the right shape that cannot be used, with its place."""
-        reading = self._reading()
-        reading.spec_error(self.node, error)
-        return InputError(error.message, self._problems(reading))
+        section = self._placed() or self
+        reading = section._reading()
+        reading.spec_error(section.node, error)
+        return InputError(error.message, section._problems(reading))
 
     def unknown(self, key: str, message: str, known: Iterable[str], **more: Json) -> InputError:
         """The error for a member that names something there is not, with what there is."""
-        reading = self._reading()
+        section = self._placed() or self
+        reading = section._reading()
         words = tuple(known)
-        node = self.node if not self.node.is_object else self.node.get(key) or self.node
+        node = section.node if not section.node.is_object else section.node.get(key) or section.node
         close = nearest(str(node.value), words) if isinstance(node.value, str) else ()
         reading.error(node, message, nearest=close, expected="one of " + ", ".join(words) if words else None, **more)
-        return InputError(message, self._problems(reading))
+        return InputError(message, section._problems(reading))
+
+    def _told_with_lines(self, work: Callable[[Section], _Made]) -> _Made:
+        """What `work` makes of the entry; where it finds problems it finds them again where the lines are known."""
+        try:
+            return work(self)
+        except InputError:
+            placed = self._placed()
+            if placed is None:
+                raise
+        return work(placed)
 
     def _reading(self) -> Reading:
         return Reading(file=self.file, text=self._text or "")
@@ -175,7 +207,7 @@ class Section:
         ordered = sorted(reading.problems, key=lambda problem: (problem.origin.line or 0, problem.origin.column or 0))
         if self._text is not None:
             return ordered
-        return [msgspec.structs.replace(one, origin=Origin(file=self.file, path=one.origin.path), excerpt=None) for one in ordered]
+        return _without_lines(ordered, self.file)
 
 
 class Workspace(msgspec.Struct, frozen=True, kw_only=True):
@@ -238,40 +270,90 @@ def read_workspace(text: str, *, file: str | None = None) -> Workspace:
     return workspace
 
 
-def workspace_of(settings: Mapping[str, Json], *, file: str | None = None, trusted: bool = False) -> Workspace:
-    """The same keys out of a suite's settings; others beside them are passed over."""
+def workspace_of(
+    settings: Mapping[str, Json], *, file: str | None = None, trusted: bool = False, text: Callable[[], str] | None = None
+) -> Workspace:
+    """The same keys out of a suite's settings; others beside them are passed over.
+
+    `text` gives the text of the suite, for the lines of problems; one that says something else by now is not used.
+    """
     known = {key: settings[key] for key in WORKSPACE_KEYS if settings.get(key) is not None}
     reading = Reading(file=file, text="")
-    section = Section.of(known, file=file)
-    workspace = _read(section.node, reading, text=None, trusted=trusted)
-    problems = [msgspec.structs.replace(one, origin=Origin(file=file, path=one.origin.path), excerpt=None) for one in reading.problems]
-    if problems:
+
+    @cache
+    def again() -> tuple[Workspace, Reading] | None:
+        written = text() if text is not None else ""
+        placed = Reading(file=file, text=written)
+        document = read_text(written, file=file, reading=placed) if written else None
+        if document is None or not document.is_object or placed.problems:
+            return None
+        members = {key: node for key, node in document.members() if key in known}
+        document = Located(value=members, line=document.line, column=document.column, path="$", key_at=document.key_at)
+        return None if document.plain() != known else (_read(document, placed, text=written, trusted=trusted), placed)
+
+    def placed() -> Workspace | None:
+        found = again()
+        return found[0] if found is not None else None
+
+    workspace = _read(Section.of(known, file=file).node, reading, text=None, trusted=trusted, placed=placed)
+    if reading.problems:
+        found = again()
+        problems = found[1].problems if found is not None else _without_lines(reading.problems, file)
         raise InputError(problems[0].message, problems)
     return workspace
 
 
-def _read(document: Located, reading: Reading, *, text: str | None, trusted: bool) -> Workspace:
+def _read(
+    document: Located, reading: Reading, *, text: str | None, trusted: bool, placed: Callable[[], Workspace | None] = lambda: None
+) -> Workspace:
     if reading.an_object(document, "the workspace") is None:
         return Workspace()
     reading.known_keys(document, WORKSPACE_KEYS, "the workspace")
 
-    def section(node: Located) -> Section:
-        return Section(node, file=reading.file, text=text, trusted=trusted)
+    def section(node: Located, same: Callable[[Workspace], Section | None]) -> Section:
+        def with_lines() -> Section | None:
+            found = placed()
+            return same(found) if found is not None else None
+
+        return Section(node, file=reading.file, text=text, trusted=trusted, placed=with_lines)
 
     def named(key: str, what: str) -> dict[str, Section]:
         holder = reading.an_object(document.get(key), key)
         members = holder.members() if holder is not None else ()
-        return {name: section(node) for name, node in members if reading.an_object(node, f"{what} {name!r}") is not None}
+        return {
+            name: section(node, lambda other, name=name: getattr(other, key).get(name))
+            for name, node in members
+            if reading.an_object(node, f"{what} {name!r}") is not None
+        }
 
     default = document.get("default_target")
-    judge = reading.an_object(document.get("judge"), "judge")
+    judge = _judge(document.get("judge"), reading)
     return Workspace(
         file=reading.file,
         targets=named("targets", "target"),
-        default_target=section(default) if default is not None and reading.text(default, "default_target") is not None else None,
+        default_target=section(default, lambda other: other.default_target)
+        if default is not None and reading.text(default, "default_target") is not None
+        else None,
         models=named("models", "model"),
-        judge=section(judge) if judge is not None else None,
+        judge=section(judge, lambda other: other.judge) if judge is not None else None,
     )
+
+
+def _judge(node: Located | None, reading: Reading) -> Located | None:
+    if node is None or not isinstance(node.value, str):
+        return reading.an_object(node, "judge")
+    # The name of a model alone is what people write first.
+    reading.error(
+        node,
+        f"judge: expected an object, found text {show(node.value, 60)}",
+        hint=f"a judge is named by its model: judge: {{model: {shorten(node.value, 60)}}}",
+        code="wrong_type",
+    )
+    return None
+
+
+def _without_lines(problems: Iterable[Problem], file: str | None) -> list[Problem]:
+    return [msgspec.structs.replace(one, origin=Origin(file=file, path=one.origin.path), excerpt=None) for one in problems]
 
 
 def _check_names(workspace: Workspace, reading: Reading) -> None:

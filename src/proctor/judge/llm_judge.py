@@ -76,14 +76,21 @@ class LlmJudge:
     """Judges by asking chat models; fits `proctor.runner.ports.Judge`."""
 
     def __init__(
-        self, models: Sequence[ChatModel], settings: JudgeSettings, *, cache: ReplyCache | None = None, costs: Mapping[str, Prices] = {}
+        self,
+        models: Sequence[ChatModel],
+        settings: JudgeSettings,
+        *,
+        cache: ReplyCache | None = None,
+        costs: Mapping[str, Prices] = {},
+        spent: Spent | None = None,
     ) -> None:
+        """With `spent` given, several judges count together, and a limit of requests holds for all of them."""
         if not models:
             raise SpecError("a judge needs a model", field="model")
         self.settings = settings
         self.name = settings.name or ", ".join(model.name for model in models)
         self.prompt = load_prompt(settings.prompt)
-        self.spent = Spent()
+        self.spent = Spent() if spent is None else spent
         self._cache = cache
         self._costs = costs
         # Requests are made ready while others are under way, and no more of them than will soon be sent.

@@ -26,16 +26,19 @@ class JudgeSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     uncertain: Literal["error", "fail"] = "error"
     """What an uncertain judgement counts as."""
     temperature: float | None = 0.0
+    """How freely the model words its answers; null leaves it to the provider, as models that take none want it."""
     max_tokens: int = 4000
-    """For one reply."""
+    """The most tokens of one reply."""
     seed: int | None = None
+    """Asks providers that know seeds for the same answer again; each further sample has the next number."""
     structured: Literal["auto", "schema", "text"] = "auto"
     """Whether the model is held to the shape of the reply: `auto` asks for it, and does without where the model refuses."""
     timeout_s: float = 60.0
-    """For one request."""
+    """Seconds for one request."""
     retries: int = 2
     """How often a fault of the transport or a full provider is tried again."""
     backoff_s: float = 0.5
+    """Seconds before the first new try, doubled for each further one; a provider that names its own wait gets that, up to `timeout_s`."""
     concurrency: int = 8
     """How many requests are under way at once, over all cases."""
     max_calls: int | None = None

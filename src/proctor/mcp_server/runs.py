@@ -56,7 +56,7 @@ async def _compare(desk: Desk, given: dict[str, Json]) -> dict[str, Json]:
 _TARGET: Schema = {
     "type": ["string", "object"],
     "description": "the agent: the name of a target in the workspace, the suite or the project, or its settings such as "
-    "{type: http, url, template, response_path}; the default target where it is left out",
+    "{type: http, url, template, response_path}; left out: the default target, or an MCPLab suite's own agents",
 }
 RUN_SUITE = Tool(
     name="run_suite",

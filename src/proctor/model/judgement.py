@@ -14,6 +14,7 @@ import msgspec
 from proctor.model.evidence import Json
 from proctor.model.verdict import Outcome, Verdict
 
+NO_JUDGE_CODE = "judge_unavailable"
 NO_JUDGE = (
     "this claim needs a judge, and none was given: name one with `judge:` in the suite or in proctor.yaml, or with PROCTOR_JUDGE_MODEL"
 )
@@ -94,7 +95,7 @@ def pending(
     otherwise: Verdict | None = None,
 ) -> PendingVerdict:
     """A verdict that waits for `questions`; `otherwise` is what it is without a judge: by default `judge_unavailable`."""
-    last = otherwise or Verdict("error", 0.0, NO_JUDGE, "judge_unavailable")
+    last = otherwise or Verdict("error", 0.0, NO_JUDGE, NO_JUDGE_CODE)
     return PendingVerdict(last.outcome, last.score, last.reason, last.code, last.details, last.pointers, tuple(questions), settle)
 
 

@@ -1,12 +1,20 @@
-"""How values appear in sentences for people: shortened in the middle, kinds named in the user's words."""
+"""How values appear in sentences for people: shortened in the middle, kinds named in the user's words.
+
+A value of more than `ENOUGH` parts and characters is not written out to be cut down again: only its beginning is. Parts that are shared
+count each time they occur, so that a few lists inside of each other cannot stand for more text than there is memory.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
+from typing import cast
 
 import msgspec
 
 LIMIT = 160
+ENOUGH = 200_000
+DEEPEST = 100
+_PLAIN = frozenset((bool, int, float, type(None)))
 
 
 def shorten(text: str, limit: int = LIMIT) -> str:
@@ -27,6 +35,8 @@ def show(value: object, limit: int = LIMIT) -> str:
             return msgspec.json.encode(value).decode()
         except UnicodeEncodeError:  # a lone surrogate, which JSON escapes can spell and UTF-8 cannot
             return msgspec.json.encode(value.encode("utf-8", "backslashreplace").decode()).decode()
+    if not _is_small(value):
+        return _beginning(value, limit)
     try:
         return shorten(msgspec.json.encode(value).decode(), limit)
     except (TypeError, ValueError, RecursionError, OverflowError, msgspec.MsgspecError):
@@ -36,6 +46,68 @@ def show(value: object, limit: int = LIMIT) -> str:
             return f"<deeply nested {kind_of(value)}>"
         except ValueError:  # Python refuses to write a number of thousands of digits
             return f"<{kind_of(value)} too long to be written>"
+
+
+def _members(value: object) -> Iterable[tuple[object, object]] | None:
+    """The parts of a value that is written with names: of an object, a struct, a dataclass."""
+    if isinstance(value, dict):
+        return cast("dict[object, object]", value).items()
+    names = getattr(type(value), "__struct_fields__", None) or getattr(type(value), "__dataclass_fields__", None)
+    return None if names is None else [(name, getattr(value, name, None)) for name in names]
+
+
+def _is_small(value: object) -> bool:
+    """Whether a value is worth writing out as a whole."""
+    left = ENOUGH
+    waiting: list[object] = [value]
+    for part in waiting:  # which grows meanwhile
+        kind = type(part)
+        if kind in _PLAIN:
+            continue
+        more: Collection[object] = ()
+        if kind is dict:
+            held = cast("dict[object, object]", part)
+            more = (*held, *held.values())
+        elif isinstance(part, (str, bytes, bytearray)):
+            left -= len(part)
+        elif isinstance(part, (list, tuple, set, frozenset)):
+            more = cast("Collection[object]", part)
+        else:
+            more = [inner for member in _members(part) or () for inner in member]
+        left -= len(more)
+        if left < 0:
+            return False
+        waiting += more
+    return True
+
+
+def _beginning(value: object, limit: int) -> str:
+    """As much of a value as fits."""
+    written = ""
+    for piece in _pieces(value, limit, ()):
+        written += piece
+        if len(written) > limit:
+            return f"{written[:limit]}…(more than can be shown)"
+    return written
+
+
+def _pieces(value: object, limit: int, around: tuple[int, ...]) -> Iterator[str]:
+    """The text of a value in the manner of JSON, piece by piece; what lies inside of itself, or too far down, is `[...]`."""
+    members = _members(value)
+    if members is None and not isinstance(value, (list, tuple, set, frozenset)):
+        # Of bytes, too, no more than is shown is written out.
+        yield show(bytes(value[:limit]) if isinstance(value, (bytes, bytearray)) else value, limit)
+        return
+    opening, closing = "[]" if members is None else "{}"
+    if id(value) in around or len(around) == DEEPEST:
+        yield f"{opening}...{closing}"
+        return
+    yield opening
+    for number, entry in enumerate(cast("Iterable[object]", value) if members is None else members):
+        name, part = ("", entry) if members is None else cast("tuple[object, object]", entry)
+        yield ("," if number else "") + (f"{show(name, limit)}:" if members is not None else "")
+        yield from _pieces(part, limit, (*around, id(value)))
+    yield closing
 
 
 def kind_of(value: object) -> str:

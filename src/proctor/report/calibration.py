@@ -121,6 +121,13 @@ class _Painter:
         if not items:
             return
         yield self._style.paint(f"{title} ({len(items):,})", "bold", colour) + f"  {about}"
+        faults = {(one.opinion.code, one.opinion.reason) for one in items if not one.decided}
+        if len(items) > 1 and len(faults) == 1 and not any(one.decided for one in items):
+            # One fault is behind all of them: which items they are tells nothing.
+            [(code, reason)] = faults
+            yield from self._wrapped(one_line(f"{code}: {reason}", _SHOWN), "  ")
+            yield ""
+            return
         for one in items[:MOST_LISTED]:
             yield from self._item(one)
         if len(items) > MOST_LISTED:

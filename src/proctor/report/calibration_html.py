@@ -12,7 +12,7 @@ from proctor.model.evidence import Json
 from proctor.model.labelled import JudgedAnswer
 from proctor.report import calibration_words as words
 from proctor.report.calibration_chart import interval_bar, share_bar, sweep_chart
-from proctor.report.html_page import source_hash, template
+from proctor.report.html_page import page, template
 from proctor.report.html_text import block, label, pretty
 from proctor.scoring.calibration import Calibration, TagRow
 from proctor.scoring.cutting import ChosenCut, SweepRow, at_threshold
@@ -28,12 +28,8 @@ _COLUMNS = ("accuracy", "kappa", "precision", "recall", "f1")
 def render_calibration_html(calibration: Calibration) -> str:
     """The whole page."""
     style = template("report.css") + template("calibration.css")
-    policy = f"default-src 'none'; style-src {source_hash(style)}; img-src data:; base-uri 'none'; form-action 'none'"
     name = _text(words.judge_words(calibration))
-    return template("calibration.html").format(
-        policy=policy,
-        title=f"Calibration of {name}",
-        style=style,
+    body = template("calibration.html").format(
         colour=_colour(calibration),
         badge=_badge(calibration),
         name=name,
@@ -42,6 +38,7 @@ def render_calibration_html(calibration: Calibration) -> str:
         body="\n".join(_body(calibration)),
         method=_text(words.method_words(calibration)),
     )
+    return page(title=f"Calibration of {name}", style=style, body=body)
 
 
 def _body(calibration: Calibration) -> Iterator[str]:

@@ -23,7 +23,7 @@ from proctor.model.result import RunResult
 from proctor.model.run import RunEntry
 from proctor.model.verdict import OUTCOMES
 from proctor.report.html_case import attempt_document, case_document
-from proctor.report.html_page import source_hash, template
+from proctor.report.html_page import page, template
 from proctor.report.html_rows import Entries, Row, Tags, rate_document, row_document, rows_of
 from proctor.report.html_text import label
 from proctor.report.tallies import AxisTally, TagTally, axis_name
@@ -131,25 +131,19 @@ def _bounded(lines: list[str], total: int) -> list[str]:
 
 def _page(run: RunResult, counts: Mapping[str, int], index: str, packets: list[str]) -> str:
     style, script = template("report.css"), "".join(map(template, _SCRIPTS))
-    policy = (
-        f"default-src 'none'; script-src {source_hash(script)}; style-src {source_hash(style)}; img-src data:; base-uri 'none'; "
-        "form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
-    )
     name = _escaped(run.suite_name or "suite")
     told = _escaped(count_words(counts))
-    return template("report.html").format(
-        policy=policy,
-        title=f"{name}: {told}",
+    body = template("report.html").format(
         name=name,
         outcome=run.outcome,
         outcome_word=WORDS[run.outcome],
         told=told,
         facts=" · ".join(_escaped(fact) for fact in _facts(run, sum(counts.values()))),
-        style=style,
         script=script,
         index=index,
         packets="".join(f'<script type="text/plain" id="packet-{number}">{packet}</script>\n' for number, packet in enumerate(packets)),
     )
+    return page(title=f"{name}: {told}", style=style, script=script, body=body)
 
 
 def _facts(run: RunResult, cases: int) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""What every HTML report is made of: files that lie beside this one, and the hashes by which a page allows only them."""
+"""What every HTML report is made of: the page around it, files that lie beside this one, and hashes by which it allows nothing else."""
 
 from __future__ import annotations
 
@@ -16,6 +16,14 @@ def template(name: str) -> str:
     return content.decode().replace("\r\n", "\n")
 
 
-def source_hash(text: str) -> str:
+def page(*, title: str, style: str, body: str, script: str | None = None) -> str:
+    """A whole page around `body`, which may load nothing and run nothing but `script`; title and body are HTML already."""
+    runs = "" if script is None else f"script-src {_source_hash(script)}; "
+    types = "" if script is None else "; require-trusted-types-for 'script'; trusted-types 'none'"
+    policy = f"default-src 'none'; {runs}style-src {_source_hash(style)}; img-src data:; base-uri 'none'; form-action 'none'{types}"
+    return template("page.html").format(title=title, policy=policy, style=style, body=body)
+
+
+def _source_hash(text: str) -> str:
     """How a policy names a script or style sheet that it allows."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from proctor.model.result import CaseResult, CaseSummary, RunResult
 from proctor.model.verdict import OUTCOMES
+from proctor.report.judge_faults import JudgeFaults
 from proctor.report.neutral import one_line
 from proctor.report.style import Style, bar, columns, fit, padded, wrap
 from proctor.report.tallies import AxisTally, TagTally, axis_name
@@ -34,6 +35,7 @@ LISTED_PASSES = 30
 LISTED_SKIPS = 10
 LISTED_REMARKS = 5
 LISTED_WARNINGS = 20
+LISTED_FAULTS = 20
 LISTED_UNMATCHED = 10
 LISTED_REPEATS = 20
 
@@ -44,7 +46,8 @@ class TerminalReport:
     def __init__(self, *, colour: bool, width: int = 100, most_failures: int = 20) -> None:
         self._style = Style(colour=colour)
         self._width = max(40, width)
-        self._painter = CasePainter(self._style, self._width)
+        self._faults = JudgeFaults()
+        self._painter = CasePainter(self._style, self._width, told_below=self._faults.is_repeated)
         self._most_failures = max(0, most_failures)
         self._counts: dict[str, int] = dict.fromkeys(OUTCOMES, 0)
         self._failures: list[CaseResult] = []
@@ -73,8 +76,10 @@ class TerminalReport:
         elif outcome == "skip":
             if len(self._skips) < LISTED_SKIPS:
                 self._skips.append(result)
-        elif len(self._failures) < self._most_failures:
-            self._failures.append(result)
+        else:
+            self._faults.add(result)
+            if len(self._failures) < self._most_failures:
+                self._failures.append(result)
 
     def _add_pass(self, result: CaseResult) -> None:
         if len(self._passes) < LISTED_PASSES:
@@ -82,6 +87,7 @@ class TerminalReport:
         for verdict in result.verdicts:
             if verdict.outcome == "fail" or verdict.outcome == "error":
                 self._remarked += 1
+                self._faults.add(result)
                 if len(self._remarks) < LISTED_REMARKS:
                     self._remarks.append(result)
                 return
@@ -96,6 +102,7 @@ class TerminalReport:
             self._failed(),
             self._passed(),
             self._with_remarks(),
+            self._not_judged(),
             self._skipped(),
             self._warned(run),
             self._unmatched(run),
@@ -147,6 +154,14 @@ class TerminalReport:
         for result in self._remarks:
             lines += self._painter.remarks(result)
         return lines + self._more(self._remarked - len(self._remarks))
+
+    def _not_judged(self) -> list[str]:
+        """Faults of the judge that touch several checks, each told once."""
+        rows = self._faults.repeated()
+        lines = [self._header("Not judged")] if rows else []
+        for code, reason, touched in rows[:LISTED_FAULTS]:
+            lines += self._painter.fault(f"{reason} [{code}]", touched.replied, touched.words())
+        return lines + self._more(len(rows) - LISTED_FAULTS)
 
     def _skipped(self) -> list[str]:
         if not self._skips:

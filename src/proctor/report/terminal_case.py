@@ -9,10 +9,13 @@
           at        $.tool_calls[0].arguments.id
           written   suites/refund.yaml:14:7
 
-What did hold is only counted; what was skipped is named, because the reader asks why.
+What did hold is only counted; what was skipped is named, because the reader asks why. Of a fault that many claims share only the claim is
+named: the fault itself is told once, further down.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from proctor.model.case import Assertion
 from proctor.model.result import AssertionResult, CaseResult
@@ -46,9 +49,10 @@ MOST_AXES = 12
 class CasePainter:
     """Lines about cases, for one width and one choice of colour."""
 
-    def __init__(self, style: Style, width: int) -> None:
+    def __init__(self, style: Style, width: int, *, told_below: Callable[[Verdict], bool] = lambda verdict: False) -> None:
         self._style = style
         self._width = width
+        self._told_below = told_below
 
     def heading(self, result: CaseResult) -> str:
         """The mark, the word, the id and the name on one line."""
@@ -68,8 +72,11 @@ class CasePainter:
         """A failed or undecided case in full."""
         lines = [self.heading(result), *self._facts(result)]
         failures = list(result.failures())
+        short = False
         for entry in failures[:MOST_ASSERTIONS]:
-            lines += ["", *self.assertion(entry.assertion, entry.verdict)]
+            before, short = short, self._told_below(entry.verdict)
+            # What is a single line each needs no room in between.
+            lines += [*([] if before and short else [""]), *self.assertion(entry.assertion, entry.verdict)]
         if len(failures) > MOST_ASSERTIONS:
             lines += ["", self._dim(f"  … {len(failures) - MOST_ASSERTIONS} more that did not hold")]
         rest = self._rest(result)
@@ -78,9 +85,12 @@ class CasePainter:
     def assertion(self, assertion: Assertion, verdict: Verdict) -> list[str]:
         """One assertion that did not hold."""
         mark = self._style.paint(MARKS[verdict.outcome], "bold", COLOURS[verdict.outcome])
-        notes = assertion_notes(assertion, verdict)
+        below = self._told_below(verdict)
+        notes = assertion_notes(assertion, verdict) + (", see below" if below else "")
         title = wrap(one_line(assertion_title(assertion)) + (f" [{one_line(notes)}]" if notes else ""), self._width - 4)
         lines = [f"  {mark} {title[0]}", *(f"    {more}" for more in title[1:])]
+        if below:
+            return lines
         lines += self._reason(verdict.reason)
         for finding in finding_lines(verdict):
             lines += self._indented(finding, 6, hanging(finding))
@@ -99,6 +109,13 @@ class CasePainter:
         for entry in list(result.failures())[:MOST_ASSERTIONS]:
             lines += self._remark(entry)
         return lines
+
+    def fault(self, reason: str, replied: str, touched: str) -> list[str]:
+        """Why several claims could not be decided, and how many."""
+        first, *rest = (line for raw in several_lines(reason) for line in wrap(raw, self._width - 4))
+        mark = self._style.paint(MARKS["error"], "bold", COLOURS["error"])
+        said = self._labelled("replied", one_line(replied, 400), indent=4) if replied else []
+        return [f"  {mark} {first}", *(f"    {line}" for line in rest), *said, self._dim(f"    {touched}")]
 
     def skipped(self, result: CaseResult) -> str:
         """A case that was not decided, on one line."""
@@ -147,7 +164,8 @@ class CasePainter:
         outcome = entry.outcome
         notes = assertion_notes(entry.assertion, entry.verdict)
         title = one_line(assertion_title(entry.assertion), 80) + (f" [{one_line(notes)}]" if notes else "")
-        lines = wrap(f"{title}: {one_line(entry.reason, 300)}", self._width - 8)
+        why = "see below" if self._told_below(entry.verdict) else one_line(entry.reason, 300)
+        lines = wrap(f"{title}: {why}", self._width - 8)
         mark = self._style.paint(MARKS[outcome], COLOURS[outcome])
         return [f"      {mark} {lines[0]}", *(f"        {line}" for line in lines[1:])]
 

@@ -120,6 +120,11 @@ class Runner:
         finally:
             await self._target.close()
 
+    def wind_down(self, reason: str) -> None:
+        """Start nothing more: what is under way is finished and kept, and the run ends as one whose budget is spent."""
+        self._stop = self._stop or reason
+        self._changed.set()
+
     def _plan(self) -> Iterable[tuple[PreparedCase, int]]:
         """Repeat by repeat, so that an interrupted run has seen every case about equally often."""
         most = max((self._repeats(case) for case in self._cases), default=0)

@@ -28,6 +28,8 @@ from proctor.scoring.reduce import reduce_attempts
 from proctor.scoring.statistics import SuiteStatistics, summarize_suite
 
 ALPHA = 0.05
+LEAST_ALPHA = 1e-9
+"""Less than this cannot be told from no chance at all."""
 RESOLUTION = 0.2
 DROPS = (0.05, 0.1, 0.2)
 

@@ -28,8 +28,9 @@ from starlette.types import Scope
 
 from proctor.errors import InputError, StoreError
 from proctor.model.evidence import Json
+from proctor.model.show import nearest
 from proctor.service.hub import stamp
-from proctor.service.refusals import Refusal
+from proctor.service.refusals import Place, Refusal
 
 PROTOBUF = "application/x-protobuf"
 RETRY_UNAVAILABLE_S = 2.0
@@ -46,6 +47,7 @@ _MIBO_CODES = {
 _RPC_CODES = {400: 3, 401: 16, 403: 7, 404: 5, 405: 12, 409: 10, 413: 8, 415: 3, 429: 8, 500: 13, 503: 14}
 _HTTP_CODES = {400: "BAD_REQUEST", 401: "UNAUTHORIZED", 403: "FORBIDDEN", 404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED"}
 _MOST_FIELDS = 50
+_PLACES: dict[str, Place] = {"header": "headers", "query": "query", "path": "params"}
 
 
 def dialect_of(path: str) -> str:
@@ -80,7 +82,7 @@ def answered_in_words(scope: Scope, error: Exception) -> Response | None:
         case IntegrityError():
             return refusal_response(scope, Refusal("CONFLICT", "somebody else made the same thing just now; look and try again"))
         case RequestValidationError():
-            return refusal_response(scope, _validation(error.errors()))
+            return refusal_response(scope, _validation(error.errors(), _known_fields(scope)))
         case HTTPException():
             return _http(scope, error)
         case _:
@@ -124,16 +126,35 @@ def _methods(scope: Scope) -> list[str]:
     return sorted(found)
 
 
-def _validation(errors: Sequence[Any]) -> Refusal:
+def _known_fields(scope: Scope) -> list[str]:
+    """The fields a body may have on the address that was asked."""
+    body = getattr(scope.get("route"), "body_field", None)
+    model = getattr(getattr(body, "field_info", None), "annotation", None)
+    fields: dict[str, Any] = getattr(model, "model_fields", {})
+    return [field.alias or name for name, field in fields.items()]
+
+
+def _told(error: Any, path: Sequence[str], known: Sequence[str]) -> str:
+    """What is wrong with a field, with the nearest right word for one that is not known."""
+    if error["type"] != "extra_forbidden":
+        return error["msg"]
+    close = nearest(path[0], known) if len(path) == 1 else ()
+    hint = f"nearest: {', '.join(close)}" if close else f"known: {', '.join(known)}" if len(path) == 1 and known else ""
+    return f"there is no such field; {hint}" if hint else "there is no such field"
+
+
+def _validation(errors: Sequence[Any], known: Sequence[str]) -> Refusal:
     fields: dict[str, list[str]] = {}
+    places: dict[str, Place] = {}
     for error in errors[:_MOST_FIELDS]:
         where = [str(part) for part in error["loc"]]
         place, path = (where[0], where[1:]) if where else ("body", [])
         if error["type"] == "json_invalid":
             return Refusal("BAD_REQUEST", f"the body is no JSON: {error.get('ctx', {}).get('error', 'it cannot be read')}")
         name = ".".join(path) or place
-        fields.setdefault(name, []).append(error["msg"])
-    return Refusal("VALIDATION_ERROR", "the request has fields that cannot be used", fields=fields)
+        fields.setdefault(name, []).append(_told(error, path, known))
+        places[name] = _PLACES.get(place, "body")
+    return Refusal("VALIDATION_ERROR", "the request has fields that cannot be used", fields=fields, places=places)
 
 
 def _response(scope: Scope, status: int, code: str, refusal: Refusal, headers: dict[str, str]) -> Response:
@@ -160,7 +181,11 @@ def _verial(code: str, refusal: Refusal, *, ours: bool) -> Json:
 def _mibo(scope: Scope, code: str, refusal: Refusal) -> Json:
     if code == "UNAUTHORIZED":
         code = "INVALID_API_KEY" if presented_key(scope) else "MISSING_API_KEY"
-    details = [{"location": "body", "path": name, "msg": text, "type": "field"} for name, texts in refusal.fields.items() for text in texts]
+    details = [
+        {"location": refusal.places.get(name, "body"), "path": name, "msg": text, "type": "field"}
+        for name, texts in refusal.fields.items()
+        for text in texts
+    ]
     message = refusal.message if refusal.hint is None else f"{refusal.message}; {refusal.hint}"
     error = {"code": _MIBO_CODES.get(code, code), "message": message, "details": details}
     return {"success": False, "error": error, "timestamp": stamp(time.time())}

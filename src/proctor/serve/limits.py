@@ -22,9 +22,12 @@ from proctor.service.refusals import Refusal
 
 BODY_TIMEOUT_S = 60.0
 _DRAIN_S = 5.0
+_LARGE = 200_000
 _MOST_BUCKETS = 10_000
 # Always matches to the end of a string or of the text, and takes no character twice: linear on anything.
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.?)*+(?:"|\Z)', re.DOTALL)
+# As many whole strings, and what stands between them, as can be looked through in a few milliseconds.
+_PIECE = re.compile(rb'(?:"(?:[^"\\]++|\\.?)*+(?:"|\Z)|[^"]{1,64}+){1,4000}+', re.DOTALL)
 _NOT_BRACKETS = bytes(code for code in range(256) if code not in b"[]{}")
 _STEPS = [0] * 256
 for _code in b"[{":
@@ -88,7 +91,7 @@ class BodyLimits:
         if encoding in ("gzip", "deflate"):
             body = inflated(body, self._largest)
             hold(len(body))
-        if not headers.get("content-type", "").lower().startswith(PROTOBUF) and deeper_than(body, self._deepest):
+        if not headers.get("content-type", "").lower().startswith(PROTOBUF) and await self._too_deep(body):
             raise Refusal("BAD_REQUEST", f"the body is nested more than {self._deepest} levels deep")
         return body
 
@@ -113,6 +116,12 @@ class BodyLimits:
             chunks.append(chunk)
             if not message.get("more_body", False):
                 return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+    async def _too_deep(self, body: bytes) -> bool:
+        # Looking through a large body takes long enough for others to notice.
+        if len(body) > _LARGE:
+            return await asyncio.to_thread(deeper_than, body, self._deepest)
+        return deeper_than(body, self._deepest)
 
     def _too_large(self) -> Refusal:
         return Refusal("PAYLOAD_TOO_LARGE", f"the body is larger than {self._largest} bytes")
@@ -145,8 +154,15 @@ def deeper_than(body: bytes, deepest: int) -> bool:
     """Whether JSON is nested more than `deepest` levels. Of what is no JSON the answer may be anything."""
     if body.count(b"[") + body.count(b"{") <= deepest:
         return False
-    brackets = _STRING.sub(b"", body).translate(None, _NOT_BRACKETS)
-    return max(accumulate(map(_STEPS.__getitem__, brackets)), default=0) > deepest
+    depth = 0
+    # Piece by piece, so that other threads have their turn in between.
+    for piece in _PIECE.finditer(body):
+        brackets = _STRING.sub(b"", piece.group()).translate(None, _NOT_BRACKETS)
+        depths = list(accumulate(map(_STEPS.__getitem__, brackets), initial=depth))
+        if max(depths) > deepest:
+            return True
+        depth = depths[-1]
+    return False
 
 
 async def _drain(receive: Receive, most: int) -> None:

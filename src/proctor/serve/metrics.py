@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
+from datetime import datetime
 
 import sqlalchemy as sa
 
@@ -60,14 +61,22 @@ async def page(hub: Hub, metrics: Metrics) -> str:
         lines.append(f"proctor_{name}_total {count}")
     async with hub.database.reading() as connection:
         # Bounded: a page that is read every few seconds must not walk over millions of rows.
-        due = sa.select(traces.c.id).where(traces.c.due_at.is_not(None)).limit(_MOST_COUNTED).subquery()
-        waiting = (await connection.execute(sa.select(sa.func.count()).select_from(due))).scalar_one()
-        active = sa.select(runs.c.status, sa.func.count()).where(runs.c.status.in_(("queued", "running"))).group_by(runs.c.status)
-        by_status: dict[str, int] = {row[0]: row[1] for row in await connection.execute(active)}
+        due = sa.select(traces.c.due_at).where(traces.c.due_at.is_not(None)).limit(_MOST_COUNTED).subquery()
+        waiting, first_due = (await connection.execute(sa.select(sa.func.count(), sa.func.min(due.c.due_at)))).one()
+        active = sa.select(runs.c.status, sa.func.count(), sa.func.min(runs.c.updated_at))
+        active = active.where(runs.c.status.in_(("queued", "running"))).group_by(runs.c.status)
+        by_status: dict[str, tuple[int, str]] = {row[0]: (row[1], row[2]) for row in await connection.execute(active)}
+    now = hub.clock()
+    trace_wait = 0.0 if first_due is None else now - first_due
+    run_wait = now - datetime.fromisoformat(by_status["queued"][1]).timestamp() if "queued" in by_status else 0.0
     lines += _head("proctor_queue_depth", "gauge", f"Traces that wait to be evaluated, up to {_MOST_COUNTED}.")
     lines.append(f"proctor_queue_depth {waiting}")
+    lines += _head("proctor_queue_wait_seconds", "gauge", "How long the trace that has waited longest could have been evaluated.")
+    lines.append(f"proctor_queue_wait_seconds {max(0.0, trace_wait):.3f}")
     lines += _head("proctor_runs", "gauge", "Runs that are not finished, by status.")
-    lines += [f"proctor_runs{_labels(status=status)} {by_status.get(status, 0)}" for status in ("queued", "running")]
+    lines += [f"proctor_runs{_labels(status=status)} {by_status.get(status, (0, ''))[0]}" for status in ("queued", "running")]
+    lines += _head("proctor_run_wait_seconds", "gauge", "How long the run that has waited longest has been in the queue.")
+    lines.append(f"proctor_run_wait_seconds {max(0.0, run_wait):.3f}")
     return "\n".join(lines) + "\n"
 
 

@@ -1,7 +1,8 @@
 """The service as a process: from its settings to the last request.
 
 It listens before it says so. On a signal (SIGTERM, SIGINT) it stops accepting, finishes the requests it has, stops its workers, closes the
-database and ends well; a second signal ends it at once. An address that others can reach is refused as long as there is no key.
+database and ends well; a second signal ends it at once. An address that others can reach is refused as long as there is no organization
+key.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ async def serve(settings: ServeSettings, say: Callable[[str], None]) -> None:
         is_open = await local_caller(hub) is not None
         if is_open and not is_loopback(settings.host):
             raise InputError(
-                f"{settings.host} can be reached by others, and there is no key that would keep them out\n"
+                f"{settings.host} can be reached by others, and there is no organization key that would keep them out\n"
                 "  create one first: proctor keys create --kind organization --name NAME"
             )
         with listening(settings.host, settings.port) as sock:
@@ -65,7 +66,8 @@ def _greet(settings: ServeSettings, sock: socket.socket, is_open: bool, say: Cal
     host, port = sock.getsockname()[:2]
     say(f"proctor serves on http://{f'[{host}]' if ':' in host else host}:{port}")
     if is_open:
-        say("no key was ever created: everybody on this machine may use it; `proctor keys create` changes that")
+        closing = "`proctor keys create --kind organization` changes that"
+        say(f"no organization key was ever created: everybody on this machine may use it; {closing}")
 
 
 @contextlib.contextmanager

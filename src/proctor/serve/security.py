@@ -3,17 +3,19 @@
 Two layers. `Doorkeeper` looks at where a request comes from: its `Host` must be a name of this service, so that a page in somebody's
 browser cannot reach it under a name of its own (DNS rebinding), and its `Origin`, which only browsers send, must be the service itself.
 There are no CORS headers. `Authentication` finds out who asks, before the body is taken in: by key (`Authorization: Bearer` or `x-api-
-key`), or as the local user of a service on loopback that never had a key. What somebody may do is decided by the verbs.
+key`), or as the local user of a service on loopback that never had an organization key. What somebody may do is decided by the verbs.
+Who follows a stream is asked for the key again and again: when it is revoked or expires, the stream ends.
 """
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 from collections.abc import Collection
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from proctor.errors import StoreError
 from proctor.serve.errors import answered_in_words, presented_key, refusal_response
@@ -25,6 +27,8 @@ from proctor.service.refusals import Refusal
 
 OPEN_PATHS = frozenset({"/", "/health", "/openapi.json"})
 """What anybody may read."""
+RECHECK_S = 1.0
+"""How often it is looked whether who follows a stream still may. Keys that another process revoked are known a few seconds later."""
 OPEN_PREFIXES = ("/ui/", "/static/")
 """Pages, which look after themselves."""
 
@@ -99,7 +103,48 @@ class Authentication:
             assert answer is not None
             await answer(scope, receive, send)
             return
-        await self._app(scope, receive, send)
+        await self._passed_on(hub, scope, receive, send)
+
+    async def _passed_on(self, hub: Hub, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer; an event stream only for as long as its caller is welcome."""
+        request = asyncio.current_task()
+        assert request is not None
+        watch: asyncio.Task[None] | None = None
+        complete = ended = False
+
+        async def ended_when_unwelcome() -> None:
+            nonlocal ended
+            while await self._still_welcome(hub, scope):
+                await asyncio.sleep(RECHECK_S)
+            ended = True
+            request.cancel()
+
+        async def watched(message: Message) -> None:
+            nonlocal watch, complete
+            if message["type"] == "http.response.start" and _is_stream(message):
+                watch = asyncio.create_task(ended_when_unwelcome())
+            elif message["type"] == "http.response.body":
+                complete = not message.get("more_body", False)
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watched)
+        except asyncio.CancelledError:
+            if not ended:
+                raise
+            request.uncancel()
+            if not complete:
+                await send({"type": "http.response.body", "body": b""})
+        finally:
+            if watch is not None:
+                watch.cancel()
+
+    async def _still_welcome(self, hub: Hub, scope: Scope) -> bool:
+        key = presented_key(scope)
+        try:
+            return await (local_caller(hub) if key is None else authenticate(hub, key)) is not None
+        except StoreError:
+            return True  # nobody can say otherwise now
 
     async def _caller(self, hub: Hub, scope: Scope) -> Caller:
         key = presented_key(scope)
@@ -122,6 +167,10 @@ class Authentication:
         wait_s = self._buckets.wait_s(who)
         if wait_s > 0:
             raise Refusal("RATE_LIMITED", "too many requests with this key", retry_after_s=wait_s)
+
+
+def _is_stream(message: Message) -> bool:
+    return Headers(raw=message["headers"]).get("content-type", "").startswith("text/event-stream")
 
 
 def is_open(path: str) -> bool:

@@ -118,7 +118,7 @@ def _s(name: str, metavar: str, read: Callable[[str], Any], text: str, **more: A
 
 
 SETTINGS = (
-    _s("host", "ADDRESS", _text, "the address to listen on; any other than loopback needs a key to exist"),
+    _s("host", "ADDRESS", _text, "the address to listen on; any other than loopback needs an organization key to exist"),
     _s("port", "PORT", _whole(0, 65535), "the port; 0 takes a free one"),
     _s("database", "URL", _text, "`sqlite:///FILE` or `postgresql://USER@HOST/NAME`", variable="PROCTOR_DATABASE_URL",
        default=f"`{DATABASE_FILE}` in the workspace"),
@@ -144,8 +144,12 @@ SETTINGS = (
        " `/v1/logs` is added unless it ends so", default="nothing is exported"),
     _s("export_otlp_headers", "NAME=VALUE,...", _headers, "headers for that receiver, such as a key; values may be percent-encoded",
        flag=None),
-    _s("retention_days", "DAYS", _seconds, "traces and runs older than this are deleted", default="kept for ever"),
-    _s("retention_bytes", "BYTES", _whole(0), "the oldest traces and runs are deleted when there is more than this", default="no bound"),
+    _s("retention_days", "DAYS", _seconds, "traces, runs and benchmark runs older than this are deleted",
+       default="kept for ever"),
+    _s("retention_bytes", "BYTES", _whole(0), "the oldest traces, runs and benchmark runs are deleted when there is more than this",
+       default="no bound"),
+    _s("metrics_organization", "NAME", _text, "the organization, by name or id, whose keys may read `/metrics`, which is about all of them",
+       default="the only one; of several none"),
     _s("log_content", "", _yes, "logs may show the beginning of what was sent, redacted"),
 )  # fmt: skip
 """Every setting there is."""

@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import logging
 
+import msgspec
+
 from proctor.errors import StoreError
 from proctor.service.hub import Hub
 from proctor.service.retention import Swept, keep_sweeping
@@ -32,6 +34,6 @@ async def sweep_old(hub: Hub, stop: asyncio.Event) -> None:
 
 def _told(what: Swept | StoreError) -> None:
     if isinstance(what, StoreError):
-        _LOG.warning("old traces could not be deleted", extra={"error": str(what)})
-    elif what.traces or what.runs or what.others:
-        _LOG.info("old traces were deleted", extra={"traces": what.traces, "runs": what.runs, "bytes": what.bytes})
+        _LOG.warning("old traces and runs could not be deleted", extra={"error": str(what)})
+    elif what != Swept():
+        _LOG.info("old traces and runs were deleted", extra=msgspec.structs.asdict(what))

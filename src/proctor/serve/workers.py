@@ -33,6 +33,7 @@ WORKERS: list[str] = [
 """`module:function` of every worker."""
 PARTS: list[str] = [
     "proctor.serve.writer:writing",
+    "proctor.serve.reading:reading",
     "proctor.serve.routes.mcp:sessions",
 ]
 """`module:function` of every part, in the order they are entered; left in reverse, after the last request."""

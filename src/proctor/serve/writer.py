@@ -1,8 +1,9 @@
 """The queue in front of the disk: what came in is answered when it is durable, and many requests share one commit.
 
 One request at a time would wait for the disk each; so while a commit is under way, what comes in waits, and all of it goes into the next
-one. The queue is bounded in requests and bytes: what does not fit is refused at once, to come again later, and so is what the database
-could not take in time. Nothing is answered with success that is not on disk.
+one. A request with very many traces is kept piece by piece, with others in between. The queue is bounded in requests and bytes: what does
+not fit is refused at once, to come again later, and so is what the database could not take in time. Nothing is answered with success that
+is not on disk.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from fastapi import FastAPI, Request
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from proctor.errors import StoreError
+from proctor.serve.reading import PATIENCE_S, RETRY_AFTER_S
+from proctor.service.due_signal import due_signal
 from proctor.service.hub import Hub
-from proctor.service.recent import recent_spans
 from proctor.service.refusals import Refusal
 from proctor.store.traces import Arrival, KeptTrace, Key, keep
 
@@ -25,13 +27,13 @@ MOST_BYTES = 64_000_000
 """Compressed bytes that may wait."""
 BATCH_BYTES = 16_000_000
 BATCH_REQUESTS = 256
-PATIENCE_S = 30.0
-"""How long a request waits for the disk before it is told to come again."""
-RETRY_AFTER_S = 2.0
+BATCH_TRACES = 2_000
+PIECE = 1_000
+"""Traces of one request that are kept in one transaction."""
 
 
 class _Waiting:
-    """A request whose traces are to be kept."""
+    """Traces of a request that are to be kept together."""
 
     __slots__ = ("answer", "arrivals", "size")
 
@@ -56,10 +58,18 @@ class TraceWriter:
         """How many requests wait for the disk."""
         return len(self._queue)
 
-    async def keep(self, arrivals: Sequence[Arrival]) -> list[KeptTrace]:
-        """Keep what came in; it is durable when this returns. Raises `Refusal` (UNAVAILABLE) when it cannot be."""
-        if not arrivals:
-            return []
+    async def keep(self, arrivals: Sequence[Arrival], *, until: float | None = None) -> list[KeptTrace]:
+        """Keep what came in; it is durable when this returns. Raises `Refusal` (UNAVAILABLE) when it cannot be.
+
+        `until` is when to give up, by the clock of the event loop.
+        """
+        until = asyncio.get_running_loop().time() + self._patience_s if until is None else until
+        kept: list[KeptTrace] = []
+        for start in range(0, len(arrivals), PIECE):
+            kept += await self._keep_piece(arrivals[start : start + PIECE], until)
+        return kept
+
+    async def _keep_piece(self, arrivals: Sequence[Arrival], until: float) -> list[KeptTrace]:
         waiting = _Waiting(arrivals, asyncio.get_running_loop().create_future())
         if len(self._queue) >= self._hub.settings.queue_size or self._size + waiting.size > MOST_BYTES:
             raise Refusal("UNAVAILABLE", "too many traces wait for the disk", retry_after_s=RETRY_AFTER_S)
@@ -68,13 +78,16 @@ class TraceWriter:
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._drain(), name="trace writer")
         try:
-            async with asyncio.timeout(self._patience_s):
+            async with asyncio.timeout_at(until):
                 return await waiting.answer
         except TimeoutError:
             # It may be kept all the same, when the database is back: sent again, it is the same trace.
             raise Refusal("UNAVAILABLE", "the database did not take the trace in time", retry_after_s=RETRY_AFTER_S) from None
         finally:
-            self._size -= waiting.size
+            # What is being written is held until that ends, whoever still waits for it.
+            if waiting in self._queue:
+                self._queue.remove(waiting)
+                self._size -= waiting.size
 
     async def close(self) -> None:
         """Wait for what is under way."""
@@ -84,17 +97,21 @@ class TraceWriter:
     async def _drain(self) -> None:
         while self._queue:
             batch = self._taken()
-            if batch:
+            try:
                 await self._commit(batch)
+            finally:
+                self._size -= sum(waiting.size for waiting in batch)
 
     def _taken(self) -> list[_Waiting]:
-        batch: list[_Waiting] = []
-        size = 0
-        while self._queue and len(batch) < BATCH_REQUESTS and (not batch or size + self._queue[0].size <= BATCH_BYTES):
-            waiting = self._queue.popleft()
-            if not waiting.answer.done():  # else its sender was told to come again, or has gone
-                batch.append(waiting)
-                size += waiting.size
+        batch = [self._queue.popleft()]
+        size, count = batch[0].size, len(batch[0].arrivals)
+        while self._queue and len(batch) < BATCH_REQUESTS:
+            waiting = self._queue[0]
+            size += waiting.size
+            count += len(waiting.arrivals)
+            if size > BATCH_BYTES or count > BATCH_TRACES:
+                break
+            batch.append(self._queue.popleft())
         return batch
 
     async def _commit(self, batch: list[_Waiting]) -> None:
@@ -111,19 +128,12 @@ class TraceWriter:
                 _fail(batch, error)
         else:
             for waiting, answer in zip(batch, answers, strict=True):
-                self._hand_over(waiting.arrivals, answer)
                 if not waiting.answer.done():
                     waiting.answer.set_result(answer)
+            now = self._hub.clock()
+            if any(waiting.arrivals[0].due_at <= now for waiting in batch):
+                due_signal(self._hub.database).set()
             self._hub.counters.add("traces_received", sum(kept.refused is None for answer in answers for kept in answer))
-
-    def _hand_over(self, arrivals: Sequence[Arrival], kept: list[KeptTrace]) -> None:
-        """Leave new spans to whoever evaluates them in this process, in a moment."""
-        if self._hub.settings.evaluators == 0:
-            return
-        recent = recent_spans(self._hub.database)
-        for arrival, one in zip(arrivals, kept, strict=True):
-            if arrival.spans is not None and one.created:
-                recent.put(one.id, arrival.spans, len(arrival.body))
 
     async def _kept(self, batch: list[_Waiting]) -> list[list[KeptTrace]]:
         """One transaction. A trace that comes several times in it is kept several times, in the order it came."""

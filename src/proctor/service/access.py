@@ -12,10 +12,11 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.service.callers import Caller
+from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal, not_found
 from proctor.store.pages import Row
 from proctor.store.tables import agents, projects
-from proctor.store.tenants import find, owned
+from proctor.store.tenants import find, find_organization, has_several_organizations, owned
 
 
 def require_writer(caller: Caller, what: str) -> None:
@@ -28,6 +29,22 @@ def require_reader(caller: Caller) -> None:
     """Organization keys and project keys read."""
     if caller.kind not in ("organization", "project"):
         raise Refusal("FORBIDDEN", f"a {caller.kind} key does not read this")
+
+
+async def require_operator(hub: Hub, caller: Caller) -> None:
+    """Who may read what is about all organizations at once: the local user, the organization an administrator named, else the only one."""
+    require_writer(caller, "what the service measures of itself is read")
+    if caller.key_id is None:
+        return
+    named = hub.settings.metrics_organization
+    async with hub.database.reading() as connection:
+        if named is None:
+            allowed = not await has_several_organizations(connection)
+        else:
+            allowed = await find_organization(connection, named) == caller.organization_id
+    if not allowed:
+        told = "this is about all organizations; the administrator names the one that reads it: proctor serve --metrics-organization NAME"
+        raise Refusal("FORBIDDEN", told)
 
 
 def seen(table: sa.Table, caller: Caller, **equal: object) -> sa.Select[Any]:

@@ -14,11 +14,13 @@ from proctor.service.callers import Caller
 from proctor.service.changes import check_fields, required
 from proctor.service.hub import Hub, new_id
 from proctor.service.paging import paged, shown_page
+from proctor.service.places import change_place, empty_place, shown_place
 from proctor.service.refusals import Refusal, not_found
+from proctor.service.routing import forget_agents
 from proctor.store.clearing import delete_agents_of, delete_traces_of
 from proctor.store.pages import Row
 from proctor.store.tables import agents
-from proctor.store.tenants import change, find, insert, owned
+from proctor.store.tenants import find, insert, owned
 
 AgentKind = Literal["http", "n8n", "flowise", "otlp", "custom"]
 _CHANGEABLE = ("name", "kind", "service_name", "external_ref", "paused", "settings")
@@ -54,6 +56,7 @@ async def create_agent(
         own = {"id": new_id("agent"), "organization_id": caller.organization_id, "project_id": project_id}
         row = await insert(connection, agents, {**own, **values, "created_at": now, "updated_at": now})
         await note(connection, hub, caller, "create", "agent", row["id"], {"name": name})
+    forget_agents(hub, caller.organization_id)
     return _shown(row)
 
 
@@ -85,31 +88,22 @@ async def update_agent(hub: Hub, caller: Caller, id: str, changes: Mapping[str, 
         if before is None:
             raise not_found("agent", id)
         await _check_unique(connection, caller, before["project_id"], id, values)
-        row = await change(connection, agents, caller.organization_id, id, {**values, "updated_at": hub.now()})
-        if row is None:
-            raise not_found("agent", id)
-        await note(connection, hub, caller, action, "agent", id, {"fields": sorted(values)})
+        row = await change_place(connection, hub, caller, agents, "agent", id, values, action)
+    forget_agents(hub, caller.organization_id)
     return _shown(row)
 
 
 async def delete_agent(hub: Hub, caller: Caller, id: str) -> None:
     """Delete an agent with its cases, traces, results and alerts."""
     require_writer(caller, "agents are deleted")
-    async with hub.database.reading() as connection:
-        if await find(connection, agents, caller.organization_id, id) is None:
-            raise not_found("agent", id)
-    # In steps, so that others get their turn; who is interrupted here asks again.
-    while await _one_step(hub, caller, id):
-        pass
+    await empty_place(
+        hub, caller, agents, "agent", id, lambda connection: delete_traces_of(connection, caller.organization_id, agent_id=id)
+    )
     async with hub.database.writing() as connection:
         if not await delete_agents_of(connection, caller.organization_id, agent_id=id):
             raise not_found("agent", id)
         await note(connection, hub, caller, "delete", "agent", id)
-
-
-async def _one_step(hub: Hub, caller: Caller, agent_id: str) -> int:
-    async with hub.database.writing() as connection:
-        return await delete_traces_of(connection, caller.organization_id, agent_id=agent_id)
+    forget_agents(hub, caller.organization_id)
 
 
 async def _check_unique(connection: AsyncConnection, caller: Caller, project_id: str, id: str | None, values: Mapping[str, Json]) -> None:
@@ -127,4 +121,4 @@ async def _check_unique(connection: AsyncConnection, caller: Caller, project_id:
 
 
 def _shown(row: Row) -> dict[str, Json]:
-    return {**{name: row[name] for name in _SHOWN}, "settings": row["settings"] or {}}
+    return shown_place(row, _SHOWN)

@@ -8,11 +8,9 @@ that is named must hold. `sample` takes a share of the traces: always the same o
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import msgspec
-import sqlalchemy as sa
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.errors import CheckFault, SpecError
 from proctor.evidence.text import as_text
@@ -21,7 +19,6 @@ from proctor.model.evidence import Evidence, Json
 from proctor.model.missing import MISSING
 from proctor.paths.dotted import find_dotted
 from proctor.patterns.engine import compile_pattern
-from proctor.store.tables import cases
 
 
 class ActiveCase(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,17 +31,6 @@ class ActiveCase(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     when: dict[str, Json] | None
     sample: float
-
-
-async def active_cases(connection: AsyncConnection, project_ids: Sequence[str]) -> dict[str, list[ActiveCase]]:
-    """The active cases of some projects, oldest first, by project."""
-    columns = (cases.c.id, cases.c.version, cases.c.project_id, cases.c.agent_id, cases.c.name, cases.c.when_matches, cases.c.sample)
-    query = sa.select(*columns).where(cases.c.project_id.in_(project_ids), cases.c.active).order_by(cases.c.created_at, cases.c.id)
-    found: dict[str, list[ActiveCase]] = {}
-    for id, version, project_id, agent_id, name, when, sample in (await connection.execute(query)).all():
-        case = ActiveCase(id=id, version=version, project_id=project_id, agent_id=agent_id, name=name, when=when, sample=sample)
-        found.setdefault(project_id, []).append(case)
-    return found
 
 
 def applies(case: ActiveCase, trace_id: str, evidence: Evidence, metadata: Mapping[str, Json]) -> bool:

@@ -8,6 +8,7 @@ have a `response_path`, where the text of its answers stands.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -20,18 +21,30 @@ from proctor.evidence.text import as_text
 from proctor.model.evidence import Evidence, Json
 from proctor.model.missing import MISSING
 from proctor.paths.dotted import find_dotted
-from proctor.service.routing import Agent
 from proctor.store.bodies import BodyTooLarge, expand, from_json
+
+if TYPE_CHECKING:
+    # Whoever decides in a process of its own needs no database.
+    from proctor.service.routing import Agent
 
 LARGEST_EVIDENCE = 128 * 1024 * 1024
 """Bytes of JSON of one trace that are looked at. Kept, it may be a hundred times as small; in memory it is ten times as large."""
 _GROUPS = msgspec.json.Decoder(list[SpanGroup])
 
 
-def evidence_in(pieces: Sequence[bytes], agent: Agent | None, known: list[SpanGroup] | None = None) -> Evidence:
-    """The evidence of one trace; `known` are its spans, if they need not be read. Raises `EvidenceError`, or `StoreError` for damage."""
-    if known is not None:
-        return _of_spans([known])
+def evidence_in(pieces: Sequence[bytes], agent: Agent | None) -> Evidence:
+    """The evidence of one trace of an agent. Raises `EvidenceError`, or `StoreError` for damage."""
+    return evidence_of_pieces(pieces, None if agent is None else response_path_of(agent))
+
+
+def response_path_of(agent: Agent) -> str | None:
+    """Where the text of an agent's answers stands, if it says so."""
+    path = agent.settings.get("response_path")
+    return path if isinstance(path, str) and path else None
+
+
+def evidence_of_pieces(pieces: Sequence[bytes], response_path: str | None) -> Evidence:
+    """The evidence of one trace. Raises `EvidenceError`, or `StoreError` for damage."""
     batches: list[list[SpanGroup]] = []
     document: Json = None
     for data in opened(pieces):
@@ -39,7 +52,7 @@ def evidence_in(pieces: Sequence[bytes], agent: Agent | None, known: list[SpanGr
             batches.append(_groups(data))
         else:
             document = from_json(data)
-    return _of_spans(batches) if batches else _of_body(document, agent)
+    return _of_spans(batches) if batches else _of_body(document, response_path)
 
 
 def opened(pieces: Iterable[bytes]) -> Iterator[bytes]:
@@ -84,16 +97,15 @@ def _alone(spans: list[Span]) -> list[Span]:
     return [span for merged in merge_spans([spans]).values() for span in merged]
 
 
-def _of_body(document: Json, agent: Agent | None) -> Evidence:
+def _of_body(document: Json, response_path: str | None) -> Evidence:
     if exceeds_depth(document):
         raise too_deep()
     found = mibo.read(document)
     if not found:
         raise EvidenceError("the trace holds nothing that can be checked")
     evidence = found[0]
-    path = agent.settings.get("response_path") if agent is not None else None
-    if isinstance(path, str) and path and isinstance(document, dict) and "data" in document:
-        text = find_dotted(document["data"], path)
+    if response_path is not None and isinstance(document, dict) and "data" in document:
+        text = find_dotted(document["data"], response_path)
         if text is not MISSING:
             evidence = msgspec.structs.replace(evidence, text=as_text(text))
     return evidence

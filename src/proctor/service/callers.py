@@ -2,7 +2,8 @@
 
 A key belongs to one organization, and everything it can see lies in it. Kinds, from most to least: `organization` (everything in the
 organization), `project` (traces in; reading of its project; with `agent_ids` only those agents), `solver` (starts benchmark runs),
-`run` (one benchmark run). The local user of a service that never had a key counts as the first organization.
+`run` (one benchmark run). The local user of a service that never had an organization key counts as the first
+organization.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
 """Passive evaluation: every complete trace against the active cases of its agent.
 
-A worker leases what is due, a batch at a time: one read, one write. Deciding is done in a thread of its own, so that requests are answered
-meanwhile. Cases that need a judge are decided one trace at a time beside that, a few at once; without a judge their assertions are
-errors, `judge_unavailable`. Results are written with the lease in hand, one for each trace, case and version, whoever else tried. The judge
-is that of the workspace; what an uploaded case says about judges does not count.
+A worker leases what is due, a batch at a time: one read, one write. Agents have turns, and one whose traces take long has to wait for the
+others. Deciding is done in a process of its own (`deciders.py`), so that requests are answered meanwhile. A trace that ends it is left
+behind and tried again with few others, then alone; after `MOST_ATTEMPTS` it has failed. Cases that need a judge are decided one trace at a
+time beside that, a few at once; without a judge their assertions are errors, `judge_unavailable`. Results are written with the lease in
+hand, one for each trace, case and version, whoever else tried. The judge is that of the workspace; what an uploaded case says about judges
+does not count.
 """
 
 from __future__ import annotations
@@ -12,47 +14,48 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
-import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
-from sqlalchemy.ext.asyncio import AsyncConnection
 
-from proctor.actions.judged_check import judged
-from proctor.actions.judges import open_judge
-from proctor.actions.settings import workspace_file
-from proctor.errors import InputError, StoreError
-from proctor.formats.workspace import References
-from proctor.model.evidence import Json
+from proctor.errors import StoreError
 from proctor.runner.ports import Judge
-from proctor.service.access import require_writer
-from proctor.service.applicable import ActiveCase, active_cases
-from proctor.service.audit import note
-from proctor.service.callers import Caller
-from proctor.service.deciding import Decided, PreparedCache, PreparedDocument, Work, decide_all, result_row
+from proctor.service.active_cases import active_cases, texts_of
+from proctor.service.applicable import ActiveCase
+from proctor.service.assembling import response_path_of
+from proctor.service.deciders import CannotStart, Deciding, InProcess, InThread
+from proctor.service.deciding import Batch, CaseKey, CaseText, Decision, Task, failed
+from proctor.service.due_signal import due_signal, either
 from proctor.service.hub import Hub, new_id
-from proctor.service.recent import recent_spans
-from proctor.service.refusals import not_found
+from proctor.service.judge_turns import JudgeTurns
 from proctor.service.routing import agent_of
-from proctor.service.searching import read_moment
+from proctor.service.taking import Taking
+from proctor.service.trace_judging import judge_of_workspace, judgements
+from proctor.service.trace_results import done_with, result_row
+from proctor.store.bodies import to_json
 from proctor.store.exports import queue_exports
-from proctor.store.tables import agents, cases, projects, traces
-from proctor.store.tenants import find
-from proctor.store.trace_work import Done, finish, give_back, lease, next_due, renew
+from proctor.store.trace_work import Done, finish, give_back, leave_behind, next_due, renew, taken_by
 from proctor.store.traces import pieces_of
 
 BATCH = 500
 """Traces that are taken at once."""
 BATCH_BYTES = 16_000_000
+MOST_ATTEMPTS = 3
+"""How often is tried what ended its worker."""
+JUDGED_AHEAD = 20
+"""From how many traces on that wait for the judge no more of an agent are taken."""
 IDLE_S = 0.5
 """How often is looked for work when there is none."""
 GATHER_S = 0.15
 """How long is waited for more when a batch was not full."""
+STOP_S = 5.0
+"""How long is waited at the end for what is under way; the rest is given back."""
 JUDGE_S = 300.0
-"""How long judging one trace may take."""
+"""How long judging one case of a trace may take."""
+_MOST_TEXTS = 500
 _LOG = logging.getLogger("proctor.serve")
 
 
@@ -61,26 +64,32 @@ async def evaluate_traces(hub: Hub, stop: asyncio.Event) -> None:
     if hub.settings.evaluators == 0:
         await stop.wait()
         return
-    async with Evaluator.opened(hub) as evaluator:
+    due = due_signal(hub.database)
+    async with Evaluator.opened(hub, InProcess()) as evaluator:
         while not stop.is_set():
+            due.clear()
             try:
-                busy = await evaluator.step()
+                busy = await evaluator.step_ahead()
             except StoreError as error:
                 _LOG.warning("traces cannot be evaluated now", extra={"error": str(error)})
                 busy = 0
-            if busy < BATCH:
+            if not busy:
+                await either(stop, due, await evaluator.idle_s())
+            elif not evaluator.more:
                 # A little patience makes fewer and larger batches of a steady stream.
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(stop.wait(), GATHER_S if busy else await evaluator.idle_s())
+                    await asyncio.wait_for(stop.wait(), GATHER_S)
+        await evaluator.written(STOP_S)
 
 
 async def evaluate_all(hub: Hub, *, judge: Judge | None = None) -> int:
     """Evaluate everything that is due now, and come back; how many traces that were."""
     count = 0
-    async with Evaluator.opened(hub, judge=judge) as evaluator:
-        while taken := await evaluator.step():
+    async with Evaluator.opened(hub, InThread(), judge=judge) as evaluator:
+        while (taken := await evaluator.step()) or not evaluator.turns.idle:
             count += taken
-        await evaluator.judged()
+            if not taken:
+                await evaluator.turns.settled()
     return count
 
 
@@ -88,52 +97,117 @@ class _Taken(msgspec.Struct, kw_only=True):
     """A batch that was leased, and what is needed to decide it."""
 
     rows: list[dict[str, Any]]
-    pieces: dict[str, list[bytes]]
-    active: dict[str, list[ActiveCase]]
-    missing: list[ActiveCase]
-    """Cases that are not prepared yet."""
-    texts: dict[str, tuple[str, str]]
+    pieces: dict[str, list[bytes]] = {}
+    cases: list[ActiveCase] = []
+
+
+class _Work(msgspec.Struct, kw_only=True):
+    """One trace of a batch, and what came of it so far."""
+
+    row: dict[str, Any]
+    task: Task
+    cases: Sequence[ActiveCase]
+    """Those of the whole batch; the task says which of them count."""
+    texts: Mapping[CaseKey, CaseText]
+    decision: Decision | None = None
 
 
 class Evaluator:
-    """One worker: its lease, its thread, its judge, and the cases it has prepared."""
+    """One worker: its lease, where it decides, its judge, and the cases it knows."""
 
-    def __init__(self, hub: Hub, pool: ThreadPoolExecutor, judge: Judge | None) -> None:
+    def __init__(self, hub: Hub, decider: Deciding, judge: Judge | None) -> None:
         self._hub = hub
-        self._pool = pool
+        self._decider = decider
         self._judge = judge
         self._owner = new_id("wrk")
-        self._cache = PreparedCache()
+        self._texts: OrderedDict[CaseKey, CaseText] = OrderedDict()
         self._busy = False
-        self._judging: set[asyncio.Task[None]] = set()
-        self._slots = asyncio.Semaphore(max(1, hub.settings.evaluators))
+        self._held: set[str] = set()
+        self._taking = Taking(hub, self._owner)
+        self._deciding = asyncio.Lock()
+        self._room = asyncio.Semaphore(2)
+        self._under_way: set[asyncio.Task[None]] = set()
+        self._failures: list[BaseException] = []
+        self.turns: JudgeTurns[_Work] = JudgeTurns(hub.settings.evaluators, self._judge_one)
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def opened(cls, hub: Hub, *, judge: Judge | None = None) -> AsyncGenerator[Evaluator]:
+    async def opened(cls, hub: Hub, decider: Deciding, *, judge: Judge | None = None) -> AsyncGenerator[Evaluator]:
         """A worker, and nothing of it left behind."""
-        own = None if judge is not None else _judge_of_workspace(hub, os.environ)
-        with ThreadPoolExecutor(1, thread_name_prefix="evaluate") as pool:
-            evaluator = cls(hub, pool, judge or own)
-            try:
-                yield evaluator
-            finally:
-                await evaluator.abandon()
-                if own is not None:
-                    await own.close()
+        own = None if judge is not None else judge_of_workspace(hub, os.environ)
+        evaluator = cls(hub, decider, judge or own)
+        beat = asyncio.create_task(evaluator._renew())
+        try:
+            yield evaluator
+        finally:
+            await evaluator.turns.abandon()
+            tasks = [beat, *evaluator._under_way]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await evaluator._decider.close()
+            with contextlib.suppress(StoreError):
+                await evaluator._give_back(evaluator._held)
+            if own is not None:
+                await own.close()
 
     async def step(self) -> int:
         """Take one batch of what is due and evaluate it; how many traces were taken."""
-        while len(self._judging) >= self._hub.settings.evaluators:
-            await asyncio.wait(self._judging, return_when=asyncio.FIRST_COMPLETED)
-        if not self._busy and not await self._anything_due():
-            return 0
-        taken = await self._take()
-        self._busy = len(taken.rows) > 0
+        taken = await self._next()
         if taken.rows:
-            async with self._held([row["id"] for row in taken.rows]):
-                await self._evaluate(taken)
+            await self._evaluate(taken)
         return len(taken.rows)
+
+    async def step_ahead(self) -> int:
+        """The same, without waiting for the end: while one batch is decided, the one before is written and the next one is taken."""
+        await self._room.acquire()
+        try:
+            if self._failures:
+                raise self._failures.pop()
+            taken = await self._next()
+        except BaseException:
+            self._room.release()
+            raise
+        if not taken.rows:
+            self._room.release()
+            return 0
+        task = asyncio.create_task(self._evaluate(taken, self._room.release), name="evaluate a batch")
+        self._under_way.add(task)
+        task.add_done_callback(self._ended)
+        return len(taken.rows)
+
+    @property
+    def more(self) -> bool:
+        """Whether there is probably more than what was taken last."""
+        return self._taking.more
+
+    async def written(self, seconds: float) -> None:
+        """Wait for what is under way, but not for long."""
+        if self._under_way:
+            await asyncio.wait(self._under_way, timeout=seconds)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._under_way.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._failures.append(error)
+
+    async def _next(self) -> _Taken:
+        taken = await self._take() if self._busy or await self._anything_due() else _Taken(rows=[])
+        self._busy = len(taken.rows) > 0
+        return taken
+
+    async def idle_s(self) -> float:
+        """How long there is nothing to do, as far as can be known."""
+        if self.turns.full(JUDGED_AHEAD):
+            await self.turns.some_progress(IDLE_S)
+            return IDLE_S
+        try:
+            async with self._hub.database.reading() as connection:
+                due = await next_due(connection, self._hub.clock())
+        except StoreError:
+            return IDLE_S
+        return IDLE_S if due is None else min(IDLE_S, max(0.01, due - self._hub.clock()))
 
     async def _anything_due(self) -> bool:
         # Looking does not hold up whoever writes; taking does.
@@ -142,99 +216,156 @@ class Evaluator:
         return due is not None and due <= self._hub.clock()
 
     async def _take(self) -> _Taken:
-        """Lease a batch, and read all that is needed to decide it, in one go."""
-        now = self._hub.clock()
-        async with self._hub.database.writing() as connection:
-            until = now + self._hub.settings.lease_s
-            rows = await lease(connection, owner=self._owner, now=now, until=until, limit=BATCH, most_bytes=BATCH_BYTES)
-            if not rows:
-                return _Taken(rows=[], pieces={}, active={}, missing=[], texts={})
+        """Lease a batch, and read all that is needed to decide it."""
+        turn = self._taking.turn(BATCH, BATCH_BYTES, without=self.turns.full(JUDGED_AHEAD))
+        ids = await self._taking.leased(turn)
+        if not ids:
+            return _Taken(rows=[])
+        self._held |= set(ids)
+        try:
+            taken = await self._read(ids)
+        except BaseException:
+            self._held -= set(ids)
+            with contextlib.suppress(StoreError):
+                await self._give_back(ids)
+            raise
+        # Somebody else may have been quicker with some of them.
+        self._held -= set(ids) - {row["id"] for row in taken.rows}
+        return taken
+
+    async def _read(self, ids: list[str]) -> _Taken:
+        # Whoever wants to write is not held up by this. What comes from here on is not missed: a trace that has changed since stays due.
+        async with self._hub.database.reading() as connection:
+            rows = await taken_by(connection, self._owner, ids)
             pieces = await pieces_of(connection, rows)
             active = await active_cases(connection, sorted({row["project_id"] for row in rows}))
-            missing = [case for of_one in active.values() for case in of_one if self._cache.get(case) is None]
-            texts = await _documents(connection, missing)
-        return _Taken(rows=rows, pieces=pieces, active=active, missing=missing, texts=texts)
+            wanted = [case for of_one in active.values() for case in of_one]
+            missing = [case for case in wanted if (case.id, case.version) not in self._texts]
+            self._texts |= await texts_of(connection, missing)
+        for case in wanted:
+            if (case.id, case.version) in self._texts:
+                self._texts.move_to_end((case.id, case.version))
+        while len(self._texts) > max(_MOST_TEXTS, len(wanted)):
+            self._texts.popitem(last=False)
+        return _Taken(rows=rows, pieces=pieces, cases=wanted)
 
-    async def idle_s(self) -> float:
-        """How long there is nothing to do, as far as can be known."""
+    async def _evaluate(self, taken: _Taken, decided_on: Callable[[], None] = lambda: None) -> None:
+        """Decide a batch and write what came of it; what is not decided is given back. Tells when there is only writing left to do."""
+        ids = {row["id"] for row in taken.rows}
         try:
-            async with self._hub.database.reading() as connection:
-                due = await next_due(connection, self._hub.clock())
-        except StoreError:
-            return IDLE_S
-        return IDLE_S if due is None else min(IDLE_S, max(0.01, due - self._hub.clock()))
+            try:
+                works = await self._works(taken)
+                async with self._deciding:
+                    await self._decide(taken, [work for work in works if work.decision is None])
+            finally:
+                decided_on()
+            decided = [work for work in works if work.decision is not None and not work.decision.undone]
+            await self._finish([work for work in decided if not _decision(work).undecided])
+            for work in decided:
+                if _decision(work).undecided:
+                    ids.discard(work.row["id"])
+                    self.turns.add(work.row["agent_id"], work)
+        except BaseException:
+            with contextlib.suppress(StoreError):
+                await self._give_back(ids)
+            raise
+        finally:
+            self._held -= ids
 
-    async def judged(self) -> None:
-        """Wait for everything that is being judged."""
-        while self._judging:
-            await asyncio.wait(self._judging)
-
-    async def abandon(self) -> None:
-        """Leave what is being judged to whoever comes next."""
-        for task in self._judging:
-            task.cancel()
-        await asyncio.gather(*self._judging, return_exceptions=True)
-
-    async def _evaluate(self, taken: _Taken) -> None:
-        works = await self._works(taken)
-        loop = asyncio.get_running_loop()
-        decided = await loop.run_in_executor(self._pool, _decide, works, self._hub.now(), self._judge is not None)
-        await self._finish([one for one in decided if not one.undecided])
-        for one in decided:
-            if one.undecided:
-                task = asyncio.create_task(self._judge_one(one), name=f"judge {one.work.row['id']}")
-                self._judging.add(task)
-                task.add_done_callback(self._judging.discard)
-
-    async def _works(self, taken: _Taken) -> list[Work]:
-        if taken.missing:
-            await asyncio.get_running_loop().run_in_executor(self._pool, _prepare, self._cache, taken.missing, taken.texts)
-        works: list[Work] = []
-        recent = recent_spans(self._hub.database)
+    async def _works(self, taken: _Taken) -> list[_Work]:
+        """What is to be decided; of what cannot be, why not."""
+        works: list[_Work] = []
+        texts = dict(self._texts)
+        wanted: dict[str, list[int]] = {}
         for row in taken.rows:
             agent = await agent_of(self._hub, row["organization_id"], row["agent_id"])
-            wanted = [case for case in taken.active.get(row["project_id"], ()) if case.agent_id in (None, row["agent_id"])]
-            documents = [found for case in wanted if (found := self._cache.get(case)) is not None]
-            # Taken in any case, so that what has grown old does not stay.
-            spans = recent.take(row["id"])
-            known = spans if row["revision"] == 1 else None
-            works.append(Work(row=row, pieces=taken.pieces[row["id"]], agent=agent, documents=documents, known=known))
+            if row["agent_id"] not in wanted:
+                place = (row["project_id"], (None, row["agent_id"]))
+                wanted[row["agent_id"]] = [
+                    number for number, case in enumerate(taken.cases) if case.project_id == place[0] and case.agent_id in place[1]
+                ]
+            task = Task(
+                id=row["id"],
+                agent_id=row["agent_id"],
+                created_at=row["created_at"],
+                response_path=None if agent is None else response_path_of(agent),
+                metadata=None if row["metadata"] is None else to_json(row["metadata"]),
+                pieces=taken.pieces[row["id"]],
+                cases=wanted[row["agent_id"]],
+            )
+            decision: Decision | None = None
+            if agent is None:
+                decision = failed("agent_gone", "the agent of this trace has been deleted")
+            elif row["attempts"] >= MOST_ATTEMPTS:
+                told = f"its evaluation broke off {row['attempts']} times; it is not tried again until it is asked for"
+                decision = failed("evaluation_crashed", told)
+            works.append(_Work(row=row, task=task, cases=taken.cases, texts=texts, decision=decision))
         return works
 
-    async def _judge_one(self, decided: Decided) -> None:
-        """Decide what is left of one trace with the judge, and finish it."""
-        row = decided.work.row
-        assert self._judge is not None and decided.evidence is not None
-        async with self._held([row["id"]]):
-            try:
-                async with self._slots, asyncio.timeout(JUDGE_S * len(decided.undecided)):
-                    for document, prepared in decided.undecided:
-                        result = await judged(prepared, decided.evidence, self._judge, clock=row["created_at"])
-                        decided.results.append(result_row(decided.work, document, result, self._hub.now()))
-            except TimeoutError:
-                decided = Decided(work=decided.work, error="judge_unavailable: the judge did not answer in time")
-            except Exception as error:
-                _LOG.exception("a trace could not be judged", extra={"trace": row["id"]})
-                decided = Decided(work=decided.work, error=f"internal_error: {type(error).__name__}")
-            try:
-                await self._finish([decided])
-            except StoreError as error:
-                # The lease runs out, and the trace is evaluated again.
-                _LOG.warning("a judged trace could not be written", extra={"trace": row["id"], "error": str(error)})
-
-    async def _finish(self, decided: Sequence[Decided]) -> None:
-        if not decided:
+    async def _decide(self, taken: _Taken, works: Sequence[_Work]) -> None:
+        """Fill in decisions. What was being decided when the process ended is left behind, and what was not begun is given back."""
+        if not works:
             return
+        started = self._hub.clock()
+        batch = Batch(cases=to_json(taken.cases), tasks=[work.task for work in works], judging=self._judge is not None)
         try:
-            await self._write([one.done() for one in decided], [row for one in decided for row in one.results])
+            decisions = await self._decider.decide(batch, works[0].texts)
+        except CannotStart as error:
+            _LOG.warning("no process can be started to decide traces in; a thread does it", extra={"error": str(error)})
+            self._decider = InThread()
+            decisions = await self._decider.decide(batch, works[0].texts)
+        for work, decision in zip(works, decisions, strict=False):
+            work.decision = decision
+        undone = [work for work in works if work.decision is None or work.decision.undone]
+        if len(decisions) < len(works):
+            guilty = undone.pop(len([work for work in undone if work.decision is not None]))
+            _LOG.warning("a trace ended the process that decided it", extra={"trace": guilty.row["id"], "agent": guilty.row["agent_id"]})
+            async with self._hub.database.writing() as connection:
+                await leave_behind(connection, owner=self._owner, ids=[guilty.row["id"]])
+        await self._give_back([work.row["id"] for work in undone])
+        now = self._hub.clock()
+        # Whoever had no time left waits for as long as it has made others wait.
+        self._taking.rest({work.row["agent_id"] for work in undone if work.decision is not None}, now + max(0.0, now - started))
+        served = [work.row["agent_id"] for work in works if work.decision is not None and not work.decision.undone]
+        if served and {work.row["agent_id"] for work in undone} - set(served):
+            # Some had no turn: they are next.
+            self._taking.after = served[-1]
+
+    async def _judge_one(self, work: _Work) -> None:
+        """Decide what is left of one trace with the judge, and finish it."""
+        row = work.row
+        try:
+            async with asyncio.timeout(JUDGE_S * len(_decision(work).undecided)):
+                assert self._judge is not None
+                keys = [(position, (work.cases[position].id, work.cases[position].version)) for position in _decision(work).undecided]
+                found = await judgements(self._judge, work.task, [(position, work.texts[key]) for position, key in keys])
+            work.decision = msgspec.structs.replace(_decision(work), findings=[*_decision(work).findings, *found])
+        except TimeoutError:
+            work.decision = failed("judge_unavailable", "the judge did not answer in time")
+        except Exception as error:
+            _LOG.exception("a trace could not be judged", extra={"trace": row["id"]})
+            work.decision = failed("internal_error", type(error).__name__)
+        try:
+            await self._finish([work])
+        except StoreError as error:
+            # The lease runs out, and the trace is evaluated again.
+            _LOG.warning("a judged trace could not be written", extra={"trace": row["id"], "error": str(error)})
+        self._held.discard(row["id"])
+
+    async def _finish(self, works: Sequence[_Work]) -> None:
+        if not works:
+            return
+        now = self._hub.now()
+        rows = [result_row(work.row, work.cases[one.case], one, now) for work in works for one in _decision(work).findings]
+        try:
+            await self._write([done_with(work.row, _decision(work)) for work in works], rows)
         except (StoreError, IntegrityError) as error:
-            if len(decided) == 1:
+            if len(works) == 1:
                 # The database does not take its results, for whatever reason. If it takes nothing at all, this fails too.
-                failed = Done(row=decided[0].work.row, status="failed", error=f"store_error: {error}"[:1_000])
-                await self._write([failed], [])
+                await self._write([done_with(works[0].row, failed("store_error", str(error)[:1_000]))], [])
                 return
-            for one in decided:
-                await self._finish([one])
+            for work in works:
+                await self._finish([work])
 
     async def _write(self, done: Sequence[Done], found: Sequence[dict[str, Any]]) -> None:
         async with self._hub.database.writing() as connection:
@@ -244,102 +375,22 @@ class Evaluator:
         self._hub.counters.add("traces_evaluated", count)
         self._hub.counters.add("evaluations", len(found))
 
-    @contextlib.asynccontextmanager
-    async def _held(self, ids: list[str]) -> AsyncGenerator[None]:
-        """The lease of these traces, renewed for as long as it takes; given back at once when it goes wrong."""
-        beat = asyncio.create_task(self._renew(ids))
-        try:
-            yield
-        except BaseException:
-            with contextlib.suppress(StoreError):
-                async with self._hub.database.writing() as connection:
-                    await give_back(connection, owner=self._owner, ids=ids)
-            raise
-        finally:
-            beat.cancel()
-            await asyncio.gather(beat, return_exceptions=True)
+    async def _give_back(self, ids: Collection[str]) -> None:
+        if ids:
+            async with self._hub.database.writing() as connection:
+                await give_back(connection, owner=self._owner, ids=sorted(ids))
 
-    async def _renew(self, ids: list[str]) -> None:
+    async def _renew(self) -> None:
+        """Keep what is held, for as long as it takes."""
         while True:
             await asyncio.sleep(max(0.05, self._hub.settings.lease_s / 3))
             with contextlib.suppress(StoreError):
-                async with self._hub.database.writing() as connection:
-                    await renew(connection, owner=self._owner, ids=ids, until=self._hub.clock() + self._hub.settings.lease_s)
+                if self._held:
+                    async with self._hub.database.writing() as connection:
+                        until = self._hub.clock() + self._hub.settings.lease_s
+                        await renew(connection, owner=self._owner, ids=sorted(self._held), until=until)
 
 
-def _decide(works: list[Work], now: str, judging: bool) -> list[Decided]:
-    return decide_all(works, now, judging=judging)
-
-
-def _prepare(cache: PreparedCache, missing: Sequence[ActiveCase], texts: Mapping[str, tuple[str, str]]) -> None:
-    for case in missing:
-        if case.id in texts:
-            document, dialect = texts[case.id]
-            cache.put(case, PreparedDocument(case, document, dialect))
-
-
-async def _documents(connection: AsyncConnection, wanted: Sequence[ActiveCase]) -> dict[str, tuple[str, str]]:
-    if not wanted:
-        return {}
-    query = sa.select(cases.c.id, cases.c.document, cases.c.dialect).where(cases.c.id.in_([case.id for case in wanted]))
-    return {id: (document, dialect) for id, document, dialect in (await connection.execute(query)).all()}
-
-
-def _judge_of_workspace(hub: Hub, environment: Mapping[str, str]) -> Judge | None:
-    home = hub.settings.home
-    try:
-        opened = open_judge(None, workspace_file(home), References(dict(environment)), environment, home=home)
-    except InputError as error:
-        _LOG.warning("the judge cannot be used; what needs one will be errors", extra={"error": str(error)})
-        return None
-    return None if opened is None else opened.judge
-
-
-class Again(msgspec.Struct, frozen=True, kw_only=True):
-    """Which traces are to be evaluated again; what is None does not count."""
-
-    project_id: str | None = None
-    agent_id: str | None = None
-    case_id: str | None = None
-    """Those of the agent, or of the project, that this case is for."""
-    trace_ids: tuple[str, ...] | None = None
-    since: str | None = None
-    until: str | None = None
-
-
-async def reevaluate(hub: Hub, caller: Caller, wanted: Again) -> dict[str, Json]:
-    """Have traces evaluated again, against the cases as they are now. A changed case by itself only counts for new traces."""
-    require_writer(caller, "traces are evaluated again")
-    async with hub.database.writing() as connection:
-        query = sa.update(traces).where(traces.c.organization_id == caller.organization_id, traces.c.status != "open")
-        query = query.where(*await _places(connection, caller, wanted))
-        if wanted.trace_ids is not None:
-            query = query.where(traces.c.id.in_(wanted.trace_ids))
-        if wanted.since is not None:
-            query = query.where(traces.c.created_at >= read_moment(wanted.since, "since"))
-        if wanted.until is not None:
-            query = query.where(traces.c.created_at < read_moment(wanted.until, "until"))
-        done = await connection.execute(query.values(due_at=hub.clock()))
-        details: dict[str, Json] = {"traces": done.rowcount, "case_id": wanted.case_id, "agent_id": wanted.agent_id}
-        await note(connection, hub, caller, "reevaluate", "traces", wanted.case_id or wanted.agent_id or "all", details)
-    return {"traces": done.rowcount}
-
-
-async def _places(connection: AsyncConnection, caller: Caller, wanted: Again) -> list[sa.ColumnElement[bool]]:
-    places: list[sa.ColumnElement[bool]] = []
-    if wanted.project_id is not None:
-        if await find(connection, projects, caller.organization_id, wanted.project_id) is None:
-            raise not_found("project", wanted.project_id)
-        places.append(traces.c.project_id == wanted.project_id)
-    if wanted.agent_id is not None:
-        if await find(connection, agents, caller.organization_id, wanted.agent_id) is None:
-            raise not_found("agent", wanted.agent_id)
-        places.append(traces.c.agent_id == wanted.agent_id)
-    if wanted.case_id is not None:
-        case = await find(connection, cases, caller.organization_id, wanted.case_id)
-        if case is None:
-            raise not_found("case", wanted.case_id)
-        places.append(traces.c.project_id == case["project_id"])
-        if case["agent_id"] is not None:
-            places.append(traces.c.agent_id == case["agent_id"])
-    return places
+def _decision(work: _Work) -> Decision:
+    assert work.decision is not None
+    return work.decision

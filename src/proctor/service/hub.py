@@ -53,6 +53,8 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     """What is sent along, such as a key of the receiver."""
     retention_days: float | None = None
     retention_bytes: int | None = None
+    metrics_organization: str | None = None
+    """Whose keys may read what the process measures of itself, by name or id; none: the only organization there is."""
     log_content: bool = False
     """Whether logs may show what was sent."""
 

@@ -3,11 +3,15 @@
 Bodies in one piece, of every generation of Mibo: `{"spans": [...]}`, `{"data": ...}`, and a node map with `status` and `data`. OTLP: the
 spans of a request by trace and agent; what cannot be used is counted and the rest is taken. A trace in OTLP is complete when its root has
 ended and nothing has come for a while (`quiet_period_s`); one whose root never comes is evaluated as it is after a longer time.
+
+What takes long for a large request is done where the caller says (`run`), so that the event loop is free meanwhile.
 """
 
 from __future__ import annotations
 
+import asyncio
 import uuid
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -20,7 +24,7 @@ from proctor.model.show import kind_of
 from proctor.service.callers import Caller
 from proctor.service.hub import Hub, new_id
 from proctor.service.redaction import may_hold_a_secret, names_a_secret, redact, redact_text
-from proctor.service.refusals import Refusal
+from proctor.service.refusals import Place, Refusal
 from proctor.service.routing import PLATFORM_ATTRIBUTE, Address, Agent, resolve
 from proctor.store.bodies import pack
 from proctor.store.many import plain_json, plain_text
@@ -30,6 +34,7 @@ LONGEST_EXTERNAL_ID = 255
 LONGEST_WAIT_S = 300.0
 """How long a trace without an ended root is waited for."""
 _MOST_METADATA = 20_000
+_AT_ONCE = 200
 
 
 class Intake(msgspec.Struct, kw_only=True):
@@ -47,8 +52,24 @@ class Intake(msgspec.Struct, kw_only=True):
         return sum(self.spans_of)
 
 
-async def read_body(hub: Hub, caller: Caller, document: Json, *, request_id: str | None = None) -> Intake:
-    """A Mibo body of any generation. Raises `Refusal`."""
+Run = Callable[..., Awaitable[Any]]
+"""Calls a function with arguments, somewhere, and gives what it returns."""
+
+
+async def at_once(work: Callable[..., Any], *arguments: Any) -> Any:
+    """Here and now."""
+    return work(*arguments)
+
+
+async def read_body(hub: Hub, caller: Caller, document: Json, *, request_id: str | None = None, run: Run = at_once) -> Intake:
+    """A Mibo body of any generation. What takes long for a large one is done by `run`. Raises `Refusal`."""
+    external_id, address = await run(_checked, document, request_id)
+    agent = await resolve(hub, caller, address)
+    return Intake(arrivals=[await run(_body_arrival, caller, agent, external_id, document, hub.clock())])
+
+
+def _checked(document: Json, request_id: str | None) -> tuple[str, Address]:
+    """By what id a body is known, and what it says about where it belongs."""
     if not isinstance(document, dict):
         raise _invalid("", f"expected an object, found {kind_of(document)}")
     second = "spans" not in document
@@ -59,10 +80,12 @@ async def read_body(hub: Hub, caller: Caller, document: Json, *, request_id: str
     external_id = _external_id(request_id, document)
     metadata = _object(document, "metadata")
     _object(document, "externalMetadata")
-    agent = await resolve(hub, caller, _address(document, metadata, second=second))
+    return external_id, _address(document, metadata, second=second)
+
+
+def _body_arrival(caller: Caller, agent: Agent, external_id: str, document: dict[str, Json], now: float) -> Arrival:
     clean = redact(document)
-    now = hub.clock()
-    arrival = Arrival(
+    return Arrival(
         id=new_id("trc"),
         organization_id=caller.organization_id,
         project_id=agent.project_id,
@@ -74,24 +97,56 @@ async def read_body(hub: Hub, caller: Caller, document: Json, *, request_id: str
         due_at=now,
         quiet_due_at=now,
     )
-    return Intake(arrivals=[arrival])
 
 
-async def read_spans(hub: Hub, caller: Caller, received: Received, *, request_id: str | None = None, flush: bool = False) -> Intake:
+async def read_spans(
+    hub: Hub, caller: Caller, received: Received, *, request_id: str | None = None, flush: bool = False, run: Run = at_once
+) -> Intake:
     """The traces of an OTLP request. `flush` says that nothing more will come. Raises `Refusal` when nothing in it can be used.
 
-    With a request id and one trace in the request, the request is that trace in one piece, known by that id.
+    With a request id and one trace in the request, the request is that trace in one piece, known by that id. What takes long for a large
+    request is done by `run`.
     """
-    buckets: dict[tuple[str, str], _Bucket] = {}
-    refusal: Refusal | None = None
-    for group in received.groups:
+    found = await _resolved(hub, caller, received)
+    agents = [agent for agent in found if isinstance(agent, Agent)]
+    refusals = [refusal for refusal in found if isinstance(refusal, Refusal)]
+    if not agents and refusals:
+        raise refusals[-1]
+    if not agents and received.refused:
+        raise Refusal("VALIDATION_ERROR", f"none of {received.refused} spans can be used: {'; '.join(received.reasons)}")
+    return await run(_spans_intake, hub, caller, received, found, request_id, flush)
+
+
+async def _resolved(hub: Hub, caller: Caller, received: Received) -> list[Agent | Refusal | None]:
+    """The agent of every group of spans, or why there is none; nothing for a group without spans."""
+    known: dict[Address, Agent | Refusal] = {}
+    found: list[Agent | Refusal | None] = []
+    for number, group in enumerate(received.groups):
+        if number % _AT_ONCE == _AT_ONCE - 1:
+            await asyncio.sleep(0)  # others want to be answered, too
         if not group.spans:
+            found.append(None)
             continue
-        try:
-            agent = await resolve(hub, caller, _resource_address(group.resource))
-        except Refusal as refused:
-            refusal = refused
-            received.refuse(refused.message if refused.hint is None else f"{refused.message}; {refused.hint}", len(group.spans))
+        address = _resource_address(group.resource)
+        one = known.get(address)
+        if one is None:
+            try:
+                one = await resolve(hub, caller, address)
+            except Refusal as refused:
+                one = refused
+            known[address] = one
+        found.append(one)
+        if isinstance(one, Refusal):
+            received.refuse(one.message if one.hint is None else f"{one.message}; {one.hint}", len(group.spans))
+    return found
+
+
+def _spans_intake(
+    hub: Hub, caller: Caller, received: Received, found: Sequence[Agent | Refusal | None], request_id: str | None, flush: bool
+) -> Intake:
+    buckets: dict[tuple[str, str], _Bucket] = {}
+    for agent, group in zip(found, received.groups, strict=True):
+        if not isinstance(agent, Agent):
             continue
         resource = redact(group.resource)
         for span in group.spans:
@@ -100,10 +155,6 @@ async def read_spans(hub: Hub, caller: Caller, received: Received, *, request_id
             if bucket is None:
                 bucket = buckets[key] = _Bucket(agent)
             bucket.add(resource, span)
-    if not buckets and refusal is not None:
-        raise refusal
-    if not buckets and received.refused:
-        raise Refusal("VALIDATION_ERROR", f"none of {received.refused} spans can be used: {'; '.join(received.reasons)}")
     whole = _external_id(request_id, {}) if request_id is not None and len(buckets) == 1 else None
     now = hub.clock()
     arrivals = [bucket.arrival(hub, caller, whole or trace_id, now, flush) for (_, trace_id), bucket in buckets.items()]
@@ -147,7 +198,6 @@ class _Bucket:
             format="otlp",
             replaces=False,
             body=pack(groups),
-            spans=groups,
             metadata=_small(self.groups[0].resource),
             ended=ended,
             due_at=now + quiet if ended else now + max(LONGEST_WAIT_S, quiet),
@@ -219,13 +269,13 @@ def _address(document: dict[str, Json], metadata: dict[str, Json], *, second: bo
 
 def _external_id(request_id: str | None, document: dict[str, Json]) -> str:
     given: Json = request_id if request_id is not None else document.get("externalId")
-    where = "x-request-id" if request_id is not None else "externalId"
+    where, place = ("x-request-id", "headers") if request_id is not None else ("externalId", "body")
     if given is None or given == "":
         return str(uuid.uuid4())
     if not isinstance(given, str):
-        raise _invalid(where, f"expected text, found {kind_of(given)}")
+        raise _invalid(where, f"expected text, found {kind_of(given)}", place)
     if len(given) > LONGEST_EXTERNAL_ID:
-        raise _invalid(where, f"expected at most {LONGEST_EXTERNAL_ID} characters, found {len(given)}")
+        raise _invalid(where, f"expected at most {LONGEST_EXTERNAL_ID} characters, found {len(given)}", place)
     return plain_text(given)
 
 
@@ -270,8 +320,8 @@ def _object(document: dict[str, Json], name: str) -> dict[str, Json]:
     return value or {}
 
 
-def _invalid(path: str, message: str) -> Refusal:
-    return Refusal("VALIDATION_ERROR", "the trace cannot be used", fields={path: [message]})
+def _invalid(path: str, message: str, place: Place = "body") -> Refusal:
+    return Refusal("VALIDATION_ERROR", "the trace cannot be used", fields={path: [message]}, places={path: place})
 
 
 def _text(value: Json) -> str | None:

@@ -20,7 +20,7 @@ class KeyCache:
         self.changes = 0
         """Counts what was forgotten: a row that was read before belongs to the past."""
         self.closed = False
-        """That a key exists is known and does not change any more."""
+        """That an organization key was created is known and does not change any more."""
 
     def get(self, hash: str, now: float) -> Row | None:
         """The row, when it is fresh."""

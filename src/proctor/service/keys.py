@@ -170,11 +170,11 @@ async def authenticate(hub: Hub, presented: str) -> Caller | None:
 
 
 async def local_caller(hub: Hub) -> Caller | None:
-    """Who asks without a key: the local user as long as no key was ever created, then nobody. For services on loopback only."""
+    """Who asks without a key: the local user until an organization key was created, then nobody. For services on loopback only."""
     if hub.key_cache.closed:
         return None
     async with hub.database.reading() as connection:
-        hub.key_cache.closed = await rows.any_key_ever(connection)
+        hub.key_cache.closed = await rows.organization_key_ever(connection)
     return None if hub.key_cache.closed else LOCAL
 
 

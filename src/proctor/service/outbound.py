@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
     from proctor.network.guard import Guard
 
+MOST_SERVERS = 50
+"""MCP servers of one target: all of them are connected at once."""
 _CREDENTIALS = ("KEY", "TOKEN", "SECRET", "PASSWORD", "USER", "USERNAME")
 _ADDRESSES = {"http": ("url",), "flowise": ("url",), "n8n": ("webhook", "api")}
 
@@ -89,55 +91,64 @@ class Outbound:
             # What an administrator listed is as good as what stands in the workspace.
             return Section.of(settings, path=section.node.path)
         for field in _ADDRESSES.get(str(kind), ()):
-            self._check_address(settings.get(field), f"target {name!r}, {field}")
+            self.check_address(settings.get(field), f"target {name!r}, {field}")
         if kind == "mcp_agent":
-            for place, server in _servers(settings.get("servers")):
-                self._check_server(f"target {name!r}, server {place}", server)
+            servers = _servers(settings.get("servers"))
+            if len(servers) > MOST_SERVERS:
+                raise _refused(f"target {name!r}", f"{len(servers)} MCP servers; expected at most {MOST_SERVERS}")
+            for place, server in servers:
+                self.check_server(f"target {name!r}, server {place}", server)
         return section
 
     def check_model(self, name: str, section: Section) -> None:
         """Refuse a model at an address that may not be reached."""
         settings: Json = section.node.plain()
-        self._check_address(settings.get("base_url") if isinstance(settings, dict) else None, f"model {name!r}, base_url")
+        self.check_address(settings.get("base_url") if isinstance(settings, dict) else None, f"model {name!r}, base_url")
 
-    def _check_server(self, what: str, server: Mapping[str, Json]) -> None:
+    def check_server(self, what: str, server: Mapping[str, Json], *, field: str = "target") -> None:
+        """Refuse an MCP server at an address that may not be reached, or that may not be started; `field` of the request describes it."""
         transport = server.get("transport") or ("http" if server.get("url") else "stdio")
         if transport == "http":
-            self._check_address(server.get("url"), what)
+            self.check_address(server.get("url"), what, field=field)
             auth = server.get("auth")
-            self._check_address(auth.get("token_url") if isinstance(auth, dict) else None, f"{what}, token_url")
+            self.check_address(auth.get("token_url") if isinstance(auth, dict) else None, f"{what}, token_url", field=field)
             return
         if transport != "stdio":
-            raise _refused(what, f"the transport {transport!r} cannot be used here; expected http or stdio")
+            raise _refused(what, f"the transport {transport!r} cannot be used here; expected http or stdio", field)
         args: Json = server.get("args") or []
         if not isinstance(server.get("command"), str) or not isinstance(args, list) or not all(isinstance(arg, str) for arg in args):
-            raise _refused(what, "expected `command`, a text, and `args`, a list of texts")
-        self._check_command([server["command"], *args], what)
+            raise _refused(what, "expected `command`, a text, and `args`, a list of texts", field)
+        self._check_command([server["command"], *args], what, field)
         if server.get("cwd") is not None:
-            raise _refused(what, "`cwd` cannot be set here")
-        for variable in server.get("env") or ():
+            raise _refused(what, "`cwd` cannot be set here", field)
+        variables: Json = server.get("env") or {}
+        if not isinstance(variables, dict):
+            raise _refused(what, "expected `env`, an object of texts", field)
+        for variable in variables:
             if not str(variable).upper().endswith(_CREDENTIALS):
-                raise _refused(what, f"the variable {variable!r} cannot be set here; only credentials can: {', '.join(_CREDENTIALS)}")
+                told = f"the variable {variable!r} cannot be set here; only credentials can: {', '.join(_CREDENTIALS)}"
+                raise _refused(what, told, field)
 
-    def _check_command(self, line: list[str], what: str) -> None:
+    def _check_command(self, line: list[str], what: str, field: str = "target") -> None:
         for allowed in self._commands:
             if line == allowed or (len(allowed) > 1 and allowed[-1] == "*" and line[: len(allowed) - 1] == allowed[:-1]):
                 return
         raise Refusal(
             "FORBIDDEN",
             f"{what} would start or read something on the server, which an administrator has not allowed: {shlex.join(line)}",
-            fields={"target": ["not among the allowed commands"]},
+            fields={field: ["not among the allowed commands"]},
             hint=f"an administrator allows it with --allowed-command {shlex.quote(shlex.join(line))}",
         )
 
-    def _check_address(self, address: Json, what: str) -> None:
+    def check_address(self, address: Json, what: str, *, field: str = "target") -> None:
+        """Refuse an address that may not be reached, as far as that can be seen from it; `field` of the request describes it."""
         # What stands behind a reference or a placeholder is looked at when the connection is made, as everything is.
         if not isinstance(address, str) or "${" in address or "{" in address.partition("//")[2].partition("/")[0]:
             return
         try:
             self._guard.check_url(address)
         except AddressRefused as error:
-            raise _refused(what, str(error)) from None
+            raise _refused(what, str(error), field) from None
 
 
 def _words(entry: str) -> list[str]:
@@ -154,11 +165,11 @@ def _local(kind: str, settings: Mapping[str, Json]) -> Iterable[list[str]]:
     return [["recorded", str(file)] for file in (files if isinstance(files, list) and files else [files])]
 
 
-def _servers(value: Json) -> Iterable[tuple[str, Mapping[str, Json]]]:
+def _servers(value: Json) -> list[tuple[str, Mapping[str, Json]]]:
     """The servers of an agent as they are written; whatever else stands there is no server, and refused when the agent is built."""
     entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     return [(str(place), entry) for place, entry in entries if isinstance(entry, dict)]
 
 
-def _refused(what: str, why: str) -> Refusal:
-    return Refusal("VALIDATION_ERROR", f"{what}: {why}", fields={"target": [why]})
+def _refused(what: str, why: str, field: str = "target") -> Refusal:
+    return Refusal("VALIDATION_ERROR", f"{what}: {why}", fields={field: [why]})

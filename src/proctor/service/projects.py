@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from sqlalchemy.ext.asyncio import AsyncConnection
+
 from proctor.model.evidence import Json
 from proctor.service.access import find_seen, require_reader, require_writer, seen
 from proctor.service.audit import note
@@ -11,11 +13,13 @@ from proctor.service.callers import DEFAULT_ORGANIZATION, Caller
 from proctor.service.changes import check_fields, required
 from proctor.service.hub import Hub, new_id
 from proctor.service.paging import paged, shown_page
+from proctor.service.places import change_place, empty_place, shown_place
 from proctor.service.refusals import not_found
+from proctor.service.routing import forget_agents
 from proctor.store.clearing import delete_agents_of, delete_project_rows, delete_runs_of, delete_traces_of
 from proctor.store.pages import Row
 from proctor.store.tables import projects
-from proctor.store.tenants import change, ensure_organization, find, insert
+from proctor.store.tenants import ensure_organization, insert
 
 _CHANGEABLE = ("name", "description", "paused", "settings")
 _SHOWN = ("id", "name", "description", "paused", "settings", "created_at", "updated_at")
@@ -69,38 +73,31 @@ async def update_project(hub: Hub, caller: Caller, id: str, changes: Mapping[str
     required(values, "name", "paused")
     check_fields(values, texts=("description",))
     async with hub.database.writing() as connection:
-        row = await change(connection, projects, caller.organization_id, id, {**values, "updated_at": hub.now()})
-        if row is None:
-            raise not_found("project", id)
-        await note(connection, hub, caller, action, "project", id, {"fields": sorted(values)})
+        row = await change_place(connection, hub, caller, projects, "project", id, values, action)
+    forget_agents(hub, caller.organization_id)
     return _shown(row)
 
 
 async def delete_project(hub: Hub, caller: Caller, id: str) -> None:
     """Delete a project with its agents, cases, traces, results, runs and secrets, and revoke its keys."""
     require_writer(caller, "projects are deleted")
-    async with hub.database.reading() as connection:
-        if await find(connection, projects, caller.organization_id, id) is None:
-            raise not_found("project", id)
-    # What there is much of goes first and in small steps, so that others get their turn; who is interrupted here asks again.
-    while await _one_step(hub, caller, id):
-        pass
+    organization_id = caller.organization_id
+
+    async def one_step(connection: AsyncConnection) -> int:
+        traces = await delete_traces_of(connection, organization_id, project_id=id)
+        return traces + await delete_runs_of(connection, organization_id, id)
+
+    await empty_place(hub, caller, projects, "project", id, one_step)
     async with hub.database.writing() as connection:
-        await delete_agents_of(connection, caller.organization_id, project_id=id)
-        hashes = await delete_project_rows(connection, caller.organization_id, id, hub.now())
+        await delete_agents_of(connection, organization_id, project_id=id)
+        hashes = await delete_project_rows(connection, organization_id, id, hub.now())
         if hashes is None:
             raise not_found("project", id)
         await note(connection, hub, caller, "delete", "project", id)
+    forget_agents(hub, organization_id)
     for hash in hashes:
         hub.key_cache.forget(hash)
 
 
-async def _one_step(hub: Hub, caller: Caller, project_id: str) -> int:
-    async with hub.database.writing() as connection:
-        return await delete_traces_of(connection, caller.organization_id, project_id=project_id) + await delete_runs_of(
-            connection, caller.organization_id, project_id
-        )
-
-
 def _shown(row: Row) -> dict[str, Json]:
-    return {**{name: row[name] for name in _SHOWN}, "settings": row["settings"] or {}}
+    return shown_place(row, _SHOWN)

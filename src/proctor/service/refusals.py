@@ -10,6 +10,8 @@ from typing import Literal
 
 from proctor.errors import ProctorError
 
+Place = Literal["body", "headers", "query", "params"]
+"""Where in a request a field stands."""
 RefusalCode = Literal[
     "VALIDATION_ERROR",
     "BAD_REQUEST",
@@ -40,7 +42,8 @@ STATUS: dict[str, int] = {
 
 
 class Refusal(ProctorError):
-    """A request that is not done. `fields` maps where in the request to what is wrong there.
+    """A request that is not done. `fields` maps where in the request to what is wrong there; `places` says of fields that are not in the
+    body where they are.
 
     `problems` are findings in a document that came with it: line, column, path, message, nearest names.
     """
@@ -54,6 +57,7 @@ class Refusal(ProctorError):
         retry_after_s: float | None = None,
         hint: str | None = None,
         problems: Sequence[Mapping[str, object]] = (),
+        places: Mapping[str, Place] | None = None,
     ) -> None:
         super().__init__(message)
         self.code: RefusalCode = code
@@ -62,6 +66,7 @@ class Refusal(ProctorError):
         self.retry_after_s = retry_after_s
         self.hint = hint
         self.problems = tuple(problems)
+        self.places = dict(places or {})
 
     @property
     def status(self) -> int:

@@ -1,7 +1,7 @@
 """Keeping the database as small as the settings say: by age (`retention_days`) and by size (`retention_bytes`).
 
-The size is that of traces and runs as they are kept, compressed; indexes and free pages of the database come on top. Space that becomes
-free is used again. Audit notes and cases stay.
+The size is that of traces, runs and benchmark runs (with the states that were uploaded for them) as they are kept; indexes and free pages
+of the database come on top. Space that becomes free is used again. Audit notes, cases and what benchmarks are made of stay.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from proctor.errors import StoreError
 from proctor.service.hub import Hub, stamp
 from proctor.store.retention import Kept, delete_kept, delete_remains, kept_bytes, oldest
 
+IDLE_S = 7 * 86_400.0
+"""A benchmark run that has not ended counts as given up when nothing was done to it for so long."""
 _BATCH = 200
 
 
@@ -23,14 +25,15 @@ class Swept(msgspec.Struct):
 
     traces: int = 0
     runs: int = 0
+    benchmark_runs: int = 0
     bytes: int = 0
     others: int = 0
 
     def add(self, gone: list[Kept]) -> None:
         """Count one batch."""
-        runs = sum(kept.kind == "run" for kept in gone)
-        self.runs += runs
-        self.traces += len(gone) - runs
+        self.traces += sum(kept.kind == "trace" for kept in gone)
+        self.runs += sum(kept.kind == "run" for kept in gone)
+        self.benchmark_runs += sum(kept.kind == "benchmark_run" for kept in gone)
         self.bytes += sum(kept.size for kept in gone)
 
 
@@ -66,7 +69,7 @@ async def keep_sweeping(hub: Hub, *, every_s: float = 3_600, told: Callable[[Swe
 
 async def _delete_oldest(hub: Hub, batch: int, *, before: str | None = None, at_least: int | None = None) -> list[Kept]:
     async with hub.database.writing() as connection:
-        found = await oldest(connection, limit=batch, now=hub.clock(), before=before)
+        found = await oldest(connection, limit=batch, now=hub.clock(), idle=stamp(hub.clock() - IDLE_S), before=before)
         if at_least is not None:
             found = _first(found, at_least)
         await delete_kept(connection, found)

@@ -5,8 +5,8 @@ or the resource attribute `mibo.platform_id`); for OTLP the agent whose service 
 nothing is refused with a hint. The second generation (`data` bodies) also finds an agent by `workflowId` or `chatflowId`, and what
 resolves to nothing there is an agent that was not found.
 
-Agents are remembered for a moment; one that is not known is asked for again. That an agent still exists is made sure of where the trace is
-kept.
+Agents are remembered for a moment, and forgotten when one is made or changed here; one that is not known is asked for again. That an agent
+still exists is made sure of where the trace is kept.
 """
 
 from __future__ import annotations
@@ -108,6 +108,11 @@ def _resolved(known: Mapping[str, Agent], caller: Caller, address: Address) -> A
 async def agent_of(hub: Hub, organization_id: str, agent_id: str) -> Agent | None:
     """An agent by its id, as it was a moment ago."""
     return (await _agents(hub, organization_id)).get(agent_id)
+
+
+def forget_agents(hub: Hub, organization_id: str) -> None:
+    """An agent or project of this organization was made, changed or deleted: who sends a trace next finds what is there."""
+    _DIRECTORY.get(hub.database, {}).pop(organization_id, None)
 
 
 async def _agents(hub: Hub, organization_id: str, at_most_s: float = _REMEMBERED_S) -> dict[str, Agent]:

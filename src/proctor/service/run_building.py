@@ -4,6 +4,8 @@ Done twice for every run: when it is sent, so that the sender hears at once what
 connected by building. Targets, models and the judge come from the suite, else from the settings of its project (`targets`,
 `default_target`, `models`, `judge`, as in `proctor.yaml`); where neither names a judge, from the workspace of the service. What the suite
 and its project name goes by the rules of `outbound.py`; the judge of the workspace is the administrator's own.
+
+An MCPLab suite for which no target is named is driven by its own agents (`mcplab_building.py`).
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import asyncio
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -24,6 +26,7 @@ from proctor.cassettes.ports import Tape
 from proctor.decide.prepare import PreparedCase
 from proctor.decide.selection import select
 from proctor.errors import InputError
+from proctor.formats.mcplab_library import Library
 from proctor.formats.suites import read_suite
 from proctor.formats.workspace import References, Section, Workspace, workspace_of
 from proctor.llm.build import build_model
@@ -35,6 +38,8 @@ from proctor.model.run import RunHeader
 from proctor.runner.ports import Target
 from proctor.runner.run import RunSettings
 from proctor.service.hub import Hub
+from proctor.service.mcplab_building import has_own_agents, own_agents, plan_of
+from proctor.service.mcplab_library import LIBRARY_KEY, library_of
 from proctor.service.outbound import Outbound, ProjectSecrets
 from proctor.service.secrets import secret_values
 from proctor.service.suite_documents import refusal_of
@@ -57,6 +62,14 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     selection: str | None = None
     attempts: int = 0
     """How many attempts there will be."""
+    own_agents: bool = False
+    """Whether the agents of the suite itself are driven, each scenario with each of them."""
+    library: Json = None
+    """What the references of an MCPLab suite refer to, as the settings of the project said when it was sent."""
+
+
+class _Closes(Protocol):
+    async def close(self) -> None: ...
 
 
 class ReadyRun:
@@ -67,7 +80,7 @@ class ReadyRun:
         self.target = target
         self.cases: tuple[PreparedCase, ...] = ()
         self.judge: OpenedJudge | None = None
-        self.models: list[ChatModel] = []
+        self.owned: list[_Closes] = []
         self.secrets: set[str] = set()
         self.settings = RunSettings(repeat=asked.repeat, concurrency=asked.concurrency, timeout_s=asked.timeout_s)
 
@@ -78,16 +91,37 @@ class ReadyRun:
 
     async def close(self) -> None:
         """Give back connections."""
-        for model in self.models:
-            await model.close()
+        for each in self.owned:
+            await each.close()
         if self.judge is not None:
             await self.judge.judge.close()
 
 
 def read_kept_suite(row: Row) -> Suite:
+    """The suite of a run as it is driven: only the chosen cases, each with each of the suite's own agents. Raises `InputError`."""
+    suite = read_chosen_suite(row)
+    return plan_of(suite).suite if asked_of(row).own_agents else suite
+
+
+def read_chosen_suite(row: Row) -> Suite:
     """The suite of a run as it was sent, with only the chosen cases. Raises `InputError`."""
-    suite = read_suite(row["document"], dialect=row["dialect"], name=row["suite_name"])
-    return select(suite, asked_of(row).selection)
+    asked = asked_of(row)
+    suite = read_suite(row["document"], dialect=row["dialect"], name=row["suite_name"], library=lambda: library_of(asked.library))
+    return select(suite, asked.selection)
+
+
+def library_for(project: Row) -> Callable[[], Library]:
+    """What the references of an MCPLab suite refer to, once one is read. Raises `InputError` then."""
+    return lambda: library_of((project["settings"] or {}).get(LIBRARY_KEY))
+
+
+def decided(asked: Asked, suite: Suite, project: Row) -> Asked:
+    """What was asked for, with what is not said in it: whether the suite's own agents are driven, and what its references refer to."""
+    if suite.dialect != "mcplab":
+        return asked
+    named = asked.target is not None or asked.inline_target is not None
+    library: Json = (project["settings"] or {}).get(LIBRARY_KEY)
+    return msgspec.structs.replace(asked, own_agents=not named and has_own_agents(suite), library=library)
 
 
 def asked_of(row: Row) -> Asked:
@@ -127,14 +161,27 @@ class _Builder:
 
     def build(self, suite: Suite, asked: Asked) -> ReadyRun:
         workspace = self._workspace(suite)
+        ready = self._with_own_agents(suite, asked) if asked.own_agents else self._with_target(suite, workspace, asked)
+        driven = ready.suite
+        ready.cases = _told("suite", lambda: tuple(prepared(driven).cases))
+        ready.judge = _told("judge", lambda: self._judge(ready, workspace))
+        _told("suite", lambda: require_judge(driven, ready.judge))
+        ready.secrets = {*self._references.secrets, *self._secrets, *(ready.judge.secrets if ready.judge is not None else ())}
+        return ready
+
+    def _with_target(self, suite: Suite, workspace: Workspace, asked: Asked) -> ReadyRun:
         target = _told("target", lambda: self._target(workspace, asked))
         _told("suite", lambda: check_cases(target, suite.cases))
         ready = ReadyRun(suite, target, asked)
-        ready.cases = _told("suite", lambda: tuple(prepared(suite).cases))
-        ready.judge = _told("judge", lambda: self._judge(ready, workspace))
-        _told("suite", lambda: require_judge(suite, ready.judge))
-        ready.models = self._models
-        ready.secrets = {*self._references.secrets, *self._secrets, *(ready.judge.secrets if ready.judge is not None else ())}
+        ready.owned += self._models
+        return ready
+
+    def _with_own_agents(self, suite: Suite, asked: Asked) -> ReadyRun:
+        together = _told("suite", lambda: own_agents(suite, self._values, self._references, self._outbound))
+        self._secrets |= together.secrets
+        ready = ReadyRun(together.suite, together.target, asked)
+        # Its models are there before it is opened.
+        ready.owned.append(together.target)
         return ready
 
     def _workspace(self, suite: Suite) -> Workspace:

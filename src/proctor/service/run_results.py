@@ -18,10 +18,12 @@ from proctor.model.case import Case, Suite
 from proctor.model.evidence import Json
 from proctor.model.result import RunResult
 from proctor.model.run import RunEntry
+from proctor.report.evaluation_events import render_otlp
 from proctor.report.html import render_html
 from proctor.report.json_text import CaseEncoder, render_json
 from proctor.report.junit import render_junit
 from proctor.report.markdown import render_markdown
+from proctor.scoring.paired import LEAST_ALPHA
 from proctor.service.callers import Caller
 from proctor.service.hub import Hub
 from proctor.service.paging import paged, shown_page
@@ -38,6 +40,7 @@ REPORTS = {
     "junit": "application/xml",
     "markdown": "text/markdown",
     "html": "text/html",
+    "otlp": "application/x-ndjson",
 }
 """Every format of a report, and its media type."""
 MOST_SHOWN = 2_000
@@ -86,16 +89,20 @@ async def run_report(hub: Hub, caller: Caller, id: str, format: str) -> bytes:
     """A report of a run; `format` is one of `REPORTS`."""
     if format not in REPORTS:
         raise Refusal("VALIDATION_ERROR", "the format is not known", fields={"format": [f"expected one of {', '.join(REPORTS)}"]})
-    run, entries = await _kept(hub, caller, id, evidence_up_to=MOST_SHOWN if format == "html" else 0)
+    if format == "otlp":
+        run, entries = await _kept(hub, caller, id, trim=_with_trace)
+    else:
+        run, entries = await _kept(hub, caller, id, evidence_up_to=MOST_SHOWN if format == "html" else 0)
     return await asyncio.to_thread(_rendered, run, entries, format)
 
 
 async def compare_runs(hub: Hub, caller: Caller, id: str, base: str, *, alpha: float = 0.05) -> dict[str, Json]:
     """A run compared with `base`, joined by case: what changed, and whether it is more than chance."""
-    if not 0 < alpha < 1:
-        raise Refusal("VALIDATION_ERROR", "some fields cannot be used", fields={"alpha": ["expected a number between 0 and 1"]})
-    candidate, after = await _kept(hub, caller, id, lean=True)
-    first, before = await _kept(hub, caller, base, lean=True)
+    if not LEAST_ALPHA <= alpha < 1:
+        told = [f"expected a number from {LEAST_ALPHA:g} to less than 1"]
+        raise Refusal("VALIDATION_ERROR", "some fields cannot be used", fields={"alpha": told})
+    candidate, after = await _kept(hub, caller, id, trim=_measured)
+    first, before = await _kept(hub, caller, base, trim=_measured)
 
     def work() -> dict[str, Json]:
         found = compare_entries((header_of(first), before), (header_of(candidate), after), _suite(candidate), alpha=alpha)
@@ -104,20 +111,29 @@ async def compare_runs(hub: Hub, caller: Caller, id: str, base: str, *, alpha: f
     return await asyncio.to_thread(work)
 
 
-async def _kept(hub: Hub, caller: Caller, id: str, *, evidence_up_to: int = 0, lean: bool = False) -> tuple[Row, list[RunEntry]]:
-    """A run and what was kept of it: with evidence where there are not more attempts than that; `lean` leaves what is measured of it."""
+async def _kept(
+    hub: Hub, caller: Caller, id: str, *, evidence_up_to: int = 0, trim: Callable[[RunEntry], RunEntry] | None = None
+) -> tuple[Row, list[RunEntry]]:
+    """A run and what was kept of it: with evidence where there are not more attempts than that, or what `trim` leaves of each."""
     async with hub.database.reading() as connection:
         run = await find_run(connection, caller, id)
-        whole = lean or sum((run["counts"] or {}).values()) <= evidence_up_to
-        entries = [_lean(entry) if lean else entry async for entry in kept_entries(connection, id, evidence=whole)]
+        whole = trim is not None or sum((run["counts"] or {}).values()) <= evidence_up_to
+        entries = [entry if trim is None else trim(entry) async for entry in kept_entries(connection, id, evidence=whole)]
     return run, entries
 
 
-def _lean(entry: RunEntry) -> RunEntry:
+def _measured(entry: RunEntry) -> RunEntry:
+    """What two runs are compared by."""
     seen = entry.evidence
     if seen is None:
         return entry
     return msgspec.structs.replace(entry, evidence=type(seen)(duration_ms=seen.duration_ms, usage=seen.usage), verdicts=())
+
+
+def _with_trace(entry: RunEntry) -> RunEntry:
+    """Everything but the evidence; of that, which trace it was."""
+    seen = entry.evidence
+    return entry if seen is None else msgspec.structs.replace(entry, evidence=type(seen)(metadata=seen.metadata))
 
 
 def _suite(run: Row) -> Suite:
@@ -133,8 +149,11 @@ def _rendered(run: Row, entries: list[RunEntry], format: str) -> bytes:
     if format == "jsonl":
         encode = CaseEncoder().encode
         return b"".join(encode(case) + b"\n" for case in result.cases)
+    by_attempt = {(entry.case, entry.attempt): entry for entry in entries}
+    if format == "otlp":
+        return b"".join(render_otlp(result, by_attempt))
     if format == "html":
-        return render_html(result, {(entry.case, entry.attempt): entry for entry in entries}).encode("utf-8", errors="replace")
+        return render_html(result, by_attempt).encode("utf-8", errors="replace")
     render: Callable[[RunResult], str] = {"json": render_json, "junit": render_junit, "markdown": render_markdown}[format]
     return render(result).encode("utf-8", errors="replace")
 

@@ -6,15 +6,19 @@ dies, the lease runs out and another one takes over. When the database is gone i
 still its own.
 
 A run that is taken up again and again without one attempt being finished is given up: it is what ends its workers.
+
+Tenants take turns, and so do the projects of a tenant, however many runs one of them has sent (`run_turns.py`). A run that has had its turn
+makes room when a run of another project waits: it starts no further attempt, finishes those under way, and goes back to the queue.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from typing import Literal
+from typing import Any, Literal
 
 from proctor.actions.check import wall_clock
 from proctor.actions.history import result_of
@@ -24,13 +28,14 @@ from proctor.model.run import RunEntry
 from proctor.model.verdict import OUTCOMES
 from proctor.runner.events import Event
 from proctor.runner.run import Runner, RunOutcome
-from proctor.service.hub import Hub, new_id
+from proctor.service.hub import Hub, new_id, stamp
 from proctor.service.refusals import Refusal
-from proctor.service.run_building import ReadyRun, asked_of, header_of, read_kept_suite, ready_run
+from proctor.service.run_building import ReadyRun, asked_of, header_of, read_chosen_suite, read_kept_suite, ready_run
 from proctor.service.run_cleaning import Cleaner
 from proctor.service.run_signals import QUEUED
+from proctor.service.run_turns import RunTurns
 from proctor.store.pages import Row
-from proctor.store.run_rows import LeaseLost, RunRows, claim, done_attempts, end, kept_entries, let_go, renew, wanted
+from proctor.store.run_rows import LeaseLost, RunRows, done_attempts, end, kept_entries, let_go, renew, waiting_projects, wanted
 from proctor.store.tables import projects
 from proctor.store.tenants import find
 
@@ -38,17 +43,25 @@ LOOK_EVERY_S = 0.3
 """How often a worker asks whether its run is to end. What is said in this process it hears at once."""
 IDLE_S = 1.0
 """How often an idle worker looks for runs that were queued elsewhere."""
+PATIENCE_S = 3.0
+"""How long a run waits before others make room for it: by then an idle worker would have taken it."""
 MOST_CLAIMS = 5
+TURN_S = 60.0
+"""After how long a run makes room for one of another project that waits."""
 LEAVE_S = 8.0
 """How long a target may take to close."""
+STOPPED = "the service stops; the run goes on when it is back"
+MADE_ROOM = "runs of others wait; the run goes on when it is its turn again"
 _LOG = logging.getLogger("proctor.service")
 
 Why = Literal["cancelled", "stopping", "lost"]
+_Task = asyncio.Task[Any]
 
 
 async def run_worker(hub: Hub, stop: asyncio.Event) -> None:
     """Drive runs until told to stop, as many at once as the settings say."""
-    places = [asyncio.create_task(_place(hub, stop)) for _ in range(hub.settings.workers)]
+    turns = RunTurns()
+    places = [asyncio.create_task(_place(hub, stop, turns)) for _ in range(hub.settings.workers)]
     try:
         await stop.wait()
         if places:
@@ -59,22 +72,21 @@ async def run_worker(hub: Hub, stop: asyncio.Event) -> None:
         await asyncio.gather(*places, return_exceptions=True)
 
 
-async def work_once(hub: Hub, stop: asyncio.Event | None = None) -> str | None:
-    """Take one run and drive it to its end; its id, or None when none waits."""
+async def work_once(hub: Hub, stop: asyncio.Event | None = None, turns: RunTurns | None = None) -> str | None:
+    """Take one run and drive it to its end, or until it has to be let go; its id, or None when none waits."""
     owner = new_id("worker")
-    async with hub.database.writing() as connection:
-        row = await claim(connection, owner=owner, now=hub.clock(), lease_s=hub.settings.lease_s, at=hub.now())
+    row = await (turns or RunTurns()).take(hub, owner)
     if row is None:
         return None
     await _Drive(hub, row, owner, stop or asyncio.Event()).drive()
     return row["id"]
 
 
-async def _place(hub: Hub, stop: asyncio.Event) -> None:
+async def _place(hub: Hub, stop: asyncio.Event, turns: RunTurns) -> None:
     with hub.run_signals.watch(QUEUED) as watch:
         while not stop.is_set():
             try:
-                busy = await work_once(hub, stop) is not None
+                busy = await work_once(hub, stop, turns) is not None
             except StoreError as error:
                 _LOG.warning("a run could not be driven on", extra={"reason": str(error)})
                 busy = False
@@ -94,8 +106,12 @@ class _Drive:
         self._id: str = row["id"]
         self._owner = owner
         self._stop = stop
-        self._held_at = hub.clock()
-        self._rows: RunRows | None = None
+        # Not by the clock of the wall, which may be put back.
+        self._began = self._held_at = time.monotonic()
+        self._runner: Runner | None = None
+        self._got_on = False
+        """Whether an attempt was finished in this turn."""
+        self._makes_room = False
 
     async def drive(self) -> None:
         """To its end, or until it has to be let go. Raises `StoreError` where the database is gone."""
@@ -105,12 +121,20 @@ class _Drive:
             if self._row["claims"] > MOST_CLAIMS:
                 told = f"given up: taken up {MOST_CLAIMS} times without one attempt being finished"
                 return await self._end("failed", error=told)
+            # Made ready in a task of its own, too: what somebody sent may take long, and the run is to be held meanwhile.
+            building = asyncio.create_task(self._ready(), name=f"ready {self._id}")
             try:
-                ready = await self._ready()
+                why = await self._watched(building)
+            finally:
+                await _left(building)
+            try:
+                ready = building.result()
             except (InputError, Refusal) as error:
                 return await self._end("failed", error=_words(error))
+            except asyncio.CancelledError:
+                return await self._leave(why)
             try:
-                await self._run(ready)
+                await self._run(ready) if why is None else await self._leave(why)
             finally:
                 await ready.close()
         except LeaseLost:
@@ -121,12 +145,12 @@ class _Drive:
             project = await find(connection, projects, self._row["organization_id"], self._row["project_id"])
         if project is None:
             raise InputError("its project is gone")
-        suite = await asyncio.to_thread(read_kept_suite, self._row)
+        suite = await asyncio.to_thread(read_chosen_suite, self._row)
         return await ready_run(self._hub, self._row["organization_id"], project, suite, asked_of(self._row))
 
     async def _run(self, ready: ReadyRun) -> None:
         hub = self._hub
-        self._rows = rows = RunRows(
+        rows = RunRows(
             hub.database,
             header_of(self._row),
             owner=self._owner,
@@ -140,13 +164,13 @@ class _Drive:
         async with hub.database.reading() as connection:
             done = await done_attempts(connection, self._id)
         rows.tell("running", {"attempts": ready.attempts, "finished": len(done), "claims": self._row["claims"]})
-        runner = Runner(
+        self._runner = runner = Runner(
             cases=ready.cases,
             target=ready.target,
             log=rows,
             run_id=self._id,
             settings=ready.settings,
-            listener=_listener(rows, cleaner),
+            listener=self._listener(rows, cleaner),
             now=wall_clock,
             judge=ready.judge.judge if ready.judge is not None else None,
         )
@@ -159,7 +183,20 @@ class _Drive:
             await rows.settle()
         await self._finish(running, why, cleaner)
 
-    async def _watched(self, running: asyncio.Task[RunOutcome]) -> Why | None:
+    def _listener(self, rows: RunRows, cleaner: Cleaner) -> Callable[[Event], None]:
+        def listen(event: Event) -> None:
+            # How attempts ended is told with the attempts, in one transaction.
+            if event.kind in ("finished", "stopping"):
+                self._got_on = True
+                return
+            body: dict[str, Json] = {"case": event.case, "attempt": event.attempt}
+            if event.message:
+                body["message"] = cleaner.text(event.message)[:500]
+            rows.tell(event.kind, body)
+
+        return listen
+
+    async def _watched(self, running: _Task) -> Why | None:
         """Until it has ended, or until there is a reason to end it."""
         with self._hub.run_signals.watch(self._id) as watch:
             while not running.done():
@@ -175,15 +212,16 @@ class _Drive:
 
     async def _look(self) -> Why | None:
         hub, lease_s = self._hub, self._hub.settings.lease_s
-        now = hub.clock()
+        now = time.monotonic()
         try:
             if now - self._held_at >= lease_s / 3:
                 async with hub.database.writing() as connection:
-                    cancelled = await renew(connection, self._id, self._owner, now + lease_s)
+                    cancelled = await renew(connection, self._id, self._owner, hub.clock() + lease_s)
                 self._held_at = now
             else:
                 async with hub.database.reading() as connection:
                     cancelled = await wanted(connection, self._id, self._owner)
+            await self._make_room(now)
         except LeaseLost:
             return "lost"
         except StoreError:
@@ -191,10 +229,41 @@ class _Drive:
             return "lost" if now - self._held_at >= lease_s else None
         return "cancelled" if cancelled else None
 
+    async def _make_room(self, now: float) -> None:
+        """Let others have their turn, where this run has had its own."""
+        # One that is slow to begin would never get on, were it sent back for that.
+        if self._runner is None or not self._got_on or self._makes_room or now - self._began < TURN_S:
+            return
+        # Asked again after a while, not at every look.
+        self._began += PATIENCE_S
+        clock = self._hub.clock()
+        async with self._hub.database.reading() as connection:
+            waiting = await waiting_projects(connection, now=clock)
+        if any(each.project_id != self._row["project_id"] and each.since <= stamp(clock - PATIENCE_S) for each in waiting):
+            self._makes_room = True
+            self._runner.wind_down(MADE_ROOM)
+
+    async def _leave(self, why: Why | None) -> None:
+        """The run has not begun, or was ended before it could: it is given back, cancelled, or somebody else's."""
+        if why == "cancelled":
+            return await self._end("cancelled")
+        if why == "stopping":
+            return await self._let_go(STOPPED)
+        raise LeaseLost(f"run {self._id!r} could not be held")
+
+    async def _let_go(self, reason: str) -> None:
+        async with self._hub.database.writing() as connection:
+            await let_go(connection, self._id, self._owner, self._hub.now(), reason)
+        self._hub.run_signals.tell(self._id)
+        self._hub.run_signals.tell(QUEUED)
+
     async def _finish(self, running: asyncio.Task[RunOutcome], why: Why | None, cleaner: Cleaner) -> None:
         try:
             outcome = running.result()
-        except (StoreError, asyncio.CancelledError):
+        except asyncio.CancelledError:
+            # Ended while its target was being opened.
+            return await self._leave(why)
+        except StoreError:
             if why == "cancelled":
                 return await self._end("cancelled")
             # Results that cannot be kept: whoever takes the run up next goes on from those that are.
@@ -206,16 +275,11 @@ class _Drive:
             return await self._end("failed", error=f"internal_error: a bug in proctor: {type(error).__name__}")
         if outcome.ended == "completed":
             return await self._end("completed")
-        if why == "cancelled":
-            return await self._end("cancelled")
-        if why == "stopping":
-            async with self._hub.database.writing() as connection:
-                await let_go(connection, self._id, self._owner, self._hub.now())
-            self._hub.run_signals.tell(self._id)
-            return None
-        if why is None:
-            return await self._end("failed", error=outcome.reason)
-        raise LeaseLost(f"run {self._id!r} could not be held")
+        if why is not None:
+            return await self._leave(why)
+        if self._makes_room and outcome.ended == "budget":
+            return await self._let_go(MADE_ROOM)
+        return await self._end("failed", error=outcome.reason)
 
     async def _end(self, status: Literal["completed", "cancelled", "failed"], *, error: str | None = None) -> None:
         hub = self._hub
@@ -242,21 +306,8 @@ class _Drive:
         return counts, result.outcome
 
 
-def _listener(rows: RunRows, cleaner: Cleaner) -> Callable[[Event], None]:
-    def listen(event: Event) -> None:
-        # How attempts ended is told with the attempts, in one transaction.
-        if event.kind in ("finished", "stopping"):
-            return
-        body: dict[str, Json] = {"case": event.case, "attempt": event.attempt}
-        if event.message:
-            body["message"] = cleaner.text(event.message)[:500]
-        rows.tell(event.kind, body)
-
-    return listen
-
-
-async def _left(running: asyncio.Task[RunOutcome]) -> None:
-    """The runner has ended when this returns, its target closed; also when whoever waits is cancelled meanwhile."""
+async def _left(running: _Task) -> None:
+    """The task has ended when this returns, the target of a runner closed; also when whoever waits is cancelled meanwhile."""
     while not running.done():
         running.cancel()
         try:

@@ -28,7 +28,7 @@ from proctor.service.hub import Hub, new_id
 from proctor.service.paging import paged, shown_page
 from proctor.service.plain_secrets import refuse_plain_secrets, refuse_secrets_in_suite
 from proctor.service.refusals import Refusal, not_found
-from proctor.service.run_building import Asked, asked_of, ready_run
+from proctor.service.run_building import Asked, asked_of, decided, library_for, ready_run
 from proctor.service.run_signals import QUEUED
 from proctor.service.suite_documents import read_sent_suite, refusal_of
 from proctor.store.bodies import to_json
@@ -74,12 +74,11 @@ async def start_run(
     _check(suite, cases, repeat, concurrency, timeout_s, selection, note)
     project = await _project(hub, caller, project_id)
     if suite is not None:
-        read, text = await read_sent_suite(suite, dialect=dialect, field="suite")
+        read, text = await read_sent_suite(suite, dialect=dialect, field="suite", library=library_for(project))
     else:
-        read = await _suite_of_cases(hub, caller, project, cases or [])
-        text = write_native(read)
+        read, text = await _suite_of_cases(hub, caller, project, cases or [], alone=target is None)
     refuse_secrets_in_suite(read, "suite")
-    asked = _asked(target, repeat, concurrency, timeout_s, selection)
+    asked = decided(_asked(target, repeat, concurrency, timeout_s, selection), read, project)
     chosen = _selected(read, selection)
     ready = await ready_run(hub, caller.organization_id, project, chosen, asked)
     await ready.close()
@@ -222,8 +221,11 @@ def _selected(suite: Suite, selection: str | None) -> Suite:
     return chosen
 
 
-async def _suite_of_cases(hub: Hub, caller: Caller, project: Row, ids: list[str]) -> Suite:
-    """The documents of these cases as one suite; an id that two of them use gets the name of its document in front."""
+async def _suite_of_cases(hub: Hub, caller: Caller, project: Row, ids: list[str], *, alone: bool) -> tuple[Suite, str]:
+    """The documents of these cases as one suite, and its text; an id that two of them use gets the name of its document in front.
+
+    A single MCPLab document for which no target is named (`alone`) stays what it is, with its own agents and servers.
+    """
     joined: list[Case] = []
     taken: set[str] = set()
     settings: dict[str, Json] = {}
@@ -232,7 +234,11 @@ async def _suite_of_cases(hub: Hub, caller: Caller, project: Row, ids: list[str]
             row = await find(connection, cases, caller.organization_id, id, project_id=project["id"])
         if row is None:
             raise not_found("case", id)
-        suite, _ = await read_sent_suite(row["document"], dialect=row["dialect"], name=row["name"], field="cases")
+        suite, text = await read_sent_suite(
+            row["document"], dialect=row["dialect"], name=row["name"], field="cases", library=library_for(project)
+        )
+        if alone and suite.dialect == "mcplab" and len(set(ids)) == 1:
+            return suite, text
         for case in suite.cases:
             name = case.id if case.id not in taken else unique(f"{row['name']}/{case.id}", taken)
             taken.add(name)
@@ -241,7 +247,8 @@ async def _suite_of_cases(hub: Hub, caller: Caller, project: Row, ids: list[str]
             if key in suite.settings:
                 both = isinstance(settings.get(key), dict) and isinstance(suite.settings[key], dict) and key != "judge"
                 settings[key] = {**suite.settings[key], **settings[key]} if both else settings.get(key, suite.settings[key])
-    return Suite(name=project["name"], cases=tuple(joined), settings=settings)
+    whole = Suite(name=project["name"], cases=tuple(joined), settings=settings)
+    return whole, write_native(whole)
 
 
 async def _queue(hub: Hub, caller: Caller, project: Row, suite: Suite, text: str, target: str, asked: Asked, note: str) -> Row:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 
 from proctor.errors import InputError
 from proctor.formats.suites import DIALECTS, read_suite
@@ -14,6 +15,7 @@ from proctor.model.case import Suite
 from proctor.model.evidence import Json
 from proctor.model.problem import Problem
 from proctor.model.show import nearest
+from proctor.service.mcplab_library import ALONE
 from proctor.service.refusals import Refusal
 
 LONGEST_DOCUMENT = 1_000_000
@@ -22,9 +24,17 @@ _MOST_PROBLEMS = 100
 
 
 async def read_sent_suite(
-    document: str | dict[str, Json] | list[Json], *, dialect: str | None = None, name: str | None = None, field: str = "document"
+    document: str | dict[str, Json] | list[Json],
+    *,
+    dialect: str | None = None,
+    name: str | None = None,
+    field: str = "document",
+    library: Callable[[], object] = lambda: ALONE,
 ) -> tuple[Suite, str]:
-    """The suite, and the document as text; refused with every problem when it cannot be used. `field` is where it stood in the request."""
+    """The suite, and the document as text; refused with every problem when it cannot be used.
+
+    `field` is where it stood in the request; `library` gives what the references of an MCPLab document refer to.
+    """
     if dialect is not None and dialect not in DIALECTS:
         close = nearest(dialect, DIALECTS)
         told = f"expected one of {', '.join(DIALECTS)}" + (f"; nearest: {', '.join(close)}" if close else "")
@@ -35,7 +45,7 @@ async def read_sent_suite(
     if "\0" in text:
         raise Refusal("VALIDATION_ERROR", "the document cannot be used", fields={field: ["has a NUL character"]})
     try:
-        suite = await asyncio.to_thread(read_suite, text, dialect=dialect, name=name)
+        suite = await asyncio.to_thread(read_suite, text, dialect=dialect, name=name, library=library)
     except InputError as error:
         raise refusal_of(error, field) from None
     return suite, text

@@ -31,6 +31,8 @@ _HINTS = {
     "score": "a label is true or false; leave out answers people do not agree on",
 }
 
+_SHAPE = 'lines of {"answer": ..., "criterion": ..., "label": true or false}'
+
 
 class Labels(msgspec.Struct, frozen=True):
     """What was read, and what is odd about it."""
@@ -44,6 +46,7 @@ def read_labels(paths: Iterable[Path]) -> Labels:
     found = _Found()
     for path in paths:
         text = _text(path)
+        _require_lines(path, text)
         for number, line in enumerate(text.split("\n"), start=1):
             if line.strip():
                 found.line(line.removesuffix("\r"), str(path), number)
@@ -95,7 +98,7 @@ class _Found:
         if errors:
             raise InputError(f"{len(errors)} problems", list(_bounded(self._problems)))
         if not self._items:
-            raise InputError('no labelled answers: expected lines of {"answer": ..., "criterion": ..., "label": true or false}')
+            raise InputError(f"no labelled answers: expected {_SHAPE}")
         if len(self._items) > MAX_LABELS:
             raise InputError(f"{len(self._items):,} labelled answers; at most {MAX_LABELS:,} are read")
         return Labels(tuple(self._items), tuple(_bounded(self._problems)))
@@ -152,6 +155,17 @@ def _bounded(problems: list[Problem]) -> Iterator[Problem]:
     yield from problems[:MAX_PROBLEMS]
     if len(problems) > MAX_PROBLEMS:
         yield Problem(message=f"and {len(problems) - MAX_PROBLEMS:,} more problems", level=problems[MAX_PROBLEMS].level)
+
+
+def _require_lines(path: Path, text: str) -> None:
+    """Recognise what is no file of lines at all: each of its lines would be wrong, and none of them would say so."""
+    lines = [line for line in map(str.strip, text.split("\n")) if line]
+    document = path.suffix.lower() in (".yaml", ".yml") or bool(lines and lines[0] in ("{", "["))
+    if document or (len(lines) > 1 and not any(line.startswith("{") for line in lines)):
+        raise InputError(
+            f"{str(path)!r} holds no lines of JSON; labelled answers are {_SHAPE}\n"
+            "  a set to start from: proctor judge starter > labels.jsonl"
+        )
 
 
 def _text(path: Path) -> str:

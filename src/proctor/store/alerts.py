@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import sqlalchemy as sa
@@ -46,16 +47,37 @@ async def change_state(connection: AsyncConnection, id: str, *, before: str | No
     return done.rowcount == 1
 
 
-async def due_deliveries(connection: AsyncConnection, now: float, limit: int) -> list[Row]:
-    """Deliveries to be made, with what their rules say about how. The longest due first."""
-    query = (
-        sa.select(alert_deliveries, alert_rules.c.webhook_url, alert_rules.c.secret)
+async def due_deliveries(
+    connection: AsyncConnection,
+    now: float,
+    limit: int,
+    *,
+    per_project: int,
+    per_organization: int,
+    busy: Mapping[str, int] | None = None,
+) -> list[Row]:
+    """Deliveries to be made, with what their rules say about how: the longest due first, and yet in turns, so that nobody waits behind all
+    of another's. No more than the shares of a project and of an organization; `busy` says how much of those is taken, by either's id.
+    """
+    taken = dict(busy or {})
+    project = alert_rules.c.project_id
+    order = (alert_deliveries.c.next_at, alert_deliveries.c.id)
+    in_project = sa.func.row_number().over(partition_by=project, order_by=order) + _taken(project, taken)
+    due = (
+        sa.select(alert_deliveries, project, alert_rules.c.webhook_url, alert_rules.c.secret, in_project.label("in_project"))
         .join(alert_rules, alert_rules.c.id == alert_deliveries.c.rule_id)
         .where(alert_deliveries.c.next_at <= now)
-        .order_by(alert_deliveries.c.next_at)
-        .limit(limit)
+        .subquery()
     )
+    among = (due.c.in_project, due.c.next_at, due.c.id)
+    turn = sa.func.row_number().over(partition_by=due.c.organization_id, order_by=among) + _taken(due.c.organization_id, taken)
+    turns = sa.select(due, turn.label("turn")).where(due.c.in_project <= per_project).subquery()
+    query = sa.select(turns).where(turns.c.turn <= per_organization).order_by(turns.c.turn, turns.c.next_at, turns.c.id).limit(limit)
     return [dict(row) for row in (await connection.execute(query)).mappings()]
+
+
+def _taken(id: sa.ColumnElement[str], taken: Mapping[str, int]) -> sa.ColumnElement[int]:
+    return sa.case(taken, value=id, else_=0) if taken else sa.literal(0)
 
 
 async def take_delivery(connection: AsyncConnection, row: Row, until: float) -> bool:

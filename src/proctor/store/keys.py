@@ -13,9 +13,11 @@ _CREATED = "keys_created"
 
 
 async def add_key(connection: AsyncConnection, values: dict[str, object]) -> Row:
-    """Keep a key, and for ever that there was one. The token of a run does not count: it would lock out the local user who started it."""
+    """Keep a key, and of an organization's for ever that there was one. Others do not count: they would lock out the local user, and
+    nobody would be left who can do what only an organization key can.
+    """
     row = (await connection.execute(keys.insert().values(values).returning(*keys.c))).mappings().one()
-    if row["kind"] != "run":
+    if row["kind"] == "organization":
         await set_setting(connection, _CREATED, "yes")
     return dict(row)
 
@@ -43,6 +45,6 @@ async def note_use(connection: AsyncConnection, id: str, now: str) -> None:
     await connection.execute(sa.update(keys).where(keys.c.id == id).values(last_used_at=now))
 
 
-async def any_key_ever(connection: AsyncConnection) -> bool:
-    """Whether a key was ever created; revoking it does not change that."""
+async def organization_key_ever(connection: AsyncConnection) -> bool:
+    """Whether an organization key was ever created; revoking it does not change that."""
     return await get_setting(connection, _CREATED) is not None

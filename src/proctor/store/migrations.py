@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from proctor.errors import StoreError
-from proctor.store.tables import METADATA
+from proctor.store.tables import METADATA, records, traces
 
 _LOCK = 0x70726F63  # "proc": the number two servers agree on
 
@@ -28,7 +28,27 @@ def _first_tables(connection: sa.Connection) -> None:
     METADATA.create_all(connection)
 
 
-STEPS: tuple[tuple[str, Callable[[sa.Connection], None]], ...] = (("0001_first_tables", _first_tables),)
+def _attempts_of_traces(connection: sa.Connection) -> None:
+    """Traces count how often work on them broke off, and are taken agent by agent."""
+    # The first step made them already where it ran as it is now.
+    if "attempts" not in {column["name"] for column in sa.inspect(connection).get_columns("traces")}:
+        connection.execute(sa.text("ALTER TABLE traces ADD COLUMN attempts BIGINT NOT NULL DEFAULT 0"))
+    connection.execute(sa.text("DROP INDEX IF EXISTS traces_due"))
+    for index in traces.indexes:
+        index.create(connection, checkfirst=True)
+
+
+def _records_by_age(connection: sa.Connection) -> None:
+    """Benchmark runs are found by their age."""
+    for index in records.indexes:
+        index.create(connection, checkfirst=True)
+
+
+STEPS: tuple[tuple[str, Callable[[sa.Connection], None]], ...] = (
+    ("0001_first_tables", _first_tables),
+    ("0002_attempts_of_traces", _attempts_of_traces),
+    ("0003_records_by_age", _records_by_age),
+)
 """Append only. From the first release on a step says itself what it creates, and `tables.py` says what has become of it."""
 
 

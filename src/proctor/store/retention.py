@@ -1,7 +1,7 @@
 """What is deleted to keep a database small: the oldest first, in transactions that are short.
 
-Over all organizations: the space is one. A trace goes with its parts and results, a run with its entries and events; what somebody works
-on just now (a lease, a run that has not ended) stays for the next time.
+Over all organizations: the space is one. A trace goes with its parts and results, a run with its entries and events, a benchmark run with
+what `run_families` finds below it; what somebody works on just now (a lease, a run that has not ended) stays for the next time.
 """
 
 from __future__ import annotations
@@ -12,35 +12,43 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from proctor.store.run_families import delete_families, oldest_families, sizes_of_families
 from proctor.store.tables import alert_deliveries, keys, results, run_entries, run_events, runs, trace_parts, traces
 
 _UNFINISHED = ("queued", "running")
 
 
+Kind = Literal["trace", "run", "benchmark_run"]
+
+
 class Kept(msgspec.Struct, frozen=True, kw_only=True):
     """A trace or run that may be deleted."""
 
-    kind: Literal["trace", "run"]
+    kind: Kind
     id: str
     created_at: str
     size: int
 
 
-async def oldest(connection: AsyncConnection, *, limit: int, now: float, before: str | None = None) -> list[Kept]:
-    """The oldest traces and runs, at most `limit`, made before a time."""
+async def oldest(connection: AsyncConnection, *, limit: int, now: float, idle: str, before: str | None = None) -> list[Kept]:
+    """The oldest traces and runs, at most `limit`, made before a time. Who did not touch a benchmark run since `idle` has given it up."""
     free = sa.or_(traces.c.leased_until.is_(None), traces.c.leased_until < now)
     of_results = _bytes_of(results.c.body).where(results.c.trace_id == traces.c.id).scalar_subquery()
     of_entries = _bytes_of(run_entries.c.body).where(run_entries.c.run_id == runs.c.id).scalar_subquery()
     found = [
         *await _oldest(connection, "trace", traces, traces.c.size + of_results, free, limit, before),
         *await _oldest(connection, "run", runs, of_entries, runs.c.status.not_in(_UNFINISHED), limit, before),
+        *[
+            Kept(kind="benchmark_run", id=family.id, created_at=family.created_at, size=family.size)
+            for family in await oldest_families(connection, limit=limit, before=before, idle=idle)
+        ],
     ]
     return sorted(found, key=lambda kept: (kept.created_at, kept.id))[:limit]
 
 
 async def _oldest(
     connection: AsyncConnection,
-    kind: Literal["trace", "run"],
+    kind: Kind,
     table: sa.Table,
     size: sa.ColumnElement[int],
     free: sa.ColumnElement[bool],
@@ -55,8 +63,13 @@ async def _oldest(
 
 
 async def kept_bytes(connection: AsyncConnection) -> int:
-    """What traces with their results and runs take, as they are kept."""
-    sums = (sa.select(sa.func.coalesce(sa.func.sum(traces.c.size), 0)), _bytes_of(results.c.body), _bytes_of(run_entries.c.body))
+    """What traces with their results and runs of either sort take, as they are kept."""
+    sums = (
+        sa.select(sa.func.coalesce(sa.func.sum(traces.c.size), 0)),
+        _bytes_of(results.c.body),
+        _bytes_of(run_entries.c.body),
+        sizes_of_families(),
+    )
     return sum([int((await connection.execute(query)).scalar_one()) for query in sums])
 
 
@@ -75,6 +88,7 @@ async def delete_kept(connection: AsyncConnection, kept: list[Kept]) -> None:
     await connection.execute(sa.delete(runs).where(runs.c.id.in_(run_ids)))
     for table in (run_entries, run_events):
         await connection.execute(sa.delete(table).where(table.c.run_id.in_(run_ids)))
+    await delete_families(connection, [one.id for one in kept if one.kind == "benchmark_run"])
 
 
 async def delete_remains(connection: AsyncConnection, before: str) -> int:

@@ -30,6 +30,7 @@ from proctor.store.upserts import insert_or_ignore
 UNFINISHED = ("queued", "running")
 _ENTRY = msgspec.json.Decoder(RunEntry)
 _STEP = 200
+_UNPACKED = 20
 
 Event = tuple[str, dict[str, Json]]
 """A kind and what is told."""
@@ -51,11 +52,40 @@ class LeaseLost(StoreError):
     """Somebody else has taken the run over, or it is gone."""
 
 
-async def claim(connection: AsyncConnection, *, owner: str, now: float, lease_s: float, at: str) -> Row | None:
-    """Take the run that waits longest, or one whose holder is gone; as it is then. Runs of paused projects wait."""
-    free = sa.or_(runs.c.status == "queued", sa.and_(runs.c.status == "running", runs.c.leased_until < now))
-    active = sa.select(projects.c.id).where(projects.c.id == runs.c.project_id, projects.c.paused.is_(False)).exists()
-    first = sa.select(runs.c.id).where(free, active).order_by(runs.c.created_at, runs.c.id).limit(1).with_for_update(skip_locked=True)
+class Waiting(msgspec.Struct, frozen=True):
+    """A project of which runs wait."""
+
+    organization_id: str
+    project_id: str
+    since: str
+    """When the oldest of them was sent."""
+
+
+async def waiting_projects(connection: AsyncConnection, *, now: float) -> list[Waiting]:
+    """Every project of which `claim` could take a run."""
+    columns = (runs.c.organization_id, runs.c.project_id, sa.func.min(runs.c.created_at))
+    query = sa.select(*columns).where(_free(now), _active()).group_by(runs.c.organization_id, runs.c.project_id)
+    return [Waiting(*row) for row in await connection.execute(query)]
+
+
+def _free(now: float) -> sa.ColumnElement[bool]:
+    return sa.or_(runs.c.status == "queued", sa.and_(runs.c.status == "running", runs.c.leased_until < now))
+
+
+def _active() -> sa.ColumnElement[bool]:
+    return sa.select(projects.c.id).where(projects.c.id == runs.c.project_id, projects.c.paused.is_(False)).exists()
+
+
+async def claim(
+    connection: AsyncConnection, *, owner: str, now: float, lease_s: float, at: str, project_id: str | None = None
+) -> Row | None:
+    """Take the run that waits longest, or one whose holder is gone; as it is then. Runs of paused projects wait.
+
+    With `project_id` only runs of that project are looked at.
+    """
+    free = _free(now)
+    where = [free, _active(), *([runs.c.project_id == project_id] if project_id is not None else [])]
+    first = sa.select(runs.c.id).where(*where).order_by(runs.c.created_at, runs.c.id).limit(1).with_for_update(skip_locked=True)
     taken = (
         sa.update(runs)
         .where(runs.c.id == first.scalar_subquery(), free)
@@ -87,11 +117,11 @@ async def wanted(connection: AsyncConnection, run_id: str, owner: str) -> bool:
     return bool(found[0])
 
 
-async def let_go(connection: AsyncConnection, run_id: str, owner: str, at: str) -> None:
-    """Give a run back to the queue. Raises `LeaseLost`."""
+async def let_go(connection: AsyncConnection, run_id: str, owner: str, at: str, reason: str) -> None:
+    """Give a run back to the queue; readers of its events are told the reason. Raises `LeaseLost`."""
     values = {"status": "queued", "lease_owner": None, "leased_until": None, "claims": 0, "updated_at": at}
     await _held(connection, run_id, owner, values)
-    await add_events(connection, run_id, [("waiting", {"reason": "the service stops; the run goes on when it is back"})], at)
+    await add_events(connection, run_id, [("waiting", {"reason": reason})], at)
 
 
 async def end(connection: AsyncConnection, run_id: str, owner: str, at: str, values: Mapping[str, object], event: Event) -> None:
@@ -139,12 +169,19 @@ async def kept_entries(connection: AsyncConnection, run_id: str, *, evidence: bo
         if edge is not None:
             query = query.where(sa.tuple_(run_entries.c.created_at, run_entries.c.id) > sa.tuple_(*map(sa.literal, edge)))
         found = (await connection.execute(query.order_by(run_entries.c.created_at, run_entries.c.id).limit(_STEP))).all()
-        for _, _, body in found:
-            entry = read_entry(body)
-            yield entry if evidence else msgspec.structs.replace(entry, evidence=None)
+        for first in range(0, len(found), _UNPACKED):
+            # Evidence may be large: unpacking it must hold up nobody, and only a little of it is held at once.
+            bodies = [body for _, _, body in found[first : first + _UNPACKED]]
+            for entry in await asyncio.to_thread(_unpacked, bodies, evidence):
+                yield entry
         if len(found) < _STEP:
             return
         edge = (found[-1][0], found[-1][1])
+
+
+def _unpacked(bodies: Sequence[bytes], evidence: bool) -> list[RunEntry]:
+    entries = map(read_entry, bodies)
+    return list(entries) if evidence else [msgspec.structs.replace(entry, evidence=None) for entry in entries]
 
 
 def read_entry(body: bytes) -> RunEntry:

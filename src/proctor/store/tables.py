@@ -53,7 +53,7 @@ def _stamps() -> tuple[sa.Column[str], sa.Column[str]]:
 
 
 meta = _table("meta", _text("name", primary_key=True), _text("value"))
-"""Settings of the database itself, such as whether a key was ever created."""
+"""Settings of the database itself, such as whether an organization key was ever created."""
 
 organizations = _table("organizations", _text("id", primary_key=True), _text("name"), *_stamps())
 
@@ -165,12 +165,27 @@ traces = _table(
     sa.Column("due_at", sa.Float, nullable=True),  # unix seconds from which it may be evaluated; none: nothing to do
     sa.Column("leased_until", sa.Float, nullable=True),
     _text("lease_owner", null=True),
+    _whole("attempts", default=0),  # how often whoever worked on it was gone before the end
     *_stamps(),
     sa.UniqueConstraint("agent_id", "external_id", name="traces_by_external_id"),
-    sa.Index("traces_due", "due_at"),
     sa.Index("traces_by_agent", "agent_id", "created_at", "id"),
     sa.Index("traces_by_project", "project_id", "created_at", "id"),
     sa.Index("traces_by_age", "created_at", "id", "size"),  # for retention, which needs nothing else
+)
+
+# Of those that wait only, which are few: whose turn it is, and what was left behind by somebody who is gone.
+sa.Index(
+    "traces_waiting",
+    traces.c.agent_id,
+    traces.c.due_at,
+    sqlite_where=traces.c.due_at.is_not(None),
+    postgresql_where=traces.c.due_at.is_not(None),
+)
+sa.Index(
+    "traces_leased",
+    traces.c.leased_until,
+    sqlite_where=traces.c.leased_until.is_not(None),
+    postgresql_where=traces.c.leased_until.is_not(None),
 )
 
 trace_parts = _table(
@@ -322,6 +337,7 @@ records = _table(
     sa.UniqueConstraint("kind", "organization_id", "slug", name="records_by_slug"),
     sa.Index("records_by_kind", "organization_id", "kind", "created_at", "id"),
     sa.Index("records_by_parent", "parent_id", "kind", "created_at", "id"),
+    sa.Index("records_by_age", "kind", "created_at", "id"),  # for retention, over all organizations
 )
 
 links = _table(

@@ -59,6 +59,11 @@ async def find_organization(connection: AsyncConnection, id_or_name: str) -> str
     return (await connection.execute(query.order_by(exact_first, organizations.c.created_at, organizations.c.id))).scalars().first()
 
 
+async def has_several_organizations(connection: AsyncConnection) -> bool:
+    """Whether there is more than one organization."""
+    return len((await connection.execute(sa.select(organizations.c.id).limit(2))).all()) > 1
+
+
 async def get_setting(connection: AsyncConnection, name: str) -> str | None:
     """A setting of the database itself."""
     return (await connection.execute(sa.select(meta.c.value).where(meta.c.name == name))).scalar_one_or_none()

@@ -1,26 +1,32 @@
 """The work that waits in the table of traces: taken by lease, written back at the end.
 
 Any number of workers, also in several processes on one PostgreSQL: a trace is leased by one of them at a time. Results are written by
-whoever holds the lease, in the transaction that gives it back.
+whoever holds the lease, in the transaction that gives it back. Agents have turns: one with a long queue does not hold up the others. A
+lease that ran out means that a worker died; how often that happened to a trace is counted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import Any
 
 import msgspec
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects import postgresql
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.store.many import Many, plain_text
 from proctor.store.pages import Row
+from proctor.store.sqlite_rows import run_for_rows
 from proctor.store.tables import results, traces
 
 _LEASED = (
-    "id", "organization_id", "project_id", "agent_id", "external_id", "format", "revision", "body", "metadata", "due_at", "created_at",
+    "id", "organization_id", "project_id", "agent_id", "external_id", "format", "revision", "body", "metadata", "due_at", "attempts",
+    "created_at",
 )  # fmt: skip
+MOST_AGENTS = 50
+"""Agents that have a turn in one batch; the others are next."""
 
 
 class Done(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,32 +39,136 @@ class Done(msgspec.Struct, frozen=True, kw_only=True):
     input_text: str | None = None
 
 
+class Turn(msgspec.Struct, frozen=True, kw_only=True):
+    """How much is taken at once, and from whom."""
+
+    owner: str
+    now: float
+    until: float
+    """When the lease runs out unless it is renewed."""
+    limit: int
+    most_bytes: int
+    after: str = ""
+    """The agent whose turn was last; those behind it come first."""
+    without: frozenset[str] = frozenset()
+    """Agents that have no turn now."""
+
+
 async def next_due(connection: AsyncConnection, now: float) -> float | None:
     """When the next trace is due that nobody works on."""
-    query = sa.select(traces.c.due_at).where(traces.c.due_at.is_not(None), _free(now)).order_by(traces.c.due_at).limit(1)
-    return (await connection.execute(query)).scalar_one_or_none()
+    of_agent = (
+        sa.select(traces.c.due_at)
+        .where(traces.c.agent_id == _WAITING.c.agent_id, traces.c.due_at.is_not(None), traces.c.leased_until.is_(None))
+        .order_by(traces.c.due_at)
+        .limit(1)
+        .scalar_subquery()
+    )
+    first = (await connection.execute(sa.select(sa.func.min(of_agent)).select_from(_WAITING))).scalar_one_or_none()
+    left = sa.select(traces.c.due_at).where(traces.c.leased_until < now, traces.c.due_at.is_not(None)).limit(1)
+    behind = (await connection.execute(left)).scalar_one_or_none()
+    return min((due for due in (first, behind) if due is not None), default=None)
 
 
-async def lease(connection: AsyncConnection, *, owner: str, now: float, until: float, limit: int, most_bytes: int) -> list[dict[str, Any]]:
-    """Traces that are due, taken; the longest due first, no more than `limit`, and not much more than `most_bytes` together."""
-    query = sa.select(traces.c.id, traces.c.size).where(traces.c.due_at <= now, _free(now)).order_by(traces.c.due_at).limit(limit)
-    chosen: list[str] = []
+async def lease(connection: AsyncConnection, turn: Turn) -> list[tuple[str, str]]:
+    """Choose and take: ids of traces and their agents, in the order in which they are to be worked on."""
+    chosen = await choose(connection, turn)
+    await take(connection, turn, chosen)
+    return chosen
+
+
+async def take(connection: AsyncConnection, turn: Turn, chosen: Sequence[tuple[str, str]]) -> None:
+    """Lease traces, but for those that somebody else has leased meanwhile; which that are tells `taken_by`."""
+    await _take(connection, turn, [id for id, _ in chosen], traces.c.leased_until.is_(None))
+
+
+async def taken_by(connection: AsyncConnection, owner: str, ids: Sequence[str]) -> list[dict[str, Any]]:
+    """Those of these traces that `owner` has leased, in the same order."""
+    query = sa.select(*(traces.c[name] for name in _LEASED)).where(traces.c.id.in_(ids), traces.c.lease_owner == owner)
+    found = (await connection.execute(query)).all()
+    rows: dict[str, dict[str, Any]] = {row[0]: dict(zip(_LEASED, row, strict=True)) for row in found}
+    return [rows[id] for id in ids if id in rows]
+
+
+async def choose(connection: AsyncConnection, turn: Turn) -> list[tuple[str, str]]:
+    """Traces that are due, and their agents: every agent in turn, its longest due first, none more than its share of what is taken at once.
+
+    One by one from every agent. Bytes may be a little more than asked for.
+    """
+    chosen: dict[str, list[tuple[str, str]]] = {agent: [] for agent in await _whose_turn(connection, turn)}
+    left, room = turn.limit, turn.most_bytes
+    hungry = list(chosen)
+    # What some do not use of their share is for those who have more.
+    for _ in range(2):
+        still: list[str] = []
+        for position, agent in enumerate(hungry):
+            share = -(-left // (len(hungry) - position))
+            if share <= 0 or room <= 0:
+                break
+            query = sa.select(traces.c.id, traces.c.size).where(traces.c.agent_id == agent, traces.c.due_at <= turn.now)
+            query = query.where(traces.c.leased_until.is_(None)).order_by(traces.c.due_at, traces.c.id)
+            query = query.offset(len(chosen[agent])).limit(share)
+            ids, size = await _as_many_as_fit(connection, query, room // (len(hungry) - position))
+            chosen[agent] += [(id, agent) for id in ids]
+            left -= len(ids)
+            room -= size
+            if len(ids) == share:
+                still.append(agent)
+        hungry = still
+    return [one for round in zip_longest(*chosen.values()) for one in round if one is not None]
+
+
+async def anything_left_behind(connection: AsyncConnection, now: float) -> bool:
+    """Whether somebody is gone who had leased something."""
+    query = sa.select(traces.c.id).where(traces.c.leased_until < now, traces.c.due_at.is_not(None)).limit(1)
+    return (await connection.execute(query)).first() is not None
+
+
+async def lease_left_behind(connection: AsyncConnection, turn: Turn, few: int) -> list[str]:
+    """Ids of traces whose worker is gone, taken and counted: a few together, so that one that ends its worker takes few others along.
+
+    One that was left behind before is taken alone.
+    """
+    query = sa.select(traces.c.id, traces.c.size, traces.c.attempts).where(traces.c.leased_until < turn.now, traces.c.due_at.is_not(None))
+    found = (
+        await connection.execute(query.order_by(traces.c.leased_until, traces.c.id).limit(few).with_for_update(skip_locked=True))
+    ).all()
+    fresh: list[str] = []
+    room = turn.most_bytes
+    for id, size, attempts in found:
+        if attempts:
+            fresh = [id]
+            break
+        room -= size
+        if fresh and room < 0:
+            break
+        fresh.append(id)
+    await _take(connection, turn, fresh, traces.c.leased_until < turn.now, attempts=traces.c.attempts + 1)
+    return fresh
+
+
+async def _whose_turn(connection: AsyncConnection, turn: Turn) -> list[str]:
+    """Agents that have something waiting, from the one behind the last on, round once."""
+    agents = sorted((await connection.execute(sa.select(_WAITING.c.agent_id).where(_WAITING.c.agent_id.is_not(None)))).scalars())
+    ordered = [*(id for id in agents if id > turn.after), *(id for id in agents if id <= turn.after)]
+    return [id for id in ordered if id not in turn.without][: min(MOST_AGENTS, turn.limit)]
+
+
+async def _as_many_as_fit(connection: AsyncConnection, query: sa.Select[Any, Any], room: int) -> tuple[list[str], int]:
+    ids: list[str] = []
     total = 0
     # SKIP LOCKED is for PostgreSQL; SQLite has one writer, and the compiler leaves it out there.
     for id, size in (await connection.execute(query.with_for_update(skip_locked=True))).all():
-        if chosen and total + size > most_bytes:
+        if ids and total + size > room:
             break
-        chosen.append(id)
+        ids.append(id)
         total += size
-    if not chosen:
-        return []
-    taken = sa.update(traces).where(traces.c.id.in_(chosen)).values(leased_until=until, lease_owner=owner)
-    found = await connection.execute(taken.returning(*(traces.c[name] for name in _LEASED)))
-    return [dict(zip(_LEASED, row, strict=True)) for row in found]
+    return ids, total
 
 
-def _free(now: float) -> sa.ColumnElement[bool]:
-    return sa.or_(traces.c.leased_until.is_(None), traces.c.leased_until < now)
+async def _take(connection: AsyncConnection, turn: Turn, ids: Sequence[str], free: sa.ColumnElement[bool], **more: Any) -> None:
+    if ids:
+        mine = sa.update(traces).where(traces.c.id.in_(ids), free, traces.c.due_at.is_not(None))
+        await connection.execute(mine.values(leased_until=turn.until, lease_owner=turn.owner, **more))
 
 
 async def renew(connection: AsyncConnection, *, owner: str, ids: Sequence[str], until: float) -> None:
@@ -73,6 +183,12 @@ async def give_back(connection: AsyncConnection, *, owner: str, ids: Sequence[st
     await connection.execute(mine.values(leased_until=None, lease_owner=None))
 
 
+async def leave_behind(connection: AsyncConnection, *, owner: str, ids: Sequence[str]) -> None:
+    """Leave traces to others as if whoever worked on them had died: it did."""
+    mine = sa.update(traces).where(traces.c.id.in_(ids), traces.c.lease_owner == owner)
+    await connection.execute(mine.values(leased_until=0.0, lease_owner=None))
+
+
 async def finish(connection: AsyncConnection, *, owner: str, done: Sequence[Done], found: Sequence[dict[str, Any]]) -> int:
     """Write results and give traces back; how many of them were still ours. Results of the others are not written."""
     ids = [one.row["id"] for one in done]
@@ -81,14 +197,16 @@ async def finish(connection: AsyncConnection, *, owner: str, done: Sequence[Done
     locked = query.order_by(traces.c.agent_id, traces.c.external_id).with_for_update()
     mine = set((await connection.execute(locked)).scalars())
     written = [row for row in found if row["trace_id"] in mine]
+    postgres = connection.dialect.name == "postgresql"
     if written:
-        await (_POSTGRES_RESULTS if connection.dialect.name == "postgresql" else _SQLITE_RESULTS).run(connection, written)
+        await (_POSTGRES_RESULTS.run(connection, written) if postgres else run_for_rows(connection, _sqlite_results, _RESULT, written))
     # What was decided on an earlier state of a trace, and no longer is.
     ours = [one for one in done if one.row["id"] in mine]
     changed = [{"of_trace": one.row["id"], "of_revision": one.row["revision"]} for one in ours if one.row["revision"] > 1]
     if changed:
         await connection.execute(_FORGET, changed)
-    await _FINISH.run(connection, [_ended(one) for one in ours])
+    ended = [_ended(one) for one in ours]
+    await (_FINISH.run(connection, ended) if postgres else run_for_rows(connection, _sqlite_finish, _ENDED, ended))
     return len(mine)
 
 
@@ -122,20 +240,56 @@ _FINISH = Many(
         due_at=sa.case((_UNCHANGED, sa.null()), else_=traces.c.due_at),
         leased_until=sa.null(),
         lease_owner=sa.null(),
+        attempts=sa.literal_column("0"),
     ),
     ("new_status", "new_outcome", "new_error", "new_input"),
 )
 
 
-def _results_statement(insert: sqlite.Insert | postgresql.Insert) -> Many:
-    changed = ("trace_revision", "outcome", "score", "verdict", "code", "body", "updated_at")
+_RESULT = tuple(column.name for column in results.c)
+_CHANGED = ("trace_revision", "outcome", "score", "verdict", "code", "body", "updated_at")
+_ENDED = ("at_id", "at_revision", "at_due", "new_status", "new_outcome", "new_error", "new_input")
+
+
+def _postgres_results() -> Many:
+    insert = postgresql.insert(results)
     statement = insert.on_conflict_do_update(
         index_elements=["trace_id", "case_id", "case_version", "case_key"],
-        set_={name: insert.excluded[name] for name in changed},
+        set_={name: insert.excluded[name] for name in _CHANGED},
         where=insert.excluded.trace_revision >= results.c.trace_revision,
     )
-    return Many(statement, [column.name for column in results.c])
+    return Many(statement, _RESULT)
 
 
-_SQLITE_RESULTS = _results_statement(sqlite.insert(results))
-_POSTGRES_RESULTS = _results_statement(postgresql.insert(results))
+_POSTGRES_RESULTS = _postgres_results()
+
+
+def _sqlite_results(values: str) -> str:
+    changes = ", ".join(f"{name} = excluded.{name}" for name in _CHANGED)
+    return (
+        f"INSERT INTO results ({', '.join(_RESULT)}) VALUES {values} "
+        f"ON CONFLICT (trace_id, case_id, case_version, case_key) DO UPDATE SET {changes} "
+        "WHERE excluded.trace_revision >= results.trace_revision"
+    )
+
+
+def _sqlite_finish(values: str) -> str:
+    unchanged = "traces.revision = ended.at_revision AND traces.due_at = ended.at_due"
+    return (
+        f"WITH ended ({', '.join(_ENDED)}) AS (VALUES {values}) UPDATE traces SET "
+        f"status = CASE WHEN {unchanged} THEN ended.new_status ELSE traces.status END, "
+        "outcome = ended.new_outcome, error = ended.new_error, input_text = ended.new_input, "
+        f"due_at = CASE WHEN {unchanged} THEN NULL ELSE traces.due_at END, "
+        "leased_until = NULL, lease_owner = NULL, attempts = 0 FROM ended WHERE traces.id = ended.at_id"
+    )
+
+
+def _waiting_agents() -> sa.CTE:
+    """Every agent with something waiting, by a few looks into an index however much there is."""
+    first = sa.select(sa.func.min(traces.c.agent_id).label("agent_id")).where(traces.c.due_at.is_not(None))
+    found = first.cte("waiting", recursive=True)
+    behind = sa.select(sa.func.min(traces.c.agent_id)).where(traces.c.due_at.is_not(None), traces.c.agent_id > found.c.agent_id)
+    return found.union_all(sa.select(behind.scalar_subquery()).where(found.c.agent_id.is_not(None)))
+
+
+_WAITING = _waiting_agents()

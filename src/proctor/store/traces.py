@@ -49,8 +49,6 @@ class Arrival(msgspec.Struct, kw_only=True):
     """From when it may be evaluated, if `ended` or if it stays like this."""
     quiet_due_at: float
     """The same, if its root came earlier."""
-    spans: Any = None
-    """What `body` was made of, where whoever keeps it may want to use it again."""
 
     @property
     def key(self) -> Key:
@@ -173,6 +171,7 @@ _ADD = (
         due_at=sa.bindparam("new_due_at"),
         size=sa.bindparam("new_size"),
         metadata=sa.bindparam("new_metadata"),
+        attempts=0,
     )
 )
 _REPLACE = _ADD.values(format=sa.bindparam("new_format"), body=sa.bindparam("new_body"))

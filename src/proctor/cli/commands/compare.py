@@ -11,6 +11,7 @@ from proctor.cli.parser import command_parser
 from proctor.cli.step_summary import append_summary
 from proctor.report.neutral import one_line
 from proctor.scoring.amounts import AmountChange
+from proctor.scoring.paired import LEAST_ALPHA
 
 MOST_CASES = 30
 FORMATS = ("terminal", "json", "markdown")
@@ -32,8 +33,8 @@ def run(arguments: list[str]) -> int:
     parser.add_argument("--output", metavar="FILE", help="write the result there instead of to standard output")
     parser.add_argument("--home", metavar="DIR", help="the workspace (default: the nearest folder with proctor.yaml)")
     options = parser.parse_args(arguments)
-    if not 0 < options.alpha < 1:
-        parser.error(f"--alpha: expected a number between 0 and 1, found {options.alpha:g}")
+    if not LEAST_ALPHA <= options.alpha < 1:
+        parser.error(f"--alpha: expected a number from {LEAST_ALPHA:g} to less than 1, found {options.alpha:g}")
     found = compare(find_home(options.home), options.base, options.candidate, alpha=options.alpha)
     with Output(options.output) as output:
         if options.format == "json":

@@ -36,7 +36,8 @@ def run(arguments: list[str]) -> int:
     parser = command_parser(
         "db",
         "Export, import, migrate or show the database of the service.\n\n"
-        + "\n".join(f"  {verb:<8} {does}" for verb, does in _VERBS.items()),
+        + "\n".join(f"  {verb:<8} {does}" for verb, does in _VERBS.items())
+        + "\n\nHow long traces, runs and benchmark runs stay is said to the service: proctor serve --retention-days, --retention-bytes.",
         [
             "proctor db status",
             "proctor db export backup.jsonl",

@@ -22,6 +22,8 @@ _VERBS = {
     "list": "the keys there are, masked",
     "revoke": "make a key open nothing any more",
 }
+_NEEDED = {"project": "project", "solver": "solver", "run": "benchmark-run"}
+_LISTED = {"project": "/api/projects", "solver": "/solvers", "benchmark-run": "/benchmark-runs"}
 _KINDS = ("organization", "project", "solver", "run")
 
 
@@ -31,7 +33,7 @@ def run(arguments: list[str]) -> int:
         "keys",
         "Create, list and revoke the keys of the service. Whoever can write the database may.\n\n"
         + "\n".join(f"  {verb:<8} {does}" for verb, does in _VERBS.items())
-        + "\n\nOnce a key was created, the service asks for one; on the local machine too.",
+        + "\n\nOnce an organization key was created, every request needs a key; on the local machine too.",
         [
             "proctor keys create --kind organization --name ci",
             "proctor keys create --kind project --project proj_01J... --agent agent_01J... --name n8n",
@@ -60,15 +62,18 @@ def run(arguments: list[str]) -> int:
         parser.error(f"unrecognized arguments: {options.id}")
     if options.verb == "create" and options.kind is None:
         parser.error(f"create needs --kind: {', '.join(_KINDS)}")
+    flag = _NEEDED.get(options.kind)
+    if options.verb == "create" and flag is not None and getattr(options, flag.replace("-", "_")) is None:
+        parser.error(f"a {options.kind} key needs --{flag} ID; the service lists them at {_LISTED[flag]}")
     return {"create": _create, "list": _list, "revoke": _revoke}[options.verb](options)
 
 
 def _create(options: argparse.Namespace) -> int:
-    async def use(hub: Hub) -> tuple[dict[str, Any], str]:
-        from proctor.service.keys import create_key, organization_caller  # an optional part, and slow to load
+    async def use(hub: Hub) -> tuple[dict[str, Any], str, bool]:
+        from proctor.service.keys import create_key, local_caller, organization_caller  # an optional part, and slow to load
 
         caller = await organization_caller(hub, options.organization, create=options.kind == "organization")
-        return await create_key(
+        row, plain = await create_key(
             hub,
             caller,
             options.kind,
@@ -79,14 +84,21 @@ def _create(options: argparse.Namespace) -> int:
             benchmark_run_id=options.benchmark_run,
             expires_at=options.expires,
         )
+        return row, plain, await local_caller(hub) is not None
 
-    row, plain = with_hub(options, use)
+    row, plain, is_open = with_hub(options, use)
     with Output(None) as output:
         if options.format == "json":
             output.write(msgspec.json.format(msgspec.json.encode({**row, "key": plain}), indent=2) + b"\n")
         else:
             output.text(f"{plain}\n")
     print(f"{row['id']}: keep it now, it is not shown again", file=sys.stderr)
+    if is_open:
+        print(
+            "there is no organization key yet: a service on this machine stays open to everybody on it\n"
+            "  to close it: proctor keys create --kind organization --name NAME",
+            file=sys.stderr,
+        )
     return Exit.PASSED
 
 

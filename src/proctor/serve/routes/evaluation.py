@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import BaseModel, Field
 
 from proctor.serve.wiring import Body, TheCaller, TheHub, given, routed
-from proctor.service.evaluating import Again, reevaluate
+from proctor.service.reevaluating import Again, reevaluate
 
 router = routed("traces")
 

@@ -14,7 +14,7 @@ import proctor
 from proctor.errors import StoreError
 from proctor.serve import metrics
 from proctor.serve.wiring import TheCaller, TheHub, routed
-from proctor.service.refusals import Refusal
+from proctor.service.access import require_operator
 
 router = routed("operations")
 
@@ -41,7 +41,8 @@ async def health(hub: TheHub, response: Response) -> object:
 
 @router.get("/metrics", response_class=PlainTextResponse)
 async def read_metrics(request: Request, hub: TheHub, caller: TheCaller) -> PlainTextResponse:
-    """What this process has done, in the text format of Prometheus; with an organization key."""
-    if caller.kind != "organization":
-        raise Refusal("FORBIDDEN", "metrics are read with an organization key")
+    """What this process has done, in the text format of Prometheus; with an organization key. It is about all organizations: where there
+    are several, only keys of the one that the administrator named (`--metrics-organization`) read it.
+    """
+    await require_operator(hub, caller)
     return PlainTextResponse(await metrics.page(hub, request.app.state.metrics), media_type="text/plain; version=0.0.4; charset=utf-8")

@@ -11,16 +11,18 @@ from typing import Annotated, Any
 
 import msgspec
 from fastapi import Query, Request, Response
-from fastapi.concurrency import run_in_threadpool
 
 from proctor.errors import EvidenceError
 from proctor.evidence.otlp_groups import Received, receive_json, receive_protobuf
 from proctor.model.evidence import Json
 from proctor.serve.errors import PROTOBUF
-from proctor.serve.routes.public_traces import LARGE, read_json, refused_trace
+from proctor.serve.reading import patience, trace_reading
+from proctor.serve.routes.public_traces import read_json, refused_trace
 from proctor.serve.wiring import TheCaller, TheHub, routed
 from proctor.serve.writer import trace_writer
-from proctor.service.ingest import Intake, read_spans
+from proctor.service.callers import Caller
+from proctor.service.hub import Hub
+from proctor.service.ingest import Intake, Run, read_spans
 from proctor.service.refusals import Refusal
 from proctor.store.traces import KeptTrace
 
@@ -71,9 +73,10 @@ async def export_traces(
         raise Refusal("UNSUPPORTED_MEDIA_TYPE", f"expected {PROTOBUF} or {JSON}, got {kind[:100]!r}")
     body = await request.body()
     read: Callable[[bytes], Received] = _read_protobuf if kind == PROTOBUF else _read_json
-    received = await run_in_threadpool(read, body) if len(body) > LARGE else read(body)
-    intake = await read_spans(hub, caller, received, flush=flush)
-    kept = await trace_writer(request).keep(intake.arrivals)
+    until = patience()
+    async with trace_reading(request).body(len(body), until) as run:
+        intake = await _intake(hub, caller, read, body, flush, run)
+    kept = await trace_writer(request).keep(intake.arrivals, until=until)
     refusal = refused_trace(kept) if kept else None
     if refusal is not None:
         raise refusal
@@ -84,6 +87,11 @@ async def export_traces(
         return Response(_partial_success(rejected, message), media_type=PROTOBUF)
     answer: dict[str, Json] = {"partialSuccess": {"rejectedSpans": str(rejected), "errorMessage": message}} if rejected else {}
     return Response(msgspec.json.encode(answer), media_type=JSON)
+
+
+async def _intake(hub: Hub, caller: Caller, read: Callable[[bytes], Received], body: bytes, flush: bool, run: Run) -> Intake:
+    # Nothing of what was decoded is held any more when this returns.
+    return await read_spans(hub, caller, await run(read, body), flush=flush, run=run)
 
 
 def _read_protobuf(body: bytes) -> Received:

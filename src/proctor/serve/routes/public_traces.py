@@ -11,24 +11,24 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 from fastapi import Query, Request, Response
-from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, Field
 
 from proctor.errors import EvidenceError
 from proctor.evidence.json_bytes import decode
-from proctor.evidence.otlp_groups import receive_json
+from proctor.evidence.otlp_groups import Received, receive_json
 from proctor.model.evidence import Json
 from proctor.serve.errors import PROTOBUF
+from proctor.serve.reading import patience, trace_reading
 from proctor.serve.wiring import PageMeta, TheCaller, TheHub, ThePaging, routed
 from proctor.serve.writer import trace_writer
 from proctor.service import ingest, searching
-from proctor.service.ingest import Intake
+from proctor.service.callers import Caller
+from proctor.service.hub import Hub
+from proctor.service.ingest import Intake, Run
 from proctor.service.refusals import Refusal
 from proctor.store.traces import KeptTrace
 
 router = routed("traces in")
-LARGE = 200_000
-"""Bytes from which a body is read beside the event loop."""
 
 
 class SentTrace(BaseModel):
@@ -131,24 +131,25 @@ async def post_trace(
     if request.headers.get("content-type", "").lower().startswith(PROTOBUF):
         raise Refusal("UNSUPPORTED_MEDIA_TYPE", "protobuf is not read here", hint="send it to /v1/traces, or use http/json")
     body = await request.body()
-    document = await run_in_threadpool(read_json, body) if len(body) > LARGE else read_json(body)
-    request_id = request.headers.get("x-request-id") or None
-    if isinstance(document, dict) and ("resourceSpans" in document or "resource_spans" in document):
-        intake = await _otlp(hub, caller, document, request_id, flush)
-    else:
-        intake = await ingest.read_body(hub, caller, document, request_id=request_id)
-    kept = await trace_writer(request).keep(intake.arrivals)
+    until = patience()
+    async with trace_reading(request).body(len(body), until) as run:
+        intake = await _intake(hub, caller, body, request.headers.get("x-request-id") or None, flush, run)
+    kept = await trace_writer(request).keep(intake.arrivals, until=until)
     if intake.spans:
         hub.counters.add("spans_received", intake.spans)
     return _answer(intake, kept, hub.now())
 
 
-async def _otlp(hub: TheHub, caller: TheCaller, document: Json, request_id: str | None, flush: bool) -> Intake:
+async def _intake(hub: Hub, caller: Caller, body: bytes, request_id: str | None, flush: bool, run: Run) -> Intake:
+    # Nothing of the document is held any more when this returns: it is many times as large as what is made of it.
+    document: Json = await run(read_json, body)
+    if not isinstance(document, dict) or ("resourceSpans" not in document and "resource_spans" not in document):
+        return await ingest.read_body(hub, caller, document, request_id=request_id, run=run)
     try:
-        received = receive_json(document)
+        received: Received = await run(receive_json, document)
     except EvidenceError as error:
         raise Refusal("VALIDATION_ERROR", "the trace cannot be used", fields={"resourceSpans": [error.message]}) from None
-    intake = await ingest.read_spans(hub, caller, received, request_id=request_id, flush=flush)
+    intake = await ingest.read_spans(hub, caller, received, request_id=request_id, flush=flush, run=run)
     if not intake.arrivals:
         raise Refusal("VALIDATION_ERROR", "the trace cannot be used", fields={"resourceSpans": ["there are no spans in it"]})
     return intake

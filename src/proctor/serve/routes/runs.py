@@ -10,12 +10,14 @@ from fastapi import Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
+from proctor.scoring.paired import LEAST_ALPHA
 from proctor.serve.wiring import Body, PageOf, TheCaller, TheHub, ThePaging, routed
 from proctor.service import run_events, run_results, runs
 from proctor.service.hub import Hub
 
 router = routed("runs")
 Outcome = Literal["pass", "fail", "error", "skip"]
+Format = Literal["json", "jsonl", "junit", "markdown", "html", "otlp"]
 Status = Literal["queued", "running", "completed", "cancelled", "failed"]
 _EVENT: dict[str, Any] = {
     "type": "object",
@@ -81,7 +83,9 @@ class NewRun(Body):
     cases: list[str] | None = Field(None, description="ids of cases of the project, instead of a suite", max_length=runs.MOST_CASES)
     dialect: str | None = Field(None, description="native, mcplab, mibo, verial or mcpjam; left out: recognised by shape")
     target: str | dict[str, Any] | None = Field(
-        None, description="a target of the suite or of the project's settings by its name, or a target as such; left out: the only one"
+        None,
+        description="a target of the suite or of the project's settings by its name, or a target as such; left out: the only one, or an "
+        "MCPLab suite's own agents",
     )
     repeat: int = Field(1, ge=1, le=runs.MOST_REPEATS, description="how often every case is run")
     concurrency: int = Field(4, ge=1, le=runs.MOST_AT_ONCE, description="how many attempts run at once")
@@ -179,7 +183,7 @@ async def run_report(
     hub: TheHub,
     caller: TheCaller,
     run_id: str,
-    format: Annotated[Literal["json", "jsonl", "junit", "markdown", "html"], Query()] = "json",
+    format: Annotated[Format, Query(description="otlp: OpenTelemetry events, OTLP in lines of JSON")] = "json",
 ) -> Response:
     """Write a report of a run; while it goes on, of what is finished."""
     report = await run_results.run_report(hub, caller, run_id, format)
@@ -193,7 +197,7 @@ async def compare_runs(
     caller: TheCaller,
     run_id: str,
     base: Annotated[str, Query(description="the id of the run to compare with")],
-    alpha: Annotated[float, Query(gt=0, lt=1, description="the chance of a false alarm")] = 0.05,
+    alpha: Annotated[float, Query(ge=LEAST_ALPHA, lt=1, description="the chance of a false alarm")] = 0.05,
 ) -> object:
     """Compare a run with another one: what changed, and whether it is more than chance."""
     return await run_results.compare_runs(hub, caller, run_id, base, alpha=alpha)

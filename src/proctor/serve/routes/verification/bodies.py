@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import Query, Request
+from fastapi import Depends, Query, Request
 from pydantic import AliasChoices, AliasGenerator, BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
@@ -78,3 +78,10 @@ def of_benchmark_run(
 def of_task_run(request: Request, task_run_id: Annotated[str | None, Query(description="of this task run only")] = None) -> str | None:
     """The task run a list is narrowed to."""
     return _of(request, "task_run_id", task_run_id)
+
+
+OfTask = Annotated[str | None, Depends(of_task)]
+OfBenchmark = Annotated[str | None, Depends(of_benchmark)]
+OfPlayground = Annotated[str | None, Depends(of_playground)]
+OfBenchmarkRun = Annotated[str | None, Depends(of_benchmark_run)]
+OfTaskRun = Annotated[str | None, Depends(of_task_run)]

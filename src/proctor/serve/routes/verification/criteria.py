@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from fastapi import Depends, Response
+from fastapi import Response
 from pydantic import Field
 
 from proctor.formats.located import MAX_WEIGHT
-from proctor.serve.routes.verification.bodies import Object, Stamped, Written, of_task
+from proctor.serve.routes.verification.bodies import Object, OfTask, Stamped, Written
 from proctor.serve.wiring import PageOf, TheCaller, TheHub, ThePaging, given, routed
 from proctor.service.verification import criteria
 
@@ -63,7 +63,7 @@ class CriterionChanges(Written):
 
 
 @router.get("/criteria", response_model=PageOf[Criterion])
-async def list_criteria(hub: TheHub, caller: TheCaller, paging: ThePaging, task_id: Annotated[str | None, Depends(of_task)]) -> object:
+async def list_criteria(hub: TheHub, caller: TheCaller, paging: ThePaging, task_id: OfTask) -> object:
     """List criteria, newest first."""
     return await criteria.list_criteria(hub, caller, task_id=task_id, limit=paging.limit, cursor=paging.cursor)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import Depends, Response
+from fastapi import Response
 from pydantic import Field
 
-from proctor.serve.routes.verification.bodies import Shown, Stamped, Written, of_benchmark, of_task, of_task_run
+from proctor.serve.routes.verification.bodies import OfBenchmark, OfTask, OfTaskRun, Shown, Stamped, Written
 from proctor.serve.routes.verification.criteria import Label, Weight
 from proctor.serve.routes.verification.runs import BenchmarkRun, BenchmarkRunSummary, NewBenchmarkRun
 from proctor.serve.wiring import PageOf, TheCaller, TheHub, ThePaging, given, routed
@@ -71,7 +71,7 @@ class OlderRun(BenchmarkRun):
 
 
 @router.get("/evals", response_model=PageOf[Eval])
-async def list_evals(hub: TheHub, caller: TheCaller, paging: ThePaging, task_id: Annotated[str | None, Depends(of_task)]) -> object:
+async def list_evals(hub: TheHub, caller: TheCaller, paging: ThePaging, task_id: OfTask) -> object:
     """List evals, newest first."""
     return await legacy_evals.list_evals(hub, caller, task_id=task_id, limit=paging.limit, cursor=paging.cursor)
 
@@ -102,9 +102,7 @@ async def delete_eval(hub: TheHub, caller: TheCaller, eval_id: str) -> Response:
 
 
 @router.get("/eval-runs", response_model=PageOf[EvalRun])
-async def list_eval_runs(
-    hub: TheHub, caller: TheCaller, paging: ThePaging, task_run_id: Annotated[str | None, Depends(of_task_run)]
-) -> object:
+async def list_eval_runs(hub: TheHub, caller: TheCaller, paging: ThePaging, task_run_id: OfTaskRun) -> object:
     """List eval runs, newest first."""
     return await legacy_evals.list_eval_runs(hub, caller, task_run_id=task_run_id, limit=paging.limit, cursor=paging.cursor)
 
@@ -116,9 +114,7 @@ async def get_eval_run(hub: TheHub, caller: TheCaller, eval_run_id: str) -> obje
 
 
 @router.get("/runs", response_model=PageOf[OlderRunSummary])
-async def list_runs(
-    hub: TheHub, caller: TheCaller, paging: ThePaging, benchmark_id: Annotated[str | None, Depends(of_benchmark)]
-) -> object:
+async def list_runs(hub: TheHub, caller: TheCaller, paging: ThePaging, benchmark_id: OfBenchmark) -> object:
     """List benchmark runs in their older states, newest first."""
     return await legacy_evals.list_runs(hub, caller, benchmark_id=benchmark_id, limit=paging.limit, cursor=paging.cursor)
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from fastapi import Depends, Response
+from fastapi import Response
 from pydantic import Field
 
-from proctor.serve.routes.verification.bodies import Object, Stamped, Written, of_playground
+from proctor.serve.routes.verification.bodies import Object, OfPlayground, Stamped, Written
 from proctor.serve.routes.verification.datasets import DatasetSummary
 from proctor.serve.wiring import PageOf, TheCaller, TheHub, ThePaging, given, routed
 from proctor.service.verification import playgrounds
@@ -80,9 +78,7 @@ async def tear_down_playground(hub: TheHub, caller: TheCaller, playground_id: st
 
 
 @router.get("/sandboxes", response_model=PageOf[Sandbox])
-async def list_sandboxes(
-    hub: TheHub, caller: TheCaller, paging: ThePaging, playground_id: Annotated[str | None, Depends(of_playground)]
-) -> object:
+async def list_sandboxes(hub: TheHub, caller: TheCaller, paging: ThePaging, playground_id: OfPlayground) -> object:
     """List sandboxes, newest first."""
     return await playgrounds.list_sandboxes(hub, caller, playground_id=playground_id, limit=paging.limit, cursor=paging.cursor)
 

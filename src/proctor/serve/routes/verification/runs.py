@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import Depends
 from pydantic import Field
 
-from proctor.serve.routes.verification.bodies import Object, Shown, Stamped, Written, of_benchmark, of_benchmark_run, of_task_run
+from proctor.serve.routes.verification.bodies import Object, OfBenchmark, OfBenchmarkRun, OfTaskRun, Shown, Stamped, Written
 from proctor.serve.wiring import PageOf, TheCaller, TheHub, ThePaging, given, routed
 from proctor.service.verification import benchmark_runs, criterion_runs, task_runs
 from proctor.service.verification.resources import authorize
@@ -109,9 +108,7 @@ class KeptState(Shown):
 
 
 @router.get("/benchmark-runs", response_model=PageOf[BenchmarkRunSummary])
-async def list_benchmark_runs(
-    hub: TheHub, caller: TheCaller, paging: ThePaging, benchmark_id: Annotated[str | None, Depends(of_benchmark)]
-) -> object:
+async def list_benchmark_runs(hub: TheHub, caller: TheCaller, paging: ThePaging, benchmark_id: OfBenchmark) -> object:
     """List benchmark runs, newest first."""
     return await benchmark_runs.list_benchmark_runs(hub, caller, benchmark_id=benchmark_id, limit=paging.limit, cursor=paging.cursor)
 
@@ -159,9 +156,7 @@ async def unpublish_benchmark_run(hub: TheHub, caller: TheCaller, benchmark_run_
 
 
 @router.get("/task-runs", response_model=PageOf[TaskRunSummary])
-async def list_task_runs(
-    hub: TheHub, caller: TheCaller, paging: ThePaging, benchmark_run_id: Annotated[str | None, Depends(of_benchmark_run)]
-) -> object:
+async def list_task_runs(hub: TheHub, caller: TheCaller, paging: ThePaging, benchmark_run_id: OfBenchmarkRun) -> object:
     """List task runs, newest first."""
     return await task_runs.list_task_runs(hub, caller, benchmark_run_id=benchmark_run_id, limit=paging.limit, cursor=paging.cursor)
 
@@ -193,9 +188,7 @@ async def cancel_task_run(hub: TheHub, caller: TheCaller, task_run_id: str) -> o
 
 
 @router.get("/criterion-runs", response_model=PageOf[CriterionRun])
-async def list_criterion_runs(
-    hub: TheHub, caller: TheCaller, paging: ThePaging, task_run_id: Annotated[str | None, Depends(of_task_run)]
-) -> object:
+async def list_criterion_runs(hub: TheHub, caller: TheCaller, paging: ThePaging, task_run_id: OfTaskRun) -> object:
     """List criterion runs, newest first."""
     return await criterion_runs.list_criterion_runs(hub, caller, task_run_id=task_run_id, limit=paging.limit, cursor=paging.cursor)
 

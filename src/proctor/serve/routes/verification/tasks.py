@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import Depends, Response
+from fastapi import Response
 from pydantic import Field
 
-from proctor.serve.routes.verification.bodies import Name, Object, Seconds, Shown, Stamped, Written, of_benchmark
+from proctor.serve.routes.verification.bodies import Name, Object, OfBenchmark, Seconds, Shown, Stamped, Written
 from proctor.serve.routes.verification.datasets import Entity
 from proctor.serve.wiring import PageOf, TheCaller, TheHub, ThePaging, given, routed
 from proctor.service.verification import tasks
@@ -73,9 +73,7 @@ class Binding(Written):
 
 
 @router.get("/tasks", response_model=PageOf[TaskSummary])
-async def list_tasks(
-    hub: TheHub, caller: TheCaller, paging: ThePaging, benchmark_id: Annotated[str | None, Depends(of_benchmark)]
-) -> object:
+async def list_tasks(hub: TheHub, caller: TheCaller, paging: ThePaging, benchmark_id: OfBenchmark) -> object:
     """List tasks, newest first."""
     return await tasks.list_tasks(hub, caller, benchmark_id=benchmark_id, limit=paging.limit, cursor=paging.cursor)
 

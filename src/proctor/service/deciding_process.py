@@ -1,0 +1,105 @@
+"""Deciding in a process of its own, beside the one that answers requests: `python -m proctor.service.deciding_process`.
+
+It uses another core; what ends it (memory, a bug in C code) ends nothing else; and it can be interrupted in the middle of a case. Frames
+come in by standard input and go out by standard output: four bytes of length, then MessagePack. Each trace is answered before the next one
+is begun, so that whoever waits knows which one it was that ended it. It ends with its input.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Generator
+from types import FrameType
+from typing import BinaryIO
+
+import msgspec
+
+from proctor.service.deciding import Batch, Decider, Limit, OutOfTime
+
+READY = b"ready"
+"""The first frame that it sends."""
+_AGAIN_S = 1.0
+
+
+def framed(data: bytes) -> bytes:
+    """A frame."""
+    return len(data).to_bytes(4, "big") + data
+
+
+def main() -> None:
+    """Decide what comes in, until nothing does any more."""
+    # Interrupts are for whoever started this; standard output is for frames only.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    out = os.dup(sys.stdout.fileno())
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    _offer_to_be_ended_first()
+    _widen(0, out)
+    decider = Decider(limit=_alarm())
+    encode = msgspec.msgpack.Encoder().encode
+    read = msgspec.msgpack.Decoder(Batch).decode
+    with contextlib.suppress(BrokenPipeError):
+        _send(out, READY)
+        while (frame := _frame(sys.stdin.buffer)) is not None:
+            for decision in decider.decide(read(frame)):
+                _send(out, encode(decision))
+
+
+def _frame(source: BinaryIO) -> bytes | None:
+    size = source.read(4)
+    if len(size) < 4:
+        return None
+    length = int.from_bytes(size, "big")
+    data = source.read(length)
+    return data if len(data) == length else None
+
+
+def _send(out: int, data: bytes) -> None:
+    left = memoryview(framed(data))
+    while left:
+        left = left[os.write(out, left) :]
+
+
+def _alarm() -> Limit:
+    """A limit in seconds of computing, kept by a timer of the system; none where there is no such timer."""
+    if not hasattr(signal, "setitimer"):
+        return contextlib.nullcontext
+
+    def ring(number: int, frame: FrameType | None) -> None:
+        raise OutOfTime
+
+    signal.signal(signal.SIGVTALRM, ring)
+
+    @contextlib.contextmanager
+    def limit(seconds: float) -> Generator[None]:
+        # Again and again: somebody may have held it up.
+        signal.setitimer(signal.ITIMER_VIRTUAL, seconds, _AGAIN_S)
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+
+    return limit
+
+
+def _widen(*ends: int) -> None:
+    """Room for a whole batch in the pipes: nobody stands still because the other one is busy."""
+    try:
+        import fcntl  # not everywhere
+    except ImportError:
+        return
+    for end in ends:
+        with contextlib.suppress(OSError, AttributeError):
+            fcntl.fcntl(end, fcntl.F_SETPIPE_SZ, 1 << 20)
+
+
+def _offer_to_be_ended_first() -> None:
+    """When the memory of the machine is full, better this process than the one that keeps traces."""
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
+        file.write("500")
+
+
+if __name__ == "__main__":
+    main()

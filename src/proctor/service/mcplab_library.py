@@ -1,0 +1,108 @@
+"""What the `ref` entries of an MCPLab suite refer to on the service: the library of its project.
+
+A suite that was sent has no files beside it. What a workspace keeps in `agents.yaml`, `servers.yaml` and `test-cases/` stands in the
+settings of the project instead, in the same words:
+
+    mcplab:
+      agents: {gpt: {provider: openai, model: gpt-4o-mini}}
+      servers: {orders: {transport: http, url: "https://orders.example/mcp"}, time: {command: uvx, args: [mcp-server-time]}}
+      test_cases: [{id: lookup, prompt: Where is order 17?, mcp_servers: [{ref: orders}]}]
+
+MCPLab itself only knows servers over HTTP. One with a `command` is started on the machine of the service, where an administrator allowed
+that (`outbound.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, cast
+
+import msgspec
+
+from proctor.errors import InputError
+from proctor.formats.located import Located, Reading
+from proctor.formats.mcplab_library import Library, LibraryDocument, read_library
+from proctor.formats.mcplab_setup import Entry
+from proctor.formats.workspace import Section
+from proctor.model.evidence import Json
+from proctor.model.origin import Origin
+from proctor.model.problem import Problem
+from proctor.model.show import kind_of, nearest
+
+LIBRARY_KEY: Final = "mcplab"
+STARTED: Final = "stdio"
+"""The transport of a server that is started."""
+NO_FILES: Final = "a document that was sent has no files beside it: write the entry out in place of the reference"
+_KEYS: Final = ("agents", "servers", "test_cases")
+_IN_THE_PROJECT: Final = f"{NO_FILES}, or describe it under `{LIBRARY_KEY}` in the settings of the project"
+
+ALONE: Final = Library(hint=NO_FILES)
+"""The library of a document that belongs to no project."""
+
+
+class _Unplaced(Reading):
+    """Settings that came as JSON: a path says where something is, lines do not."""
+
+    def __init__(self) -> None:
+        super().__init__(file=None, text="")
+
+    def origin(self, node: Located) -> Origin:
+        """The path alone."""
+        return Origin(path=node.path)
+
+
+def library_of(described: Json) -> Library:
+    """The library that the settings of a project describe under `mcplab`. Raises `InputError` where that is none."""
+    if described is None:
+        return Library(hint=_IN_THE_PROJECT)
+    if not isinstance(described, Mapping):
+        raise _wrong(f"expected an object, found {kind_of(described)}")
+    held = cast(Mapping[str, Json], described)
+    for key in held:
+        if key not in _KEYS:
+            raise _wrong(f"unknown key {key!r}", nearest=nearest(key, _KEYS), expected=f"one of {', '.join(_KEYS)}")
+    cases: Json = held.get("test_cases") or []
+    if not isinstance(cases, list):
+        raise _wrong(f"test_cases: expected a list, found {kind_of(cases)}")
+    over_http, started = _parted(held.get("servers"))
+    library = read_library(
+        servers=_document(over_http, "servers"),
+        agents=_document(held.get("agents"), "agents"),
+        scenarios=[found for at, case in enumerate(cases) if (found := _document(case, f"test_cases[{at}]")) is not None],
+    )
+    return msgspec.structs.replace(library, hint=_IN_THE_PROJECT, servers={**library.servers, **started})
+
+
+def _parted(servers: Json) -> tuple[Json, dict[str, Entry]]:
+    """Servers as MCPLab has them, and those that are started."""
+    if isinstance(servers, Mapping):
+        named = cast(Mapping[str, Json], servers)
+        started = {id: _started(id, entry) for id, entry in named.items() if _is_started(entry)}
+        return {id: entry for id, entry in named.items() if id not in started}, started
+    if isinstance(servers, list):
+        entries = cast(list[Json], servers)
+        found = [_started(str(entry.get("id") or entry.get("name") or ""), entry) for entry in entries if _is_started(entry)]
+        if any(not entry["id"] for entry in found):
+            raise _wrong("servers: a server that is started needs 'id'")
+        return [entry for entry in entries if not _is_started(entry)], {entry["id"]: entry for entry in found}
+    return servers, {}
+
+
+def _is_started(entry: Json) -> bool:
+    return isinstance(entry, Mapping) and "command" in entry
+
+
+def _started(id: str, entry: Mapping[str, Json]) -> Entry:
+    return {**{key: value for key, value in entry.items() if key != "name"}, "id": id, "transport": STARTED}
+
+
+def _document(value: Json, place: str) -> LibraryDocument | None:
+    if value is None:
+        return None
+    section = Section.of(value, path=f"$.{LIBRARY_KEY}.{place}", trusted=False)
+    return LibraryDocument(section.node, _Unplaced())
+
+
+def _wrong(message: str, *, nearest: tuple[str, ...] = (), expected: str | None = None) -> InputError:
+    problem = Problem(message=f"`{LIBRARY_KEY}`: {message}", origin=Origin(path=f"$.{LIBRARY_KEY}"), nearest=nearest, expected=expected)
+    return InputError(problem.message, [problem])

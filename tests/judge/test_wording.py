@@ -1,0 +1,93 @@
+"""What a judge could not do, told to people who never heard of MCPLab's agent checks."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from proctor.cassettes.ports import LIVE
+from proctor.judge.llm_judge import LlmJudge
+from proctor.judge.settings import JudgeSettings
+from proctor.judge.wording import PlainWords
+from proctor.llm.ports import ChatReply, ChatRequest, ModelFault
+from proctor.model.judgement import Material, Opinion, Question
+
+QUESTIONS = (
+    Question(criterion="greets", material=Material(subject="hello")),
+    Question(criterion="is kind", material=Material(subject="hello"), label="kind"),
+)
+
+
+class Model:
+    """Says the same again and again, or fails in the same way."""
+
+    provider, name = "scripted", "m"
+
+    def __init__(self, said: str | ModelFault | ChatReply) -> None:
+        self._said = said
+
+    async def complete(self, request: ChatRequest) -> ChatReply:
+        if isinstance(self._said, ModelFault):
+            raise self._said
+        return self._said if isinstance(self._said, ChatReply) else ChatReply(text=self._said)
+
+    async def close(self) -> None:
+        """Nothing to give back."""
+
+
+def heard(said: str | ModelFault | ChatReply, *questions: Question, **settings: Any) -> list[Opinion]:
+    chosen = JudgeSettings(name=settings.pop("name", "grader"), retries=0, **settings)
+    judge = PlainWords(LlmJudge([Model(said)], chosen))
+    return list(asyncio.run(judge.judge(questions or QUESTIONS, case="c", attempt=0, tape=LIVE)))
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (ModelFault("transport", "connection refused"), 'the judge "grader" (model m) could not be reached: connection refused'),
+        (ModelFault("unauthorized", "401"), 'the judge "grader" (model m) does not accept the key: 401'),
+        ("nonsense", 'the judge "grader" returned invalid JSON'),
+        ('{"results": 1}', 'the judge "grader" returned invalid results array'),
+        ('{"results": [1]}', 'the judge "grader" returned invalid result item'),
+        ('{"results": []}', 'the judge did not return a result for "greets"'),
+        (ChatReply(text="{", finish="length"), 'the judge "grader" was cut off at the limit of 4000 tokens for a reply'),
+        (ChatReply(finish="content_filter"), 'the judge "grader" did not answer: a content filter held the reply back'),
+        ("x" * 1_000_001, 'the judge "grader" returned 1000001 characters, more than is ever looked at'),
+    ],
+)
+def test_a_fault_is_told_of_the_judge_and_of_no_agent_check(said: Any, told: str) -> None:
+    opinions = heard(said)
+    assert opinions[0].reason == told
+    assert [opinion.outcome for opinion in opinions] == ["error", "error"]
+    assert opinions[0].details["samples"][0]["reason"] == told
+    assert "gent check" not in repr([(opinion.reason, opinion.details["samples"]) for opinion in opinions])
+
+
+def test_a_bad_score_is_told_with_the_claim() -> None:
+    scored = Question(criterion="greets", material=Material(subject="hello"), threshold=0.5)
+    (opinion,) = heard('{"results": [{"id": "agent-check-1", "score": 7, "reason": "x"}]}', scored)
+    assert opinion.reason == 'the judge "grader" returned the score 7, which is no number from 0 to 1, for "greets"'
+
+
+def test_what_the_judge_says_is_left_alone_and_silence_is_told() -> None:
+    said = '{"results": [{"id": "agent-check-1", "pass": true, "reason": "Agent check failed: judge of wine"}, '
+    opinions = heard(said + '{"id": "agent-check-2", "pass": false, "reason": ""}]}')
+    assert [opinion.reason for opinion in opinions] == ["Agent check failed: judge of wine", "the judge says no and gives no reason"]
+
+
+def test_questions_and_opinions_keep_their_order_and_the_judge_is_closed() -> None:
+    closed: list[bool] = []
+
+    class Odd:
+        async def judge(self, questions: Any, *, case: str, attempt: int, tape: Any) -> list[Opinion]:
+            return [Opinion(outcome="pass", reason=question.criterion) for question in questions]
+
+        async def close(self) -> None:
+            closed.append(True)
+
+    judge = PlainWords(Odd())
+    opinions = asyncio.run(judge.judge(QUESTIONS, case="c", attempt=0, tape=LIVE))
+    asyncio.run(judge.close())
+    assert [opinion.reason for opinion in opinions] == ["greets", "is kind"] and closed == [True]

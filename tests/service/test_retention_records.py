@@ -1,0 +1,179 @@
+"""Benchmark runs are kept no longer than other runs, with everything that hangs on them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+import sqlalchemy as sa
+
+from proctor.service.callers import LOCAL
+from proctor.service.hub import Hub, ServiceSettings
+from proctor.service.retention import IDLE_S, Swept, sweep
+from proctor.service.verification import benchmark_runs, benchmarks, criteria, datasets, environments, playgrounds, simulators, tasks
+from proctor.service.verification.public_runs import start_public_run
+from proctor.service.verification.task_runs import put_task_run_state
+from proctor.store.retention import kept_bytes
+from proctor.store.tables import keys, links, records
+from tests.databases import TestDatabase
+
+NOW = 1_800_000_000.0
+DAY = 86_400.0
+STATE: dict[str, Any] = {"voice": {"transcripts": [{"turns": [{"speaker": "agent", "text": "hello " * 200}]}]}}
+VOICE = {"assert": "voice-transcript", "speaker": "agent", "contains": ["hello"]}
+OF_RUNS = ("benchmark_run", "task_run", "criterion_run", "state", "playground", "sandbox", "dataset", "entity")
+
+
+class Clock:
+    """Set by the test."""
+
+    def __init__(self) -> None:
+        self.at = NOW
+
+    def __call__(self) -> float:
+        return self.at
+
+
+async def published(hub: Hub) -> dict[str, Any]:
+    environment = await environments.create_environment(hub, LOCAL, {"name": "clinic"})
+    simulator = await simulators.create_simulator(hub, LOCAL, {"name": "records", "type": "FHIR"})
+    await environments.add_simulator(hub, LOCAL, environment["id"], simulator["id"])
+    benchmark = await benchmarks.create_benchmark(hub, LOCAL, {"name": "Calls", "environment_id": environment["id"]})
+    task = await tasks.create_task(hub, LOCAL, {"benchmark_id": benchmark["id"], "name": "call"})
+    await criteria.create_criterion(hub, LOCAL, {"task_id": task["id"], "label": "greets", "assertion": VOICE})
+    return await benchmarks.publish_benchmark(hub, LOCAL, benchmark["id"])
+
+
+async def made(hub: Hub, benchmark: dict[str, Any], *, complete: bool = True) -> str:
+    """A run with states of its own and of its task; its token, its playground and a dataset in that."""
+    started = await start_public_run(hub, LOCAL, {"benchmark": benchmark["reference"]})
+    id = started["benchmark_run_id"]
+    await benchmark_runs.put_benchmark_run_state(hub, LOCAL, id, STATE)
+    await put_task_run_state(hub, LOCAL, started["task_runs"][0]["id"], STATE)
+    dataset = await datasets.create_dataset(hub, LOCAL, {"name": "patients", "type": "FHIR"})
+    branch = await playgrounds.add_dataset(hub, LOCAL, started["sandboxes"][0]["id"], dataset["id"])
+    await datasets.create_entity(hub, LOCAL, branch["id"], {"name": "John", "data": {"resourceType": "Patient"}})
+    await datasets.delete_dataset(hub, LOCAL, dataset["id"])
+    if complete:
+        await benchmark_runs.complete_benchmark_run(hub, LOCAL, id)
+    return id
+
+
+async def left(hub: Hub) -> dict[str, int]:
+    """How many records of each kind a run is made of are left, and links and tokens with them."""
+    async with hub.database.reading() as connection:
+        of = sa.select(records.c.kind, sa.func.count()).where(records.c.kind.in_(OF_RUNS)).group_by(records.c.kind)
+        found: dict[str, int] = {row[0]: row[1] for row in await connection.execute(of)}
+        branches = sa.select(sa.func.count()).where(links.c.kind == "sandbox_dataset")
+        tokens = sa.select(sa.func.count()).where(keys.c.kind == "run")
+        found["links"] = (await connection.execute(branches)).scalar_one()
+        found["tokens"] = (await connection.execute(tokens)).scalar_one()
+        return {name: count for name, count in found.items() if count}
+
+
+def _of(runs: int) -> dict[str, int]:
+    if not runs:
+        return {}
+    one = dict.fromkeys(("benchmark_run", "task_run", "criterion_run", "playground", "sandbox", "dataset", "entity", "links", "tokens"), 1)
+    return {name: count * runs for name, count in {**one, "state": 2}.items()}
+
+
+def test_a_benchmark_run_that_is_too_old_goes_with_its_states_and_everything_else(database: TestDatabase) -> None:
+    clock = Clock()
+
+    async def use(hub: Hub) -> None:
+        benchmark = await published(hub)
+        await made(hub, benchmark)
+        clock.at += 8 * DAY
+        new = await made(hub, benchmark)
+        assert await left(hub) == _of(2)
+        clock.at += 1 * DAY
+        swept = await sweep(hub)
+        assert (swept.benchmark_runs, swept.traces, swept.runs) == (1, 0, 0)
+        assert swept.bytes > 0
+        assert await left(hub) == _of(1)
+        assert (await benchmark_runs.get_benchmark_run(hub, LOCAL, new))["status"] == "completed"
+        # What was authored stays.
+        assert (await benchmarks.get_benchmark(hub, LOCAL, benchmark["id"]))["published"]
+        assert await sweep(hub) == Swept()
+
+    database.run_hub(use, clock=clock, retention_days=8.5)
+
+
+@pytest.mark.parametrize("batch", [1, 100])
+def test_of_benchmark_runs_that_are_too_much_the_oldest_goes_first(database: TestDatabase, batch: int) -> None:
+    clock = Clock()
+
+    async def use(hub: Hub) -> None:
+        benchmark = await published(hub)
+        for _ in range(3):
+            last = await made(hub, benchmark)
+            clock.at += DAY
+        async with hub.database.reading() as connection:
+            total = await kept_bytes(connection)
+        swept = await sweep(Hub(database=hub.database, settings=_with(hub, total - 1), clock=clock), batch=batch)
+        assert swept.benchmark_runs == 1
+        async with hub.database.reading() as connection:
+            assert await kept_bytes(connection) == total - swept.bytes
+        await sweep(Hub(database=hub.database, settings=_with(hub, total // 3 + 100), clock=clock), batch=batch)
+        assert await left(hub) == _of(1)
+        await benchmark_runs.get_benchmark_run(hub, LOCAL, last)
+        await sweep(Hub(database=hub.database, settings=_with(hub, 0), clock=clock), batch=batch)
+        assert await left(hub) == {}
+
+    database.run_hub(use, clock=clock)
+
+
+def _with(hub: Hub, retention_bytes: int) -> ServiceSettings:
+    return msgspec.structs.replace(hub.settings, retention_bytes=retention_bytes)
+
+
+def test_a_benchmark_run_that_goes_on_stays_until_nobody_has_touched_it_for_long(database: TestDatabase) -> None:
+    clock = Clock()
+
+    async def use(hub: Hub) -> None:
+        benchmark = await published(hub)
+        id = await made(hub, benchmark, complete=False)
+        clock.at += IDLE_S - 10
+        assert (await sweep(hub)).benchmark_runs == 0
+        # An upload is a touch.
+        await benchmark_runs.put_benchmark_run_state(hub, LOCAL, id, STATE)
+        clock.at += IDLE_S - 10
+        assert (await sweep(hub)).benchmark_runs == 0
+        clock.at += 20
+        assert (await sweep(hub)).benchmark_runs == 1
+        assert await left(hub) == {}
+
+    database.run_hub(use, clock=clock, retention_days=1, retention_bytes=0)
+
+
+def test_runs_that_go_on_do_not_hide_older_ones_behind_them(database: TestDatabase) -> None:
+    clock = Clock()
+
+    async def use(hub: Hub) -> None:
+        benchmark = await published(hub)
+        for complete in (False, False, True):
+            await made(hub, benchmark, complete=complete)
+            clock.at += 1
+        clock.at += 2 * DAY
+        assert (await sweep(hub, batch=1)).benchmark_runs == 1
+
+    database.run_hub(use, clock=clock, retention_days=1)
+
+
+def test_a_branch_whose_entity_a_task_was_given_stays(database: TestDatabase) -> None:
+    clock = Clock()
+
+    async def use(hub: Hub) -> None:
+        benchmark = await published(hub)
+        await made(hub, benchmark)
+        page = await datasets.list_datasets(hub, LOCAL)
+        entity = (await datasets.list_entities(hub, LOCAL, page["data"][0]["id"]))["data"][0]
+        task = await tasks.create_task(hub, LOCAL, {"benchmark_id": benchmark["id"], "name": "again"})
+        await tasks.bind_entity(hub, LOCAL, task["id"], {"entity_id": entity["id"]})
+        clock.at += 2 * DAY
+        await sweep(hub)
+        assert await left(hub) == {"dataset": 1, "entity": 1}
+
+    database.run_hub(use, clock=clock, retention_days=1)
