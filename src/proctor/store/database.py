@@ -124,7 +124,7 @@ async def open_database(url: str | Path, *, pool_size: int = 10, migrating: bool
     dialect = cast(Dialect, address.get_backend_name())
     options: dict[str, Any] = {"json_serializer": _to_json_text, "json_deserializer": from_json, "pool_size": pool_size}
     if dialect == "sqlite":
-        options["connect_args"] = {"timeout": _BUSY_MS / 1000}
+        options["connect_args"] = {"timeout": _BUSY_MS / 1000, "async_creator_fn": _connected}
     else:
         address, arguments = _postgres_arguments(address)
         # A connection that the server dropped is noticed before it is used.
@@ -213,6 +213,12 @@ def _to_wal(connection: sqlite3.Connection) -> None:
             if "locked" not in str(error) or time.monotonic() > end:
                 raise
             time.sleep(0.02)
+
+
+def _connected(database: str, **options: Any) -> Any:
+    from proctor.store.sqlite_driver import connect  # the driver may be missing, which is told by whoever opens the database
+
+    return connect(database, **options)
 
 
 def _prepare_sqlite(connection: Any, record: object) -> None:

@@ -1,0 +1,133 @@
+"""Connections to SQLite that cross over to their thread once for each statement.
+
+The driver has a thread for every connection, and SQLAlchemy goes there and back for a cursor, for the statement, for its rows, for the end
+of the cursor and once more when the connection is given back. Beside an event loop that is busy reading requests every one of these ways
+waits for its turn, while the one lock for writing is held. Here a statement and its rows are one way, and what needs none has none.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import aiosqlite
+
+T = TypeVar("T")
+
+_AHEAD = 1_000
+"""Rows that come along with a statement; more are fetched when they are asked for, so that what is streamed is never held whole."""
+
+
+def connect(database: str, **options: Any) -> OneWayConnection:
+    """A connection; to be awaited."""
+    return OneWayConnection(database, options)
+
+
+class OneWayConnection(aiosqlite.Connection):
+    """A connection as SQLAlchemy expects it."""
+
+    def __init__(self, database: str, options: dict[str, Any]) -> None:
+        super().__init__(lambda: sqlite3.connect(database, **options), iter_chunk_size=64)
+        # As SQLAlchemy does: nobody who forgets to close a connection shall keep the process from ending.
+        self._thread.daemon = True
+
+    async def across(self, work: Callable[..., T], *arguments: Any) -> T:
+        """Do something in the thread of this connection."""
+        return await self._execute(work, *arguments)
+
+    @property
+    def inner(self) -> sqlite3.Connection:
+        """The connection itself, for whoever is in its thread."""
+        return self._conn
+
+    def cursor(self) -> OneWayCursor:  # type: ignore[override]  # a context as well, and made without a way
+        """A cursor; there is one in the thread from its statement on."""
+        return OneWayCursor(self)
+
+    async def run_all(self, works: Sequence[tuple[str, Sequence[Any]]]) -> None:
+        """Run several statements that answer nothing, one after the other."""
+        await self.across(self._run_all, works)
+
+    def _run_all(self, works: Sequence[tuple[str, Sequence[Any]]]) -> None:
+        for statement, values in works:
+            self._conn.execute(statement, values).close()
+
+    async def rollback(self) -> None:
+        """Undo what is not committed. Connections that are given back usually have nothing to undo."""
+        if self._conn.in_transaction:
+            await super().rollback()
+
+    async def commit(self) -> None:
+        """Keep what was done, if anything was."""
+        if self._conn.in_transaction:
+            await super().commit()
+
+
+class OneWayCursor:
+    """A cursor as SQLAlchemy expects it."""
+
+    def __init__(self, connection: OneWayConnection) -> None:
+        self._connection = connection
+        self._open: sqlite3.Cursor | None = None
+        self._rows: list[Any] = []
+        self.arraysize = 1
+        self.description: Any = None
+        self.rowcount = -1
+        self.lastrowid: int | None = None
+
+    async def __aenter__(self) -> OneWayCursor:
+        """Nothing to be made yet."""
+        return self
+
+    async def execute(self, statement: str, values: Any = ()) -> OneWayCursor:
+        """Run a statement and fetch its first rows."""
+        await self._connection.across(self._run, statement, values)
+        return self
+
+    async def executemany(self, statement: str, rows: Sequence[Any]) -> OneWayCursor:
+        """Run a statement for many rows."""
+        await self._connection.across(self._run_many, statement, rows)
+        return self
+
+    async def fetchall(self) -> list[Any]:
+        """Every row that is left."""
+        rows, self._rows = self._rows, []
+        if self._open is not None:
+            rows += await self._connection.across(self._open.fetchall)
+            await self.close()
+        return rows
+
+    async def fetchmany(self, size: int | None = None) -> list[Any]:
+        """The next rows."""
+        wanted = size or self.arraysize
+        rows, self._rows = self._rows[:wanted], self._rows[wanted:]
+        if len(rows) < wanted and self._open is not None:
+            rows += await self._connection.across(self._open.fetchmany, wanted - len(rows))
+        return rows
+
+    async def fetchone(self) -> Any:
+        """The next row, if there is one."""
+        return next(iter(await self.fetchmany(1)), None)
+
+    async def close(self) -> None:
+        """Let go of what was not fetched."""
+        self._rows = []
+        opened, self._open = self._open, None
+        if opened is not None:
+            await self._connection.across(opened.close)
+
+    def _run(self, statement: str, values: Any) -> None:
+        cursor = self._connection.inner.execute(statement, values)
+        self.description, self.lastrowid = cursor.description, cursor.lastrowid
+        self._rows = cursor.fetchmany(_AHEAD) if cursor.description is not None else []
+        self.rowcount = cursor.rowcount
+        if len(self._rows) == _AHEAD:
+            self._open = cursor
+        else:
+            cursor.close()
+
+    def _run_many(self, statement: str, rows: Sequence[Any]) -> None:
+        cursor = self._connection.inner.executemany(statement, rows)
+        self.rowcount = cursor.rowcount
+        cursor.close()
