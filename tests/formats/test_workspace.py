@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from proctor.actions.init import WORKSPACE
 from proctor.errors import InputError
-from proctor.formats.workspace import References, ReplayedReferences, Section, read_workspace, workspace_of
+from proctor.formats.references import References, ReplayedReferences
+from proctor.formats.workspace import Section, read_workspace, workspace_of
 
 GOLDEN = Path(__file__).parent / "golden" / "workspace"
 VARIABLES = {"SHOP_TOKEN": "sk-secret-value", "ADDRESS": "not-an-address-but-secret", "EMPTY": "", "URL": "http://10.0.0.1/chat"}

@@ -23,7 +23,8 @@ from pydantic_ai.usage import RequestUsage
 from proctor.actions.models import completed, model_settings
 from proctor.errors import MissingExtra, SpecError
 from proctor.evals.models import model_named
-from proctor.formats.workspace import References, Workspace
+from proctor.formats.references import References
+from proctor.formats.workspace import Workspace
 from proctor.llm.build import PROVIDERS, build_model
 from proctor.llm.ports import Attachment, ChatMessage, ChatReply, ChatRequest, ModelCall, ModelFault, ToolDefinition
 from proctor.llm.providers import KNOWN, ProviderModel, is_provider

@@ -153,3 +153,31 @@ def test_the_id_of_a_new_row_is_known(tmp_path: Path) -> None:
     connection = sqlite3.connect(tmp_path / "numbers.db")
     assert connection.execute("SELECT word FROM numbers").fetchall() == [("two",)]
     connection.close()
+
+
+def test_what_was_given_up_while_it_waited_for_the_lock_leaves_no_transaction_behind(tmp_path: Path) -> None:
+    async def use(database: Database) -> None:
+        other = sqlite3.connect(tmp_path / "numbers.db", isolation_level=None, check_same_thread=False)
+        for _ in range(5):
+            other.execute("BEGIN IMMEDIATE")
+
+            async def write() -> None:
+                async with database.writing() as connection:
+                    await connection.execute(sa.insert(TABLE).values(word="late"))
+
+            task = asyncio.create_task(write())
+            await asyncio.sleep(0.05)
+            task.cancel()
+            await asyncio.sleep(0)
+            other.execute("COMMIT")
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            # Whoever comes next can write, and so can anybody else.
+            async with database.writing() as connection:
+                await connection.execute(sa.delete(TABLE))
+            other.execute("BEGIN IMMEDIATE")
+            other.execute("COMMIT")
+        assert other.execute("SELECT word FROM numbers").fetchall() == []
+        other.close()
+
+    used(tmp_path, use)

@@ -14,7 +14,7 @@ from proctor.actions.judges import JudgeOptions, OpenedJudge, open_judge
 from proctor.actions.settings import workspace_file
 from proctor.cassettes.ports import LIVE, Tape
 from proctor.errors import InputError
-from proctor.formats.workspace import References
+from proctor.formats.references import References
 from proctor.model.judgement import Material, Opinion, Question
 from proctor.model.labelled import JudgedAnswer, LabelledAnswer
 from proctor.runner.ports import Judge

@@ -21,7 +21,8 @@ from proctor.actions.settings import own_workspace, workspace_file, workspace_fo
 from proctor.actions.together import JUDGE_KEYS, JudgesTogether, of_suite, parts_of
 from proctor.checks.registry import Registry, default_registry
 from proctor.errors import InputError, SpecError
-from proctor.formats.workspace import References, Section, Workspace
+from proctor.formats.references import References
+from proctor.formats.workspace import Section, Workspace
 from proctor.judge.settings import JudgeSettings
 from proctor.llm.settings import ModelSettings
 from proctor.model.case import Assertion, Case, Suite

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from proctor.errors import InputError, SpecError
-from proctor.formats.workspace import References, Workspace
+from proctor.formats.references import References
+from proctor.formats.workspace import Workspace
 from proctor.llm.providers import is_provider, provider_name
 from proctor.llm.settings import ModelSettings
 

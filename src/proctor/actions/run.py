@@ -19,7 +19,8 @@ from proctor.actions.together import TARGET_KEYS, TargetsTogether, of_suite, par
 from proctor.cassettes.ports import Tape
 from proctor.errors import InputError
 from proctor.formats.native_text import write_native
-from proctor.formats.workspace import References, ReplayedReferences, Section, Workspace
+from proctor.formats.references import References, ReplayedReferences
+from proctor.formats.workspace import Section, Workspace
 from proctor.llm.ports import ChatModel
 from proctor.llm.settings import ModelSettings
 from proctor.model.case import Suite

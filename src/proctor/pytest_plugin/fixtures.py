@@ -161,7 +161,7 @@ def proctor_judge(request: pytest.FixtureRequest) -> AskJudge:
     from proctor.actions.history import find_home  # see above
     from proctor.actions.judges import open_judge
     from proctor.actions.settings import workspace_file
-    from proctor.formats.workspace import References
+    from proctor.formats.references import References
 
     home = find_home(None, request.path.parent)
 

@@ -18,7 +18,8 @@ from proctor.actions.mcplab_access import PROVIDER_VARIABLES, Surroundings
 from proctor.actions.mcplab_plan import Plan, plan
 from proctor.actions.mcplab_run import Together, prepare_all
 from proctor.errors import InputError, SpecError
-from proctor.formats.workspace import References, Section
+from proctor.formats.references import References
+from proctor.formats.workspace import Section
 from proctor.model.case import Suite
 from proctor.model.evidence import Json
 from proctor.model.problem import Problem

@@ -19,7 +19,8 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from proctor.errors import InputError
-from proctor.formats.workspace import References, Section
+from proctor.formats.references import References
+from proctor.formats.workspace import Section
 from proctor.model.evidence import Json
 from proctor.network.addresses import AddressRefused
 from proctor.service.hub import ServiceSettings

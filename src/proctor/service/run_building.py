@@ -27,8 +27,9 @@ from proctor.decide.prepare import PreparedCase
 from proctor.decide.selection import select
 from proctor.errors import InputError
 from proctor.formats.mcplab_library import Library
+from proctor.formats.references import References
 from proctor.formats.suites import read_suite
-from proctor.formats.workspace import References, Section, Workspace, workspace_of
+from proctor.formats.workspace import Section, Workspace, workspace_of
 from proctor.llm.build import build_model
 from proctor.llm.ports import ChatModel
 from proctor.llm.taped import TapedModel

@@ -10,7 +10,7 @@ from proctor.actions.judged_check import judged
 from proctor.actions.judges import open_judge
 from proctor.actions.settings import workspace_file
 from proctor.errors import InputError
-from proctor.formats.workspace import References
+from proctor.formats.references import References
 from proctor.runner.ports import Judge
 from proctor.service.assembling import evidence_of_pieces
 from proctor.service.deciding import CaseText, Finding, PreparedDocument, Task

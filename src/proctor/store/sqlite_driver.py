@@ -7,6 +7,7 @@ waits for its turn, while the one lock for writing is held. Here a statement and
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -31,10 +32,16 @@ class OneWayConnection(aiosqlite.Connection):
         super().__init__(lambda: sqlite3.connect(database, **options), iter_chunk_size=64)
         # As SQLAlchemy does: nobody who forgets to close a connection shall keep the process from ending.
         self._thread.daemon = True
+        self._given_up = False
+        """Whether somebody no longer waits for something that the thread may still do."""
 
     async def across(self, work: Callable[..., T], *arguments: Any) -> T:
         """Do something in the thread of this connection."""
-        return await self._execute(work, *arguments)
+        try:
+            return await self._execute(work, *arguments)
+        except asyncio.CancelledError:
+            self._given_up = True
+            raise
 
     @property
     def inner(self) -> sqlite3.Connection:
@@ -55,12 +62,12 @@ class OneWayConnection(aiosqlite.Connection):
 
     async def rollback(self) -> None:
         """Undo what is not committed. Connections that are given back usually have nothing to undo."""
-        if self._conn.in_transaction:
+        if self._given_up or self._conn.in_transaction:
             await super().rollback()
 
     async def commit(self) -> None:
         """Keep what was done, if anything was."""
-        if self._conn.in_transaction:
+        if self._given_up or self._conn.in_transaction:
             await super().commit()
 
 
