@@ -407,3 +407,16 @@ def test_any_document_is_read_or_reported(value: Any) -> None:
     for problem in reading.problems:
         problem.render()
     assert isinstance(suite, Suite)
+
+
+def test_a_server_that_a_scenario_names_again_is_there_once() -> None:
+    library = library_of(**LIBRARY)
+    orders = {"id": "orders", "transport": "http", "url": "http://library/mcp"}
+    again = suite_of("scenarios: [{id: a, prompt: p, mcp_servers: [{ref: orders}, {ref: orders}]}]", library)
+    assert again.cases[0].settings["mcp_servers"] == [orders]
+    pool = "servers: {s: {transport: http, url: u}, t: {transport: http, url: u}}"
+    older = suite_of(f"{pool}\nscenarios: [{{id: a, prompt: p, servers: [s, t, s]}}]")
+    assert [server["id"] for server in older.cases[0].settings["mcp_servers"]] == ["s", "t"]
+    different = "{id: s, transport: http, url: a}, {id: s, transport: http, url: b}"
+    with pytest.raises(InputError, match="the server 's' is defined differently"):
+        suite_of(f"scenarios: [{{id: a, prompt: p, mcp_servers: [{different}]}}]")

@@ -85,6 +85,13 @@ def test_nesting_is_bounded_and_the_bound_is_named(parser: str) -> None:
         assert [p.message for p in reading.problems] == [f"nested more than {MAX_DEPTH} levels deep"]
 
 
+@pytest.mark.parametrize("large", ["x" * 100_000, "{? " + "k" * 100_000 + " : 1}"])
+def test_long_texts_count_as_many_values_through_aliases(large: str) -> None:
+    for times, problems in ((90, []), (200, ["aliases make this document too large"])):
+        _, reading = reading_of(f"a: &x {large}\nb: [{', '.join(['*x'] * times)}]\n")
+        assert [p.message for p in reading.problems] == problems
+
+
 def test_nesting_is_bounded_through_aliases_too() -> None:
     levels = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [[[[[[[[[[*a{n - 1}]]]]]]]]]]\n" for n in range(1, 30))
     document, reading = reading_of(levels)

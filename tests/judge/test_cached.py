@@ -141,3 +141,16 @@ def test_a_key_is_the_same_for_the_same_and_another_for_whatever_differs() -> No
 def test_what_json_has_trouble_with_has_a_name_too() -> None:
     assert canonical({"b": "\ud83d", "a": 10**30}) == canonical({"a": 10**30, "b": "\ud83d"})
     assert canonical({"a": True}) != canonical({"a": 1})
+
+
+@pytest.mark.parametrize("behind", [False, True])
+def test_a_reply_that_is_too_large_is_not_remembered(behind: bool, tmp_path: Path) -> None:
+    folder = FolderCache(tmp_path)
+    cache: ReplyCache = WriteBehind(folder) if behind else folder
+    too_large = [ChatReply(text="x" * 65_537), ChatReply(text="é" * 32_769), ChatReply(text="x", model="m" * 65_536)]
+    for number, reply in enumerate((*too_large, ChatReply(text="x" * 65_536), ChatReply(text="é" * 32_768))):
+        key = f"{number:064x}"
+        cache.put(key, reply)
+        assert cache.get(key) == (None if reply in too_large else reply)
+    cache.close()
+    assert len(list(tmp_path.rglob("*.json"))) == 2

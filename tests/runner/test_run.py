@@ -280,6 +280,43 @@ def test_nobody_is_asked_during_a_pause_and_everybody_after_it() -> None:
     assert times[2] - times[0] >= 0.045
 
 
+@pytest.mark.parametrize("answered", [False, True])
+def test_whoever_asks_for_more_patience_than_an_attempt_may_take_will_not_have_it(answered: bool) -> None:
+    async def answer(attempt: Attempt) -> Evidence:
+        if attempt.case.id != "c0":
+            return Evidence(text="hi")
+        if answered:
+            return Evidence(text="later", http_status=429, metadata={"retry_after_s": 999_999.0})
+        raise TargetError("429", code="rate_limited", retry_after_s=999_999.0, safe=True)
+
+    outcome, log, target, events = drive(cases(4), answer, concurrency=2, timeout_s=5.0)
+    assert outcome.ended == "completed"
+    found = {entry.case: (entry.outcome, entry.code) for entry in log.kept}
+    assert found == {
+        "c0": ("fail", None) if answered else ("error", "rate_limited"),
+        **{f"c{number}": ("pass", None) for number in range(1, 4)},
+    }
+    assert target.asked.count(("c0", 0)) == 1 and "retrying" not in [event.kind for event in events]
+
+
+def test_a_target_that_does_not_open_in_time_ends_the_run() -> None:
+    class Shut(StubTarget):
+        async def open(self) -> None:
+            await asyncio.sleep(60)
+
+    runner = Runner(
+        cases=prepared(proctor.parse_suite(cases(1))).cases,
+        target=Shut(says_hi),
+        log=MemoryLog(),
+        run_id="r1",
+        settings=RunSettings(open_s=0.05),
+        now=lambda: "2026-11-15T09:00:00Z",
+    )
+    with pytest.raises(TargetError, match=r"was not open within 0\.05 s") as raised:
+        asyncio.run(runner.run())
+    assert raised.value.code == "timeout"
+
+
 def test_an_attempt_whose_target_is_cancelled_from_inside_is_an_error_and_the_others_go_on() -> None:
     async def answer(attempt: Attempt) -> Evidence:
         if attempt.case.id == "c1":

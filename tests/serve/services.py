@@ -35,7 +35,7 @@ class Service:
     def __init__(self, url: str, home: Path, *, with_workers: bool = False, host: str = "127.0.0.1", **settings: Any) -> None:
         self.settings = ServeSettings(service=ServiceSettings(home=home, **settings), database=url, host=host)
         self.app = make_app(self.settings, with_workers=with_workers)
-        self.client = TestClient(self.app, base_url=ADDRESS, raise_server_exceptions=False)
+        self.client = TestClient(self.app, base_url=ADDRESS, raise_server_exceptions=False, client=("127.0.0.1", 50000))
 
     def __enter__(self) -> Service:
         self.client.__enter__()

@@ -82,7 +82,7 @@ class Probes:
 
 @pytest.mark.parametrize(
     ("path", "make", "size"),
-    [("/public/traces", mibo_body, 8_000), ("/v1/traces", otlp_body, 6_000)],
+    [("/public/traces", mibo_body, 40_000), ("/v1/traces", otlp_body, 12_000)],
     ids=["mibo", "many traces in otlp"],
 )
 def test_others_are_answered_while_a_large_body_is_worked_on(tmp_path: Path, path: str, make: Any, size: int) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from starlette.testclient import TestClient
 
 from proctor.errors import StoreError
 from proctor.serve import security
@@ -23,7 +24,7 @@ from proctor.service.hub import Hub
 from proctor.service.keys import authenticate
 from proctor.service.refusals import Refusal
 from proctor.store.tables import runs
-from tests.serve.services import Service
+from tests.serve.services import ADDRESS, Service
 
 JSON = {"content-type": "application/json"}
 
@@ -127,6 +128,30 @@ def test_the_local_user_is_let_in_until_a_key_was_created(service: Service) -> N
     # That the last key is gone does not open the service again.
     assert service.get("/api/projects").status_code == 401
     assert service.get("/api/projects", key=key).status_code == 401
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        {"x-forwarded-for": "203.0.113.9"},
+        {"forwarded": "for=203.0.113.9"},
+        {"x-real-ip": "203.0.113.9"},
+        {"x-forwarded-host": "proctor.example"},
+        {"via": "1.1 proxy"},
+        {"sec-fetch-site": "cross-site"},
+    ],
+    ids=lambda header: next(iter(header)),
+)
+def test_what_a_proxy_or_a_foreign_page_passes_on_is_not_from_the_local_user(service: Service, header: dict[str, str]) -> None:
+    assert service.client.get("/api/projects").status_code == 200
+    assert service.client.get("/api/projects", headers=header).status_code == 401
+    assert service.client.get("/health", headers=header).status_code == 200
+
+
+def test_who_comes_from_another_address_is_not_the_local_user(service: Service) -> None:
+    stranger = TestClient(service.app, base_url=ADDRESS, client=("203.0.113.9", 50000))
+    assert stranger.get("/api/projects").status_code == 401
+    assert TestClient(service.app, base_url=ADDRESS, client=("::1", 50000)).get("/api/projects").status_code == 200
 
 
 def test_nobody_is_local_where_others_can_reach_the_service(database_url: str, tmp_path: Path) -> None:

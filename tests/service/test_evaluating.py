@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError
 
+from proctor.errors import StoreError
 from proctor.judge.scripted import ScriptedJudge
-from proctor.service import agents, assembling, cases, evaluating
+from proctor.service import agents, assembling, cases, evaluating, trace_judging
 from proctor.service.applicable import ActiveCase, applies
 from proctor.service.callers import LOCAL, Caller
 from proctor.service.deciders import InThread
@@ -20,9 +22,10 @@ from proctor.service.reevaluating import Again, reevaluate
 from proctor.service.refusals import Refusal
 from proctor.service.searching import get_trace
 from proctor.store.bodies import pack, unpack
+from proctor.store.database import open_database
 from proctor.store.tables import cases as case_table
 from proctor.store.tables import traces
-from proctor.store.trace_work import Turn, lease
+from proctor.store.trace_work import Turn, finish, lease
 from tests.builders import evidence
 from tests.databases import TestDatabase
 from tests.service.traces import SUITE, Clock, new_trace, post, request, result_rows, root, send, span, trace_rows, world
@@ -328,19 +331,113 @@ def test_judged_cases_are_decided_by_the_judge_and_are_errors_without(database: 
     database.run_hub(use)
 
 
-def test_a_judge_that_breaks_leaves_a_failed_trace_and_a_living_worker(database: TestDatabase) -> None:
+def test_a_judge_that_breaks_or_never_answers_spoils_its_own_assertions_only(
+    database: TestDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trace_judging, "JUDGE_S", 0.05)
+
     class Broken:
+        def __init__(self) -> None:
+            self.asked = 0
+
         async def judge(self, *questions: Any, **more: Any) -> Any:
-            raise RuntimeError("gone")
+            self.asked += 1
+            if self.asked == 1:
+                raise RuntimeError("gone")
+            await asyncio.sleep(60)
 
         async def close(self) -> None: ...
 
     async def use(hub: Hub) -> None:
-        _, agent = await world(hub, suite=JUDGED)
-        await post(hub, {**ANSWER, "platformId": agent}, request_id="a")
+        project, agent = await world(hub, suite=JUDGED + "      - response_contains: Refund\n")
+        await cases.create_case(hub, LOCAL, project_id=project, document=SUITE)
+        for name in ("a", "b"):
+            await post(hub, {**ANSWER, "platformId": agent}, request_id=name)
         await evaluate_all(hub, judge=Broken())  # type: ignore[arg-type]
+        assert {row["status"] for row in await trace_rows(hub)} == {"evaluated"}
+        found = [(row["outcome"], row["code"]) for row in await result_rows(hub)]
+        assert sorted(found, key=str) == [("error", "judge_unavailable")] * 2 + [("pass", None)] * 2
+        bodies = [unpack(row["body"]) for row in await result_rows(hub) if row["outcome"] == "error"]
+        reasons = [[entry["outcome"] for entry in body["assertions"]] for body in bodies]  # type: ignore[index,call-overload]
+        assert reasons == [["error", "pass"]] * 2, "what needs no judge is decided"
+
+    database.run_hub(use)
+
+
+def test_slow_patterns_of_a_judged_case_hold_up_nobody(database: TestDatabase) -> None:
+    slow = "".join(f"      - response_matches: '(a|aa)+{number}$'\n" for number in range(3))
+
+    async def use(hub: Hub) -> None:
+        _, agent = await world(hub, suite=JUDGED + slow)
+        body = {"data": {"text": "a" * 5_000}, "metadata": {"http_status": 200}, "platformId": agent}
+        await post(hub, body, request_id="a")
+        turns = 0
+
+        async def beat() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0.01)
+
+        beating = asyncio.create_task(beat())
+        await evaluate_all(hub, judge=ScriptedJudge(lambda question: 1.0))
+        beating.cancel()
+        (row,) = await result_rows(hub)
+        assert row["outcome"] == "error" and turns > 10, turns
+
+    database.run_hub(use)
+
+
+def test_an_agent_that_another_server_has_just_made_is_not_gone(database: TestDatabase) -> None:
+    clock = Clock()
+
+    async def use(hub: Hub) -> None:
+        project, agent = await world(hub)
+        other_database = await open_database(database.url)
+        other = Hub(database=other_database, settings=hub.settings, clock=clock)
+        try:
+            await post(hub, {**ANSWER, "platformId": agent})
+            assert await evaluate_all(other) == 1, "the other server knows the agents now"
+            new = (await agents.create_agent(hub, LOCAL, project_id=project, name="new"))["id"]
+            made = await post(hub, {**ANSWER, "platformId": new})
+            assert await evaluate_all(other) == 1
+            rows = {row["id"]: row for row in await trace_rows(hub)}
+            assert (rows[made.id]["status"], rows[made.id]["error"]) == ("evaluated", None)
+        finally:
+            await other_database.close()
+
+    database.run_hub(use, clock=clock)
+
+
+@pytest.mark.parametrize("gone", [True, False], ids=["gone", "refused"])
+def test_a_result_that_could_not_be_written_is_not_lost(database: TestDatabase, monkeypatch: pytest.MonkeyPatch, gone: bool) -> None:
+    """One trace in a batch, and the database fails once: away, or for a reason of its own."""
+    failures = [StoreError("the database cannot be used: it is locked")]
+    if not gone:
+        failures[0].__cause__ = DBAPIError("INSERT", None, Exception("deadlock detected"))
+    write = finish
+
+    async def once(*arguments: Any, **more: Any) -> int:
+        if failures:
+            raise failures.pop()
+        return await write(*arguments, **more)
+
+    monkeypatch.setattr(evaluating, "finish", once)
+
+    async def use(hub: Hub) -> None:
+        _, agent = await world(hub)
+        await post(hub, {**ANSWER, "platformId": agent})
+        if gone:
+            with pytest.raises(StoreError):
+                await evaluate_all(hub)
+            (row,) = await trace_rows(hub)
+            assert row["due_at"] is not None and row["lease_owner"] is None and row["attempts"] == 0, "it was given back as it was"
+            await evaluate_all(hub)
+        else:
+            await evaluate_all(hub)
         (row,) = await trace_rows(hub)
-        assert row["status"] == "failed" and row["error"] == "internal_error: RuntimeError"
+        assert (row["status"], row["outcome"]) == ("evaluated", "pass")
+        assert len(await result_rows(hub)) == 1
 
     database.run_hub(use)
 

@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 import yaml
 
 from proctor.mcp_server.ports import RunRequest
 from proctor.mcp_server.service_runs import ServiceRuns
+from proctor.service import redaction
 from proctor.service.callers import LOCAL
-from proctor.service.cases import create_case
+from proctor.service.cases import create_case, update_case
 from proctor.service.hub import Hub
 from proctor.service.projects import update_project
 from proctor.service.refusals import Refusal
@@ -23,6 +26,7 @@ from proctor.service.run_results import get_run_result, list_run_results, run_re
 from proctor.service.run_worker import run_worker, work_once
 from proctor.service.runs import get_run, start_run
 from proctor.service.secrets import set_secret
+from proctor.store.tables import runs
 from tests.actions.mcplab_world import AGENTS, CONFIG, LOOKUP, clerk, completion
 from tests.databases import TestDatabase
 from tests.llm.provider_server import Asked, Provider, Said, provider
@@ -341,3 +345,73 @@ def test_a_run_that_was_interrupted_goes_on_with_each_combination_once(database:
 
     with http_shop() as (url, _):
         database.run_hub(use, allowed_addresses=LOOPBACK)
+
+
+def test_a_judge_that_fails_is_told_in_the_words_of_mcplab(sqlite: TestDatabase) -> None:
+    def answer(asked: Asked) -> Said:
+        return clerk(asked) if asked.body["model"] != "the-judge" else completion("no idea")
+
+    async def use(hub: Hub) -> None:
+        async with provider(answer) as seen:
+            judge = {"judge": {"model": "j"}, "models": {"j": {"provider": "openai", "model": "the-judge"}}}
+            sent = config(url)
+            sent["scenarios"][0]["eval"] = {"agent_assertions": [{"label": "where", "prompt": "says where the order is"}]}
+            run = await driven(hub, await with_keys(hub, seen, **judge), suite=sent)
+            page = await list_run_results(hub, LOCAL, run["id"])
+            whole = await get_run_result(hub, LOCAL, run["id"], page["data"][0]["id"])
+            assert "Agent check failed: judge " in json.dumps(whole["result"]), whole["result"]
+
+    with http_shop() as (url, _):
+        sqlite.run_hub(use, allowed_addresses=LOOPBACK)
+
+
+def test_a_server_that_many_scenarios_name_is_looked_through_once_and_beside_the_loop(
+    sqlite: TestDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[tuple[str, bool]] = []
+    redact_text = redaction.redact_text
+
+    def looking(text: str) -> str:
+        if text.startswith("https://shop.example/"):
+            looked.append((text, threading.current_thread() is threading.main_thread()))
+        return redact_text(text)
+
+    monkeypatch.setattr(redaction, "redact_text", looking)
+    large = {"id": "shop", "transport": "http", "url": "https://shop.example/" + "x" * 10_000}
+    scenario = {"prompt": "hi", "eval": {"response_assertions": [{"type": "contains", "value": "hello"}]}}
+    older = {"name": "older", "servers": [large], "scenarios": [{**scenario, "id": f"s{at}", "servers": ["shop"] * 5} for at in range(500)]}
+    library = {"servers": {"shop": {key: value for key, value in large.items() if key != "id"}}}
+    first = {**scenario, "id": "first", "mcp_servers": [large]}
+    refs = {"name": "refs", "scenarios": [first, *({**scenario, "id": f"r{at}", "mcp_servers": [{"ref": "shop"}]} for at in range(500))]}
+
+    async def use(hub: Hub) -> None:
+        async with an_agent() as agent:
+            project = await a_project(hub, targets={"shop": agent.target}, mcplab=library)
+            for sent, most in ((older, 1), (refs, 3)):
+                looked.clear()
+                await start_run(hub, LOCAL, project_id=project, suite=sent)
+                assert 1 <= len(looked) <= most and not any(on_loop for _, on_loop in looked)
+            looked.clear()
+            made = [await create_case(hub, LOCAL, project_id=project, document=older, name=name) for name in ("one", "two")]
+            await update_case(hub, LOCAL, made[0]["id"], {"document": {**older, "name": "another"}})
+            assert len(looked) == 3 and not any(on_loop for _, on_loop in looked)
+            run = await start_run(hub, LOCAL, project_id=project, cases=[case["id"] for case in made])
+            async with hub.database.reading() as connection:
+                text = (await connection.execute(sa.select(runs.c.document).where(runs.c.id == run["id"]))).scalar_one()
+            assert len(text) < 1_000_000 and "shop" in text
+
+    sqlite.run_hub(use, allowed_addresses=LOOPBACK)
+
+
+def test_a_secret_of_a_server_is_found_wherever_the_server_stands(sqlite: TestDatabase) -> None:
+    shop = {"id": "shop", "transport": "http", "url": "https://u:abcdefgh12345678@shop.example/"}
+    clean = {"id": "clean", "transport": "http", "url": "https://shop.example/"}
+    scenarios = [{"id": "a", "prompt": "hi", "mcp_servers": [clean]}, {"id": "b", "prompt": "hi", "mcp_servers": [clean, shop]}]
+
+    async def use(hub: Hub) -> None:
+        project = await a_project(hub)
+        with pytest.raises(Refusal, match="in plain") as refused:
+            await create_case(hub, LOCAL, project_id=project, document={"name": "x", "scenarios": scenarios})
+        assert set(refused.value.fields) == {"document.servers[1].url"}
+
+    sqlite.run_hub(use)

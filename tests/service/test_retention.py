@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +17,11 @@ from tests.databases import TestDatabase
 
 NOW = 1_800_000_000.0
 DAY = 86_400.0
+
+
+@pytest.fixture
+def sqlite(tmp_path: Path) -> TestDatabase:
+    return TestDatabase(f"sqlite:///{tmp_path / 'proctor.db'}", tmp_path)
 
 
 async def add_trace(hub: Hub, id: str, age_days: float, *, size: int = 100, organization: str = "o", **columns: Any) -> None:
@@ -160,3 +167,35 @@ def test_without_a_limit_nothing_is_swept(database: TestDatabase) -> None:
         assert await left(hub) == ["trc_old"]
 
     database.run_hub(use, clock=lambda: NOW)
+
+
+def test_what_judges_of_projects_answered_goes_by_age(sqlite: TestDatabase) -> None:
+    projects = sqlite.home / "projects"
+
+    def kept(place: str, age_days: float) -> Path:
+        path = projects / place
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"{}")
+        os.utime(path, (NOW - age_days * DAY,) * 2)
+        return path
+
+    old = [kept("proj_1/judge/ab/old.json", 6), kept("proj_2/judge/cd/old.json.17-0", 60)]
+    young = [kept("proj_1/judge/ab/young.json", 5), kept("proj_1/another.txt", 60)]
+
+    async def use(hub: Hub) -> Swept:
+        return await sweep(hub)
+
+    assert sqlite.run_hub(use, clock=lambda: NOW, retention_bytes=0) == Swept()
+    assert all(path.exists() for path in (*old, *young))
+    assert sqlite.run_hub(use, clock=lambda: NOW, retention_days=5.25) == Swept(replies=2)
+    assert [path.exists() for path in (*old, *young)] == [False, False, True, True]
+
+
+def test_a_folder_of_judges_that_cannot_be_read_does_not_stop_the_sweep(sqlite: TestDatabase) -> None:
+    (sqlite.home / "projects").write_text("no folder")
+
+    async def use(hub: Hub) -> None:
+        await fill(hub)
+        assert (await sweep(hub)).traces == 1
+
+    sqlite.run_hub(use, clock=lambda: NOW, retention_days=5.25)

@@ -25,6 +25,7 @@ from proctor.store.tables import runs
 from proctor.store.tenants import ensure_organization
 from tests.databases import TestDatabase
 from tests.service.agents import LOOPBACK, Agent, a_project, an_agent, suite, until, working
+from tests.targets.loopback import Asked, Reply, serve
 
 
 @pytest.fixture
@@ -256,6 +257,61 @@ def test_what_was_kept_is_unpacked_beside_the_event_loop(sqlite: TestDatabase, m
 
     sqlite.run_hub(use, allowed_addresses=LOOPBACK)
     assert seen and threading.main_thread() not in seen
+
+
+def test_a_target_that_does_not_open_in_time_fails_its_run(sqlite: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
+    SlowStart(monkeypatch, "opening", 30)
+    monkeypatch.setattr(worker, "OPEN_S", 0.2)
+
+    async def use(hub: Hub) -> None:
+        async with an_agent() as agent:
+            run_id = await start(hub, agent, "a")
+            await asyncio.wait_for(work_once(hub), 20)
+            run = await get_run(hub, LOCAL, run_id)
+            assert run["status"] == "failed" and "was not open within 0.2 s" in run["error"], run
+
+    sqlite.run_hub(use, allowed_addresses=LOOPBACK)
+
+
+def test_a_run_in_which_nothing_ends_is_given_up_when_others_wait(sqlite: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, seconds in (("TURN_S", 0.1), ("PATIENCE_S", 0.0), ("LONG_TURN_S", 0.3), ("GOODBYE_S", 0.3)):
+        monkeypatch.setattr(worker, name, seconds)
+
+    async def use(hub: Hub) -> None:
+        async with an_agent() as agent:
+            agent.slow_s = 30
+            stuck = await start(hub, agent, "a")
+            await start(hub, agent, "b", caller=Caller(organization_id="org_other"))
+            assert await asyncio.wait_for(work_once(hub), 20) == stuck
+            run = await get_run(hub, LOCAL, stuck)
+            assert run["status"] == "failed" and "no attempt was finished" in run["error"], run
+
+    sqlite.run_hub(use, allowed_addresses=LOOPBACK)
+
+
+def test_a_run_that_got_on_and_then_stands_still_goes_back_to_the_queue(sqlite: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, seconds in (("TURN_S", 0.1), ("PATIENCE_S", 0.0), ("GOODBYE_S", 0.3)):
+        monkeypatch.setattr(worker, name, seconds)
+
+    async def use(hub: Hub) -> None:
+        async def second_hangs(asked: Asked) -> Reply:
+            if asked.json["input"] == "a" and agent.times["a"] == 2:
+                await asyncio.sleep(60)
+            return Reply(body={"text": "hello"})
+
+        async with serve(second_hangs) as server:
+            agent = Agent(server)
+            long = await start(hub, agent, "a", repeat=2, concurrency=1)
+            await start(hub, agent, "b", caller=Caller(organization_id="org_other"))
+            assert await asyncio.wait_for(work_once(hub), 20) == long
+            run = await get_run(hub, LOCAL, long)
+            assert (run["status"], run["finished"], agent.times["a"]) == ("queued", 1, 2), run
+            for _ in range(3):
+                await work_once(hub)
+            run = await get_run(hub, LOCAL, long)
+            assert (run["status"], run["counts"]["pass"], agent.times["a"]) == ("completed", 2, 3), run
+
+    sqlite.run_hub(use, allowed_addresses=LOOPBACK)
 
 
 def test_a_run_that_is_slow_to_begin_gets_something_done_in_every_turn(sqlite: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:

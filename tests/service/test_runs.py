@@ -318,6 +318,29 @@ def test_a_project_that_is_deleted_meanwhile_ends_its_runs(database: TestDatabas
     database.run_hub(use, allowed_addresses=LOOPBACK)
 
 
+def test_what_the_judge_of_a_project_answered_goes_with_the_project(database: TestDatabase, caplog: pytest.LogCaptureFixture) -> None:
+    async def use(hub: Hub) -> None:
+        kept = [database.home / "projects" / await a_project(hub) / "judge" / "ab" / "c.json" for _ in range(2)]
+        for path in kept:
+            path.parent.mkdir(parents=True)
+            path.write_bytes(b"{}")
+        gone = kept[0].parents[2]
+        await delete_project(hub, LOCAL, gone.name)
+        assert not gone.exists() and kept[1].exists()
+        await delete_project(hub, LOCAL, await a_project(hub))
+        assert not caplog.records
+        stuck = await a_project(hub)
+        (database.home / "projects" / stuck).write_bytes(b"no folder")
+        await delete_project(hub, LOCAL, stuck)
+        assert [record.message for record in caplog.records] == ["the judge's memory of a deleted project could not be deleted"]
+        with pytest.raises(Refusal, match="no project"):
+            await delete_project(hub, LOCAL, "../projects/" + kept[1].parents[2].name)
+        assert kept[1].exists()
+
+    caplog.set_level("WARNING", "proctor.serve")
+    database.run_hub(use)
+
+
 def test_cases_of_the_project_can_be_run_by_their_ids(database: TestDatabase) -> None:
     async def use(hub: Hub) -> None:
         async with an_agent() as agent:

@@ -390,3 +390,93 @@ def test_a_batch_whose_cases_cannot_be_read_is_given_back(database: TestDatabase
             assert await evaluator.step() == 3
 
     database.run_hub(use)
+
+
+GARBAGE = """
+import os, sys
+from proctor.service.deciding_process import READY, framed
+os.write(1, framed(READY))
+sys.stdin.buffer.read(10)
+os.write(1, framed(b"\\xc1 no message"))
+sys.stdin.buffer.read()
+"""
+
+
+def test_a_process_that_answers_nonsense_counts_as_ended(database: TestDatabase) -> None:
+    async def use(hub: Hub) -> None:
+        _, agent = await world(hub)
+        await traces_of(hub, agent, 1)
+        async with Evaluator.opened(hub, InProcess(command=(sys.executable, "-c", GARBAGE))) as evaluator:
+            assert await evaluator.step() == 1
+        (row,) = await trace_rows(hub)
+        assert (row["status"], row["lease_owner"], row["leased_until"]) == ("complete", None, 0.0), "it is tried again, and counted"
+
+    database.run_hub(use)
+
+
+def test_a_bug_while_evaluating_is_counted_and_stops_nobody(database: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+
+    class Buggy(InThread):
+        async def decide(self, batch: Any, texts: Any) -> list[Decision]:
+            raise KeyError("a bug")
+
+    async def use(hub: Hub) -> None:
+        _, agent = await world(hub)
+        await traces_of(hub, agent, 2)
+        async with Evaluator.opened(hub, Buggy()) as evaluator:
+            for _ in range(10):
+                await evaluator.step()
+                clock.now += 1
+        assert {(row["status"], (row["error"] or "").partition(":")[0]) for row in await trace_rows(hub)} == {
+            ("failed", "evaluation_crashed")
+        }
+        await reevaluate(hub, LOCAL, Again())
+        await evaluate_all(hub)
+        assert {row["status"] for row in await trace_rows(hub)} == {"evaluated"}
+
+    database.run_hub(use, clock=clock)
+
+
+def test_where_there_was_a_process_there_will_be_one_again(database: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluating, "START_AGAIN_S", 0.01)
+    started: list[int] = []
+
+    class Sometimes(InProcess):
+        async def _running(self) -> Any:
+            started.append(1)
+            if len(started) == 2:
+                raise CannotStart("no room now")
+            return await super()._running()
+
+    async def use(hub: Hub) -> None:
+        _, agent = await world(hub)
+        decider = Sometimes()
+        async with Evaluator.opened(hub, decider) as evaluator:
+            for _ in range(3):
+                await traces_of(hub, agent, 1)
+                await evaluator.step()
+            await evaluator.step()
+            assert evaluator._decider is decider  # pyright: ignore[reportPrivateUsage]
+        assert {row["status"] for row in await trace_rows(hub)} == {"evaluated"}
+
+    database.run_hub(use)
+
+
+def test_a_turn_that_is_just_ending_leaves_nothing_waiting() -> None:
+    async def use() -> None:
+        done: list[int] = []
+
+        async def work(item: int) -> None:
+            done.append(item)
+            if item < 3:
+                # Added by a callback in the same round in which the one who works finds nothing more.
+                asyncio.get_running_loop().call_soon(turns.add, "a", item + 1)
+
+        turns: JudgeTurns[int] = JudgeTurns(1, work)
+        turns.add("a", 1)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert done == [1, 2, 3] and turns.idle
+
+    asyncio.run(use())

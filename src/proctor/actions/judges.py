@@ -173,10 +173,12 @@ def open_judge(
     offline: bool = False,
     transport: MakeTransport | None = None,
     spent: Spent | None = None,
+    plain: bool | None = None,
 ) -> OpenedJudge | None:
     """The judge that is configured; nothing where none is. Raises `InputError` for one that cannot work.
 
-    Connections are made by `transport`, where one is given; what is asked is counted in `spent`.
+    Connections are made by `transport`, where one is given; what is asked is counted in `spent`. Faults are told in plain words unless
+    the suite is one of MCPLab; `plain` says so where no suite is given.
     """
     if suite is not None and suite.dialect == "mcplab" and options.model is None and workspace.judge is None:
         from proctor.actions.mcplab_judge import mcplab_judge  # only MCPLab's own suites need it
@@ -201,7 +203,8 @@ def open_judge(
         if each.input_price is not None and each.output_price is not None
     }
     chosen = _chosen(_settings(section, workspace, suite), options)
-    plain = suite is None or suite.dialect != "mcplab"
+    if plain is None:
+        plain = suite is None or suite.dialect != "mcplab"
     return _opened(models, prices, chosen, secrets, home, cache=section.cache and options.cache, plain=plain, spent=spent)
 
 

@@ -7,6 +7,7 @@ same share one agent and one judge. Only a folder was joined: a file that has su
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -109,7 +110,9 @@ class TargetsTogether:
                 opened.append(target)
                 await target.open()
         except BaseException:
-            await _close_all(opened)
+            # Why it could not be opened is what is told, not what happened then.
+            with contextlib.suppress(Exception):
+                await _close_all(opened)
             raise
 
     async def close(self) -> None:
@@ -153,7 +156,7 @@ async def _close_all(opened: Sequence[Target | Judge]) -> None:
     for each in opened:
         try:
             await each.close()
-        except Exception as error:
+        except BaseException as error:  # also one that was told to stop: the others are closed all the same
             failures.append(error)
     if failures:
         raise failures[0]

@@ -9,6 +9,8 @@ refused here while reading. Older forms are read with a warning: `name` for `id`
 
 from __future__ import annotations
 
+from collections import ChainMap
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -151,12 +153,13 @@ class _Config:
         """A server by reference or written out."""
         if node.get("ref") is None:
             return read_server(node, reading, "a server", given_id)
-        known = {**(self.library.servers if self.library else {}), **self.pool}
+        # Looked up in both rather than joined: a document may hold many references.
+        known = ChainMap(self.pool, self.library.servers if self.library else {})
         return self._resolve(node, reading, "server", known)
 
     def _define(self, server: Entry, node: Located, reading: Reading) -> None:
         first = self.servers.setdefault(server["id"], (server, reading.origin(node)))
-        if first[0] != server:
+        if first[0] is not server and first[0] != server:
             reading.error(
                 node.get("id") or node,
                 f"the server {server['id']!r} is defined differently at {first[1]}",
@@ -176,7 +179,7 @@ class _Config:
                 self._duplicate(item, "agent", agent["id"])
             self.agents.setdefault(agent["id"], agent)
 
-    def _resolve(self, node: Located, reading: Reading, kind: str, known: dict[str, Entry]) -> Entry | None:
+    def _resolve(self, node: Located, reading: Reading, kind: str, known: Mapping[str, Entry]) -> Entry | None:
         """The entry a `ref` names; nothing after a problem."""
         reading.known_keys(node, ("ref",), f"a reference to a library {kind}")
         ref = node.get("ref")
@@ -323,7 +326,7 @@ class _Config:
     def _server_list(self, node: Located | None, reading: Reading) -> list[Entry]:
         if node is None or node.value is None or reading.a_list(node, "'mcp_servers'") is None:
             return []
-        found: list[Entry] = []
+        found: dict[str, Entry] = {}
         for item in node.items():
             if item.get("ref") is None:
                 server = read_server(item, reading, "a server of a scenario")
@@ -331,22 +334,22 @@ class _Config:
                 server = self._server(item, reading)
             if server is not None:
                 self._define(server, item, reading)
-                found.append(server)
-        return found
+                found.setdefault(server["id"], server)
+        return list(found.values())
 
     def _older_servers(self, node: Located, older: Located, reading: Reading) -> list[Entry]:
         reading.warn_at_key(node, "servers", "'servers' of a scenario is the old form", hint="write 'mcp_servers'", code="legacy_form")
-        found: list[Entry] = []
+        found: dict[str, Entry] = {}
         for item in older.items():
             name = reading.text(item, "a server id")
             if name is None:
                 continue
             if name in self.pool:
-                found.append(self.pool[name])
+                found[name] = self.pool[name]
             elif self.strict_refs:
                 message = f"the server {name!r} is not defined in the top-level 'servers'"
                 reading.error(item, message, nearest=nearest(name, self.pool), code="unresolved_ref")
-        return found
+        return list(found.values())
 
     # --- which agents -----------------------------------------------------------------------------------------------
 

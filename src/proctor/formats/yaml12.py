@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 MAX_DEPTH: Final = 200
 MAX_EXPANDED: Final = 100_000
-"""Values that aliases may add to a document."""
+"""Values that aliases may add to a document; long texts and keys count as several."""
+_CHARACTERS_OF_A_VALUE: Final = 100
 MAX_NUMBER: Final = 1000
 MAX_COMPLAINTS: Final = 100
 
@@ -82,6 +83,13 @@ def _warn_of_kept_escapes(reading: Reading, places: Places, stream: EventStream)
                 hint="write the text in single quotes, where a backslash is a backslash",
                 code="kept_escape",
             )
+
+
+def _characters(value: Json) -> int:
+    """How long a text is, or the keys of an object together."""
+    if isinstance(value, str):
+        return len(value)
+    return sum(map(len, value)) if isinstance(value, dict) else 0
 
 
 class _Broken(Exception):
@@ -209,7 +217,7 @@ class _Builder:
 
     def _copied(self, node: Located, alias: Located, path: str, depth: int) -> Located:
         """The value again, at the path of the alias; its lines and columns stay where it was written."""
-        self.expanded += 1
+        self.expanded += 1 + _characters(node.value) // _CHARACTERS_OF_A_VALUE
         if self.expanded > MAX_EXPANDED or depth > MAX_DEPTH:
             self._stop(alias, "aliases make this document too large", expected=f"at most {MAX_EXPANDED} values and {MAX_DEPTH} levels")
         value = node.value

@@ -2,7 +2,8 @@
 
 What is remembered is found by everything the judge would see and by how it is asked: the key is the SHA-256 of all of it. A file that
 cannot be read counts as absent, and one that cannot be written is not missed: the worst that a cache can do is to be of no use. Kept are
-the words, the tokens and the model's name; neither the request nor anything of the transport, so no secret.
+the words, the tokens and the model's name; neither the request nor anything of the transport, so no secret. A reply of more than
+`LARGEST_REPLY` is not kept in files: no judgement takes so many words, and whoever writes the reply would decide how full the disk gets.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ import msgspec
 from proctor.llm.ports import ChatReply, ChatRequest
 from proctor.model.evidence import Json
 
+LARGEST_REPLY = 65_536
+"""Bytes of text."""
 _NUMBERS = itertools.count()
 _BINARY = getattr(os, "O_BINARY", 0)
 
@@ -90,6 +93,8 @@ class FolderCache:
 
     def put(self, key: str, reply: ChatReply) -> None:
         """Remember an answer: whole, or not at all."""
+        if is_too_large(reply):
+            return
         place = self._file(key)
         partial = f"{place}.{os.getpid()}-{next(_NUMBERS)}"
         try:
@@ -143,6 +148,8 @@ class WriteBehind:
 
     def put(self, key: str, reply: ChatReply) -> None:
         """Remember an answer."""
+        if is_too_large(reply):
+            return
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "judge-memory")
         kept = essence(reply)
@@ -185,6 +192,12 @@ def _write(path: str, data: bytes) -> None:
             data = data[os.write(file, data) :]
     finally:
         os.close(file)
+
+
+def is_too_large(reply: ChatReply) -> bool:
+    """Whether a reply is not worth the place it would take."""
+    texts = (reply.text, reply.model, *reply.notes)
+    return sum(map(len, texts)) > LARGEST_REPLY or sum(len(text.encode("utf-8", "surrogatepass")) for text in texts) > LARGEST_REPLY
 
 
 def essence(reply: ChatReply) -> ChatReply:

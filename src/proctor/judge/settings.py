@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
 from proctor.errors import SpecError
+from proctor.model.show import show
+
+MOST: Final = {"samples": 101, "concurrency": 1_000, "retries": 100}
+"""What no judge needs more of: every sample of every model is a request that is made ready at once."""
 
 
 class JudgeSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -57,6 +61,10 @@ class JudgeSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
             value = getattr(self, field)
             if value is not None and value < least:
                 raise SpecError(f"expected at least {least}, found {value}", field=field)
+        for field, most in MOST.items():
+            value = getattr(self, field)
+            if value > most:
+                raise SpecError(f"expected at most {most}, found {show(value, 40)}", field=field)
         for field in ("agreement", "margin"):
             value = getattr(self, field)
             if not (math.isfinite(value) and 0 <= value < 1):

@@ -115,6 +115,8 @@ class DirectCarrier:
             raise CarrierFault("transport", f"no connection within {CONNECT_S:g} s") from None
         except ssl.SSLCertVerificationError as error:
             raise CarrierFault("transport", f"its certificate is not trusted: {error.verify_message}") from None
+        except UnicodeError:  # a name with an empty or an endless label, before anybody is asked for it
+            raise not_an_address() from None
         except OSError as error:
             raise CarrierFault("transport", str(error) or type(error).__name__) from None
         self._open.add(connection)

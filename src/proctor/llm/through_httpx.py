@@ -76,6 +76,9 @@ class HttpxCarrier:
         )
 
     async def _read(self, response: httpx2.Response) -> bytes:
+        if "," in (how := response.headers.get("content-encoding", "")):
+            # Unpacked layer by layer, little becomes much in one go.
+            raise CarrierFault("bad_answer", f"answered packed more than once ({how[:40]!r})")
         chunks: list[bytes] = []
         size = 0
         async for chunk in response.aiter_bytes():

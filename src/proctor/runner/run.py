@@ -43,7 +43,10 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     retries: int = 2
     """How often a safe fault of the transport is tried again."""
     backoff_s: float = 0.5
-    """The wait before the first retry; doubled for each further one, and never shorter than the other side asked for."""
+    """The wait before the first retry; doubled for each further one, and never shorter than the other side asked for.
+    Who asks for a longer wait than `timeout_s` is not asked again."""
+    open_s: float | None = None
+    """How long the target may take to open; nothing: as long as it likes."""
     adapt: bool = True
     """Whether to slow down when the other side is overloaded."""
     budget: Budget = Budget()
@@ -114,11 +117,21 @@ class Runner:
         waiting = [(case, number) for case, number in self._plan() if (case.case.id, number) not in finished]
         if not waiting:
             return RunOutcome(ended="completed")
-        await self._target.open()
+        await self._open()
         try:
             return await self._drive(waiting)
         finally:
             await self._target.close()
+
+    async def _open(self) -> None:
+        bound = asyncio.timeout(self._settings.open_s)
+        try:
+            async with bound:
+                await self._target.open()
+        except TimeoutError:
+            if not bound.expired():
+                raise
+            raise TargetError(f"the target was not open within {self._settings.open_s:g} s", code="timeout") from None
 
     def wind_down(self, reason: str) -> None:
         """Start nothing more: what is under way is finished and kept, and the run ends as one whose budget is spent."""
@@ -269,14 +282,16 @@ class Runner:
             try:
                 evidence = await self._within(self._target.run(attempt, tape))
             except TargetError as error:
-                if not error.safe or tried == self._settings.retries or self._out_of_time():
+                last = not error.safe or tried == self._settings.retries or self._out_of_time()
+                if last or self._asks_too_much(error.code, error.retry_after_s):
                     return broken(prepared, number, error.code, error.message), error.evidence
                 await self._before_retry(case.id, number, tried, error.message, error.code, error.retry_after_s)
                 continue
             except Exception as error:  # a bug in a target is this attempt's error, not the end of the run
                 return broken(prepared, number, "internal_error", f"a bug in the target: {type(error).__name__}: {error}"), None
             retry_after = _asked_to_wait(evidence)
-            if retry_after is not None and tried < self._settings.retries and not self._out_of_time():
+            last = tried == self._settings.retries or self._out_of_time()
+            if retry_after is not None and not last and not self._asks_too_much("rate_limited", retry_after):
                 await self._before_retry(case.id, number, tried, "the agent answered 429", "rate_limited", retry_after)
                 continue
             self._gate.succeeded()
@@ -303,6 +318,14 @@ class Runner:
                 raise
             # Nobody cancelled this attempt: something inside the target was, and it let that through.
             raise TargetError("the target was cancelled from inside", code="internal_error") from None
+
+    def _asks_too_much(self, code: str, retry_after_s: float | None) -> bool:
+        """Whether the other side wants more patience than a whole attempt may take: it will not have it, only fewer at once."""
+        if retry_after_s is None or retry_after_s <= self._settings.timeout_s:
+            return False
+        if code in ("rate_limited", "overloaded"):
+            self._gate.too_much(None)
+        return True
 
     async def _before_retry(self, case: str, number: int, tried: int, why: str, code: str, retry_after_s: float | None) -> None:
         wait = max(self._settings.backoff_s * 2**tried, retry_after_s or 0.0)

@@ -3,8 +3,9 @@
 Two layers. `Doorkeeper` looks at where a request comes from: its `Host` must be a name of this service, so that a page in somebody's
 browser cannot reach it under a name of its own (DNS rebinding), and its `Origin`, which only browsers send, must be the service itself.
 There are no CORS headers. `Authentication` finds out who asks, before the body is taken in: by key (`Authorization: Bearer` or `x-api-
-key`), or as the local user of a service on loopback that never had an organization key. What somebody may do is decided by the verbs.
-Who follows a stream is asked for the key again and again: when it is revoked or expires, the stream ends.
+key`), or as the local user of a service on loopback that never had an organization key, unless a proxy passed the request on. What
+somebody may do is decided by the verbs. Who follows a stream is asked for the key again and again: when it is revoked or expires, the
+stream ends.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ RECHECK_S = 1.0
 """How often it is looked whether who follows a stream still may. Keys that another process revoked are known a few seconds later."""
 OPEN_PREFIXES = ("/ui/", "/static/")
 """Pages, which look after themselves."""
+_PASSED_ON = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
+"""What proxies add: whom they speak for is not the local user, wherever they stand themselves."""
 
 
 class Doorkeeper:
@@ -149,7 +152,7 @@ class Authentication:
     async def _caller(self, hub: Hub, scope: Scope) -> Caller:
         key = presented_key(scope)
         if key is None:
-            caller = await local_caller(hub) if self._loopback else None
+            caller = await local_caller(hub) if self._loopback and _is_from_here(scope) else None
             if caller is None:
                 raise Refusal("UNAUTHORIZED", "a key is needed: Authorization: Bearer vk_..., or x-api-key")
             return caller
@@ -167,6 +170,15 @@ class Authentication:
         wait_s = self._buckets.wait_s(who)
         if wait_s > 0:
             raise Refusal("RATE_LIMITED", "too many requests with this key", retry_after_s=wait_s)
+
+
+def _is_from_here(scope: Scope) -> bool:
+    """Whether a request comes from this machine, as far as can be seen: not passed on by a proxy, not sent off by a foreign page."""
+    client = scope.get("client")
+    if client is not None and not is_loopback(client[0]):
+        return False
+    headers = Headers(scope=scope)
+    return not any(name in headers for name in _PASSED_ON) and headers.get("sec-fetch-site", "none") != "cross-site"
 
 
 def _is_stream(message: Message) -> bool:

@@ -14,13 +14,13 @@ from collections import deque
 from collections.abc import AsyncGenerator, Sequence
 
 from fastapi import FastAPI, Request
-from sqlalchemy.exc import DBAPIError, OperationalError
 
 from proctor.errors import StoreError
 from proctor.serve.reading import PATIENCE_S, RETRY_AFTER_S
 from proctor.service.due_signal import due_signal
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
+from proctor.store.database import is_gone
 from proctor.store.traces import Arrival, KeptTrace, Key, keep
 
 MOST_BYTES = 64_000_000
@@ -118,7 +118,7 @@ class TraceWriter:
         try:
             answers = await self._kept(batch)
         except Exception as error:
-            if len(batch) > 1 and not _is_gone(error):
+            if len(batch) > 1 and not is_gone(error):
                 # One of them is to blame, and the others are not.
                 for waiting in batch:
                     await self._commit([waiting])
@@ -159,14 +159,6 @@ def _place(rounds: list[dict[Key, Arrival]], arrival: Arrival) -> int:
         rounds.append({})
     rounds[place][arrival.key] = arrival
     return place
-
-
-def _is_gone(error: Exception) -> bool:
-    """Whether it is the database itself that cannot be used: gone, locked, full. Then it is no use to try one by one."""
-    cause = error.__cause__
-    return isinstance(error, StoreError) and (
-        not isinstance(cause, DBAPIError) or isinstance(cause, OperationalError) or cause.connection_invalidated
-    )
 
 
 def _fail(batch: list[_Waiting], error: BaseException) -> None:

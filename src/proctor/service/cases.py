@@ -6,6 +6,7 @@ document before is kept. `when` narrows a case to some traces (all that is named
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -49,7 +50,7 @@ async def create_case(
     require_writer(caller, "cases are created")
     _check(name, when, sample)
     suite, text = await read_sent_suite(document, dialect=dialect, name=name)
-    refuse_secrets_in_suite(suite, "document")
+    await asyncio.to_thread(refuse_secrets_in_suite, suite, "document")
     now = hub.now()
     async with hub.database.writing() as connection:
         await check_place(connection, caller, project_id, agent_id)
@@ -118,7 +119,7 @@ async def update_case(hub: Hub, caller: Caller, id: str, changes: Mapping[str, J
         # A new document is recognised anew, unless its dialect is named.
         dialect = changes.get("dialect")
         suite, text = await read_sent_suite(changes.get("document", before["document"]), dialect=dialect, name=before["name"])
-        refuse_secrets_in_suite(suite, "document")
+        await asyncio.to_thread(refuse_secrets_in_suite, suite, "document")
         values |= {"document": text, "dialect": suite.dialect}
         warnings = shown_problems(suite.warnings)
     row = await _write(hub, caller, id, values, action)

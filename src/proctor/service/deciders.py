@@ -86,13 +86,16 @@ class InProcess:
     """Decides in a child process, started when it is needed and again when it has died."""
 
     def __init__(self, *, command: tuple[str, ...] | None = None, stall_s: float = STALL_S) -> None:
-        self._command = command or (sys.executable, "-m", "proctor.service.deciding_process")
+        # Without the folder it is started in: a file there must not stand in for a module.
+        self._command = command or (sys.executable, "-P", "-m", "proctor.service.deciding_process")
         self._stall_s = stall_s
         self._process: asyncio.subprocess.Process | None = None
         self._frames: AsyncGenerator[bytes] | None = None
         self._told = _Told()
         self._encode = msgspec.msgpack.Encoder().encode
         self._read = msgspec.msgpack.Decoder(Decision).decode
+        self.was_ready = False
+        """Whether there ever was a process; then there can be one again."""
 
     async def decide(self, batch: Batch, texts: Mapping[CaseKey, CaseText]) -> list[Decision]:
         """The decisions; fewer than tasks when the process died. Raises `CannotStart`."""
@@ -100,7 +103,7 @@ class InProcess:
         assert self._frames is not None and process.stdin is not None
         found: list[Decision] = []
         try:
-            with contextlib.suppress(ConnectionError, EOFError, TimeoutError):
+            with contextlib.suppress(ConnectionError, EOFError, TimeoutError, msgspec.MsgspecError):
                 process.stdin.write(framed(self._encode(self._told.complete(batch, texts))))
                 async with asyncio.timeout(self._stall_s):
                     await process.stdin.drain()
@@ -155,6 +158,7 @@ class InProcess:
         if ready != READY:
             await self.close()
             raise CannotStart("something else answered")
+        self.was_ready = True
         return self._process
 
     async def _received(self, process: asyncio.subprocess.Process) -> AsyncGenerator[bytes]:

@@ -31,8 +31,9 @@ def framed(data: bytes) -> bytes:
 
 def main() -> None:
     """Decide what comes in, until nothing does any more."""
-    # Interrupts are for whoever started this; standard output is for frames only.
+    # Signals are for whoever started this, who ends it by ending its input; standard output is for frames only.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     out = os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     _offer_to_be_ended_first()

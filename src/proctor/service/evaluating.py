@@ -3,9 +3,9 @@
 A worker leases what is due, a batch at a time: one read, one write. Agents have turns, and one whose traces take long has to wait for the
 others. Deciding is done in a process of its own (`deciders.py`), so that requests are answered meanwhile. A trace that ends it is left
 behind and tried again with few others, then alone; after `MOST_ATTEMPTS` it has failed. Cases that need a judge are decided one trace at a
-time beside that, a few at once; without a judge their assertions are errors, `judge_unavailable`. Results are written with the lease in
-hand, one for each trace, case and version, whoever else tried. The judge is that of the workspace; what an uploaded case says about judges
-does not count.
+time beside that, a few at once; without a judge, or with one that fails, their assertions are errors, `judge_unavailable`. Results are
+written with the lease in hand, one for each trace, case and version, whoever else tried. The judge is that of the workspace; what an
+uploaded case says about judges does not count.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import logging
 import os
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
@@ -31,11 +32,12 @@ from proctor.service.deciding import Batch, CaseKey, CaseText, Decision, Task, f
 from proctor.service.due_signal import due_signal, either
 from proctor.service.hub import Hub, new_id
 from proctor.service.judge_turns import JudgeTurns
-from proctor.service.routing import agent_of
+from proctor.service.routing import Agent, agent_of
 from proctor.service.taking import Taking
 from proctor.service.trace_judging import judge_of_workspace, judgements
 from proctor.service.trace_results import done_with, result_row
 from proctor.store.bodies import to_json
+from proctor.store.database import is_gone
 from proctor.store.exports import queue_exports
 from proctor.store.trace_work import Done, finish, give_back, leave_behind, next_due, renew, taken_by
 from proctor.store.traces import pieces_of
@@ -47,14 +49,16 @@ MOST_ATTEMPTS = 3
 """How often is tried what ended its worker."""
 JUDGED_AHEAD = 20
 """From how many traces on that wait for the judge no more of an agent are taken."""
+JUDGED_ALTOGETHER = 400
+"""From how many on, of all agents, nothing more is taken at all."""
 IDLE_S = 0.5
 """How often is looked for work when there is none."""
 GATHER_S = 0.15
 """How long is waited for more when a batch was not full."""
 STOP_S = 5.0
 """How long is waited at the end for what is under way; the rest is given back."""
-JUDGE_S = 300.0
-"""How long judging one case of a trace may take."""
+START_AGAIN_S = 1.0
+"""How long is waited when no process could be started."""
 _MOST_TEXTS = 500
 _LOG = logging.getLogger("proctor.serve")
 
@@ -128,6 +132,7 @@ class Evaluator:
         self._room = asyncio.Semaphore(2)
         self._under_way: set[asyncio.Task[None]] = set()
         self._failures: list[BaseException] = []
+        self._pool = ThreadPoolExecutor(max(1, hub.settings.evaluators), thread_name_prefix="judged")
         self.turns: JudgeTurns[_Work] = JudgeTurns(hub.settings.evaluators, self._judge_one)
 
     @classmethod
@@ -140,12 +145,14 @@ class Evaluator:
         try:
             yield evaluator
         finally:
-            await evaluator.turns.abandon()
+            # What is under way may still hand something to the judge: it ends first.
             tasks = [beat, *evaluator._under_way]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            await evaluator.turns.abandon()
             await evaluator._decider.close()
+            evaluator._pool.shutdown(wait=False, cancel_futures=True)
             with contextlib.suppress(StoreError):
                 await evaluator._give_back(evaluator._held)
             if own is not None:
@@ -217,8 +224,11 @@ class Evaluator:
 
     async def _take(self) -> _Taken:
         """Lease a batch, and read all that is needed to decide it."""
+        if self.turns.waiting >= JUDGED_ALTOGETHER:
+            return _Taken(rows=[])
         turn = self._taking.turn(BATCH, BATCH_BYTES, without=self.turns.full(JUDGED_AHEAD))
-        ids = await self._taking.leased(turn)
+        # What this worker still works on is not begun again, although its lease ran out while the database was away.
+        ids = [id for id in await self._taking.leased(turn) if id not in self._held]
         if not ids:
             return _Taken(rows=[])
         self._held |= set(ids)
@@ -265,10 +275,14 @@ class Evaluator:
                 if _decision(work).undecided:
                     ids.discard(work.row["id"])
                     self.turns.add(work.row["agent_id"], work)
-        except BaseException:
+        except (StoreError, asyncio.CancelledError):
             with contextlib.suppress(StoreError):
                 await self._give_back(ids)
             raise
+        except Exception:
+            # A bug, or whatever it is, of one of them: they are tried again in small groups, and counted.
+            _LOG.exception("a batch of traces could not be evaluated", extra={"traces": len(ids)})
+            await self._leave_behind(ids)
         finally:
             self._held -= ids
 
@@ -277,8 +291,11 @@ class Evaluator:
         works: list[_Work] = []
         texts = dict(self._texts)
         wanted: dict[str, list[int]] = {}
+        agents: dict[str, Agent | None] = {}
         for row in taken.rows:
-            agent = await agent_of(self._hub, row["organization_id"], row["agent_id"])
+            if row["agent_id"] not in agents:
+                agents[row["agent_id"]] = await agent_of(self._hub, row["organization_id"], row["agent_id"])
+            agent = agents[row["agent_id"]]
             if row["agent_id"] not in wanted:
                 place = (row["project_id"], (None, row["agent_id"]))
                 wanted[row["agent_id"]] = [
@@ -311,6 +328,12 @@ class Evaluator:
         try:
             decisions = await self._decider.decide(batch, works[0].texts)
         except CannotStart as error:
+            if getattr(self._decider, "was_ready", False):
+                # It has been possible, so it will be again; a thread has none of the limits.
+                _LOG.warning("no process can be started to decide traces in now", extra={"error": str(error)})
+                await self._give_back([work.row["id"] for work in works])
+                await asyncio.sleep(START_AGAIN_S)
+                return
             _LOG.warning("no process can be started to decide traces in; a thread does it", extra={"error": str(error)})
             self._decider = InThread()
             decisions = await self._decider.decide(batch, works[0].texts)
@@ -320,8 +343,7 @@ class Evaluator:
         if len(decisions) < len(works):
             guilty = undone.pop(len([work for work in undone if work.decision is not None]))
             _LOG.warning("a trace ended the process that decided it", extra={"trace": guilty.row["id"], "agent": guilty.row["agent_id"]})
-            async with self._hub.database.writing() as connection:
-                await leave_behind(connection, owner=self._owner, ids=[guilty.row["id"]])
+            await self._leave_behind([guilty.row["id"]])
         await self._give_back([work.row["id"] for work in undone])
         now = self._hub.clock()
         # Whoever had no time left waits for as long as it has made others wait.
@@ -333,24 +355,22 @@ class Evaluator:
 
     async def _judge_one(self, work: _Work) -> None:
         """Decide what is left of one trace with the judge, and finish it."""
-        row = work.row
+        id = work.row["id"]
         try:
-            async with asyncio.timeout(JUDGE_S * len(_decision(work).undecided)):
-                assert self._judge is not None
-                keys = [(position, (work.cases[position].id, work.cases[position].version)) for position in _decision(work).undecided]
-                found = await judgements(self._judge, work.task, [(position, work.texts[key]) for position, key in keys])
+            assert self._judge is not None
+            keys = [(position, (work.cases[position].id, work.cases[position].version)) for position in _decision(work).undecided]
+            found = await judgements(self._judge, work.task, [(position, work.texts[key]) for position, key in keys], self._pool)
             work.decision = msgspec.structs.replace(_decision(work), findings=[*_decision(work).findings, *found])
-        except TimeoutError:
-            work.decision = failed("judge_unavailable", "the judge did not answer in time")
-        except Exception as error:
-            _LOG.exception("a trace could not be judged", extra={"trace": row["id"]})
-            work.decision = failed("internal_error", type(error).__name__)
-        try:
             await self._finish([work])
         except StoreError as error:
-            # The lease runs out, and the trace is evaluated again.
-            _LOG.warning("a judged trace could not be written", extra={"trace": row["id"], "error": str(error)})
-        self._held.discard(row["id"])
+            _LOG.warning("a judged trace could not be written", extra={"trace": id, "error": str(error)})
+            with contextlib.suppress(StoreError):
+                await self._give_back([id])
+        except Exception:
+            _LOG.exception("a trace could not be judged", extra={"trace": id})
+            await self._leave_behind([id])
+        finally:
+            self._held.discard(id)
 
     async def _finish(self, works: Sequence[_Work]) -> None:
         if not works:
@@ -360,12 +380,20 @@ class Evaluator:
         try:
             await self._write([done_with(work.row, _decision(work)) for work in works], rows)
         except (StoreError, IntegrityError) as error:
-            if len(works) == 1:
-                # The database does not take its results, for whatever reason. If it takes nothing at all, this fails too.
-                await self._write([done_with(works[0].row, failed("store_error", str(error)[:1_000]))], [])
-                return
+            if is_gone(error):
+                raise
             for work in works:
-                await self._finish([work])
+                await self._finish_alone(work, now)
+
+    async def _finish_alone(self, work: _Work, now: str) -> None:
+        """Once more, by itself. If the database is there and does not take these results, they are to blame."""
+        rows = [result_row(work.row, work.cases[one.case], one, now) for one in _decision(work).findings]
+        try:
+            await self._write([done_with(work.row, _decision(work))], rows)
+        except (StoreError, IntegrityError) as error:
+            if is_gone(error):
+                raise
+            await self._write([done_with(work.row, failed("store_error", str(error)[:1_000]))], [])
 
     async def _write(self, done: Sequence[Done], found: Sequence[dict[str, Any]]) -> None:
         async with self._hub.database.writing() as connection:
@@ -379,6 +407,12 @@ class Evaluator:
         if ids:
             async with self._hub.database.writing() as connection:
                 await give_back(connection, owner=self._owner, ids=sorted(ids))
+
+    async def _leave_behind(self, ids: Collection[str]) -> None:
+        """Let somebody try again, and count that this was tried; if not even that can be written, the lease runs out."""
+        with contextlib.suppress(StoreError):
+            async with self._hub.database.writing() as connection:
+                await leave_behind(connection, owner=self._owner, ids=sorted(ids))
 
     async def _renew(self) -> None:
         """Keep what is held, for as long as it takes."""

@@ -22,7 +22,8 @@ class JudgeTurns(Generic[T]):
     def add(self, agent_id: str, item: T) -> None:
         """Let something wait for its turn."""
         self._queues.setdefault(agent_id, deque()).append(item)
-        if len(self._tasks) < self._at_once:
+        # One that has come to its end no longer looks for more.
+        if sum(not task.done() for task in self._tasks) < self._at_once:
             task = asyncio.create_task(self._run(), name="judge traces")
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -30,6 +31,11 @@ class JudgeTurns(Generic[T]):
     def full(self, most: int) -> frozenset[str]:
         """Agents of which this many wait, or more."""
         return frozenset(agent for agent, queue in self._queues.items() if len(queue) >= most)
+
+    @property
+    def waiting(self) -> int:
+        """How much waits, of everybody."""
+        return sum(map(len, self._queues.values()))
 
     @property
     def idle(self) -> bool:

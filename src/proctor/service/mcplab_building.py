@@ -93,8 +93,10 @@ def _check_attachments(planned: Plan) -> None:
 
 def _check_key(id: str, entry: Mapping[str, Json]) -> None:
     """What is sent is kept and shown: a key may only be named."""
-    auth: Json = entry.get("auth") or {}
-    if auth.get("type") == "api_key" and not _REFERENCE.fullmatch(auth["value"]):
+    auth: Json = entry.get("auth")
+    # That of a server that is started may still have any shape: it is refused where the settings of these are read.
+    value: Json = auth.get("value") if isinstance(auth, dict) and auth.get("type") == "api_key" else None
+    if isinstance(value, str) and not _REFERENCE.fullmatch(value):
         raise InputError(f"MCP server {id!r}: its API key stands here in plain; keep it as a secret of the project and write ${{NAME}}")
 
 

@@ -22,6 +22,7 @@ from proctor.errors import InputError
 from proctor.formats.references import References
 from proctor.formats.workspace import Section
 from proctor.model.evidence import Json
+from proctor.model.show import show
 from proctor.network.addresses import AddressRefused
 from proctor.service.hub import ServiceSettings
 from proctor.service.refusals import Refusal
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
     from proctor.network.guard import Guard
 
+LONGEST_ATTEMPT_S = 3_600.0
+"""How long one attempt may take, and what is waited for in it: a model, a judge, an MCP server."""
 MOST_SERVERS = 50
 """MCP servers of one target: all of them are connected at once."""
 _CREDENTIALS = ("KEY", "TOKEN", "SECRET", "PASSWORD", "USER", "USERNAME")
@@ -108,6 +111,7 @@ class Outbound:
 
     def check_server(self, what: str, server: Mapping[str, Json], *, field: str = "target") -> None:
         """Refuse an MCP server at an address that may not be reached, or that may not be started; `field` of the request describes it."""
+        check_wait(server.get("timeout_s"), what, field=field)
         transport = server.get("transport") or ("http" if server.get("url") else "stdio")
         if transport == "http":
             self.check_address(server.get("url"), what, field=field)
@@ -150,6 +154,12 @@ class Outbound:
             self._guard.check_url(address)
         except AddressRefused as error:
             raise _refused(what, str(error), field) from None
+
+
+def check_wait(seconds: Json, what: str, *, field: str = "target") -> None:
+    """Refuse to wait longer than an attempt may take; what is no number is refused when it is read."""
+    if isinstance(seconds, (int, float)) and seconds > LONGEST_ATTEMPT_S:
+        raise _refused(what, f"timeout_s: expected at most {LONGEST_ATTEMPT_S:g} seconds, found {show(seconds, 40)}", field)
 
 
 def _words(entry: str) -> list[str]:

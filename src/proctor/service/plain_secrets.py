@@ -20,8 +20,23 @@ _TOLD = "looks like a secret; keep it as a secret of the project and write ${NAM
 
 def refuse_secrets_in_suite(suite: Suite, field: str) -> None:
     """Refuse a suite that holds a secret in what it says about targets, models and servers. What is asked and expected is not looked at."""
-    of_cases = {case.id: case.settings for case in suite.cases if case.settings}
+    listed: Json = suite.settings.get("servers")
+    # Those of MCPLab are the same objects for everybody that names them: looked through once, however often they are named.
+    seen = {id(server) for server in listed} if isinstance(listed, list) else set[int]()
+    of_cases = {case.id: _with_servers_once(case.settings, seen) for case in suite.cases if case.settings}
     refuse_plain_secrets({**suite.settings, **({"cases": of_cases} if of_cases else {})}, field)
+
+
+def _with_servers_once(settings: dict[str, Json], seen: set[int]) -> dict[str, Json]:
+    """The settings of a case with nothing in the place of servers that were seen before; those of this case are seen then."""
+    servers: Json = settings.get("mcp_servers")
+    if not isinstance(servers, list):
+        return settings
+    left: list[Json] = []
+    for server in servers:
+        left.append(None if id(server) in seen else server)
+        seen.add(id(server))
+    return {**settings, "mcp_servers": left}
 
 
 def refuse_plain_secrets(value: Json, field: str) -> None:

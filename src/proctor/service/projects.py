@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -12,6 +13,7 @@ from proctor.service.audit import note
 from proctor.service.callers import DEFAULT_ORGANIZATION, Caller
 from proctor.service.changes import check_fields, required
 from proctor.service.hub import Hub, new_id
+from proctor.service.judge_memory import forget_project
 from proctor.service.paging import paged, shown_page
 from proctor.service.places import change_place, empty_place, shown_place
 from proctor.service.refusals import not_found
@@ -79,7 +81,7 @@ async def update_project(hub: Hub, caller: Caller, id: str, changes: Mapping[str
 
 
 async def delete_project(hub: Hub, caller: Caller, id: str) -> None:
-    """Delete a project with its agents, cases, traces, results, runs and secrets, and revoke its keys."""
+    """Delete a project with its agents, cases, traces, results, runs, secrets and its judge's memory, and revoke its keys."""
     require_writer(caller, "projects are deleted")
     organization_id = caller.organization_id
 
@@ -97,6 +99,7 @@ async def delete_project(hub: Hub, caller: Caller, id: str) -> None:
     forget_agents(hub, organization_id)
     for hash in hashes:
         hub.key_cache.forget(hash)
+    await asyncio.to_thread(forget_project, hub.settings.home, id)
 
 
 def _shown(row: Row) -> dict[str, Json]:

@@ -1,7 +1,8 @@
 """Keeping the database as small as the settings say: by age (`retention_days`) and by size (`retention_bytes`).
 
 The size is that of traces, runs and benchmark runs (with the states that were uploaded for them) as they are kept; indexes and free pages
-of the database come on top. Space that becomes free is used again. Audit notes, cases and what benchmarks are made of stay.
+of the database come on top. Space that becomes free is used again. Audit notes, cases and what benchmarks are made of stay. What the
+judges of projects answered is kept in files and goes by age only.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import msgspec
 
 from proctor.errors import StoreError
 from proctor.service.hub import Hub, stamp
+from proctor.service.judge_memory import forget_older
 from proctor.store.retention import Kept, delete_kept, delete_remains, kept_bytes, oldest
 
 IDLE_S = 7 * 86_400.0
@@ -28,6 +30,7 @@ class Swept(msgspec.Struct):
     benchmark_runs: int = 0
     bytes: int = 0
     others: int = 0
+    replies: int = 0
 
     def add(self, gone: list[Kept]) -> None:
         """Count one batch."""
@@ -41,11 +44,13 @@ async def sweep(hub: Hub, *, batch: int = _BATCH) -> Swept:
     """Delete what is too old, then the oldest of what is too much. Others get their turn between batches."""
     swept = Swept()
     if hub.settings.retention_days is not None:
-        before = stamp(hub.clock() - hub.settings.retention_days * 86_400)
+        oldest_kept = hub.clock() - hub.settings.retention_days * 86_400
+        before = stamp(oldest_kept)
         while gone := await _delete_oldest(hub, batch, before=before):
             swept.add(gone)
         async with hub.database.writing() as connection:
             swept.others = await delete_remains(connection, before)
+        swept.replies = await asyncio.to_thread(forget_older, hub.settings.home, oldest_kept)
     if hub.settings.retention_bytes is not None:
         async with hub.database.reading() as connection:
             too_much = await kept_bytes(connection) - hub.settings.retention_bytes

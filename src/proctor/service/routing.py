@@ -106,8 +106,9 @@ def _resolved(known: Mapping[str, Agent], caller: Caller, address: Address) -> A
 
 
 async def agent_of(hub: Hub, organization_id: str, agent_id: str) -> Agent | None:
-    """An agent by its id, as it was a moment ago."""
-    return (await _agents(hub, organization_id)).get(agent_id)
+    """An agent by its id, as it was a moment ago. One that is not known is looked for once more: another server may just have made it."""
+    found = (await _agents(hub, organization_id)).get(agent_id)
+    return found or (await _agents(hub, organization_id, at_most_s=0.0)).get(agent_id)
 
 
 def forget_agents(hub: Hub, organization_id: str) -> None:

@@ -13,19 +13,18 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
 
 from proctor.actions.check import prepared
-from proctor.actions.judges import OpenedJudge, open_judge, require_judge
+from proctor.actions.judges import JudgeSection, OpenedJudge, open_judge, require_judge
 from proctor.actions.models import model_settings
 from proctor.actions.settings import workspace_file
 from proctor.cassettes.ports import Tape
 from proctor.decide.prepare import PreparedCase
 from proctor.decide.selection import select
-from proctor.errors import InputError
+from proctor.errors import InputError, SpecError
 from proctor.formats.mcplab_library import Library
 from proctor.formats.references import References
 from proctor.formats.suites import read_suite
@@ -39,16 +38,17 @@ from proctor.model.run import RunHeader
 from proctor.runner.ports import Target
 from proctor.runner.run import RunSettings
 from proctor.service.hub import Hub
+from proctor.service.judge_memory import folder_of
 from proctor.service.mcplab_building import has_own_agents, own_agents, plan_of
 from proctor.service.mcplab_library import LIBRARY_KEY, library_of
-from proctor.service.outbound import Outbound, ProjectSecrets
+from proctor.service.outbound import Outbound, ProjectSecrets, check_wait
 from proctor.service.secrets import secret_values
 from proctor.service.suite_documents import refusal_of
 from proctor.store.pages import Row
 from proctor.targets.build import build_target, check_cases
 
-PROJECTS_FOLDER = "projects"
-"""Below the workspace of the service: what belongs to one project only, such as the memory of its judge."""
+MOST_OF_A_JUDGE = {"samples": 25, "model": 10, "concurrency": 64, "retries": 10}
+"""What a judge that a suite or a project names may ask for; `model` is how many of them. The judge of the workspace may ask for more."""
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -214,6 +214,7 @@ class _Builder:
             self._outbound.check_model(name, workspace.model(name))
         # The variables that providers' own tools read are looked for among the project's secrets, never in the service's environment.
         settings = model_settings(name, workspace, self._references, self._values)
+        check_wait(settings.timeout_s, f"model {settings.model!r}")
         self._secrets |= set(settings.secrets())
         model = build_model(settings, transport=self._outbound.model_transport)
         self._models.append(model)
@@ -223,14 +224,32 @@ class _Builder:
         if not any(case.judged for case in ready.cases):
             return None
         home = self._settings.home
+        plain = ready.suite.dialect != "mcplab"
         if workspace.judge is None:
-            return open_judge(None, workspace_file(home), References(dict(os.environ)), os.environ, home=home)
+            return open_judge(None, workspace_file(home), References(dict(os.environ)), os.environ, home=home, plain=plain)
         if workspace.judge.node.get("prompt") is not None:
             raise InputError("judge: `prompt` names a file, and a suite that was sent has none")
+        _check_judge(workspace, workspace.judge, self._references)
         # A memory of its own: nobody else's replies serve it, and it spoils nobody else's.
-        folder: Path = home / PROJECTS_FOLDER / self._project["id"]
+        folder = folder_of(home, self._project["id"])
         transport = self._outbound.model_transport
-        return open_judge(None, workspace, self._references, self._values, home=folder, transport=transport)
+        return open_judge(None, workspace, self._references, self._values, home=folder, transport=transport, plain=plain)
+
+
+def _check_judge(workspace: Workspace, section: Section, references: References) -> None:
+    """Refuse a judge that asks for more than a service gives to one run."""
+    try:
+        asked = section.build(JudgeSection, references, "judge")
+    except SpecError as error:
+        raise section.refused(error) from None
+    for field, most in MOST_OF_A_JUDGE.items():
+        value = len(asked.model) if field == "model" else getattr(asked, field)
+        if value > most:
+            raise InputError(f"judge: {field}: expected at most {most}, found {value}: a service gives no more to one run")
+    check_wait(asked.timeout_s, "judge", field="judge")
+    for name in asked.model:
+        waited = workspace.models[name].node.get("timeout_s") if name in workspace.models else None
+        check_wait(waited.value if waited is not None else None, f"model {name!r}", field="judge")
 
 
 def _told(field: str, work: Callable[[], Any]) -> Any:

@@ -8,7 +8,8 @@ still its own.
 A run that is taken up again and again without one attempt being finished is given up: it is what ends its workers.
 
 Tenants take turns, and so do the projects of a tenant, however many runs one of them has sent (`run_turns.py`). A run that has had its turn
-makes room when a run of another project waits: it starts no further attempt, finishes those under way, and goes back to the queue.
+makes room when a run of another project waits: it starts no further attempt, finishes those under way, and goes back to the queue. What is
+still under way after the longest time that an attempt may take is broken off; a run that has finished nothing by then has failed.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any, Literal
 
+import msgspec
+
 from proctor.actions.check import wall_clock
 from proctor.actions.history import result_of
 from proctor.errors import InputError, StoreError, TargetError
@@ -29,6 +32,7 @@ from proctor.model.verdict import OUTCOMES
 from proctor.runner.events import Event
 from proctor.runner.run import Runner, RunOutcome
 from proctor.service.hub import Hub, new_id, stamp
+from proctor.service.outbound import LONGEST_ATTEMPT_S
 from proctor.service.refusals import Refusal
 from proctor.service.run_building import ReadyRun, asked_of, header_of, read_chosen_suite, read_kept_suite, ready_run
 from proctor.service.run_cleaning import Cleaner
@@ -48,13 +52,20 @@ PATIENCE_S = 3.0
 MOST_CLAIMS = 5
 TURN_S = 60.0
 """After how long a run makes room for one of another project that waits."""
+LONG_TURN_S = 600.0
+"""After how long a run makes room although it has not finished one attempt: by then its target is open, or the run has failed."""
+GOODBYE_S = LONGEST_ATTEMPT_S + 60.0
+"""How long a run that makes room may take to finish what is under way."""
+OPEN_S = 300.0
+"""How long a target may take to open."""
 LEAVE_S = 8.0
 """How long a target may take to close."""
 STOPPED = "the service stops; the run goes on when it is back"
+NOTHING_DONE = "given up: no attempt was finished while runs of others waited"
 MADE_ROOM = "runs of others wait; the run goes on when it is its turn again"
 _LOG = logging.getLogger("proctor.service")
 
-Why = Literal["cancelled", "stopping", "lost"]
+Why = Literal["cancelled", "stopping", "lost", "overdue"]
 _Task = asyncio.Task[Any]
 
 
@@ -112,6 +123,8 @@ class _Drive:
         self._got_on = False
         """Whether an attempt was finished in this turn."""
         self._makes_room = False
+        self._asked_to_go = 0.0
+        """Since when it makes room."""
 
     async def drive(self) -> None:
         """To its end, or until it has to be let go. Raises `StoreError` where the database is gone."""
@@ -169,7 +182,7 @@ class _Drive:
             target=ready.target,
             log=rows,
             run_id=self._id,
-            settings=ready.settings,
+            settings=msgspec.structs.replace(ready.settings, open_s=OPEN_S),
             listener=self._listener(rows, cleaner),
             now=wall_clock,
             judge=ready.judge.judge if ready.judge is not None else None,
@@ -221,27 +234,30 @@ class _Drive:
             else:
                 async with hub.database.reading() as connection:
                     cancelled = await wanted(connection, self._id, self._owner)
-            await self._make_room(now)
+            overdue = await self._make_room(now)
         except LeaseLost:
             return "lost"
         except StoreError:
             # The database may be back in a moment; until the lease is over the run is still ours.
             return "lost" if now - self._held_at >= lease_s else None
-        return "cancelled" if cancelled else None
+        return "cancelled" if cancelled else "overdue" if overdue else None
 
-    async def _make_room(self, now: float) -> None:
-        """Let others have their turn, where this run has had its own."""
+    async def _make_room(self, now: float) -> bool:
+        """Let others have their turn, where this run has had its own; whether it takes too long to go."""
+        if self._makes_room:
+            return now - self._asked_to_go >= GOODBYE_S
         # One that is slow to begin would never get on, were it sent back for that.
-        if self._runner is None or not self._got_on or self._makes_room or now - self._began < TURN_S:
-            return
+        if self._runner is None or now - self._began < (TURN_S if self._got_on else LONG_TURN_S):
+            return False
         # Asked again after a while, not at every look.
         self._began += PATIENCE_S
         clock = self._hub.clock()
         async with self._hub.database.reading() as connection:
             waiting = await waiting_projects(connection, now=clock)
         if any(each.project_id != self._row["project_id"] and each.since <= stamp(clock - PATIENCE_S) for each in waiting):
-            self._makes_room = True
+            self._makes_room, self._asked_to_go = True, now
             self._runner.wind_down(MADE_ROOM)
+        return False
 
     async def _leave(self, why: Why | None) -> None:
         """The run has not begun, or was ended before it could: it is given back, cancelled, or somebody else's."""
@@ -249,6 +265,9 @@ class _Drive:
             return await self._end("cancelled")
         if why == "stopping":
             return await self._let_go(STOPPED)
+        if why == "overdue":
+            # What cannot be finished in such a time is not begun again and again.
+            return await (self._let_go(MADE_ROOM) if self._got_on else self._end("failed", error=NOTHING_DONE))
         raise LeaseLost(f"run {self._id!r} could not be held")
 
     async def _let_go(self, reason: str) -> None:

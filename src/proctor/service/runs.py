@@ -7,6 +7,7 @@ is restricted to some agents reads none: a run belongs to its project.
 
 from __future__ import annotations
 
+import asyncio
 from typing import Literal
 
 import msgspec
@@ -25,6 +26,7 @@ from proctor.service.audit import note as noted
 from proctor.service.callers import Caller
 from proctor.service.changes import LARGEST_SETTINGS, check_fields
 from proctor.service.hub import Hub, new_id
+from proctor.service.outbound import LONGEST_ATTEMPT_S
 from proctor.service.paging import paged, shown_page
 from proctor.service.plain_secrets import refuse_plain_secrets, refuse_secrets_in_suite
 from proctor.service.refusals import Refusal, not_found
@@ -39,7 +41,6 @@ from proctor.store.tenants import find, insert
 
 MOST_REPEATS = 1_000
 MOST_AT_ONCE = 64
-LONGEST_ATTEMPT_S = 3_600.0
 MOST_ATTEMPTS = 50_000
 MOST_CASES = 100
 MOST_QUEUED = 1_000
@@ -77,7 +78,7 @@ async def start_run(
         read, text = await read_sent_suite(suite, dialect=dialect, field="suite", library=library_for(project))
     else:
         read, text = await _suite_of_cases(hub, caller, project, cases or [], alone=target is None)
-    refuse_secrets_in_suite(read, "suite")
+    await asyncio.to_thread(refuse_secrets_in_suite, read, "suite")
     asked = decided(_asked(target, repeat, concurrency, timeout_s, selection), read, project)
     chosen = _selected(read, selection)
     ready = await ready_run(hub, caller.organization_id, project, chosen, asked)
@@ -242,13 +243,21 @@ async def _suite_of_cases(hub: Hub, caller: Caller, project: Row, ids: list[str]
         for case in suite.cases:
             name = case.id if case.id not in taken else unique(f"{row['name']}/{case.id}", taken)
             taken.add(name)
-            joined.append(msgspec.structs.replace(case, id=name))
+            joined.append(msgspec.structs.replace(case, id=name, settings=_with_named_servers(case.settings)))
         for key in WORKSPACE_KEYS:
             if key in suite.settings:
                 both = isinstance(settings.get(key), dict) and isinstance(suite.settings[key], dict) and key != "judge"
                 settings[key] = {**suite.settings[key], **settings[key]} if both else settings.get(key, suite.settings[key])
     whole = Suite(name=project["name"], cases=tuple(joined), settings=settings)
-    return whole, write_native(whole)
+    return whole, await asyncio.to_thread(write_native, whole)
+
+
+def _with_named_servers(settings: dict[str, Json]) -> dict[str, Json]:
+    """The settings of a case with the servers of MCPLab by their ids: which they are is said by the target, and each may be named often."""
+    servers: Json = settings.get("mcp_servers")
+    if not isinstance(servers, list):
+        return settings
+    return {**settings, "mcp_servers": [{"id": each["id"]} if isinstance(each, dict) and "id" in each else each for each in servers]}
 
 
 async def _queue(hub: Hub, caller: Caller, project: Row, suite: Suite, text: str, target: str, asked: Asked, note: str) -> Row:

@@ -23,7 +23,7 @@ from typing import Any, Literal, cast
 
 from sqlalchemy import event
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError
+from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
@@ -92,6 +92,14 @@ async def translated() -> AsyncGenerator[None]:
         if not _came_from_a_driver(error):
             raise
         raise _unusable(error) from error
+
+
+def is_gone(error: Exception) -> bool:
+    """Whether it is the database itself that cannot be used: gone, locked, full. Then it is no use to try one by one."""
+    cause = error.__cause__
+    return isinstance(error, StoreError) and (
+        not isinstance(cause, DBAPIError) or isinstance(cause, OperationalError) or cause.connection_invalidated
+    )
 
 
 def _came_from_a_driver(error: Exception) -> bool:

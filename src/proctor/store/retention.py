@@ -81,10 +81,10 @@ async def delete_kept(connection: AsyncConnection, kept: list[Kept]) -> None:
     """Delete traces and runs with everything that hangs on them."""
     trace_ids = [one.id for one in kept if one.kind == "trace"]
     run_ids = [one.id for one in kept if one.kind == "run"]
+    # The row first: whoever evaluates or drives it writes under its lock, and finds it gone instead of leaving something behind.
+    await connection.execute(sa.delete(traces).where(traces.c.id.in_(trace_ids)))
     for table in (trace_parts, results):
         await connection.execute(sa.delete(table).where(table.c.trace_id.in_(trace_ids)))
-    await connection.execute(sa.delete(traces).where(traces.c.id.in_(trace_ids)))
-    # The row first: whoever drives the run writes under its lock, and finds it gone instead of leaving something behind.
     await connection.execute(sa.delete(runs).where(runs.c.id.in_(run_ids)))
     for table in (run_entries, run_events):
         await connection.execute(sa.delete(table).where(table.c.run_id.in_(run_ids)))

@@ -29,9 +29,10 @@ from proctor import __version__
 from proctor.model.evidence import Json
 from proctor.model.show import shorten
 from proctor.network.addresses import AddressRefused
+from proctor.targets.mcp_answers import HOOKS
 from proctor.targets.mcp_auth import REQUEST_ID, ServerAuth
 from proctor.targets.mcp_results import CallResult, Listing, RemoteTool, bounded, plain_result
-from proctor.targets.mcp_settings import ServerFault, ServerSettings, hide, hide_in, ordered_secrets, without_secrets
+from proctor.targets.mcp_settings import ClientCredentials, ServerFault, ServerSettings, hide, hide_in, ordered_secrets, without_secrets
 from proctor.targets.mcp_stdio import MOST_LINE_BYTES, ChildServer, finish
 from proctor.targets.wire import MakeTransport
 
@@ -207,8 +208,10 @@ class Connection:
         else:
             self._auth = ServerAuth(settings, clock=self._clock)
             timeout = httpx2.Timeout(settings.timeout_s, read=max(_QUIET_STREAM_S, settings.timeout_s))
-            by = self._transport(settings.url.lower().startswith("https")) if self._transport is not None else None
-            async with httpx2.AsyncClient(headers=settings.headers, auth=self._auth, timeout=timeout, transport=by) as http:
+            by = self._transport(_secure(settings)) if self._transport is not None else None
+            async with httpx2.AsyncClient(
+                headers=settings.headers, auth=self._auth, timeout=timeout, transport=by, event_hooks=HOOKS
+            ) as http:
                 wire = streamable_http_client(settings.url, http_client=http, max_sse_event_size=MOST_LINE_BYTES)
                 async with Client(wire, **common) as client:
                     yield client
@@ -269,9 +272,11 @@ class Connection:
                 return self._fault("server_exited", f"({where}) {self._ended()}")
         if isinstance(leaf, AddressRefused):
             return self._fault("address_refused", f"({where}) may not be reached: {leaf}", permanent=True)
-        if isinstance(leaf, httpx2.TransportError):
-            target = leaf.request.url if _has_request(leaf) else self.settings.url
-            return self._fault("unreachable", f"cannot be reached at {without_secrets(str(target))}: {leaf or type(leaf).__name__}")
+        if isinstance(leaf, httpx2.TransportError | httpx2.DecodingError):
+            target = without_secrets(str(leaf.request.url if _has_request(leaf) else self.settings.url))
+            if isinstance(leaf, httpx2.DecodingError):
+                return self._fault("protocol", f"gave an answer at {target} that is not read: {leaf}", permanent=True)
+            return self._fault("unreachable", f"cannot be reached at {target}: {leaf or type(leaf).__name__}")
         if isinstance(leaf, MCPError):
             status = self._auth.refusal[0] if self._auth is not None and self._auth.refusal is not None else None
             code = "unauthorized" if status in (401, 403) else "refused"
@@ -312,6 +317,12 @@ class Connection:
         return "; it wrote nothing on standard error"
 
 
+def _secure(settings: ServerSettings) -> bool:
+    """Whether certificates are looked at: by the server, or where its token comes from."""
+    places = [settings.url, settings.auth.token_url if isinstance(settings.auth, ClientCredentials) else ""]
+    return any(place.lower().startswith("https") for place in places)
+
+
 def _leaf(error: BaseException) -> BaseException:
     """The first real cause inside groups of exceptions."""
     while isinstance(error, BaseExceptionGroup):
@@ -320,7 +331,7 @@ def _leaf(error: BaseException) -> BaseException:
     return error
 
 
-def _has_request(error: httpx2.TransportError) -> bool:
+def _has_request(error: httpx2.RequestError) -> bool:
     try:
         return bool(error.request.url)
     except RuntimeError:

@@ -212,6 +212,9 @@ class Wire:
         return answer, came.get("location")
 
     async def _bounded(self, response: httpx2.Response, request: HttpRequest) -> bytes:
+        if "," in (how := response.headers.get("content-encoding", "")):
+            # Unpacked layer by layer, little becomes much in one go.
+            raise TargetFault("bad_answer", f"{self._where(request)}: the answer is packed more than once ({how[:40]!r}); it was not read")
         pieces: list[bytes] = []
         length = 0
         async for piece in response.aiter_bytes():

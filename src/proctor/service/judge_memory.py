@@ -1,0 +1,71 @@
+"""What the judges of projects answered, in files below the workspace of the service.
+
+A memory for each project: nobody else's replies serve it, and it spoils nobody else's. It goes with its project, and by age where
+`retention_days` is set. What cannot be deleted is told in the log and left: nothing waits for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from pathlib import Path
+from typing import Final
+
+from proctor.actions.judges import CACHE_FOLDER
+
+PROJECTS_FOLDER: Final = "projects"
+"""Below the workspace of the service: what belongs to one project only."""
+_LOG = logging.getLogger("proctor.serve")
+_TRIES = 3
+
+
+def folder_of(home: Path, project_id: str) -> Path:
+    """The folder of one project."""
+    return home / PROJECTS_FOLDER / project_id
+
+
+def forget_project(home: Path, project_id: str) -> None:
+    """Delete the folder of a project; its id is one the database knew."""
+    folder = folder_of(home, project_id)
+    trouble: OSError | None = None
+    # A run that is just ending may still write.
+    for _ in range(_TRIES):
+        try:
+            shutil.rmtree(folder)
+        except OSError as error:
+            trouble = error
+        if not os.path.lexists(folder):
+            return
+    _LOG.warning("the judge's memory of a deleted project could not be deleted", extra={"project": project_id, "error": str(trouble)})
+
+
+def forget_older(home: Path, before: float) -> int:
+    """Delete the replies that were written before a point in time, in seconds; how many that were."""
+    gone = 0
+    troubles: list[OSError] = []
+    for memory in _memories(home, troubles):
+        for folder, _, names in os.walk(memory, onerror=troubles.append):
+            for name in names:
+                path = os.path.join(folder, name)
+                try:
+                    if os.lstat(path).st_mtime < before:
+                        os.unlink(path)
+                        gone += 1
+                except FileNotFoundError:
+                    continue
+                except OSError as error:
+                    troubles.append(error)
+    if troubles:
+        _LOG.warning("old replies of judges could not be deleted", extra={"count": len(troubles), "error": str(troubles[0])})
+    return gone
+
+
+def _memories(home: Path, troubles: list[OSError]) -> list[Path]:
+    try:
+        return [folder_of(home, name) / CACHE_FOLDER for name in os.listdir(home / PROJECTS_FOLDER)]
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        troubles.append(error)
+        return []

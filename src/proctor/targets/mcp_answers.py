@@ -1,0 +1,78 @@
+"""How much of an HTTP answer of an MCP server, or of its token endpoint, is read.
+
+The `mcp` package reads an answer as a whole, however large, and a packed one may be a million times what was sent. So:
+
+* Nothing packed is asked for, and nothing packed is unpacked.
+* A body is counted as it comes and ends with an error above `MAX_ANSWER_BYTES`, whatever length it claims.
+* A stream of events may grow for ever: there the package bounds each event. It counts as one only where the package reads it so.
+
+These are hooks of the client rather than a transport around its own, which would take the proxies of the environment from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from typing import Any, cast
+
+import httpx2
+
+from proctor.model.show import shorten
+from proctor.targets.wire import MAX_ANSWER_BYTES
+
+
+class _Counted(httpx2.AsyncByteStream):
+    """The body of an answer up to the limit."""
+
+    def __init__(self, inner: httpx2.AsyncByteStream, response: httpx2.Response) -> None:
+        self._inner = inner
+        self._response = response
+
+    async def __aiter__(self) -> AsyncGenerator[bytes]:
+        length = 0
+        pieces = self._inner.__aiter__()
+        try:
+            async for piece in pieces:
+                _refuse_packed(self._response)
+                length += len(piece)
+                if length > MAX_ANSWER_BYTES:
+                    why = f"it is larger than {MAX_ANSWER_BYTES / 2**20:g} MB"
+                    raise httpx2.DecodingError(why, request=self._response.request)
+                yield piece
+        finally:
+            if isinstance(pieces, AsyncGenerator):
+                await pieces.aclose()
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+async def _ask_unpacked(request: httpx2.Request) -> None:
+    request.headers["accept-encoding"] = "identity"
+
+
+async def _bound(response: httpx2.Response) -> None:
+    if _is_event_stream(response):
+        _refuse_packed(response)  # at once: the package would take an error while it reads for the end of the stream
+    else:
+        response.stream = _Counted(cast(httpx2.AsyncByteStream, response.stream), response)
+
+
+def _is_event_stream(response: httpx2.Response) -> bool:
+    request = response.request
+    return (
+        response.is_success
+        and request.method in ("GET", "POST")
+        and "text/event-stream" in request.headers.get("accept", "")
+        and response.headers.get("content-type", "").partition(";")[0].strip().lower() == "text/event-stream"
+    )
+
+
+def _refuse_packed(response: httpx2.Response) -> None:
+    given = response.headers.get("content-encoding", "")
+    if any(each.strip().lower() not in ("", "identity") for each in given.split(",")):
+        why = f"it is packed (content-encoding: {shorten(given, 100)}) though it was asked for as it is"
+        raise httpx2.DecodingError(why, request=response.request)
+
+
+HOOKS: dict[str, list[Any]] = {"request": [_ask_unpacked], "response": [_bound]}
+"""For `event_hooks` of the client that speaks with a server; requests for tokens go through them too."""
