@@ -11,6 +11,7 @@ import yaml
 from fastapi.routing import iter_route_contexts
 
 from proctor.service.callers import LOCAL
+from tests.postgres import Cluster
 from tests.serve.seeds import sow
 from tests.serve.services import Service
 
@@ -108,10 +109,8 @@ def test_the_ids_of_the_rows_are_unique() -> None:
 
 
 @pytest.mark.live
-def test_the_table_holds_on_postgresql_too(database_url: str, tmp_path: Path) -> None:
-    if not database_url.startswith("postgresql"):
-        pytest.skip("done above")
-    prepared = Prepared(database_url, tmp_path)
+def test_the_table_holds_on_postgresql_too(postgres: Cluster, tmp_path: Path) -> None:
+    prepared = Prepared(postgres.new_database(), tmp_path)
     try:
         # What takes something away from the others comes last.
         for row in sorted(ROWS, key=lambda row: row["id"].startswith("DELETE ") or bool(row.get("fresh"))):
