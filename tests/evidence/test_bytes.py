@@ -293,6 +293,16 @@ def test_a_good_document_with_one_value_spoiled_is_read_or_refused(document: Any
     msgspec.json.encode(found)
 
 
+def _written(found: list[Evidence]) -> Any:
+    """As JSON, without results that are null: the hot path keeps what was written, also `"result": null`."""
+    written = msgspec.json.decode(msgspec.json.encode(found))
+    for evidence in written:
+        for call in evidence.get("tool_calls") or ():
+            if call.get("result", 0) is None:
+                del call["result"]
+    return written
+
+
 @settings(max_examples=200, deadline=None)
 @given(LINES)
 def test_the_hot_path_and_the_general_path_agree(document: dict[str, Any]) -> None:
@@ -307,7 +317,7 @@ def test_the_hot_path_and_the_general_path_agree(document: dict[str, Any]) -> No
     fast = read_line(line)
     both = [fast] if isinstance(fast, Evidence) else fast
     # Written down: on the hot path the result of a call is not decoded before somebody reads it.
-    assert msgspec.json.decode(msgspec.json.encode(both)) == msgspec.json.decode(msgspec.json.encode(general))
+    assert _written(both) == _written(general)
 
 
 def many_nested_tools(count: int) -> Any:

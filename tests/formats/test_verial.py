@@ -105,7 +105,7 @@ def test_a_task_is_kept_in_full():
         2.0,
         "safety",
         False,
-        "fail",
+        None,
     )
     assert (second.weight, second.axis, second.required, second.advisory, second.when_missing) == (1.0, None, True, True, "skip")
     assert first.origin.path == "$.tasks[0].criteria[0]"

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from proctor.checks.caution import Reads
 from proctor.errors import SpecError
 from proctor.expressions.scope import NO_SCOPE, Scope
 from proctor.matchers.compile import Expected, compile_expected
@@ -208,3 +209,8 @@ def dotted_pointer(base: str, path: str) -> str:
 def member_pointer(base: str, key: str) -> str:
     """A pointer to one member, the key as it is."""
     return f"{base}.{key}" if key.isidentifier() else f"{base}[{show(key, 80)}]"
+
+
+def reads_state(spec: msgspec.Struct) -> Reads:
+    """Say what a claim about the end state reads: with `absent: true` it needs to know that there is nothing."""
+    return Reads(("state",), "absence" if getattr(spec, "absent", False) else "presence")

@@ -26,6 +26,7 @@ from proctor.checks._fields import (
     dotted_pointer,
     fields_verdict,
     no_match,
+    reads_state,
     refuse_fields_when_absent,
     scope_for,
     told_wrong,
@@ -89,7 +90,11 @@ class _Field(msgspec.Struct, frozen=True):
         return FieldResult(self.path, True, found, holds, "" if holds else f"{self.path}: expected one true, found {show(found)}")
 
 
-@check("fhir_resource", example="fhir_resource: {resource_type: Patient, search: {name: Smith}, fields: [{path: gender, expected: male}]}")
+@check(
+    "fhir_resource",
+    example="fhir_resource: {resource_type: Patient, search: {name: Smith}, fields: [{path: gender, expected: male}]}",
+    reads=reads_state,
+)
 def fhir_resource(spec: FhirResource) -> Decide:
     """A FHIR resource found by search has the given values; the score is the share of fields that hold."""
     if not spec.resource_type:

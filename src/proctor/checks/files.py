@@ -16,6 +16,7 @@ from proctor.checks._fields import (
     fields_verdict,
     no_match,
     prepare_rows,
+    reads_state,
     refuse_fields_when_absent,
     scope_for,
 )
@@ -40,7 +41,12 @@ class FilePresent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """The claim is that no file matches."""
 
 
-@check("file_present", shorthand="path", example="file_present: {path: 'outbound/*.json', fields: [{path: claim.id, expected: C-17}]}")
+@check(
+    "file_present",
+    shorthand="path",
+    example="file_present: {path: 'outbound/*.json', fields: [{path: claim.id, expected: C-17}]}",
+    reads=reads_state,
+)
 def file_present(spec: FilePresent) -> Decide:
     """A file matching a pattern is there, optionally JSON with the given values."""
     refuse_fields_when_absent(spec.absent, spec.fields)

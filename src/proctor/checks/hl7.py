@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from proctor.checks._fields import TextField, refuse_fields_when_absent, scope_for
+from proctor.checks._fields import TextField, reads_state, refuse_fields_when_absent, scope_for
 from proctor.checks._segments import Segmented, Sought, decide_segments, prepare_correlation, prepare_fields, read_all
 from proctor.checks.registry import Decide, check
 from proctor.codecs.hl7 import read_messages
@@ -36,7 +36,9 @@ _ALIASES = {"message_type": "MSH.9.1", "trigger_event": "MSH.9.2", "control_id":
 _TYPE, _TRIGGER, _EVENT = (compile_segment_path(path) for path in ("MSH.9.1", "MSH.9.2", "EVN.1"))
 
 
-@check("hl7_message", example="hl7_message: {correlate_by: {message_type: ADT}, fields: [{path: PID.5.1, expected: Smith}]}")
+@check(
+    "hl7_message", example="hl7_message: {correlate_by: {message_type: ADT}, fields: [{path: PID.5.1, expected: Smith}]}", reads=reads_state
+)
 def hl7_message(spec: Hl7Message) -> Decide:
     """The last outbound HL7 v2 message that fits has the given values; the score is the share of fields that hold."""
     refuse_fields_when_absent(spec.absent, spec.fields)

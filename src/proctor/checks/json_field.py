@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from proctor.checks.caution import Reads
 from proctor.checks.registry import Decide, check
 from proctor.errors import SpecError
 from proctor.expressions.scope import NO_SCOPE, Scope
@@ -33,7 +34,11 @@ class JsonField(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 _NO_BODY = missing("response body")
 
 
-@check("json_field", example="json_field: {field: items.0.price, value: {$gt: 0}}")
+def _reads(spec: JsonField) -> Reads:
+    return Reads(("answer",), "exact", "error" if spec.condition.startswith("not_") else "fail")
+
+
+@check("json_field", example="json_field: {field: items.0.price, value: {$gt: 0}}", reads=_reads)
 def json_field(spec: JsonField) -> Decide:
     """A field of the answer has (or has not) a value; the value may be a matcher."""
     if not spec.field:

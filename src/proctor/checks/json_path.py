@@ -12,6 +12,7 @@ from typing import Literal
 import msgspec
 
 from proctor.checks._answer import answer_json
+from proctor.checks.caution import Reads
 from proctor.checks.registry import Decide, check
 from proctor.errors import SpecError
 from proctor.matchers.equal import deep_equal
@@ -46,7 +47,11 @@ class JsonPath(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 _MOST_SHOWN = 3
 
 
-@check("json_path", shorthand="path", example="json_path: {path: '$.items[0].sku', equals: A-17}")
+def _reads(spec: JsonPath) -> Reads:
+    return Reads(("answer",), "exact", "fail" if spec.exists else "error")
+
+
+@check("json_path", shorthand="path", example="json_path: {path: '$.items[0].sku', equals: A-17}", reads=_reads)
 def json_path(spec: JsonPath) -> Decide:
     """The answer, read as JSON, has (or has not) a value at a JSONPath, optionally equal to a given one."""
     path = compile_path(spec.path, spec.syntax)

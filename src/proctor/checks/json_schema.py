@@ -15,6 +15,7 @@ import msgspec
 
 from proctor.checks._answer import answer_json
 from proctor.checks._schema_limits import limits_of
+from proctor.checks.caution import Reads
 from proctor.checks.registry import Decide, check
 from proctor.errors import CheckFault, SpecError
 from proctor.model.evidence import Evidence, Json
@@ -43,7 +44,12 @@ _NOT_HERE: Final = "is not present in a registry"
 _UNKNOWN_META: Final = "Unknown meta-schema"
 
 
-@check("json_schema", shorthand="schema", example="json_schema: {schema: {type: object, required: [status]}}")
+@check(
+    "json_schema",
+    shorthand="schema",
+    example="json_schema: {schema: {type: object, required: [status]}}",
+    reads=Reads(("answer",), "exact", "fail"),
+)
 def json_schema(spec: JsonSchema) -> Decide:
     """The answer, or one field of it, conforms to a JSON Schema."""
     limits = limits_of(spec.schema)

@@ -12,6 +12,7 @@ from typing import Literal
 
 import msgspec
 
+from proctor.checks.caution import Reads
 from proctor.checks.registry import Decide, check
 from proctor.errors import SpecError
 from proctor.model.evidence import Evidence, EvidenceTurn, Usage
@@ -57,7 +58,7 @@ class TurnsWithin(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """The bound itself fails."""
 
 
-@check("http_status", shorthand="status", example="http_status: 200")
+@check("http_status", shorthand="status", example="http_status: 200", reads=Reads((), "presence"))
 def http_status(spec: HttpStatus) -> Decide:
     """The HTTP status is exactly this."""
     if not 100 <= spec.status <= 999:
@@ -71,7 +72,7 @@ def http_status(spec: HttpStatus) -> Decide:
     )
 
 
-@check("responded_within", shorthand="ms", example="responded_within: 3000")
+@check("responded_within", shorthand="ms", example="responded_within: 3000", reads=Reads((), "presence"))
 def responded_within(spec: RespondedWithin) -> Decide:
     """The answer came within a time; the bound itself passes."""
     if not math.isfinite(spec.ms) or spec.ms < 0:
@@ -113,7 +114,7 @@ def _on_every_turn(
     return decide
 
 
-@check("tokens_within", shorthand="total", example="tokens_within: {total: 500, output: 200}")
+@check("tokens_within", shorthand="total", example="tokens_within: {total: 500, output: 200}", reads=Reads(("usage",), "absence", "fail"))
 def tokens_within(spec: TokensWithin) -> Decide:
     """Token usage stays within bounds; at least one bound is given."""
     limits = [(kind, limit) for kind, limit in (("total", spec.total), ("input", spec.input), ("output", spec.output)) if limit is not None]
@@ -174,7 +175,7 @@ def _usages(evidence: Evidence) -> Sequence[Usage | None]:
     return [node.usage for node in evidence.nodes or () if node.usage is not None]
 
 
-@check("turns_within", shorthand="turns", example="turns_within: 3")
+@check("turns_within", shorthand="turns", example="turns_within: 3", reads=Reads(("turns",), "absence", "fail"))
 def turns_within(spec: TurnsWithin) -> Decide:
     """The conversation took at most so many turns."""
     if spec.turns < 0:

@@ -14,10 +14,12 @@ import msgspec
 
 from proctor.checks._claims import CallCondition, Claim
 from proctor.checks._levels import LEVELS, Level, kind_of_level, level_of, names_of
+from proctor.checks.caution import Reads
 from proctor.checks.registry import Decide, check
 from proctor.errors import SpecError
 from proctor.expressions.scope import NO_SCOPE, Scope
 from proctor.matchers.call_arguments import Difference, argument_rule
+from proctor.model.account import Part
 from proctor.model.evidence import Evidence, Json
 from proctor.model.show import nearest, shorten, show
 from proctor.model.verdict import Verdict, failed, missing, passed
@@ -65,7 +67,21 @@ class NodeCalled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Claims about the tools this node called."""
 
 
-@check("node_called", shorthand="name", example="node_called: {name: AI Agent, tool_calls: [{name: Calculator, index: 0}]}")
+def _reads(spec: NodeCalled) -> Reads:
+    parts: tuple[Part, ...] = ("nodes", "tool_calls")
+    if spec.arguments or spec.forbidden_arguments or any(call.arguments or call.forbidden_arguments for call in spec.tool_calls):
+        parts = ("nodes", "tool_calls", "tool_arguments")
+    claims = (spec, *spec.tool_calls)
+    if spec.condition == "not_called":
+        return Reads(parts, "absence" if spec.index is None and not spec.tool_calls else "exact")
+    if all(
+        claim.condition == "called" and claim.count is None and claim.index is None and not claim.forbidden_arguments for claim in claims
+    ):
+        return Reads(parts, "presence")
+    return Reads(parts, "exact")
+
+
+@check("node_called", shorthand="name", example="node_called: {name: AI Agent, tool_calls: [{name: Calculator, index: 0}]}", reads=_reads)
 def node_called(spec: NodeCalled) -> Decide:
     """A step of a workflow (or a tool, where no step has the name) ran, did not run, or ran so many times."""
     nested = tuple(_claim(call, f"tool_calls.{index}.", ()) for index, call in enumerate(spec.tool_calls))

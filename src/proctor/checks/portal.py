@@ -17,6 +17,7 @@ from proctor.checks._fields import (
     member_pointer,
     no_match,
     prepare_rows,
+    reads_state,
     refuse_fields_when_absent,
     scope_for,
 )
@@ -49,7 +50,11 @@ class PortalRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 _RESULTS = "assertion_results"
 
 
-@check("portal_record", example="portal_record: {resource: requests, key: id, value: R-1, fields: [{path: status, expected: submitted}]}")
+@check(
+    "portal_record",
+    example="portal_record: {resource: requests, key: id, value: R-1, fields: [{path: status, expected: submitted}]}",
+    reads=reads_state,
+)
 def portal_record(spec: PortalRecord) -> Decide:
     """A portal row has the given values; the score is the share of fields that hold."""
     if not spec.resource:

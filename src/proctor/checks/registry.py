@@ -18,6 +18,7 @@ import functools
 import importlib
 import os
 import pkgutil
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from types import ModuleType
@@ -25,12 +26,14 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
+from proctor.checks.caution import EVERYTHING, Decide, ReadsOf, decide_with_caution, reads_of
 from proctor.errors import InputError, SpecError
 from proctor.model.evidence import Evidence
 from proctor.model.show import nearest
 from proctor.model.verdict import Verdict
 
-Decide = Callable[[Evidence], Verdict]
+__all__ = ["CheckEntry", "Decide", "Registry", "check", "collect", "default_registry", "entries_of", "entry_of"]
+
 F = TypeVar("F", bound=Callable[..., object])
 
 ENTRY_POINTS = "proctor.checks"
@@ -44,6 +47,7 @@ class Mark(msgspec.Struct, frozen=True):
     shorthand: str | None
     judged: bool
     example: str
+    reads: ReadsOf
 
 
 class CheckEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,13 +66,21 @@ class CheckEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One assertion as a native suite writes it."""
     owner: str
     """The module it comes from."""
+    reads: ReadsOf = EVERYTHING
+    """Which parts of the evidence it looks at, and whether it claims presence or absence: see `caution`."""
 
 
-def check(name: str, *, shorthand: str | None = None, judged: bool = False, example: str = "") -> Callable[[F], F]:
-    """Mark a function as the check called `name`; `example` is one assertion as a native suite writes it."""
+def check(
+    name: str, *, shorthand: str | None = None, judged: bool = False, example: str = "", reads: ReadsOf = EVERYTHING
+) -> Callable[[F], F]:
+    """Mark a function as the check called `name`.
+
+    `example` is one assertion as a native suite writes it. `reads` says which parts of the evidence the check looks at and what
+    kind of claim it makes; left out, a check gives `missing_evidence` wherever anything is not known.
+    """
 
     def mark(function: F) -> F:
-        function.__proctor_check__ = Mark(name, shorthand, judged, example)  # type: ignore[attr-defined]  # a function takes attributes
+        function.__proctor_check__ = Mark(name, shorthand, judged, example, reads)  # type: ignore[attr-defined]  # a function takes attributes
         return function
 
     return mark
@@ -136,7 +148,12 @@ class Registry:
         )
 
     def prepare(self, name: str, spec: msgspec.Struct) -> Decide:
-        """The function that decides `spec` on evidence. Raises `SpecError` when the spec cannot be used."""
+        """Return the function that decides `spec` on evidence. Raises `SpecError` when the spec cannot be used."""
+        entry = self.get(name)
+        return decide_with_caution(entry.prepare(spec), reads_of(entry.reads, spec))
+
+    def prepare_bare(self, name: str, spec: msgspec.Struct) -> Decide:
+        """Return the check itself, for evidence of which everything is known and whose missing parts the caller looks after."""
         return self.get(name).prepare(spec)
 
 
@@ -170,6 +187,7 @@ def entry_of(function: Callable[..., Any]) -> CheckEntry:
         summary=" ".join(doc.split("\n\n")[0].split()),
         example=mark.example,
         owner=owner,
+        reads=mark.reads,
     )
 
 
@@ -184,7 +202,7 @@ def builtin_modules() -> Iterator[ModuleType]:
     """Our own check files, by a sorted walk over the folder; those with a leading underscore are shared code."""
     package = importlib.import_module("proctor.checks")
     for name in sorted(info.name for info in pkgutil.iter_modules(package.__path__)):
-        if name not in ("registry", "ports") and not name.startswith("_"):
+        if name not in ("registry", "ports", "caution") and not name.startswith("_"):
             yield importlib.import_module(f"proctor.checks.{name}")
 
 
@@ -195,12 +213,12 @@ def builtin_module_of(name: str) -> ModuleType | None:
     found, and the caller loads everything.
     """
     folder = os.path.dirname(__file__)
-    mark = f'@check("{name}"'.encode()
+    mark = re.compile(rf'@check\(\s*"{re.escape(name)}"'.encode())
     for file in os.listdir(folder):
         # This file shows marks in its docstring, and which file a folder lists first is anybody's guess.
         if file.endswith(".py") and not file.startswith("_") and file != "registry.py":
             with open(os.path.join(folder, file), "rb") as source:
-                if mark in source.read():
+                if mark.search(source.read()):
                     return importlib.import_module(f"proctor.checks.{file.removesuffix('.py')}")
     return None
 

@@ -17,8 +17,10 @@ from typing import Literal
 import msgspec
 
 from proctor.checks._calls import recorded_calls
+from proctor.checks.caution import Reads
 from proctor.checks.registry import Decide, check
 from proctor.errors import SpecError
+from proctor.model.account import Part
 from proctor.model.evidence import Evidence, Json, ToolCall
 from proctor.model.judgement import Material, Opinion, Question, pending, verdict_of
 from proctor.model.missing import MISSING
@@ -67,7 +69,26 @@ class Subject(msgspec.Struct, frozen=True):
     pointer: str
 
 
-@check("judged", shorthand="criteria", judged=True, example="judged: {criteria: The answer is polite and names the order., threshold: 0.8}")
+def _reads(spec: Judged) -> Reads:
+    parts: list[Part] = ["state" if spec.subject == "state" else "nodes" if spec.target_node is not None else "answer"]
+    everything = spec.kind == "hallucination"
+    if everything or spec.show_tool_names or spec.show_tool_inputs or spec.show_tool_results:
+        parts.append("tool_calls")
+    if spec.show_tool_inputs:
+        parts.append("tool_arguments")
+    if everything or spec.show_tool_results:
+        parts.append("tool_results")
+    # An answer to judge has to be there, so where it is missing the claim fails like any claim of presence.
+    return Reads(tuple(parts), "exact" if spec.negative_constraints or len(parts) > 1 else "presence", "fail")
+
+
+@check(
+    "judged",
+    shorthand="criteria",
+    judged=True,
+    example="judged: {criteria: The answer is polite and names the order., threshold: 0.8}",
+    reads=_reads,
+)
 def judged(spec: Judged) -> Decide:
     """The answer meets a criterion written in plain language, in the opinion of a judge."""
     if not spec.criteria.strip():

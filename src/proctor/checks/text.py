@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from proctor.checks._texts import AROUND, NO_TEXT, POINTER, around, not_so
+from proctor.checks.caution import Reads
 from proctor.checks.registry import Decide, check
 from proctor.model.evidence import Evidence
 from proctor.model.show import show
@@ -64,7 +65,7 @@ class ResponseNotEmpty(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     """The answer is more than white space."""
 
 
-@check("response_contains", shorthand="text", example="response_contains: refund processed")
+@check("response_contains", shorthand="text", example="response_contains: refund processed", reads=Reads(("answer",), "presence"))
 def response_contains(spec: ResponseContains) -> Decide:
     """The answer contains a text."""
     needle = spec.text.lower() if spec.ignore_case else spec.text
@@ -83,7 +84,7 @@ def response_contains(spec: ResponseContains) -> Decide:
     return decide
 
 
-@check("response_not_contains", shorthand="text", example="response_not_contains: internal error")
+@check("response_not_contains", shorthand="text", example="response_not_contains: internal error", reads=Reads(("answer",), "absence"))
 def response_not_contains(spec: ResponseNotContains) -> Decide:
     """The answer does not contain a text."""
     needle = spec.text.lower() if spec.ignore_case else spec.text
@@ -108,7 +109,7 @@ def response_not_contains(spec: ResponseNotContains) -> Decide:
     return decide
 
 
-@check("response_starts_with", shorthand="text", example="response_starts_with: Dear customer")
+@check("response_starts_with", shorthand="text", example="response_starts_with: Dear customer", reads=Reads(("answer",), "presence"))
 def response_starts_with(spec: ResponseStartsWith) -> Decide:
     """The answer begins with a text."""
     wanted = spec.text.lower() if spec.ignore_case else spec.text
@@ -126,7 +127,7 @@ def response_starts_with(spec: ResponseStartsWith) -> Decide:
     return decide
 
 
-@check("response_ends_with", shorthand="text", example="response_ends_with: '?'")
+@check("response_ends_with", shorthand="text", example="response_ends_with: '?'", reads=Reads(("answer",), "exact", "fail"))
 def response_ends_with(spec: ResponseEndsWith) -> Decide:
     """The answer ends with a text."""
     wanted = spec.text.lower() if spec.ignore_case else spec.text
@@ -144,7 +145,12 @@ def response_ends_with(spec: ResponseEndsWith) -> Decide:
     return decide
 
 
-@check("response_equals", shorthand="text", example="response_equals: {text: 'OK', ignore_case: false}")
+@check(
+    "response_equals",
+    shorthand="text",
+    example="response_equals: {text: 'OK', ignore_case: false}",
+    reads=Reads(("answer",), "exact", "fail"),
+)
 def response_equals(spec: ResponseEquals) -> Decide:
     """The answer is exactly a text, nothing trimmed."""
     wanted = spec.text.lower() if spec.ignore_case else spec.text
@@ -162,7 +168,7 @@ def response_equals(spec: ResponseEquals) -> Decide:
     return decide
 
 
-@check("response_not_empty", example="response_not_empty: {}")
+@check("response_not_empty", example="response_not_empty: {}", reads=Reads(("answer",), "presence"))
 def response_not_empty(spec: ResponseNotEmpty) -> Decide:
     """The answer is more than white space."""
     good = passed("the answer is not empty", pointers=POINTER)

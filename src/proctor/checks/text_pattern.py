@@ -11,6 +11,7 @@ from typing import Final, Literal
 import msgspec
 
 from proctor.checks._texts import NO_TEXT, POINTER, around, not_so
+from proctor.checks.caution import Reads
 from proctor.checks.registry import Decide, check
 from proctor.errors import CheckFault, SpecError
 from proctor.model.evidence import Evidence
@@ -43,7 +44,17 @@ class ResponseMatches(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     """Fail closed on an answer of more UTF-16 units than this."""
 
 
-@check("response_matches", shorthand="pattern", example="response_matches: {pattern: 'order #[0-9]+', flags: i}")
+_ENDS: Final = ("$", "(?!", "\\b", "\\B")
+"""Signs of a pattern that looks at where the text ends, or at what does not follow."""
+
+
+def _reads(spec: ResponseMatches) -> Reads:
+    if not spec.should_match:
+        return Reads(("answer",), "absence")
+    return Reads(("answer",), "exact" if any(sign in spec.pattern for sign in _ENDS) else "presence")
+
+
+@check("response_matches", shorthand="pattern", example="response_matches: {pattern: 'order #[0-9]+', flags: i}", reads=_reads)
 def response_matches(spec: ResponseMatches) -> Decide:
     """The answer matches a regular expression, or must not."""
     if spec.refuse_nested_quantifiers and _NESTED_QUANTIFIER.search(spec.pattern):

@@ -25,6 +25,7 @@ from proctor.checks._calls import (
     times,
 )
 from proctor.checks._javascript_json import javascript_json
+from proctor.checks.caution import Reads
 from proctor.checks.registry import Decide, check
 from proctor.errors import CheckFault, SpecError
 from proctor.matchers.call_arguments import argument_rule
@@ -94,7 +95,11 @@ class ToolInputPath(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """As in `tool_called`."""
 
 
-@check("tool_argument", example="tool_argument: {tool: search, argument: limit, value: {$lte: 10}}")
+@check(
+    "tool_argument",
+    example="tool_argument: {tool: search, argument: limit, value: {$lte: 10}}",
+    reads=Reads(("tool_calls", "tool_arguments"), "presence"),
+)
 def tool_argument(spec: ToolArgument) -> Decide:
     """Some call of the tool has this argument with this value."""
     require_name(spec.tool, "tool")
@@ -154,7 +159,11 @@ def _argument_present(spec: ToolArgument) -> Decide:
 # --- the input as a whole ---------------------------------------------------------------------------------------------
 
 
-@check("tool_input_contains", example="tool_input_contains: {tool: search, text: shoes}")
+@check(
+    "tool_input_contains",
+    example="tool_input_contains: {tool: search, text: shoes}",
+    reads=Reads(("tool_calls", "tool_arguments"), "presence"),
+)
 def tool_input_contains(spec: ToolInputContains) -> Decide:
     """Some call's arguments, written as compact JSON, contain this text."""
     require_name(spec.tool, "tool")
@@ -167,7 +176,11 @@ def tool_input_contains(spec: ToolInputContains) -> Decide:
     return _any_input(spec, holds, f"contain {show(spec.text)}")
 
 
-@check("tool_input_matches", example='tool_input_matches: {tool: search, pattern: \'"q":"[a-z ]+"\'}')
+@check(
+    "tool_input_matches",
+    example='tool_input_matches: {tool: search, pattern: \'"q":"[a-z ]+"\'}',
+    reads=Reads(("tool_calls", "tool_arguments"), "presence"),
+)
 def tool_input_matches(spec: ToolInputMatches) -> Decide:
     """Some call's arguments, written as compact JSON, match this regular expression."""
     require_name(spec.tool, "tool")
@@ -189,7 +202,11 @@ def tool_input_matches(spec: ToolInputMatches) -> Decide:
     return _any_input(spec, holds, f"match /{spec.pattern}/{spec.flags}")
 
 
-@check("tool_input_path", example="tool_input_path: {tool: search, path: '$.filters[0].name', equals: size}")
+@check(
+    "tool_input_path",
+    example="tool_input_path: {tool: search, path: '$.filters[0].name', equals: size}",
+    reads=Reads(("tool_calls", "tool_arguments"), "presence"),
+)
 def tool_input_path(spec: ToolInputPath) -> Decide:
     """Some call's arguments have a value at this JSONPath, optionally equal to a given one."""
     require_name(spec.tool, "tool")

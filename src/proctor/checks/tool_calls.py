@@ -26,6 +26,7 @@ from proctor.checks._calls import (
     times,
     tools_sentence,
 )
+from proctor.checks.caution import Reads
 from proctor.checks.registry import Decide, check
 from proctor.errors import SpecError
 from proctor.matchers.call_arguments import ArgumentRule, argument_rule
@@ -92,10 +93,18 @@ class NoToolsCalled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """No tool was called at all."""
 
 
+def _reads_call(spec: ToolCalled | ToolNotCalled) -> Reads:
+    if isinstance(spec, ToolNotCalled):
+        return Reads(("tool_calls", "tool_arguments") if spec.arguments is not None else ("tool_calls",), "absence")
+    with_arguments = spec.arguments is not None or bool(spec.forbidden_arguments)
+    counted = spec.index is not None or spec.at_most is not None or bool(spec.forbidden_arguments) or spec.at_least == 0
+    return Reads(("tool_calls", "tool_arguments") if with_arguments else ("tool_calls",), "exact" if counted else "presence")
+
+
 # --- a tool was called ------------------------------------------------------------------------------------------------
 
 
-@check("tool_called", shorthand="name", example="tool_called: {name: search, arguments: {q: shoes}}")
+@check("tool_called", shorthand="name", example="tool_called: {name: search, arguments: {q: shoes}}", reads=_reads_call)
 def tool_called(spec: ToolCalled) -> Decide:
     """A tool was called, optionally with given arguments, a number of times, or at a given position."""
     _check_counts(spec)
@@ -262,7 +271,7 @@ def _claim(spec: ToolCalled | ToolNotCalled, rule: ArgumentRule | None, verb: st
 # --- a tool was not called --------------------------------------------------------------------------------------------
 
 
-@check("tool_not_called", shorthand="name", example="tool_not_called: delete_account")
+@check("tool_not_called", shorthand="name", example="tool_not_called: delete_account", reads=_reads_call)
 def tool_not_called(spec: ToolNotCalled) -> Decide:
     """A tool was never called, or never with the given arguments."""
     require_name(spec.name)
@@ -295,7 +304,7 @@ def tool_not_called(spec: ToolNotCalled) -> Decide:
 # --- how often --------------------------------------------------------------------------------------------------------
 
 
-@check("tool_call_count", example="tool_call_count: {name: search, count: 2}")
+@check("tool_call_count", example="tool_call_count: {name: search, count: 2}", reads=Reads(("tool_calls",), "exact"))
 def tool_call_count(spec: ToolCallCount) -> Decide:
     """A tool was called exactly so many times."""
     require_name(spec.name)
@@ -319,7 +328,7 @@ def tool_call_count(spec: ToolCallCount) -> Decide:
     return decide
 
 
-@check("no_tools_called", example="no_tools_called: {}")
+@check("no_tools_called", example="no_tools_called: {}", reads=Reads(("tool_calls",), "absence"))
 def no_tools_called(spec: NoToolsCalled) -> Decide:
     """No tool was called at all."""
     ok = passed("no tool was called")

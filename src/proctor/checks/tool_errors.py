@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from proctor.checks._calls import MISSING_CALLS, call_path, recorded_calls
+from proctor.checks.caution import Reads
 from proctor.checks.registry import Decide, check
 from proctor.model.evidence import Evidence, Json, ToolCall
 from proctor.model.show import show
@@ -21,7 +22,7 @@ class NoToolErrors(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """No tool call ended in an error."""
 
 
-@check("no_tool_errors", example="no_tool_errors: {}")
+@check("no_tool_errors", example="no_tool_errors: {}", reads=Reads(("tool_calls", "tool_results"), "absence"))
 def no_tool_errors(spec: NoToolErrors) -> Decide:
     """No tool call ended in an error."""
     return _decide

@@ -20,6 +20,7 @@ from proctor.checks._calls import (
     require_names,
     tools_sentence,
 )
+from proctor.checks.caution import Reads
 from proctor.checks.registry import Decide, check
 from proctor.errors import SpecError
 from proctor.model.evidence import Evidence, ToolCall
@@ -68,7 +69,7 @@ class FirstTool(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The tool's name."""
 
 
-@check("tools_exactly", shorthand="names", example="tools_exactly: [lookup_order, refund]")
+@check("tools_exactly", shorthand="names", example="tools_exactly: [lookup_order, refund]", reads=Reads(("tool_calls",), "exact"))
 def tools_exactly(spec: ToolsExactly) -> Decide:
     """The tools called are exactly these, in this order, and nothing else; or exactly one of several such lists."""
     if spec.names and spec.any_of:
@@ -113,7 +114,7 @@ def _first_difference(names: Sequence[str], calls: Sequence[ToolCall]) -> tuple[
     return 0, "the names differ"
 
 
-@check("tools_in_order", shorthand="names", example="tools_in_order: [lookup_order, refund]")
+@check("tools_in_order", shorthand="names", example="tools_in_order: [lookup_order, refund]", reads=Reads(("tool_calls",), "presence"))
 def tools_in_order(spec: ToolsInOrder) -> Decide:
     """These tools were called in this order; other calls may lie between, a repeated name needs its own call."""
     require_names(spec.names)
@@ -181,7 +182,7 @@ def _not_in_order(wanted: Sequence[str], found: Sequence[int], evidence: Evidenc
     )
 
 
-@check("tools_called", shorthand="names", example="tools_called: [lookup_order, send_mail]")
+@check("tools_called", shorthand="names", example="tools_called: [lookup_order, send_mail]", reads=Reads(("tool_calls",), "presence"))
 def tools_called(spec: ToolsCalled) -> Decide:
     """Every one of these tools was called, in any order."""
     require_names(spec.names)
@@ -203,7 +204,7 @@ def tools_called(spec: ToolsCalled) -> Decide:
     return decide
 
 
-@check("any_tool_called", shorthand="names", example="any_tool_called: [search, browse]")
+@check("any_tool_called", shorthand="names", example="any_tool_called: [search, browse]", reads=Reads(("tool_calls",), "presence"))
 def any_tool_called(spec: AnyToolCalled) -> Decide:
     """At least one of these tools was called."""
     require_names(spec.names)
@@ -226,7 +227,7 @@ def any_tool_called(spec: AnyToolCalled) -> Decide:
     return decide
 
 
-@check("first_tool", shorthand="name", example="first_tool: lookup_order")
+@check("first_tool", shorthand="name", example="first_tool: lookup_order", reads=Reads(("tool_calls",), "exact"))
 def first_tool(spec: FirstTool) -> Decide:
     """The first tool called was this one."""
     require_name(spec.name)

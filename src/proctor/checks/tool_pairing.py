@@ -21,6 +21,7 @@ from proctor.checks._calls import (
     require_name,
     tools_sentence,
 )
+from proctor.checks.caution import Reads
 from proctor.checks.registry import Decide, check
 from proctor.errors import SpecError
 from proctor.matchers.calls import MatchOptions, Pairing, ToolCallMatch, check_options
@@ -55,7 +56,19 @@ class ToolCallsMatch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     """Some tool must be called, even where no call is listed."""
 
 
-@check("tool_calls_match", shorthand="calls", example="tool_calls_match: {calls: [{name: search, arguments: {q: string}}], order: strict}")
+def _reads(spec: ToolCallsMatch) -> Reads:
+    if spec.negative:
+        return Reads(("tool_calls",), "absence")
+    free = spec.order != "strict" and spec.max_extra is None and bool(spec.calls)
+    return Reads(("tool_calls",) if spec.arguments == "ignore" else ("tool_calls", "tool_arguments"), "presence" if free else "exact")
+
+
+@check(
+    "tool_calls_match",
+    shorthand="calls",
+    example="tool_calls_match: {calls: [{name: search, arguments: {q: string}}], order: strict}",
+    reads=_reads,
+)
 def tool_calls_match(spec: ToolCallsMatch) -> Decide:
     """Expected calls pair up with the actual ones; reports missing, extra, mismatched and out-of-order calls."""
     for index, expected in enumerate(spec.calls):

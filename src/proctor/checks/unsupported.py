@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from proctor.checks.caution import Reads
 from proctor.checks.registry import Decide, check
 from proctor.model.evidence import Evidence
 from proctor.model.verdict import Verdict, failed
@@ -16,7 +17,7 @@ class Unsupported(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Why it cannot be understood."""
 
 
-@check("unsupported", shorthand="reason", example="unsupported: the original assertion has no counterpart")
+@check("unsupported", shorthand="reason", example="unsupported: the original assertion has no counterpart", reads=Reads((), "presence"))
 def unsupported(spec: Unsupported) -> Decide:
     """An assertion that no check understands; always fails with code `unsupported_assertion`."""
     verdict = failed(f"this assertion cannot be understood: {spec.reason}", code="unsupported_assertion")

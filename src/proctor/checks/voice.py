@@ -15,6 +15,7 @@ from typing import Literal
 
 import msgspec
 
+from proctor.checks.caution import Reads
 from proctor.checks.registry import Decide, check
 from proctor.codecs.speech import normalize
 from proctor.errors import SpecError
@@ -48,7 +49,12 @@ Spoken = list[tuple[int, str]]
 """Turns of one speaker that follow each other: their numbers and texts."""
 
 
-@check("voice_said", judged=True, example="voice_said: {speaker: agent, contains: [date of birth], not_contains: [credit card]}")
+@check(
+    "voice_said",
+    judged=True,
+    example="voice_said: {speaker: agent, contains: [date of birth], not_contains: [credit card]}",
+    reads=Reads(("state",), "exact"),
+)
 def voice_said(spec: VoiceSaid) -> Decide:
     """Phrases were said, or were not, by one side of a call; the score is the share of phrases that hold."""
     _verify(spec)

@@ -10,6 +10,7 @@ import math
 
 import msgspec
 
+from proctor.checks.caution import Reads
 from proctor.checks.registry import Decide, check
 from proctor.errors import SpecError
 from proctor.model.evidence import Evidence, Render
@@ -68,7 +69,7 @@ def _places(observed: list[tuple[int, Render]]) -> tuple[str, ...]:
     return tuple(f"$.renders[{index}]" for index, _ in observed[:100])
 
 
-@check("widget_rendered", shorthand="tool", example="widget_rendered: show_map")
+@check("widget_rendered", shorthand="tool", example="widget_rendered: show_map", reads=Reads((), "presence"))
 def widget_rendered(spec: WidgetRendered) -> Decide:
     """At least one widget (of a tool) was rendered."""
     ok = passed(f"{_whose(spec.tool)} was rendered")
@@ -86,7 +87,7 @@ def widget_rendered(spec: WidgetRendered) -> Decide:
     return decide
 
 
-@check("widget_rendered_within", shorthand="ms", example="widget_rendered_within: {ms: 500, tool: show_map}")
+@check("widget_rendered_within", shorthand="ms", example="widget_rendered_within: {ms: 500, tool: show_map}", reads=Reads((), "presence"))
 def widget_rendered_within(spec: WidgetRenderedWithin) -> Decide:
     """The slowest rendered widget (of a tool) took less than a time."""
     if not (math.isfinite(spec.ms) and spec.ms > 0):
@@ -119,7 +120,7 @@ def widget_rendered_within(spec: WidgetRenderedWithin) -> Decide:
     return decide
 
 
-@check("widget_no_console_errors", shorthand="tool", example="widget_no_console_errors: show_map")
+@check("widget_no_console_errors", shorthand="tool", example="widget_no_console_errors: show_map", reads=Reads((), "absence"))
 def widget_no_console_errors(spec: WidgetNoConsoleErrors) -> Decide:
     """No widget (of a tool) logged an error to the console."""
     ok = passed(f"{_whose(spec.tool)} logged no error")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from proctor.checks._fields import TextField, refuse_fields_when_absent, scope_for
+from proctor.checks._fields import TextField, reads_state, refuse_fields_when_absent, scope_for
 from proctor.checks._segments import Segmented, decide_segments, prepare_correlation, prepare_fields, read_all
 from proctor.checks.registry import Decide, check
 from proctor.codecs.segments import compile_segment_path
@@ -34,7 +34,7 @@ class X12Response(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 _KIND = compile_segment_path("ST.1")
 
 
-@check("x12_response", example="x12_response: {transaction: '271', fields: [{path: EB.1, expected: '1'}]}")
+@check("x12_response", example="x12_response: {transaction: '271', fields: [{path: EB.1, expected: '1'}]}", reads=reads_state)
 def x12_response(spec: X12Response) -> Decide:
     """The last X12 transaction that fits has the given values; the score is the share of fields that hold."""
     refuse_fields_when_absent(spec.absent, spec.fields)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from proctor.checks.caution import MISSING
 from proctor.checks.registry import Decide, Registry, default_registry
 from proctor.decide.judging import Deliberation, settle_all
 from proctor.decide.quick import Clock, DecideCase, quick_decide
@@ -35,6 +36,7 @@ class PreparedCase:
 
     def __init__(self, case: Case, registry: Registry) -> None:
         self.case = case
+        self._registry = registry
         self._checks: tuple[Decide, ...] = tuple(registry.prepare(a.check, a.spec) for a in case.assertions)
         self._uses_clock = any(_mentions_clock(msgspec.to_builtins(a.spec)) for a in case.assertions)
         self._plain = not self._uses_clock and not case.context and case.timezone is None
@@ -105,11 +107,12 @@ class PreparedCase:
         """
         case = self.case
         even = case.scoring.mode == "boolean" and all(
-            not a.advisory and a.weight == case.assertions[0].weight and a.when_missing == "fail" for a in case.assertions
+            not a.advisory and a.weight == case.assertions[0].weight and a.when_missing is None for a in case.assertions
         )
         if not (even and case.assertions and self._straight and self._plain and case.skip is None and self._captures is None):
             return self.decide
-        return quick_decide(case, self._checks, self._straight_verdicts)
+        bare = tuple(self._registry.prepare_bare(a.check, a.spec) for a in case.assertions)
+        return quick_decide(case, bare, self._straight_verdicts)
 
     def _straight_verdicts(self, evidence: Evidence) -> tuple[Verdict, ...]:
         return tuple([_as_wanted(a, guarded(decide, evidence)) for a, decide in zip(self.case.assertions, self._checks, strict=True)])
@@ -276,7 +279,7 @@ def skip_case(case: Case, code: str, reason: str, *, source: Source | None = Non
 
 
 def _as_wanted(assertion: Assertion, verdict: Verdict) -> Verdict:
-    if verdict.code != "missing_evidence" or assertion.when_missing == verdict.outcome:
+    if verdict.code != MISSING or assertion.when_missing in (None, verdict.outcome):
         return verdict
     return msgspec.structs.replace(verdict, outcome=assertion.when_missing)
 

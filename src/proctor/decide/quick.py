@@ -3,6 +3,7 @@
 For a boolean case whose assertions stand on their own: no dependencies, turns, weights or variables. Over a stream everything around the
 checks counts as much as the checks, so the usual small numbers of them are written out, and a clean pass, which most evidence of
 a healthy agent gives, is recognised by the verdicts themselves: a check returns one and the same object for every plain pass.
+Evidence of which something may not be known (it has an account) goes the careful way, and so does every verdict with a code.
 """
 
 from __future__ import annotations
@@ -24,14 +25,24 @@ Careful = Callable[[Evidence], tuple[Verdict, ...]]
 class _Memory:
     """The verdicts of the last clean pass."""
 
-    __slots__ = ("case", "clean")
+    __slots__ = ("careful", "case", "clean")
 
-    def __init__(self, case: Case) -> None:
+    def __init__(self, case: Case, careful: Careful) -> None:
         self.case = case
+        self.careful = careful
         self.clean: tuple[Verdict, ...] = ()
 
-    def settle(self, verdicts: tuple[Verdict, ...], source: Source | None, attempt: int) -> CaseResult:
-        """The result of any verdicts; remembers those of a clean pass."""
+    def settle_carefully(self, evidence: Evidence, source: Source | None, attempt: int) -> CaseResult:
+        """Return the result of evidence that needs a second look: a check raised, or something is not known."""
+        verdicts = self.careful(evidence)
+        outcome, score = score_evenly(verdicts)
+        return CaseResult(self.case, outcome, score, verdicts, source, None, None, attempt)
+
+    def settle(self, verdicts: tuple[Verdict, ...], evidence: Evidence, source: Source | None, attempt: int) -> CaseResult:
+        """Return the result of any verdicts, and remember those of a clean pass."""
+        for verdict in verdicts:
+            if verdict.code is not None:
+                return self.settle_carefully(evidence, source, attempt)
         outcome, score = score_evenly(verdicts)
         if outcome == "pass" and score == 1.0:
             self.clean = verdicts
@@ -52,18 +63,20 @@ def quick_decide(case: Case, checks: Sequence[Decide], careful: Careful) -> Deci
 
 
 def _one(case: Case, only: Decide, careful: Careful) -> DecideCase:
-    memory = _Memory(case)
+    memory = _Memory(case, careful)
     seen: Verdict | None = None
 
     def decide(evidence: Evidence, source: Source | None = None, attempt: int = 0, clock: Clock | None = None) -> CaseResult:
         nonlocal seen
+        if evidence.account is not None:
+            return memory.settle_carefully(evidence, source, attempt)
         try:
             a = only(evidence)
         except Exception:  # the careful way turns it into a verdict
-            return memory.settle(careful(evidence), source, attempt)
+            return memory.settle_carefully(evidence, source, attempt)
         if a is seen:
             return CaseResult(case, "pass", 1.0, memory.clean, source, None, None, attempt)
-        result = memory.settle((a,), source, attempt)
+        result = memory.settle((a,), evidence, source, attempt)
         if result.verdicts is memory.clean:
             seen = a
         return result
@@ -72,19 +85,21 @@ def _one(case: Case, only: Decide, careful: Careful) -> DecideCase:
 
 
 def _two(case: Case, first: Decide, second: Decide, careful: Careful) -> DecideCase:
-    memory = _Memory(case)
+    memory = _Memory(case, careful)
     seen_a: Verdict | None = None
     seen_b: Verdict | None = None
 
     def decide(evidence: Evidence, source: Source | None = None, attempt: int = 0, clock: Clock | None = None) -> CaseResult:
         nonlocal seen_a, seen_b
+        if evidence.account is not None:
+            return memory.settle_carefully(evidence, source, attempt)
         try:
             a, b = first(evidence), second(evidence)
         except Exception:  # one of them could not be decided; the careful way finds out which
-            return memory.settle(careful(evidence), source, attempt)
+            return memory.settle_carefully(evidence, source, attempt)
         if a is seen_a and b is seen_b:
             return CaseResult(case, "pass", 1.0, memory.clean, source, None, None, attempt)
-        result = memory.settle((a, b), source, attempt)
+        result = memory.settle((a, b), evidence, source, attempt)
         if result.verdicts is memory.clean:
             seen_a, seen_b = a, b
         return result
@@ -93,20 +108,22 @@ def _two(case: Case, first: Decide, second: Decide, careful: Careful) -> DecideC
 
 
 def _three(case: Case, first: Decide, second: Decide, third: Decide, careful: Careful) -> DecideCase:
-    memory = _Memory(case)
+    memory = _Memory(case, careful)
     seen_a: Verdict | None = None
     seen_b: Verdict | None = None
     seen_c: Verdict | None = None
 
     def decide(evidence: Evidence, source: Source | None = None, attempt: int = 0, clock: Clock | None = None) -> CaseResult:
         nonlocal seen_a, seen_b, seen_c
+        if evidence.account is not None:
+            return memory.settle_carefully(evidence, source, attempt)
         try:
             a, b, c = first(evidence), second(evidence), third(evidence)
         except Exception:  # one of them could not be decided; the careful way finds out which
-            return memory.settle(careful(evidence), source, attempt)
+            return memory.settle_carefully(evidence, source, attempt)
         if a is seen_a and b is seen_b and c is seen_c:
             return CaseResult(case, "pass", 1.0, memory.clean, source, None, None, attempt)
-        result = memory.settle((a, b, c), source, attempt)
+        result = memory.settle((a, b, c), evidence, source, attempt)
         if result.verdicts is memory.clean:
             seen_a, seen_b, seen_c = a, b, c
         return result
@@ -115,15 +132,17 @@ def _three(case: Case, first: Decide, second: Decide, third: Decide, careful: Ca
 
 
 def _many(case: Case, checks: Sequence[Decide], careful: Careful) -> DecideCase:
-    memory = _Memory(case)
+    memory = _Memory(case, careful)
 
     def decide(evidence: Evidence, source: Source | None = None, attempt: int = 0, clock: Clock | None = None) -> CaseResult:
+        if evidence.account is not None:
+            return memory.settle_carefully(evidence, source, attempt)
         try:
             verdicts = tuple([check(evidence) for check in checks])
         except Exception:  # one of them could not be decided; the careful way finds out which
-            return memory.settle(careful(evidence), source, attempt)
+            return memory.settle_carefully(evidence, source, attempt)
         if verdicts == memory.clean:
             return CaseResult(case, "pass", 1.0, memory.clean, source, None, None, attempt)
-        return memory.settle(verdicts, source, attempt)
+        return memory.settle(verdicts, evidence, source, attempt)
 
     return decide

@@ -33,5 +33,7 @@ def turn_evidence(evidence: Evidence, turn: int) -> Evidence | None:
         now=evidence.now,
         timezone=evidence.timezone,
         state=evidence.state,
+        model=evidence.model,
+        account=evidence.account,
         metadata=observed.metadata or evidence.metadata,
     )

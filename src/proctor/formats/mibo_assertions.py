@@ -266,8 +266,8 @@ class AssertionReader:
         more["label"] = reading.text(node.get("label"), "label") or label
         if (weight := reading.weight(node.get("weight"))) is not None:
             more["weight"] = weight
-        when = self._word(node, "when_missing", {word: word for word in get_args(WhenMissing)}, "fail")
-        if when is None or self._errors_since(before):
+        when = self._word(node, "when_missing", {word: word for word in get_args(WhenMissing)}, None)
+        if self._errors_since(before):
             return None
         assertion = draft(reading, node, check, spec, fields=fields, when_missing=when, **more)
         if not self._errors_since(before):
@@ -286,11 +286,11 @@ class AssertionReader:
         found = [self._reading.text(item, f"{key} [{index}]") for index, item in enumerate(listed.items() if listed is not None else ())]
         return tuple(text for text in found if text is not None)
 
-    def _word(self, node: Located, key: str, words: dict[str, Json], default: str) -> Json:
+    def _word(self, node: Located, key: str, words: dict[str, Json], default: str | None) -> Json:
         """What one of some words stands for; nothing after a problem."""
         place = node.get(key)
         if place is None:
-            return words[default]
+            return None if default is None else words[default]
         word = self._reading.text(place, key)
         if word is None:
             return None

@@ -35,8 +35,7 @@ _ASSERTION_FIELDS: dict[str, Json] = {
     "advisory": {"type": "boolean", "default": False, "description": "Reported, but it never gates."},
     "when_missing": {
         "enum": ["fail", "error", "skip"],
-        "default": "fail",
-        "description": "The outcome when the evidence was not recorded.",
+        "description": "The outcome when the evidence was not recorded; left out: fail, or error for a claim that needs absence.",
     },
     "depends_on": {"anyOf": [_TEXT, {"type": "array", "items": _TEXT}], "description": "Skip this unless these passed."},
 }

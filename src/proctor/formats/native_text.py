@@ -91,7 +91,7 @@ def _assertion(assertion: Assertion, registry: Registry) -> Json:
         common["id"] = assertion.id
     if assertion.label and assertion.label != default_label(entry, assertion.spec):
         common["label"] = assertion.label
-    for name, default in (("axis", None), ("required", False), ("advisory", False), ("when_missing", "fail")):
+    for name, default in (("axis", None), ("required", False), ("advisory", False), ("when_missing", None)):
         if getattr(assertion, name) != default:
             common[name] = getattr(assertion, name)
     if assertion.weight != 1.0:

@@ -348,7 +348,7 @@ class _Reader:
 
     def _when_missing(self, node: Located | None) -> Json:
         if node is None or node.value is None:
-            return "fail"
+            return None
         if node.value not in ("fail", "error", "skip"):
             self.reading.error(node, f"when_missing: expected fail, error or skip, found {show(node.plain())}")
             return "fail"

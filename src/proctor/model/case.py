@@ -29,7 +29,8 @@ class Assertion(msgspec.Struct, frozen=True, kw_only=True):
     """A failed required assertion fails the case whatever the mean says."""
     advisory: bool = False
     """Reported, but it enters neither outcome nor score."""
-    when_missing: WhenMissing = "fail"
+    when_missing: WhenMissing | None = None
+    """What missing evidence is; left out: a `fail` of a claim that something is there, an `error` of a claim that needs absence."""
     depends_on: tuple[str, ...] = ()
     turn: int | None = None
     """The turn this claim is about, from 0; `None`: the whole run."""

@@ -9,6 +9,8 @@ from typing import Any
 
 import msgspec
 
+from proctor.model.account import Account
+
 # Values that arrive as JSON. `Any`, not `object`: checks index into them all day, and every use is guarded.
 Json = Any
 
@@ -33,7 +35,7 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
     """One call of a tool, in the order it was made.
 
     `arguments` is an object; where the agent produced something that is not a JSON object it is kept as it came
-    (text, list, number).
+    (text, list, number). `None` means that a reader saw the call and not what was passed to it.
     """
 
     name: str
@@ -209,4 +211,8 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
     state: State | None = None
     error: str | None = None
     """Why the run itself broke off, if it did."""
+    model: str | None = None
+    """The name of the model that answered, where the recording tells it."""
+    account: Account | None = None
+    """What the reader knows and does not know; `None`: everything that is here was understood, and what is not here was not recorded."""
     metadata: dict[str, Json] = {}

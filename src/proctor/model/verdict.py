@@ -1,8 +1,9 @@
 """The answer to one assertion: what was decided, why, and where to look.
 
 `pass` and `fail` are decisions. `error` says that no decision could be made (a bad spec, a judge that is down).
-`skip` says that none was wanted (a dependency failed, or the author said so). Missing instrumentation is a `fail`
-with code `missing_evidence` unless the assertion's `when_missing` says otherwise; it never passes.
+`skip` says that none was wanted (a dependency failed, or the author said so). Missing instrumentation has the code
+`missing_evidence` and never passes: it is a `fail` of a claim that something is there, an `error` of a claim that needs absence
+(nobody looked, so nobody knows), unless the assertion's `when_missing` says otherwise.
 """
 
 from collections.abc import Callable
@@ -113,5 +114,5 @@ def skipped(code: str, reason: str) -> Verdict:
 
 
 def missing(what: str) -> Verdict:
-    """The evidence does not carry what the claim is about. `decide` applies the assertion's `when_missing`."""
+    """The evidence does not carry what the claim is about. `proctor.checks.caution` decides whether that is a `fail` or an `error`."""
     return Verdict("fail", 0.0, f"{what} not recorded in this evidence", "missing_evidence")

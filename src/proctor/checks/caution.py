@@ -1,0 +1,74 @@
+"""Never green without having looked: the one place where a verdict meets what is not known.
+
+Every check says which parts of the evidence it reads and what kind of claim it makes:
+
+    presence   something is there. More evidence can only help, so a pass on half of it is a pass; a fail is not certain.
+    absence    something is not there. A fail on half of the evidence is a fail; a pass is not certain.
+    exact      how many, in which order, exactly what: nothing is certain on half of it.
+
+Where a part that a check reads is not known (`Account.unknown`), a verdict that is not certain becomes `missing_evidence`, and says
+which part and why. Where a part is not there at all the checks themselves say so. Either way a claim of presence fails, as what it
+asks for was not seen, and any other claim is an `error`: nobody looked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import msgspec
+
+from proctor.model.account import PART_NAMES, PARTS, Part
+from proctor.model.evidence import Evidence
+from proctor.model.verdict import Verdict
+
+Claim = Literal["presence", "absence", "exact"]
+Decide = Callable[[Evidence], Verdict]
+
+MISSING = "missing_evidence"
+_CERTAIN: dict[Claim, str] = {"presence": "pass", "absence": "fail", "exact": ""}
+
+
+class Reads(msgspec.Struct, frozen=True):
+    """What a check looks at, and what kind of claim it makes about it."""
+
+    parts: tuple[Part, ...]
+    claim: Claim
+    when_missing: Literal["fail", "error"] | None = None
+    """What missing evidence is, where it is not what the claim implies: a measure that was not taken is a `fail`."""
+
+    def outcome_when_missing(self) -> Literal["fail", "error"]:
+        """Return `fail` for a claim of presence and `error` for any other, unless the check says otherwise."""
+        return self.when_missing or ("fail" if self.claim == "presence" else "error")
+
+
+EVERYTHING = Reads(PARTS, "exact")
+"""A check that does not say what it reads is trusted with nothing that is not known."""
+
+ReadsOf = Reads | Callable[[Any], Reads]
+"""What a check reads, fixed or by its spec."""
+
+
+def reads_of(declared: ReadsOf, spec: msgspec.Struct) -> Reads:
+    """Return what a check with this spec reads."""
+    return declared if isinstance(declared, Reads) else declared(spec)
+
+
+def decide_with_caution(decide: Decide, reads: Reads) -> Decide:
+    """Wrap a check so that no verdict rests on what is not known."""
+    certain = _CERTAIN[reads.claim]
+    uncertain_is = reads.outcome_when_missing()
+
+    def decide_cautiously(evidence: Evidence) -> Verdict:
+        verdict = decide(evidence)
+        account = evidence.account
+        if account is not None and account.unknown and verdict.outcome != certain:
+            gaps: list[Part] = [part for part in reads.parts if part in account.unknown]
+            if gaps and (verdict.outcome in ("pass", "fail") or verdict.code == "judge_unavailable"):
+                told = "; ".join(f"{PART_NAMES[part]} not known: {account.unknown[part]}" for part in gaps)
+                return Verdict(uncertain_is, 0.0, told, MISSING, {"not_known": {part: account.unknown[part] for part in gaps}})
+        if verdict.code == MISSING and verdict.outcome != uncertain_is:
+            return msgspec.structs.replace(verdict, outcome=uncertain_is)
+        return verdict
+
+    return decide_cautiously

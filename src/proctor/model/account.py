@@ -1,0 +1,41 @@
+"""What a reader knows about a run, and what it does not.
+
+An examiner that cannot see must say so. Every reader therefore keeps an account beside the evidence: who read it, and which parts of it
+are *not known*, each with the reason. A part that is not named here is known: it was recorded, or there was none of it. A part that
+is named may still hold something (two tool calls were understood, a third was not); what it holds is then true, and not all there is.
+
+`decide` is the one place that acts on it: see `proctor.checks.caution`.
+"""
+
+from typing import Literal
+
+import msgspec
+
+Part = Literal["tool_calls", "tool_arguments", "tool_results", "answer", "input", "turns", "usage", "nodes", "state"]
+
+PARTS: tuple[Part, ...] = ("tool_calls", "tool_arguments", "tool_results", "answer", "input", "turns", "usage", "nodes", "state")
+"""Every part of evidence that an account speaks of, in the order reports show them."""
+
+PART_NAMES: dict[Part, str] = {
+    "tool_calls": "tool calls",
+    "tool_arguments": "arguments of tool calls",
+    "tool_results": "results of tool calls",
+    "answer": "the answer",
+    "input": "the input",
+    "turns": "turns",
+    "usage": "token usage",
+    "nodes": "nodes",
+    "state": "end state",
+}
+"""What a sentence calls a part."""
+
+
+class Account(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """What is known about one evidence."""
+
+    reader: str = ""
+    """Who read it, in words a user knows: `plain`, `n8n`, `otlp (OpenInference)`, `openai messages`, `http target`."""
+    unknown: dict[Part, str] = {}
+    """The parts that are not known, or not wholly known, each with the reason."""
+    notes: tuple[str, ...] = ()
+    """What else the reader wants said: an attribute nobody understood, a span that was left out."""
