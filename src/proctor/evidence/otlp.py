@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from proctor.errors import EvidenceError
+from proctor.evidence import otlp_logs
+from proctor.evidence.otlp_logs import spans_of_logs
 from proctor.evidence.otlp_protobuf import spans_of_protobuf
 from proctor.evidence.shape import dict_of
 from proctor.evidence.span_evidence import evidence_of
-from proctor.evidence.spans import Span, merge_spans, spans_of_request
+from proctor.evidence.spans import Span, is_event_only, merge_spans, spans_of_request
 from proctor.model.evidence import Evidence, Json
 
 _KEYS = ("resourceSpans", "resource_spans")
@@ -24,13 +26,23 @@ def sniff(document: Json) -> bool:
         return False
     if any(isinstance(document.get(key), list) for key in _KEYS):
         return True
+    if otlp_logs.sniff(document):
+        return True
     batches = document.get("batches")
     return isinstance(batches, list) and any("scopeSpans" in dict_of(batch) for batch in batches)
 
 
 def read(document: Json) -> list[Evidence]:
     """Every trace in one request."""
-    return read_batches([spans_of_request(document)])
+    return read_batches([spans_in_request(document)])
+
+
+def spans_in_request(document: Json, path: str = "$") -> list[Span]:
+    """Return the spans of one request, and what its logs tell of spans."""
+    found = spans_of_logs(document, path) if otlp_logs.sniff(document) else []
+    if isinstance(document, dict) and any(key in document for key in (*_KEYS, "batches")):
+        found = [*spans_of_request(document, path), *found]
+    return found
 
 
 def read_protobuf(data: bytes) -> list[Evidence]:
@@ -43,4 +55,5 @@ def read_protobuf(data: bytes) -> list[Evidence]:
 
 def read_batches(batches: Iterable[Iterable[Span]]) -> list[Evidence]:
     """The traces of several requests, spans of the same trace merged."""
-    return [evidence_of(spans) for spans in merge_spans(batches).values()]
+    traces = merge_spans(batches).values()
+    return [evidence_of(spans) for spans in traces if not all(is_event_only(span) for span in spans)]

@@ -9,8 +9,8 @@ import msgspec
 
 from proctor.errors import EvidenceError
 from proctor.evidence.otlp_protobuf import groups_of_protobuf
-from proctor.evidence.shape import dict_of, first_of, list_of
-from proctor.evidence.spans import Span, SpanGroup, read_attributes, read_span
+from proctor.evidence.shape import dict_of, list_of
+from proctor.evidence.spans import Span, SpanGroup, read_attributes, read_span, scope_name, scopes_in, spans_in_scope
 from proctor.model.evidence import Json
 
 _KEYS = ("resourceSpans", "resource_spans")
@@ -47,17 +47,23 @@ def receive_json(document: Json) -> Received:
         raise EvidenceError("$: expected OTLP with resourceSpans, a list")
     received = Received([])
     for index, group in enumerate(list_of(entry[key])):
-        resource = read_attributes(dict_of(dict_of(group).get("resource")).get("attributes"))
-        spans: list[Span] = []
-        scopes = first_of(dict_of(group), "scopeSpans", "scope_spans", "instrumentationLibrarySpans")
-        for number, scope in enumerate(list_of(scopes)):
-            for place, span in enumerate(list_of(dict_of(scope).get("spans"))):
-                try:
-                    spans.append(_lowered(read_span(span, f"$.{key}[{index}].scopeSpans[{number}].spans[{place}]")))
-                except EvidenceError as error:
-                    received.refuse(error.message)
-        received.groups.append(SpanGroup(resource, spans))
+        try:
+            received.groups.append(_group(dict_of(group), f"$.{key}[{index}]", received))
+        except EvidenceError as error:
+            received.refuse(error.message)
     return _checked(received)
+
+
+def _group(group: dict[str, Json], path: str, received: Received) -> SpanGroup:
+    spans: list[Span] = []
+    for number, scope in enumerate(scopes_in(group, path)):
+        at, name = f"{path}.scopeSpans[{number}].spans", scope_name(scope)
+        for place, span in enumerate(spans_in_scope(scope, at)):
+            try:
+                spans.append(_lowered(read_span(span, f"{at}[{place}]", scope=name)))
+            except EvidenceError as error:
+                received.refuse(error.message)
+    return SpanGroup(read_attributes(dict_of(group.get("resource")).get("attributes")), spans)
 
 
 def _checked(received: Received) -> Received:

@@ -24,14 +24,18 @@ def spans_of_protobuf(data: bytes) -> list[Span]:
     for group in _parsed(data).resource_spans:
         resource = _attributes(group.resource.attributes)
         for scope in group.scope_spans:
-            found.extend([_span(span, resource) for span in scope.spans])
+            name = scope.scope.name
+            found.extend([_span(span, resource, name) for span in scope.spans])
     return found
 
 
 def groups_of_protobuf(data: bytes) -> list[SpanGroup]:
     """The same by resource, which stands beside the spans and not in each."""
     return [
-        SpanGroup(_attributes(group.resource.attributes), [_span(span, _NONE) for scope in group.scope_spans for span in scope.spans])
+        SpanGroup(
+            _attributes(group.resource.attributes),
+            [_span(span, _NONE, scope.scope.name) for scope in group.scope_spans for span in scope.spans],
+        )
         for group in _parsed(data).resource_spans
     ]
 
@@ -51,7 +55,7 @@ def _parsed(data: bytes) -> Any:
     return request
 
 
-def _span(span: Any, resource: dict[str, Json]) -> Span:
+def _span(span: Any, resource: dict[str, Json], scope: str) -> Span:
     status = span.status
     events = span.events
     return Span(
@@ -66,6 +70,7 @@ def _span(span: Any, resource: dict[str, Json]) -> Span:
         message=status.message or None,
         events=tuple([SpanEvent(event.name, _attributes(event.attributes)) for event in events]) if events else (),
         resource=resource,
+        scope=scope,
     )
 
 

@@ -7,7 +7,7 @@ formats and is loaded when it is first needed.
 from __future__ import annotations
 
 from proctor.evidence.fast import decode_line
-from proctor.evidence.spans import Span, spans_of_request
+from proctor.evidence.spans import Span
 from proctor.model.evidence import Evidence, Json
 
 __all__ = ["read_bytes", "read_document", "read_line", "spans_in"]
@@ -44,8 +44,8 @@ def read_line(line: bytes) -> Evidence | list[Evidence]:
 
 def spans_in(value: Json) -> list[Span] | None:
     """The spans of an OTLP document (or of a list of them), for whoever merges traces over several; nothing for other documents."""
-    from proctor.evidence.otlp import sniff  # loads what reads spans
+    from proctor.evidence.otlp import sniff, spans_in_request  # loads what reads spans
 
     if isinstance(value, list) and value and all(sniff(entry) for entry in value):
-        return [span for index, entry in enumerate(value) for span in spans_of_request(entry, f"$[{index}]")]
-    return spans_of_request(value) if sniff(value) else None
+        return [span for index, entry in enumerate(value) for span in spans_in_request(entry, f"$[{index}]")]
+    return spans_in_request(value) if sniff(value) else None

@@ -15,7 +15,6 @@ import msgspec
 from proctor.errors import EvidenceError
 from proctor.evidence import flowise, mcplab, messages, mibo, n8n, otlp, plain
 from proctor.evidence.json_bytes import binary_kind, decode, exceeds_depth, too_deep
-from proctor.evidence.spans import spans_of_request
 from proctor.evidence.unknown import unknown_shape
 from proctor.model.evidence import Evidence, Json
 from proctor.model.show import nearest
@@ -157,7 +156,7 @@ def _read_list(value: list[Any]) -> list[Evidence]:
     if not all(isinstance(entry, dict) for entry in value):
         raise unknown_shape(value, _ALL)
     if value and all(otlp.sniff(entry) for entry in value):
-        return otlp.read_batches(spans_of_request(entry, f"$[{index}]") for index, entry in enumerate(value))
+        return otlp.read_batches(otlp.spans_in_request(entry, f"$[{index}]") for index, entry in enumerate(value))
     return [evidence for index, entry in enumerate(value) for evidence in _inside(entry, index, None)]
 
 

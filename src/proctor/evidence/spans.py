@@ -11,10 +11,40 @@ import msgspec
 
 from proctor.errors import EvidenceError
 from proctor.evidence.json_bytes import too_deep
-from proctor.evidence.shape import dict_of, first_of, list_of, object_at, text_or_none, wrong
+from proctor.evidence.shape import dict_of, first_of, list_at, list_of, object_at, text_or_none, wrong
 from proctor.model.evidence import Json
+from proctor.model.show import show
 
 _VALUE_DEPTH = 64
+NOT_UNDERSTOOD = "proctor.not_understood"
+"""Stands among the attributes of a span for whatever in its envelope nobody understood; the value names it."""
+_SPAN_KEYS = frozenset(
+    (
+        *("traceId", "spanId", "parentSpanId", "traceState", "flags", "name", "kind", "startTimeUnixNano", "endTimeUnixNano", "attributes"),
+        *("droppedAttributesCount", "events", "droppedEventsCount", "links", "droppedLinksCount", "status", "trace_id", "span_id"),
+        *(
+            "parent_span_id",
+            "trace_state",
+            "start_time_unix_nano",
+            "end_time_unix_nano",
+            "dropped_attributes_count",
+            "dropped_events_count",
+        ),
+        *(
+            "dropped_links_count",
+            "resource",
+            "scope",
+            "service_name",
+            "duration_ms",
+            "duration",
+            "start_time",
+            "end_time",
+            "tags",
+            "metadata",
+        ),
+    )
+)
+_VALUE_KEYS = frozenset(("stringValue", "intValue", "boolValue", "doubleValue", "bytesValue", "arrayValue", "kvlistValue"))
 _ERROR_CODES = (2, "2", "STATUS_CODE_ERROR", "ERROR", "error")
 
 
@@ -40,6 +70,8 @@ class Span(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the status says."""
     events: tuple[SpanEvent, ...] = ()
     resource: dict[str, Json] = {}
+    scope: str = ""
+    """The instrumentation that wrote it."""
     case: str | None = None
     """The case that the request with this span says it answers."""
 
@@ -51,7 +83,7 @@ class SpanGroup(msgspec.Struct, frozen=True, omit_defaults=True):
     spans: list[Span]
 
 
-def read_span(value: Json, path: str, resource: dict[str, Json] | None = None, case: str | None = None) -> Span:
+def read_span(value: Json, path: str, resource: dict[str, Json] | None = None, case: str | None = None, scope: str = "") -> Span:
     """A span as JSON, canonical (`span_id`, attributes as an object) or OTLP (`spanId`, attributes as a list)."""
     entry = object_at(value, path)
     span_id = first_of(entry, "span_id", "spanId")
@@ -59,6 +91,10 @@ def read_span(value: Json, path: str, resource: dict[str, Json] | None = None, c
         raise wrong(f"{path}.span_id", "text", span_id)
     status = dict_of(entry.get("status"))
     events = [dict_of(event) for event in list_of(entry.get("events"))]
+    attributes = read_attributes(entry.get("attributes"))
+    odd = _odd_members(entry, status, events)
+    if odd is not None:
+        attributes = {**attributes, NOT_UNDERSTOOD: odd}
     return Span(
         trace_id=text_or_none(first_of(entry, "trace_id", "traceId")) or "",
         id=str(span_id),
@@ -66,13 +102,43 @@ def read_span(value: Json, path: str, resource: dict[str, Json] | None = None, c
         name=text_or_none(entry.get("name")) or "",
         start_ns=_nanoseconds(first_of(entry, "start_time_unix_nano", "startTimeUnixNano")),
         end_ns=_nanoseconds(first_of(entry, "end_time_unix_nano", "endTimeUnixNano")),
-        attributes=read_attributes(entry.get("attributes")),
+        attributes=attributes,
         failed=status.get("code") in _ERROR_CODES,
         message=text_or_none(status.get("message")),
         events=tuple(SpanEvent(text_or_none(event.get("name")) or "", read_attributes(event.get("attributes"))) for event in events),
         resource=resource or {},
+        scope=scope,
         case=case,
     )
+
+
+def _odd_members(entry: dict[str, Json], status: dict[str, Json], events: list[dict[str, Json]]) -> str | None:
+    """Return what in a span's envelope is not OTLP: a misspelt member could hide its attributes, its status or its parent."""
+    for key in entry:
+        if key not in _SPAN_KEYS:
+            return key
+    for key, kind in (("attributes", (list, dict)), ("events", list), ("status", dict), ("name", str)):
+        if entry.get(key) is not None and not isinstance(entry[key], kind):
+            return key
+    for key in status:
+        if key not in ("code", "message", "deprecatedCode", "deprecated_code"):
+            return f"status.{key}"
+    code = status.get("code")
+    if code not in (None, 0, 1, 2, "0", "1", "2") and str(code).rpartition("_")[2].lower() not in ("unset", "ok", "error"):
+        return "status.code"
+    for event in events:
+        for key in event:
+            if key not in (
+                "name",
+                "timeUnixNano",
+                "time_unix_nano",
+                "attributes",
+                "droppedAttributesCount",
+                "dropped_attributes_count",
+                "timestamp",
+            ):
+                return f"events.{key}"
+    return None
 
 
 def read_attributes(value: Json) -> dict[str, Json]:
@@ -82,8 +148,17 @@ def read_attributes(value: Json) -> dict[str, Json]:
     found: dict[str, Json] = {}
     for entry in list_of(value):
         if isinstance(entry, dict) and isinstance(entry.get("key"), str):
-            found[entry["key"]] = _any_value(entry.get("value"), 0)
+            found[entry["key"]] = inner = _any_value(entry.get("value"), 0)
+            if inner is None and not _is_null(entry):
+                found[NOT_UNDERSTOOD] = entry["key"]
+        else:
+            found[NOT_UNDERSTOOD] = "an attribute without a key"
     return found
+
+
+def _is_null(entry: dict[str, Json]) -> bool:
+    value = entry.get("value")
+    return "value" in entry and (value is None or (isinstance(value, dict) and (not value or not _VALUE_KEYS.isdisjoint(value))))
 
 
 def merge_spans(batches: Iterable[Iterable[Span]]) -> dict[str, list[Span]]:
@@ -107,8 +182,9 @@ def _merged(before: Span, after: Span) -> Span:
         attributes={**before.attributes, **after.attributes},
         failed=before.failed or after.failed,
         message=after.message or before.message,
-        events=after.events or before.events,
+        events=(*before.events, *(event for event in after.events if event not in before.events)),
         resource={**before.resource, **after.resource},
+        scope=after.scope or before.scope,
         case=after.case or before.case,
     )
 
@@ -118,6 +194,11 @@ def _nanoseconds(value: Json) -> int:
     if isinstance(value, str):
         value = int(value) if value.isascii() and value.isdigit() and len(value) <= 20 else 0
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 2**64 else 0
+
+
+def any_value(value: Json) -> Json:
+    """Return one of OTLP's typed values as plain JSON."""
+    return _any_value(value, 0)
 
 
 def _any_value(value: Json, depth: int) -> Json:
@@ -140,6 +221,11 @@ def _any_value(value: Json, depth: int) -> Json:
     return first_of(value, "boolValue", "doubleValue", "bytesValue")
 
 
+def is_event_only(span: Span) -> bool:
+    """Whether nothing of a span is known but what a log record told of it."""
+    return not span.name and not span.start_ns and not span.attributes and bool(span.events)
+
+
 def spans_of_request(document: Json, path: str = "$") -> list[Span]:
     """The spans of one OTLP JSON request."""
     entry = object_at(document, path)
@@ -148,11 +234,43 @@ def spans_of_request(document: Json, path: str = "$") -> list[Span]:
     key = next((key for key in ("resourceSpans", "resource_spans", "batches") if key in entry), None)
     if key is None:
         raise EvidenceError(f"{path}: expected OTLP with resourceSpans")
-    for index, group in enumerate(list_of(entry[key])):
-        resource = read_attributes(dict_of(dict_of(group).get("resource")).get("attributes"))
-        scopes = first_of(dict_of(group), "scopeSpans", "scope_spans", "instrumentationLibrarySpans")
-        for number, scope in enumerate(list_of(scopes)):
+    for index, group in enumerate(_groups(entry[key], f"{path}.{key}")):
+        resource = read_attributes(dict_of(group.get("resource")).get("attributes"))
+        for number, scope in enumerate(scopes_in(group, f"{path}.{key}[{index}]")):
             at = f"{path}.{key}[{index}].scopeSpans[{number}].spans"
-            spans = list_of(dict_of(scope).get("spans"))
-            found.extend(read_span(span, f"{at}[{place}]", resource, case) for place, span in enumerate(spans))
+            name = scope_name(scope)
+            spans = spans_in_scope(scope, at)
+            found.extend(read_span(span, f"{at}[{place}]", resource, case, name) for place, span in enumerate(spans))
     return found
+
+
+def _groups(value: Json, path: str) -> list[dict[str, Json]]:
+    return [object_at(group, f"{path}[{index}]") for index, group in enumerate(list_at(value, path))]
+
+
+def scopes_in(group: dict[str, Json], path: str) -> list[dict[str, Json]]:
+    """Return the scopes of one resource; a resource that has something else in their place is refused."""
+    scopes = first_of(group, "scopeSpans", "scope_spans", "instrumentationLibrarySpans")
+    if scopes is None:
+        odd = [key for key in group if key not in ("resource", "schemaUrl", "schema_url", *_SCOPES)]
+        if odd:
+            raise EvidenceError(f"{path}: expected scopeSpans, found {show(odd[0])}")
+    return _groups([] if scopes is None else scopes, f"{path}.scopeSpans")
+
+
+_SCOPES = ("scopeSpans", "scope_spans", "instrumentationLibrarySpans")
+
+
+def spans_in_scope(scope: dict[str, Json], path: str) -> list[Json]:
+    """Return the spans of one scope; a scope that has something else in their place is refused."""
+    spans = scope.get("spans")
+    if spans is None:
+        odd = [key for key in scope if key not in ("spans", "scope", "instrumentationLibrary", "schemaUrl", "schema_url")]
+        if odd:
+            raise EvidenceError(f"{path}: expected spans, found {show(odd[0])}")
+    return [] if spans is None else list_at(spans, path)
+
+
+def scope_name(scope: dict[str, Json]) -> str:
+    """Return the name of the instrumentation that wrote the spans of a scope."""
+    return text_or_none(dict_of(first_of(scope, "scope", "instrumentationLibrary")).get("name")) or ""

@@ -211,6 +211,8 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
     state: State | None = None
     error: str | None = None
     """Why the run itself broke off, if it did."""
+    no_run: str | None = None
+    """Why this is no run of an agent at all, if it is none: it is kept and not judged."""
     model: str | None = None
     """The name of the model that answered, where the recording tells it."""
     account: Account | None = None

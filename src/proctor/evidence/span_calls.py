@@ -1,0 +1,245 @@
+"""The tool calls of a trace: what models asked for, joined with the spans of the tools that ran.
+
+One call is told of in several places: the model's answer asks for it, a framework's span runs it, an MCP client and server see it pass,
+the next request brings its result back. Rules:
+
+- Requests to a model are put in order of their start. Spans of one request (nested, of the same response, or a span that only sees
+  a stream begin and one that sees it end) are one `Exchange`.
+- A call asked for and a tool span are the same by id, else by name in order, arguments that agree first.
+- Calls stand in the order in which they were asked for; a tool span that nobody asked for stands where it began.
+- Arguments, results and errors come from whichever side has them, results also from the messages of the next request.
+- A tool span inside another of the same tool, and what MCP sees of it, is the same call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from proctor.evidence.conversation import Message, Result
+from proctor.evidence.span_step import Step, spoken
+from proctor.evidence.spans import Span
+from proctor.model.evidence import Json, ToolCall, Usage
+
+
+class Exchange:
+    """One request to a model and its answer, seen by one or more spans."""
+
+    __slots__ = ("nested", "steps")
+
+    def __init__(self, step: Step, *, nested: bool) -> None:
+        self.steps = [step]
+        self.nested = nested
+        """Whether it happened inside a tool: another agent's talk."""
+
+    @property
+    def span(self) -> Span:
+        """The outermost span of it."""
+        return self.steps[0].span
+
+    @property
+    def given(self) -> list[Message] | None:
+        """The messages the model was given, as far as any span has them."""
+        return max((step.given for step in self.steps if step.given is not None), key=len, default=None)
+
+    @property
+    def said(self) -> list[Message] | None:
+        """What the model answered, from the span that tells most."""
+        known = [step for step in self.steps if step.said is not None]
+        best = next((step for step in known if step.calls), None) or next((step for step in known if step.text()), None)
+        return (best or known[0]).said if known else None
+
+    def calls(self) -> list[ToolCall]:
+        """The calls the model asked for."""
+        return [call for message in self.said or () for call in message.calls]
+
+    def text(self) -> str | None:
+        """What the model said to the user."""
+        return spoken(self.said or ())
+
+    def asked(self) -> list[str]:
+        """What users said in the messages the model was given, oldest first."""
+        return [message.text for message in self.given or () if message.role == "user" and message.text and message.text.strip()]
+
+    def knows_calls(self) -> bool:
+        """Whether it is known which tools the model asked for."""
+        if any(step.strange for step in self.steps):
+            return False
+        if self.calls():
+            return True
+        if any(step.says_tools() for step in self.steps):
+            return False
+        return any(step.knows_calls() for step in self.steps)
+
+    def says_tools(self) -> bool:
+        """Whether a reason to stop says that tools were called."""
+        return any(step.says_tools() for step in self.steps)
+
+    def usage(self, usage_of: Callable[[Span], Usage | None]) -> Usage | None:
+        """The tokens of the request, once."""
+        return next((found for step in self.steps if (found := usage_of(step.span)) is not None), None)
+
+
+class Made(msgspec.Struct, frozen=True):
+    """One call, where it was made, and which request asked for it."""
+
+    call: ToolCall
+    holder: str | None
+    """The id of the span it is nested in."""
+    start_ns: int
+    exchange: int
+    """The index of the request that asked for it; the last one before it where none did, -1 before any."""
+    executed: bool
+    """Whether a span shows that it ran."""
+    answered: bool
+    """Whether anything tells what came of it."""
+
+
+class Ran(msgspec.Struct, frozen=True):
+    """A tool that ran, as its spans tell it."""
+
+    call: ToolCall
+    holder: str | None
+    start_ns: int
+
+
+def join_calls(exchanges: Sequence[Exchange], ran: Sequence[Ran]) -> list[Made]:
+    """Return every call once, in the order in which the calls were asked for."""
+    asked = _asked(exchanges)
+    pairs = _pair([call for _, call in asked], ran)
+    results = _Results(exchanges)
+    made: list[Made] = []
+    for index, (number, call) in enumerate(asked):
+        twin = ran[pairs[index]] if index in pairs else None
+        # In order of asking, whatever was given an id or not: results without one are handed out in that order.
+        result = results.of(call)
+        made.append(_made(call, twin, result, number, exchanges[number].span if number >= 0 else None))
+    taken = set(pairs.values())
+    for place, alone in enumerate(ran):
+        if place not in taken:
+            number = _last_before(exchanges, alone.start_ns)
+            _insert(made, Made(alone.call, alone.holder, alone.start_ns, number, True, True))
+    return made
+
+
+def _asked(exchanges: Sequence[Exchange]) -> list[tuple[int, ToolCall]]:
+    """The calls that were asked for, each with its request; what only a later request remembers belongs to the one before it."""
+    found: list[tuple[int, ToolCall]] = []
+    ids: set[str] = set()
+    for number, exchange in enumerate(exchanges):
+        for call in _remembered(exchange):
+            if not _is_known(call, ids, found):
+                found.append((number - 1, call))
+                ids.update((call.id,) if call.id else ())
+        for call in exchange.calls():
+            if call.id is None or call.id not in ids:
+                found.append((number, call))
+                ids.update((call.id,) if call.id else ())
+    return found
+
+
+def _remembered(exchange: Exchange) -> list[ToolCall]:
+    """Calls in what a model was given, after the last thing a user said: the model made them in this turn."""
+    given = exchange.given or []
+    last = max((index for index, message in enumerate(given) if message.role == "user" and message.text), default=-1)
+    return [call for message in given[last + 1 :] for call in message.calls]
+
+
+def _is_known(call: ToolCall, ids: set[str], found: Sequence[tuple[int, ToolCall]]) -> bool:
+    if call.id is not None and call.id in ids:
+        return True
+    return any(
+        known.name == call.name and (known.arguments == call.arguments or call.arguments is None) and (known.id is None or call.id is None)
+        for _, known in found
+    )
+
+
+def _pair(asked: Sequence[ToolCall], ran: Sequence[Ran]) -> dict[int, int]:
+    """Which tool span is which call: by id, else by name, the earliest with the same arguments first."""
+    pairs: dict[int, int] = {}
+    by_id = {entry.call.id: place for place, entry in enumerate(ran) if entry.call.id is not None}
+    for index, call in enumerate(asked):
+        if call.id is not None and call.id in by_id and by_id[call.id] not in pairs.values():
+            pairs[index] = by_id[call.id]
+    taken = set(pairs.values())
+    for same_arguments in (True, False):
+        for index, call in enumerate(asked):
+            if index in pairs:
+                continue
+            for place, entry in enumerate(ran):
+                if place in taken or not same_tool(call.name, entry.call.name) or (call.id and entry.call.id and call.id in by_id):
+                    continue
+                if not same_arguments or call.arguments == entry.call.arguments:
+                    pairs[index] = place
+                    taken.add(place)
+                    break
+    return pairs
+
+
+def same_tool(one: str, other: str) -> bool:
+    """Whether two names are the same tool's; a framework may put the name of a plugin or server in front."""
+    if one == other:
+        return True
+    longer, shorter = (one, other) if len(one) > len(other) else (other, one)
+    return bool(shorter) and longer.endswith(shorter) and not longer[-len(shorter) - 1].isalnum()
+
+
+def _made(call: ToolCall, twin: Ran | None, result: Result | None, number: int, span: Span | None) -> Made:
+    holder, start = (span.parent_id or span.id, span.start_ns) if span is not None else (None, 0)
+    if twin is None:
+        if result is not None:
+            call = msgspec.structs.replace(call, result=result.value, error=result.error, error_kind=result.kind)
+        return Made(call, holder, start, number, False, result is not None)
+    ran = twin.call
+    error, kind = (ran.error, ran.error_kind) if ran.failed() else (result.error, result.kind) if result is not None else (None, None)
+    joined = msgspec.structs.replace(
+        ran,
+        name=call.name,
+        aliases=(ran.name,) if ran.name != call.name else (),
+        arguments=call.arguments if call.arguments is not None else ran.arguments,
+        result=ran.result if ran.result is not None else result.value if result is not None else None,
+        error=error,
+        error_kind=kind,
+        id=call.id or ran.id,
+        server=call.server or ran.server,
+    )
+    return Made(joined, twin.holder, start, number, True, True)
+
+
+def _last_before(exchanges: Sequence[Exchange], start_ns: int) -> int:
+    return max((number for number, exchange in enumerate(exchanges) if exchange.span.start_ns <= start_ns), default=-1)
+
+
+def _insert(made: list[Made], alone: Made) -> None:
+    """Put a tool span that nobody asked for behind everything that was asked for before it began."""
+    place = len(made)
+    while place > 0 and (made[place - 1].exchange, made[place - 1].start_ns) > (alone.exchange, alone.start_ns):
+        place -= 1
+    made.insert(place, alone)
+
+
+class _Results:
+    """What later requests tell of the results of calls: by id, else in order by name."""
+
+    def __init__(self, exchanges: Sequence[Exchange]) -> None:
+        self._by_id: dict[str, Result] = {}
+        self._loose: list[Result] = []
+        seen: list[Json] = []
+        for exchange in exchanges:
+            for message in (*(exchange.given or ()), *(exchange.said or ())):
+                for result in message.results:
+                    if result.id is not None:
+                        self._by_id.setdefault(result.id, result)
+                    elif (key := (result.name, result.value)) not in seen:
+                        seen.append(key)
+                        self._loose.append(result)
+
+    def of(self, call: ToolCall) -> Result | None:
+        """Return the result of a call, each only once where it has no id."""
+        if call.id is not None and call.id in self._by_id:
+            return self._by_id[call.id]
+        for index, result in enumerate(self._loose):
+            if result.name is None or same_tool(result.name, call.name):
+                return self._loose.pop(index)
+        return None

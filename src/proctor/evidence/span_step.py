@@ -1,0 +1,411 @@
+"""What one span says: its kind, what went in and came out, tokens, and the tool it called.
+
+Attributes may be JSON text where a convention wants a structure; both are read. Names come from `vocabulary`, messages are read by
+`span_messages`. What is not understood is kept by name in `Step.strange`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from proctor.evidence import vocabulary as names
+from proctor.evidence.conversation import Message, Role
+from proctor.evidence.json_bytes import container_in, embedded
+from proctor.evidence.shape import dict_of, first_of, list_of, text_or_none
+from proctor.evidence.span_messages import Heard
+from proctor.evidence.spans import NOT_UNDERSTOOD, Span, SpanEvent
+from proctor.evidence.usage import count_of, read_usage
+from proctor.model.evidence import Json, ToolCall, Usage
+from proctor.model.missing import MISSING
+
+_INDEX = re.compile(r"^(\d{1,4})(?:\.(.+))?$", re.DOTALL)
+_MAX_SEGMENTS = 16
+"""How deep a flattened name may nest; the conventions need eight."""
+_PLACEHOLDER = "[Object]"
+_WEAK = frozenset(("request_data", "response_data", "raw_input", "response", "genkit:input", "genkit:output"))
+"""Names that hold messages in some versions of their convention, and something else in others."""
+_SAYS_TOOLS = frozenset(
+    ("tool_calls", "tool_call", "tool_use", "tool-calls", "tool-call", "tool_call_requested", "function_call", "tooluse")
+)
+"""Reasons to stop that mean: the model asked for tools."""
+_SAYS_NO_TOOLS = frozenset(("stop", "end_turn", "stop_sequence", "length", "max_tokens", "content_filter", "completed", "complete"))
+_HONEST_STOP = frozenset(("end_turn", "stop_sequence"))
+"""Reasons that no provider gives together with a call. Gemini and OpenAI's Responses say `stop` even then."""
+
+# Most spans carry few of the names that are looked for. Whether they have any at all is asked first: that is many times as fast.
+_KIND = frozenset(names.KIND)
+_TOKENS = frozenset((*names.INPUT_TOKENS, *names.OUTPUT_TOKENS, *names.TOTAL_TOKENS))
+_USAGE_OBJECTS = frozenset(names.USAGE_OBJECTS)
+_HAYSTACK_KINDS = {"haystack.agent.run": "agent", "haystack.agent.step.llm": "model", "haystack.agent.step.tool": "tool"}
+_LOGFIRE_KINDS = (
+    ("Function: ", "tool"),
+    ("Agent run", "agent"),
+    ("MCP tools", "step"),
+    ("Turn ", "task"),
+    ("Task:", "task"),
+    ("Handoff", "task"),
+)
+_TEMPLATE = "logfire.msg_template"
+
+
+class Step:
+    """One span, read."""
+
+    __slots__ = ("_usage", "finish", "given", "kind", "said", "span", "strange")
+
+    def __init__(self, span: Span) -> None:
+        self.span = span
+        self.kind = kind_of_span(span)
+        self.strange: list[str] = []
+        self.given: list[Message] | None = None
+        """The messages a model was given; nothing where they were not captured."""
+        self.said: list[Message] | None = None
+        """What the model gave back."""
+        self.finish: frozenset[str] = frozenset()
+        """Why the model stopped, in lower case."""
+        self._usage: Usage | None = None
+        if self.kind == "model":
+            self._read_exchange()
+
+    @property
+    def calls(self) -> list[ToolCall]:
+        """The calls the model asked for."""
+        return [call for message in self.said or () for call in message.calls]
+
+    def text(self) -> str | None:
+        """What the model said, as one text."""
+        return spoken(self.said or ())
+
+    def says_tools(self) -> bool:
+        """Whether the model stopped in order to call tools."""
+        return not self.finish.isdisjoint(_SAYS_TOOLS)
+
+    def excludes_tools(self) -> bool:
+        """Whether the reason to stop shows that the model asked for no tool."""
+        if not self.finish or not self.finish <= _SAYS_NO_TOOLS:
+            return False
+        return self.finish <= _HONEST_STOP or str(first_of(self.span.attributes, *names.RESPONSE_ID)).startswith("chatcmpl")
+
+    def knows_calls(self) -> bool:
+        """Whether it is known which tools this request asked for."""
+        if self.strange:
+            return False
+        if self.said is None:
+            return self.excludes_tools()
+        return bool(self.calls) or not self.says_tools()
+
+    def _read_exchange(self) -> None:
+        attributes, events = self.span.attributes, self.span.events
+        self.finish = finish_reasons(self.span)
+        self.given = self._heard(names.GIVEN, names.GIVEN_INDEXED, "user")
+        self.said = self._heard(names.SAID, names.SAID_INDEXED, "assistant")
+        if any(event.name in names.EVENT_DETAILS for event in events):
+            self._read_details(events)
+        if self.said is None:
+            self.said = self._spoken()
+        if self.given is None or self.said is None:
+            self._read_events(events)
+        for key in names.BOTH:
+            if (self.given is None or self.said is None) and attributes.get(key) is not None:
+                self._read_both(attributes[key])
+
+    def _heard(self, keys: tuple[str, ...], indexed: tuple[str, ...], role: Role) -> list[Message] | None:
+        attributes = self.span.attributes
+        for key in keys:
+            value = attribute_value(attributes, key)
+            if value is None or value in ({}, ""):
+                continue
+            heard = Heard()
+            heard.read(value, role)
+            if key in _WEAK and not heard.messages:
+                continue
+            self.strange.extend(heard.strange)
+            return heard.messages
+        for prefix in indexed:
+            entries = unflattened(attributes, prefix)
+            if entries:
+                heard = Heard()
+                heard.read(entries, role)
+                self.strange.extend(heard.strange)
+                return heard.messages
+        return None
+
+    def _spoken(self) -> list[Message] | None:
+        """What was said in attributes that hold the text and the calls apart."""
+        attributes = self.span.attributes
+        text = first_of(attributes, *names.SAID_TEXT)
+        calls = attribute_value(attributes, names.SAID_CALLS[0])
+        if text is None and calls is None:
+            return None
+        heard = Heard()
+        heard.read({"role": "assistant", "content": text, "tool_calls": calls}, "assistant")
+        self.strange.extend(heard.strange)
+        return heard.messages
+
+    def _read_details(self, events: tuple[SpanEvent, ...]) -> None:
+        for event in events:
+            if event.name not in names.EVENT_DETAILS:
+                continue
+            held = {**event.attributes, **dict_of(event.attributes.get("body"))}
+            for key, role in (("gen_ai.input.messages", "user"), ("gen_ai.output.messages", "assistant")):
+                if held.get(key) is None:
+                    continue
+                heard = Heard()
+                heard.read(held[key], "user" if role == "user" else "assistant")
+                self.strange.extend(heard.strange)
+                if role == "user":
+                    self.given = heard.messages if self.given is None else self.given
+                else:
+                    self.said = heard.messages if self.said is None else self.said
+
+    def _read_events(self, events: tuple[SpanEvent, ...]) -> None:
+        given, said = Heard(), Heard()
+        for event in events:
+            content = _event_message(event)
+            if content is None:
+                continue
+            if event.name in names.EVENT_SAID:
+                said.read(content, "assistant")
+            else:
+                given.read(content, "user")
+        self.strange.extend((*given.strange, *said.strange))
+        if self.given is None and given.messages:
+            self.given = given.messages
+        if self.said is None and said.messages:
+            self.said = said.messages
+
+    def _read_both(self, value: Json) -> None:
+        entries = list_of(container_in(value))
+        chosen = [entry for entry in entries if dict_of(entry).get("event.name") == "gen_ai.choice"]
+        heard, said = Heard(), Heard()
+        heard.read([entry for entry in entries if entry not in chosen], "user")
+        said.read(chosen, "assistant")
+        self.strange.extend((*heard.strange, *said.strange))
+        messages = heard.messages
+        if not chosen and messages and messages[-1].role == "assistant":
+            messages, said.messages = messages[:-1], messages[-1:]
+        if self.given is None:
+            self.given = messages
+        if self.said is None and said.messages:
+            self.said = said.messages
+
+
+def spoken(messages: list[Message] | tuple[Message, ...]) -> str | None:
+    """Return what the assistant said last, put together where it came in pieces."""
+    texts: list[str] = []
+    for message in reversed(messages):
+        if message.role == "assistant" and message.text:
+            texts.append(message.text)
+        if message.role != "assistant" or message.calls or message.results:
+            if texts:
+                break
+            if message.role == "user":
+                break
+    return "".join(reversed(texts)) if texts else None
+
+
+def kind_of_span(span: Span) -> str | None:
+    """Return `tool`, `agent`, `model`, another word of ours, or nothing where a span does not say what it is."""
+    attributes = span.attributes
+    if not attributes:
+        return None
+    if span.name in _HAYSTACK_KINDS:
+        return _HAYSTACK_KINDS[span.name]
+    if not _KIND.isdisjoint(attributes):
+        for key in names.KIND:
+            word = _unquoted(attributes.get(key))
+            if isinstance(word, str):
+                kind = names.KINDS.get(word) or names.KINDS.get(word.lower()) or _other_kind(key, word)
+                if kind not in ("tool", None, "model", "agent") and _is_tool(attributes):
+                    return "tool"
+                if kind == "tool" and first_of(attributes, *names.TOOL_NAME) == names.NOT_A_TOOL:
+                    return "step"
+                return "unknown" if kind is None else kind
+    if _is_tool(attributes):
+        return "tool"
+    if _TEMPLATE in attributes:
+        for start, kind in _LOGFIRE_KINDS:
+            if str(attributes[_TEMPLATE]).startswith(start) or span.name.startswith(start):
+                return kind
+    if not names.MODEL_MARKS.isdisjoint(attributes):
+        return "model"
+    component = text_or_none(attributes.get("haystack.component.type"))
+    if component is not None:
+        return "model" if component.endswith(("Generator", "GeneratorAdapter")) else "tool" if component == "ToolInvoker" else "step"
+    if "final_result" in attributes or "all_messages_events" in attributes:
+        return "agent"
+    return None
+
+
+def _other_kind(key: str, word: str) -> str | None:
+    """A word of a convention that may grow: AI SDK's operations, and methods of MCP."""
+    if key == "ai.operationId":
+        return "model" if ".do" in word else "agent"
+    if key == "mcp.method.name":
+        return "mcp"
+    if key == "llm.request.type":
+        return "model"
+    return None
+
+
+def _is_tool(attributes: dict[str, Json]) -> bool:
+    if not names.TOOL_MARKS.isdisjoint(attributes):
+        name = text_or_none(first_of(attributes, *names.TOOL_MARKS))
+        return bool(name) and name != names.NOT_A_TOOL
+    return "tool.name" in attributes and "tool.arguments" in attributes
+
+
+def could_tell_of_work(span: Span) -> str | None:
+    """Return the first attribute of a span that may tell of an agent's work, for a span of which nobody knows what it is."""
+    if NOT_UNDERSTOOD in span.attributes:
+        return NOT_UNDERSTOOD
+    for key in span.attributes:
+        if key.startswith(names.GENAI_PREFIXES) and key not in names.HARMLESS:
+            return key
+    return None
+
+
+def finish_reasons(span: Span) -> frozenset[str]:
+    """Return why a model stopped, in lower case."""
+    attributes = span.attributes
+    found: set[str] = set()
+    for key in names.FINISH_REASONS:
+        value = attribute_value(attributes, key)
+        for word in value if isinstance(value, list) else [value]:
+            if isinstance(word, str) and word:
+                found.add(word.lower().rpartition(".")[2])
+    return frozenset(found)
+
+
+def usage_of_span(span: Span) -> Usage | None:
+    """Return the tokens a span itself reports."""
+    attributes = span.attributes
+    if not _TOKENS.isdisjoint(attributes):
+        counts = [_count(attributes, table) for table in (names.INPUT_TOKENS, names.OUTPUT_TOKENS, names.TOTAL_TOKENS)]
+        if counts != [None, None, None]:
+            return Usage(input_tokens=counts[0], output_tokens=counts[1], total_tokens=counts[2])
+    if _USAGE_OBJECTS.isdisjoint(attributes):
+        return _usage_of_messages(span)
+    for key in names.USAGE_OBJECTS:
+        value = dict_of(attribute_value(attributes, key))
+        found = read_usage(value) or _usage_by_kind(value)
+        if found is not None:
+            return found
+    return None
+
+
+def _usage_by_kind(value: dict[str, Any]) -> Usage | None:
+    """Langfuse splits tokens by kind: `input`, `input_cached_tokens`, `output`, `output_reasoning_tokens`, ..."""
+    inputs = [count_of(count) or 0 for key, count in value.items() if key.startswith("input")]
+    outputs = [count_of(count) or 0 for key, count in value.items() if key.startswith("output")]
+    if not inputs and not outputs:
+        return None
+    return Usage(input_tokens=sum(inputs) if inputs else None, output_tokens=sum(outputs) if outputs else None)
+
+
+def _usage_of_messages(span: Span) -> Usage | None:
+    """Haystack keeps tokens in the replies themselves."""
+    held = span.attributes.get("haystack.agent.step.llm.output")
+    replies = list_of(dict_of(container_in(held)).get("replies")) if held is not None else []
+    return read_usage(dict_of(dict_of(replies[0]).get("meta")).get("usage")) if replies else None
+
+
+def _count(attributes: dict[str, Json], table: tuple[str, ...]) -> int | None:
+    for key in table:
+        if key in attributes:
+            count = count_of(attributes[key])
+            if count is not None:
+                return count
+    return None
+
+
+def attribute_value(attributes: dict[str, Json], key: str) -> Json:
+    """Return an attribute decoded: a structure out of its JSON text, a text out of its quotes."""
+    value = attributes.get(key)
+    if isinstance(value, str):
+        return _unquoted(container_in(value))
+    return value
+
+
+def _unquoted(value: Json) -> Json:
+    # MLflow writes every attribute as JSON, so its texts stand in quotes.
+    if isinstance(value, str) and value[:1] == '"':
+        inner = embedded(value)
+        return value if inner is MISSING else inner
+    return value
+
+
+def unflattened(attributes: dict[str, Json], prefix: str) -> list[Json]:
+    """Return `prefix.0.message.role` and the like as a list of nested objects."""
+    start = f"{prefix}."
+    flat = {key[len(start) :]: value for key, value in attributes.items() if key.startswith(start)}
+    return list_of(_nested(flat, 0)) if flat else []
+
+
+def _nested(flat: dict[str, Json], depth: int) -> Json:
+    """Put names with dots together again: numbers index lists, everything else is a member."""
+    if depth > _MAX_SEGMENTS:
+        return flat
+    groups: dict[str, dict[str, Json]] = {}
+    leaves: dict[str, Json] = {}
+    for key, value in flat.items():
+        head, dot, rest = key.partition(".")
+        if dot:
+            groups.setdefault(head, {})[rest] = value
+        else:
+            leaves[head] = value
+    inner: dict[str, Json] = {**leaves, **{head: _nested(group, depth + 1) for head, group in groups.items()}}
+    if inner and all(_INDEX.match(head) for head in inner):
+        return [inner[head] for head in sorted(inner, key=int)]
+    for wrapper in ("message", "tool_call", "message_content"):
+        if set(inner) == {wrapper} and isinstance(inner[wrapper], dict):
+            return inner[wrapper]
+    return inner
+
+
+def _event_message(event: SpanEvent) -> Json:
+    """Return the message an event carries; nothing where it is another event, or its content was not captured."""
+    role = names.EVENT_ROLES.get(event.name)
+    if role is None and event.name not in names.EVENT_SAID:
+        return None
+    content = container_in(first_of(event.attributes, *names.EVENT_CONTENT))
+    if isinstance(content, dict) and ("role" in content or "tool_calls" in content or "content" in content or "message" in content):
+        inner = container_in(content.get("message")) if "message" in content else content
+        return inner if isinstance(inner, dict) and "role" in inner else {"role": role or "assistant", **dict_of(inner)} if inner else None
+    if isinstance(content, list) and content and "role" in dict_of(content[0]):
+        return content
+    calls = event.attributes.get("tool_calls")
+    if content is None and calls is None:
+        return None
+    id = first_of(event.attributes, "id", "tool_call_id")
+    return {
+        "role": role or "assistant",
+        "content": content,
+        **({"tool_calls": calls} if calls is not None else {}),
+        **({"tool_call_id": id} if id else {}),
+    }
+
+
+def only_begins(span: Span) -> bool:
+    """Whether a root does nothing but mark the beginning: Flowise ends its own at once, with this in place of an answer."""
+    return span.attributes.get("output.value") == _PLACEHOLDER
+
+
+def duration_ms(span: Span) -> float | None:
+    """Return how long a span took; nothing if it has no times."""
+    return (span.end_ns - span.start_ns) / 1e6 if span.start_ns and span.end_ns >= span.start_ns else None
+
+
+def name_of_span(span: Span, kind: str | None) -> str:
+    """Return the name of the node a span is: an agent's own name, n8n's name of the node, else the span's."""
+    attributes = span.attributes
+    own = text_or_none(attributes.get(names.N8N_NAME))
+    if own is not None:
+        return own
+    if kind == "agent":
+        for key in names.AGENT_NAME:
+            value = _unquoted(attributes.get(key))
+            if isinstance(value, str) and value:
+                return value
+    return span.name

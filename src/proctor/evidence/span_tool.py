@@ -1,0 +1,149 @@
+"""The call a tool span is: its name, what was passed, what came back, and whether it failed."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from proctor.evidence import vocabulary as names
+from proctor.evidence.calls import CONTENT_ERROR, PROTOCOL_ERROR, mcp_error, read_arguments
+from proctor.evidence.json_bytes import container_in
+from proctor.evidence.shape import dict_of, first_of, text_or_none
+from proctor.evidence.span_messages import read_result
+from proctor.evidence.span_step import attribute_value, duration_ms
+from proctor.evidence.spans import Span
+from proctor.evidence.text import as_text
+from proctor.model.evidence import Json, ToolCall
+
+_SPAN_NAME = re.compile(r"^(?:execute_tool|MCP send tools/call|tools/call|running tool|Function|tool)[ :]+(?=\S)", re.IGNORECASE)
+_SPAN_SUFFIX = re.compile(r"\.(?:__call__|run|_run|call|acall|tool|task)$")
+_ENTITY_INPUT = frozenset(("inputs", "input_str", "args", "kwargs", "tags", "metadata"))
+_ENTITY_OUTPUT = frozenset(("outputs", "output", "kwargs"))
+_PLACEHOLDERS = ("N/A", "<not serializable>", "[REDACTED]", "__REDACTED__", "[Scrubbed due to ")
+"""What instrumentations write where a value could not, or must not, be recorded."""
+_MESSAGE_MARKS = frozenset(("tool_call_id", "status", "type", "additional_kwargs"))
+
+
+def tool_call_of_span(span: Span, node: str | None) -> ToolCall:
+    """Return the call a tool span is; `arguments` is `None` where they were not captured."""
+    attributes = span.attributes
+    result, told = _result(span)
+    error, kind = (told, CONTENT_ERROR) if told is not None else (mcp_error(result), CONTENT_ERROR)
+    if _failed(span):
+        error = span.message or _exception(span) or as_text(first_of(attributes, *names.TOOL_ERRORS, names.ERROR_TYPE)) or error
+        error = error or as_text(result) or "the call failed"
+        kind = CONTENT_ERROR if attributes.get(names.ERROR_TYPE) == names.TOOL_ERROR else PROTOCOL_ERROR
+    return ToolCall(
+        name=tool_name(span),
+        arguments=_arguments(span),
+        result=result,
+        error=error,
+        error_kind=kind if error is not None else None,
+        duration_ms=duration_ms(span),
+        node=node,
+        server=text_or_none(first_of(attributes, *names.TOOL_SERVER)),
+        id=text_or_none(first_of(attributes, *names.TOOL_CALL_ID)),
+    )
+
+
+def tool_name(span: Span) -> str:
+    """Return the name of the tool a span called."""
+    attributes = span.attributes
+    for key in (*names.TOOL_NAME, names.TOOL_ENTITY):
+        value = attribute_value(attributes, key)
+        if isinstance(value, str) and value and key != "fastmcp.component.key":
+            return _SPAN_SUFFIX.sub("", value) if key == names.TOOL_ENTITY else value
+    if "{name}" in span.name and isinstance(attributes.get("name"), str):
+        return attributes["name"]
+    return _SPAN_SUFFIX.sub("", _SPAN_NAME.sub("", span.name))
+
+
+def _failed(span: Span) -> bool:
+    attributes = span.attributes
+    return (
+        span.failed
+        or str(first_of(attributes, *names.TOOL_STATUS)).lower() in ("error", "failed", "failure")
+        or attributes.get("langfuse.observation.level") == "ERROR"
+    )
+
+
+def _arguments(span: Span) -> Json:
+    for key in names.TOOL_ARGUMENTS:
+        value = attribute_value(span.attributes, key)
+        if value is None or _is_placeholder(value) or (key == "tool.parameters" and _is_schema(value)):
+            continue
+        return read_arguments(_unwrapped_arguments(value))
+    for event in span.events:
+        if event.name == "gen_ai.tool.message":
+            value = container_in(first_of(event.attributes, "content", "body"))
+            return read_arguments(value) if value is not None else None
+    return None
+
+
+def _unwrapped_arguments(value: Json) -> Json:
+    # Traceloop: {"inputs": {...}, "input_str": "...", "kwargs": {...}, ...}; Langfuse: {"args": [...], "kwargs": {...}}; others: {"kwargs": {...}}.
+    if isinstance(value, dict) and value and _ENTITY_INPUT.issuperset(value):
+        given = first_of(value, "inputs")
+        if given is not None:
+            return container_in(given)
+        if "kwargs" in value and (value["kwargs"] or not value.get("args")):
+            inner = value["kwargs"]
+            return inner if inner or "input_str" not in value else container_in(value["input_str"])
+        return first_of(value, "args", "input_str")
+    if isinstance(value, dict) and isinstance(value.get("request"), dict):
+        return dict_of(value["request"].get("tool_call")).get("args", value)
+    return value
+
+
+def _result(span: Span) -> tuple[Json, str | None]:
+    for key in names.TOOL_RESULT:
+        value = attribute_value(span.attributes, key)
+        if value is not None and not _is_placeholder(value):
+            return _unwrapped_result(value)
+    for event in span.events:
+        if event.name == "gen_ai.choice":
+            value = container_in(first_of(event.attributes, "message", "body", "content"))
+            if value is not None:
+                return _unwrapped_result({"content": value})
+    return None, None
+
+
+def _unwrapped_result(value: Json) -> tuple[Json, str | None]:
+    """Return the value a tool gave, out of what a framework wraps around it, and its error where the wrapping tells one."""
+    if not isinstance(value, dict):
+        return value, None
+    if "kwargs" in value and isinstance(value["kwargs"], dict) and value.get("lc") is not None:
+        return _unwrapped_result(value["kwargs"])
+    if "kwargs" in value and _ENTITY_OUTPUT.issuperset(value):
+        return _unwrapped_result(first_of(value, "outputs", "output"))
+    if set(value) == {"output"} and isinstance(value["output"], dict):
+        return _unwrapped_result(value["output"])
+    if isinstance(value.get("tool_output"), dict):
+        return _unwrapped_result(value["tool_output"])
+    if "raw_output" in value and "is_error" in value:
+        return value["raw_output"], (as_text(value["raw_output"]) or "the tool reported an error") if value["is_error"] is True else None
+    if "blocks" in value and "tool_name" in value:
+        return _read(value, value["blocks"])
+    if "content" in value and (not _MESSAGE_MARKS.isdisjoint(value) or set(value) == {"content"}) and "isError" not in value:
+        return _read(value, value["content"])
+    return value, None
+
+
+def _read(value: dict[str, Any], content: Json) -> tuple[Json, str | None]:
+    result = read_result({"content": content, "status": value.get("status"), "is_error": value.get("is_error")})
+    return result.value, None if result.error is None else as_text(result.error)
+
+
+def _is_schema(value: Json) -> bool:
+    return isinstance(value, dict) and ("properties" in value or "$schema" in value) and ("type" in value or "$defs" in value)
+
+
+def _is_placeholder(value: Json) -> bool:
+    return isinstance(value, str) and value.startswith(_PLACEHOLDERS)
+
+
+def _exception(span: Span) -> str | None:
+    for event in span.events:
+        if event.name == "exception":
+            return text_or_none(first_of(event.attributes, "exception.message", "exception.type"))
+    return None

@@ -1,0 +1,91 @@
+"""The spans of one trace in order, who is below whom, and what each of them is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from proctor.evidence.span_step import Step, only_begins, usage_of_span
+from proctor.evidence.spans import Span, is_event_only
+from proctor.model.evidence import Usage
+
+
+class SpanTree:
+    """One trace. Spans count in order of their start, or as listed when any has no time.
+
+    The root is the first span without a parent in the trace. A root that only marks the beginning is left out, and those below it are
+    the roots.
+    """
+
+    def __init__(self, spans: Sequence[Span]) -> None:
+        # Log records may tell of spans that were sampled away; they have no place in the tree.
+        spans = [span for span in spans if not is_event_only(span)]
+        spans = [span for span in spans if span.parent_id is not None or not only_begins(span)] or spans
+        self.spans = sorted(spans, key=lambda span: span.start_ns) if all(span.start_ns for span in spans) else list(spans)
+        self.steps = {span.id: Step(span) for span in self.spans}
+        self.children: dict[str, list[Span]] = {}
+        self.roots: list[Span] = []
+        for span in self.spans:
+            if span.parent_id is None or span.parent_id not in self.steps:
+                self.roots.append(span)
+            else:
+                self.children.setdefault(span.parent_id, []).append(span)
+        # Parents in a circle leave no root; the first span then stands for it.
+        self.root = self.roots[0] if self.roots else (self.spans[0] if self.spans else None)
+        self._usages: dict[str, Usage | None] = {}
+        self._above: dict[tuple[str, frozenset[str]], Span | None] = {}
+
+    def kind(self, span: Span) -> str | None:
+        """What a span is."""
+        return self.steps[span.id].kind
+
+    def of_kind(self, *kinds: str) -> list[Span]:
+        """The spans of these kinds, in order."""
+        return [span for span in self.spans if self.steps[span.id].kind in kinds]
+
+    def usage(self, span: Span) -> Usage | None:
+        """The tokens a span itself reports."""
+        if span.id not in self._usages:
+            self._usages[span.id] = usage_of_span(span)
+        return self._usages[span.id]
+
+    def nearest(self, span: Span, kinds: frozenset[str]) -> Span | None:
+        """The nearest span above that is of one of these kinds."""
+        # Remembered for all on the way: what is nested deep would otherwise be climbed again and again.
+        passed: list[str] = []
+        found: Span | None = None
+        seen: set[str] = set()
+        at: Span | None = span
+        while at is not None and at.id not in seen:
+            seen.add(at.id)
+            known = (at.id, kinds)
+            if known in self._above:
+                found = self._above[known]
+                break
+            passed.append(at.id)
+            parent = self.steps.get(at.parent_id or "")
+            at = parent.span if parent is not None else None
+            if at is not None and self.steps[at.id].kind in kinds:
+                found = at
+                break
+        self._above.update(dict.fromkeys(((id, kinds) for id in passed), found))
+        return found
+
+    def holder(self, span: Span) -> Span | None:
+        """The nearest step above that is not a tool."""
+        seen: set[str] = set()
+        parent = self.steps.get(span.parent_id or "")
+        while parent is not None and parent.kind == "tool" and parent.span.id not in seen:
+            seen.add(parent.span.id)
+            parent = self.steps.get(parent.span.parent_id or "")
+        return parent.span if parent is not None else None
+
+    def below(self, spans: Iterable[Span]) -> set[str]:
+        """The ids of all spans that have one of these above them."""
+        found: set[str] = set()
+        waiting = list(spans)
+        while waiting:
+            for child in self.children.get(waiting.pop().id, ()):
+                if child.id not in found:
+                    found.add(child.id)
+                    waiting.append(child)
+        return found
