@@ -13,6 +13,9 @@ the next request brings its result back. Rules:
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -20,7 +23,10 @@ import msgspec
 from proctor.evidence.conversation import Message, Result
 from proctor.evidence.span_step import Step, spoken
 from proctor.evidence.spans import Span
-from proctor.model.evidence import Json, ToolCall, Usage
+from proctor.model.evidence import ToolCall, Usage
+
+_FRONT = re.compile(r"^.*(?:[-.:/]|__)(?=\w)", re.DOTALL)
+"""What stands before a tool's own name: `Shop-`, `server:`, `server__`."""
 
 
 class Exchange:
@@ -77,8 +83,8 @@ class Exchange:
         return any(step.says_tools() for step in self.steps)
 
     def usage(self, usage_of: Callable[[Span], Usage | None]) -> Usage | None:
-        """The tokens of the request, once."""
-        return next((found for step in self.steps if (found := usage_of(step.span)) is not None), None)
+        """The tokens of the request, once: as the span nearest to the provider tells them."""
+        return next((found for step in reversed(self.steps) if (found := usage_of(step.span)) is not None), None)
 
 
 class Made(msgspec.Struct, frozen=True):
@@ -116,27 +122,62 @@ def join_calls(exchanges: Sequence[Exchange], ran: Sequence[Ran]) -> list[Made]:
         result = results.of(call)
         made.append(_made(call, twin, result, number, exchanges[number].span if number >= 0 else None))
     taken = set(pairs.values())
-    for place, alone in enumerate(ran):
-        if place not in taken:
-            number = _last_before(exchanges, alone.start_ns)
-            _insert(made, Made(alone.call, alone.holder, alone.start_ns, number, True, True))
-    return made
+    alone = [entry for place, entry in enumerate(ran) if place not in taken]
+    if not alone:
+        return made
+    starts = [exchange.span.start_ns for exchange in exchanges]
+    lone = [Made(entry.call, entry.holder, entry.start_ns, bisect_right(starts, entry.start_ns) - 1, True, True) for entry in alone]
+    # Behind everything that was asked for before it began; the order of asking stays as it is.
+    return sorted((*made, *lone), key=lambda entry: (entry.exchange, entry.start_ns))
 
 
 def _asked(exchanges: Sequence[Exchange]) -> list[tuple[int, ToolCall]]:
     """The calls that were asked for, each with its request; what only a later request remembers belongs to the one before it."""
     found: list[tuple[int, ToolCall]] = []
     ids: set[str] = set()
+    # Calls told without an id, by what else is told of them, so that a later telling with an id is known to be the same.
+    bare: dict[tuple[str, bytes], deque[int]] = {}
+    seen: set[tuple[str, bytes]] = set()
     for number, exchange in enumerate(exchanges):
         for call in _remembered(exchange):
-            if not _is_known(call, ids, found):
-                found.append((number - 1, call))
-                ids.update((call.id,) if call.id else ())
+            key = _key(call)
+            if call.id is not None and call.id in ids:
+                continue
+            if call.id is None:
+                if key in seen:
+                    continue
+            elif bare.get(key):
+                place = bare[key].popleft()
+                found[place] = (found[place][0], msgspec.structs.replace(found[place][1], id=call.id))
+                ids.add(call.id)
+                continue
+            _add(found, ids, bare, seen, number - 1, call)
         for call in exchange.calls():
             if call.id is None or call.id not in ids:
-                found.append((number, call))
-                ids.update((call.id,) if call.id else ())
+                _add(found, ids, bare, seen, number, call)
     return found
+
+
+def _add(
+    found: list[tuple[int, ToolCall]],
+    ids: set[str],
+    bare: dict[tuple[str, bytes], deque[int]],
+    seen: set[tuple[str, bytes]],
+    number: int,
+    call: ToolCall,
+) -> None:
+    key = _key(call)
+    seen.add(key)
+    if call.id is None:
+        bare.setdefault(key, deque()).append(len(found))
+    else:
+        ids.add(call.id)
+    found.append((number, call))
+
+
+def _key(call: ToolCall) -> tuple[str, bytes]:
+    """What tells calls apart where they have no id: the tool, and what was passed."""
+    return call.name, msgspec.json.encode(call.arguments, order="deterministic")
 
 
 def _remembered(exchange: Exchange) -> list[ToolCall]:
@@ -146,43 +187,36 @@ def _remembered(exchange: Exchange) -> list[ToolCall]:
     return [call for message in given[last + 1 :] for call in message.calls]
 
 
-def _is_known(call: ToolCall, ids: set[str], found: Sequence[tuple[int, ToolCall]]) -> bool:
-    if call.id is not None and call.id in ids:
-        return True
-    return any(
-        known.name == call.name and (known.arguments == call.arguments or call.arguments is None) and (known.id is None or call.id is None)
-        for _, known in found
-    )
-
-
 def _pair(asked: Sequence[ToolCall], ran: Sequence[Ran]) -> dict[int, int]:
     """Which tool span is which call: by id, else by name, the earliest with the same arguments first."""
     pairs: dict[int, int] = {}
     by_id = {entry.call.id: place for place, entry in enumerate(ran) if entry.call.id is not None}
+    known = set(by_id)
     for index, call in enumerate(asked):
-        if call.id is not None and call.id in by_id and by_id[call.id] not in pairs.values():
-            pairs[index] = by_id[call.id]
+        if call.id is not None and call.id in by_id:
+            pairs[index] = by_id.pop(call.id)
     taken = set(pairs.values())
-    for same_arguments in (True, False):
+    for with_arguments in (True, False):
+        waiting: dict[tuple[str, bytes], deque[int]] = {}
+        for place, entry in enumerate(ran):
+            if place not in taken:
+                waiting.setdefault(_pairing_key(entry.call, with_arguments), deque()).append(place)
         for index, call in enumerate(asked):
-            if index in pairs:
+            fitting = waiting.get(_pairing_key(call, with_arguments))
+            if index in pairs or not fitting or (call.id in known and ran[fitting[0]].call.id is not None):
                 continue
-            for place, entry in enumerate(ran):
-                if place in taken or not same_tool(call.name, entry.call.name) or (call.id and entry.call.id and call.id in by_id):
-                    continue
-                if not same_arguments or call.arguments == entry.call.arguments:
-                    pairs[index] = place
-                    taken.add(place)
-                    break
+            pairs[index] = fitting.popleft()
+            taken.add(pairs[index])
     return pairs
 
 
-def same_tool(one: str, other: str) -> bool:
-    """Whether two names are the same tool's; a framework may put the name of a plugin or server in front."""
-    if one == other:
-        return True
-    longer, shorter = (one, other) if len(one) > len(other) else (other, one)
-    return bool(shorter) and longer.endswith(shorter) and not longer[-len(shorter) - 1].isalnum()
+def _pairing_key(call: ToolCall, with_arguments: bool) -> tuple[str, bytes]:
+    return plain_name(call.name), _key(call)[1] if with_arguments else b""
+
+
+def plain_name(name: str) -> str:
+    """Return a tool's name without what a framework puts in front of it: the name of a plugin or of a server."""
+    return _FRONT.sub("", name) or name
 
 
 def _made(call: ToolCall, twin: Ran | None, result: Result | None, number: int, span: Span | None) -> Made:
@@ -207,39 +241,32 @@ def _made(call: ToolCall, twin: Ran | None, result: Result | None, number: int, 
     return Made(joined, twin.holder, start, number, True, True)
 
 
-def _last_before(exchanges: Sequence[Exchange], start_ns: int) -> int:
-    return max((number for number, exchange in enumerate(exchanges) if exchange.span.start_ns <= start_ns), default=-1)
-
-
-def _insert(made: list[Made], alone: Made) -> None:
-    """Put a tool span that nobody asked for behind everything that was asked for before it began."""
-    place = len(made)
-    while place > 0 and (made[place - 1].exchange, made[place - 1].start_ns) > (alone.exchange, alone.start_ns):
-        place -= 1
-    made.insert(place, alone)
-
-
 class _Results:
     """What later requests tell of the results of calls: by id, else in order by name."""
 
     def __init__(self, exchanges: Sequence[Exchange]) -> None:
         self._by_id: dict[str, Result] = {}
-        self._loose: list[Result] = []
-        seen: list[Json] = []
+        self._loose: dict[str | None, deque[Result]] = {}
+        seen: set[tuple[str | None, str | None, bytes]] = set()
+        asked = {call.id for exchange in exchanges for call in (*exchange.calls(), *_remembered(exchange))}
         for exchange in exchanges:
             for message in (*(exchange.given or ()), *(exchange.said or ())):
                 for result in message.results:
-                    if result.id is not None:
+                    if result.id is not None and result.id in asked:
                         self._by_id.setdefault(result.id, result)
-                    elif (key := (result.name, result.value)) not in seen:
-                        seen.append(key)
-                        self._loose.append(result)
+                        continue
+                    # Every later request repeats it.
+                    key = (result.id, result.name, msgspec.json.encode(result.value, order="deterministic"))
+                    if key not in seen:
+                        seen.add(key)
+                        name = plain_name(result.name) if result.name is not None else None
+                        self._loose.setdefault(name, deque()).append(result)
 
     def of(self, call: ToolCall) -> Result | None:
         """Return the result of a call, each only once where it has no id."""
         if call.id is not None and call.id in self._by_id:
             return self._by_id[call.id]
-        for index, result in enumerate(self._loose):
-            if result.name is None or same_tool(result.name, call.name):
-                return self._loose.pop(index)
+        for name in (plain_name(call.name), None):
+            if self._loose.get(name):
+                return self._loose[name].popleft()
         return None

@@ -1,9 +1,8 @@
 """A trace of spans as evidence.
 
-Model spans hold the conversation, tool spans the calls, agent spans what went in and came out; `span_calls` joins them. The input is the last
-thing a user said before the first request, the answer what the model said last; where messages were not captured, what the outermost
-agent or chain was given and gave. More than one thing said by users makes turns. Tokens are those of the requests, each once; an
-agent's own total only where no request has any. HTTP status, duration and clock are the root's.
+Model spans hold the conversation, tool spans the calls, agent spans what went in and came out. `span_exchanges` finds the requests
+and the tools that ran, `span_calls` joins them, `span_talk` reads what was said. Tokens are those of the requests, each once; an agent's
+own total only where no request has any. HTTP status, duration and clock are the root's.
 
 What is known: a trace knows its tool calls only if every request to a model does (its answer was captured and understood, or its reason
 to stop excludes tools), or if the instrumentation that wrote its agent or model spans wrote tool spans too. Anything that was not
@@ -14,50 +13,48 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
 from proctor.evidence import vocabulary as names
 from proctor.evidence.account import Doubts
-from proctor.evidence.conversation import Message
 from proctor.evidence.shape import first_of, text_or_none
-from proctor.evidence.span_calls import Exchange, Made, Ran, join_calls, same_tool
+from proctor.evidence.span_calls import Exchange, Made, join_calls
+from proctor.evidence.span_exchanges import find_exchanges, find_tools
 from proctor.evidence.span_nodes import nodes_of, workflow_answer
-from proctor.evidence.span_step import could_tell_of_work, duration_ms, name_of_span
-from proctor.evidence.span_tool import tool_call_of_span
+from proctor.evidence.span_step import could_tell_of_work, duration_ms
+from proctor.evidence.span_talk import find_answer, find_entries, find_input, find_turns
 from proctor.evidence.span_tree import SpanTree
-from proctor.evidence.span_values import input_text, output_text, output_value
 from proctor.evidence.spans import NOT_UNDERSTOOD, Span
-from proctor.evidence.text import json_in
 from proctor.evidence.times import iso_of_ns
 from proctor.evidence.usage import add_usage, count_of
-from proctor.model.evidence import Evidence, EvidenceTurn, Json, ToolCall, Usage
+from proctor.model.evidence import Evidence, Json, ToolCall, Usage
 from proctor.model.show import show
 
 _TOOL = frozenset(("tool",))
 _MODEL = frozenset(("model",))
 _AROUND = ("agent", "workflow", "chain", "task", "step")
+_MOST_AT_ONCE = 32
+"""How many calls of one tool may run at once and still be recognised where two instrumentations tell of each."""
 _RUN_KINDS = frozenset(("agent", "model", "tool", "workflow", "chain", "task"))
 
 
 def evidence_of(spans: Sequence[Span], *, always_a_run: bool = False) -> Evidence:
     """One trace as one evidence; `always_a_run` where whoever sent it says that it is a run of an agent."""
     tree = SpanTree(spans)
-    exchanges = _exchanges(tree)
-    made = join_calls(exchanges, _ran(tree))
+    exchanges = find_exchanges(tree)
+    made = join_calls(exchanges, find_tools(tree))
     doubts = Doubts()
     _doubt_what_is_strange(tree, exchanges, doubts)
     calls = _known_calls(tree, exchanges, made, doubts)
     nodes = nodes_of(tree, [(entry.holder, entry.call) for entry in made])
     talk = [exchange for exchange in exchanges if not exchange.nested]
-    entries = _entries(tree)
-    text, body = _answer(tree, talk, entries, doubts)
+    entries = find_entries(tree)
+    text, body = find_answer(tree, talk, entries, doubts)
     if text is None and body is None:
         text, body = workflow_answer(tree, nodes)
-    turns = _turns(tree, talk, exchanges, made, entries)
+    turns = find_turns(tree, talk, exchanges, made, entries)
     root = tree.root
     return Evidence(
         case=next((span.case for span in spans if span.case is not None), None),
-        input=turns[0].input if turns and turns[0].input else _input(talk, entries),
+        input=turns[0].input if turns and turns[0].input else find_input(talk, entries),
         text=text,
         body=body,
         tool_calls=calls,
@@ -91,69 +88,6 @@ def _speaks(span: Span, convention: names.Convention) -> bool:
 # --- requests and calls ------------------------------------------------------------------------------------------------
 
 
-def _exchanges(tree: SpanTree) -> list[Exchange]:
-    """The requests to models, each once, in order of their start."""
-    found: list[Exchange] = []
-    of_span: dict[str, Exchange] = {}
-    by_response: dict[str, Exchange] = {}
-    for span in tree.of_kind("model"):
-        step = tree.steps[span.id]
-        outer = tree.nearest(span, _MODEL)
-        response = text_or_none(first_of(span.attributes, *names.RESPONSE_ID))
-        same = of_span.get(outer.id) if outer is not None else by_response.get(response or "")
-        if same is None and found and _continues(found[-1], step.given, step.said):
-            same = found[-1]
-        if same is None:
-            same = Exchange(step, nested=tree.nearest(span, _TOOL) is not None)
-            found.append(same)
-        else:
-            same.steps.append(step)
-        of_span[span.id] = same
-        if response:
-            by_response.setdefault(response, same)
-    return found
-
-
-def _continues(before: Exchange, given: list[Message] | None, said: list[Message] | None) -> bool:
-    """Whether a span tells the end of a stream whose beginning another span has told: the same request, and only one has the answer."""
-    return given is not None and before.given == given and (before.said is None) != (said is None)
-
-
-def _ran(tree: SpanTree) -> list[Ran]:
-    """The tools that ran, each once although several spans may tell of it."""
-    found: dict[str, Ran] = {}
-    same: dict[str, str] = {}
-    for span in tree.of_kind("tool"):
-        holder = tree.holder(span)
-        call = tool_call_of_span(span, name_of_span(holder, tree.kind(holder)) if holder is not None else None)
-        outer = tree.nearest(span, _TOOL)
-        first = same.get(outer.id) if outer is not None else None
-        between = tree.nearest(span, frozenset(("tool", "model", "agent")))
-        if (
-            first is not None
-            and between is outer
-            and (same_tool(found[first].call.name, call.name) or "mcp.method.name" in span.attributes)
-        ):
-            found[first] = msgspec.structs.replace(found[first], call=_same_call(found[first].call, call))
-            same[span.id] = first
-            continue
-        found[span.id] = Ran(call, holder.id if holder is not None else None, span.start_ns)
-        same[span.id] = span.id
-    return list(found.values())
-
-
-def _same_call(outer: ToolCall, inner: ToolCall) -> ToolCall:
-    return msgspec.structs.replace(
-        outer,
-        arguments=outer.arguments if outer.arguments is not None else inner.arguments,
-        result=outer.result if outer.result is not None else inner.result,
-        error=outer.error if outer.failed() else inner.error,
-        error_kind=outer.error_kind or inner.error_kind,
-        server=outer.server or inner.server,
-        id=outer.id or inner.id,
-    )
-
-
 def _known_calls(tree: SpanTree, exchanges: Sequence[Exchange], made: Sequence[Made], doubts: Doubts) -> tuple[ToolCall, ...] | None:
     """The calls, with every doubt about them; nothing where none was seen and nobody knows whether there were any."""
     calls = tuple(entry.call for entry in made)
@@ -173,13 +107,35 @@ def _known_calls(tree: SpanTree, exchanges: Sequence[Exchange], made: Sequence[M
     return calls
 
 
+def _is_repeated(exchange: Exchange, after: Exchange | None) -> bool:
+    """Whether the next request repeats the answer that was not captured here: it was given one more message of the assistant."""
+    if after is None or after.given is None or exchange.given is None or any(step.strange for step in (*exchange.steps, *after.steps)):
+        return False
+    before = sum(message.role == "assistant" for message in exchange.given)
+    repeated = [message for message in after.given if message.role == "assistant"][before:]
+    if exchange.says_tools():
+        return any(message.calls for message in repeated)
+    return any(message.calls or (message.text and message.text.strip()) for message in repeated)
+
+
+def _family(scope: str) -> str:
+    """Return whose scope it is: a framework writes its spans under several, an instrumentation project has one for each framework."""
+    first = scope.partition(".")[0]
+    return scope if first in ("openinference", "opentelemetry", "logfire", "@traceloop", "@arizeai", "@opentelemetry", "") else first
+
+
 def _why_unknown(tree: SpanTree, exchanges: Sequence[Exchange], made: Sequence[Made]) -> str | None:
     """Why it is not known which tools were called; nothing where it is."""
     ran = tree.of_kind("tool")
-    writers = {span.scope for span in tree.of_kind("model", "agent")}
+    writers = {_family(span.scope) for span in tree.of_kind("model", "agent", "workflow", "task", "chain")}
     # An instrumentation that writes tool spans writes them for every tool; one that does not says nothing by their absence.
-    covered = any(span.scope in writers for span in ran)
-    blind = [exchange for exchange in exchanges if not exchange.knows_calls()]
+    covered = any(_family(span.scope) in writers for span in ran)
+    later: list[Exchange | None] = [*exchanges[1:], *([None] if exchanges else [])]
+    blind = [
+        exchange
+        for exchange, after in zip(exchanges, later, strict=True)
+        if not exchange.knows_calls() and not _is_repeated(exchange, after)
+    ]
     if blind and not covered:
         if any(exchange.says_tools() for exchange in blind) and not made:
             return "a model stopped to call tools, and the trace carries neither its answer nor spans of tools"
@@ -201,7 +157,9 @@ def _doubt_what_is_strange(tree: SpanTree, exchanges: Sequence[Exchange], doubts
             why = f"{show(odd)} of the span {show(span.name)} is not understood"
             for part in ("tool_calls", "tool_arguments", "tool_results", "answer", "usage", "nodes", "turns"):
                 doubts.doubt(part, why)
-        elif step.kind in (None, "unknown") and (key := could_tell_of_work(span)) is not None:
+        elif (
+            step.kind in (None, "unknown") and (key := could_tell_of_work(span)) is not None and tree.nearest(span, _MODEL) is None
+        ):  # What happens inside a request to a model is no act of the agent.
             told = f"the span {show(span.name)} is not understood: nothing says what {show(key)} means there"
             doubts.note(told)
             doubts.doubt("tool_calls", told)
@@ -211,124 +169,6 @@ def _doubt_what_is_strange(tree: SpanTree, exchanges: Sequence[Exchange], doubts
                 why = f"{strange} in the span {show(step.span.name)} is not understood"
                 for part in ("tool_calls", "tool_results", "answer", "turns"):
                     doubts.doubt(part, why)
-
-
-# --- what was said -----------------------------------------------------------------------------------------------------
-
-
-def _entries(tree: SpanTree) -> list[Span]:
-    """The outermost spans that say what went into the agent and what it gave: one for each time it was called."""
-    found: list[Span] = []
-    inside = tree.below(span for span in tree.of_kind("tool"))
-    covered: set[str] = set()
-    for kinds in (("agent",), ("workflow",), ("chain", "task", "step", "unknown")):
-        for span in tree.of_kind(*kinds):
-            if span.id in inside or span.id in covered or (input_text(span) is None and output_text(span) is None):
-                continue
-            found.append(span)
-            covered |= tree.below([span])
-        if found:
-            break
-    found.sort(key=lambda span: span.start_ns)
-    return found
-
-
-def _input(talk: Sequence[Exchange], entries: Sequence[Span]) -> Json:
-    outer = next((text for span in entries if (text := input_text(span)) is not None), None)
-    asked = next((exchange.asked() for exchange in talk if exchange.asked()), None)
-    if asked is None:
-        return outer
-    # A framework that wraps what was asked into a prompt of its own (CrewAI, DSPy) shows the bare question on the outside.
-    return outer if outer is not None and outer != asked[-1] and outer in asked[-1] else asked[-1]
-
-
-def _answer(tree: SpanTree, talk: Sequence[Exchange], entries: Sequence[Span], doubts: Doubts) -> tuple[str | None, Json]:
-    inner = _last_said(talk)
-    outer = next((text for span in reversed(entries) if (text := output_text(span)) is not None and text.strip()), None)
-    text = inner
-    if outer is not None and (inner is None or (outer != inner and outer in inner) or (talk and talk[-1].calls())):
-        text = outer
-    if text is None:
-        root = tree.root
-        text = output_text(root) if root is not None and tree.kind(root) not in ("tool", "mcp") else None
-    if text is None:
-        if talk and all(exchange.said is None for exchange in talk):
-            doubts.doubt("answer", "no answer of a model was captured in the trace")
-        return None, None
-    structured = next((value for span in reversed(entries) if isinstance(value := output_value(span), dict)), None)
-    return text, json_in(text) if json_in(text) is not None else structured if inner is None else None
-
-
-def _last_said(talk: Sequence[Exchange]) -> str | None:
-    for exchange in reversed(talk):
-        if exchange.said is None:
-            return None
-        text = exchange.text()
-        if text and text.strip():
-            return text
-    return None
-
-
-def _turns(
-    tree: SpanTree, talk: Sequence[Exchange], exchanges: Sequence[Exchange], made: Sequence[Made], entries: Sequence[Span]
-) -> tuple[EvidenceTurn, ...] | None:
-    """One turn for each thing a user said, where there is more than one."""
-    groups = _groups_of_talk(talk)
-    if len(groups) > 1 and not _is_template(groups, entries):
-        numbers = {id(exchange): index for index, (_, group) in enumerate(groups) for exchange in group}
-        owner = [numbers.get(id(exchange), -1) for exchange in exchanges]
-        return tuple(
-            EvidenceTurn(
-                input=asked,
-                text=_last_said(group),
-                body=json_in(_last_said(group)),
-                tool_calls=tuple(entry.call for entry in made if _turn_of(entry, owner) == index),
-                usage=add_usage(exchange.usage(tree.usage) for exchange in group),
-            )
-            for index, (asked, group) in enumerate(groups)
-        )
-    if len(entries) > 1 and all(input_text(span) is not None for span in entries):
-        return tuple(_entry_turn(tree, span, entries, made) for span in entries)
-    return None
-
-
-def _turn_of(entry: Made, owner: Sequence[int]) -> int:
-    """The turn a call belongs to: that of the request that asked for it, or of the last before it that is part of the talk."""
-    number = entry.exchange
-    while number >= 0 and owner[number] < 0:
-        number -= 1
-    return owner[number] if number >= 0 else 0
-
-
-def _groups_of_talk(talk: Sequence[Exchange]) -> list[tuple[str | None, list[Exchange]]]:
-    groups: list[tuple[str | None, list[Exchange]]] = []
-    before: list[str] = []
-    for exchange in talk:
-        asked = exchange.asked()
-        if not groups or (asked and (asked[-1] != (before[-1] if before else None) or len(asked) > len(before))):
-            groups.append((asked[-1] if asked else None, []))
-        groups[-1][1].append(exchange)
-        before = asked or before
-    return groups
-
-
-def _is_template(groups: Sequence[tuple[str | None, list[Exchange]]], entries: Sequence[Span]) -> bool:
-    """Whether the users' messages are prompts a framework made: what went in on the outside stands inside several of them."""
-    outer = next((text for span in entries if (text := input_text(span)) is not None), None)
-    return outer is not None and sum(asked is not None and asked != outer and outer in asked for asked, _ in groups) > 1
-
-
-def _entry_turn(tree: SpanTree, span: Span, entries: Sequence[Span], made: Sequence[Made]) -> EvidenceTurn:
-    later = [other.start_ns for other in entries if other.start_ns > span.start_ns]
-    until = min(later) if later else None
-    inside = tree.below([span]) | {span.id}
-    mine = [
-        entry.call
-        for entry in made
-        if (entry.holder in inside) or (span.start_ns <= entry.start_ns and (until is None or entry.start_ns < until))
-    ]
-    text = output_text(span)
-    return EvidenceTurn(input=input_text(span), text=text, body=json_in(text), tool_calls=tuple(mine), duration_ms=duration_ms(span))
 
 
 # --- measures and names ------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from proctor.evidence.calls import CONTENT_ERROR, read_arguments, says_error
 from proctor.evidence.conversation import Message, Result, Role
-from proctor.evidence.json_bytes import container_in
+from proctor.evidence.json_bytes import container_in, embedded
 from proctor.evidence.shape import dict_of, first_of, list_of, text_or_none
 from proctor.evidence.text import as_text
 from proctor.model.evidence import Json, ToolCall
@@ -19,7 +19,9 @@ from proctor.model.show import shorten
 
 _ROLES: dict[str, Role] = {
     **dict.fromkeys(("user", "human", "humanmessage", "humanmessagechunk", "input"), cast(Role, "user")),
-    **dict.fromkeys(("assistant", "ai", "model", "aimessage", "aimessagechunk", "agent", "chatbot", "bot"), cast(Role, "assistant")),
+    **dict.fromkeys(
+        ("assistant", "ai", "model", "aimessage", "aimessagechunk", "agent", "chatbot", "bot", "tool-call"), cast(Role, "assistant")
+    ),
     **dict.fromkeys(("system", "developer", "systemmessage", "systemmessagechunk", "instructions"), cast(Role, "system")),
     **dict.fromkeys(("tool", "function", "toolmessage", "toolmessagechunk", "functionmessage", "tool-response"), cast(Role, "tool")),
 }
@@ -34,6 +36,7 @@ _EVENT_ROLES = {
 _TEXTS = frozenset(("text", "output_text", "input_text", "refusal", "summary_text"))
 _CALLS = frozenset(
     (
+        "tooluse",
         *(
             "tool_call",
             "tool_use",
@@ -71,8 +74,26 @@ _SILENT = frozenset(
 )
 _HOSTED_SUFFIXES = ("_call", "_tool_result", "_call_output")
 
-_KEYED_CALLS = ("functionCall", "function_call", "toolUse", "tool_use", "tool_call", "toolCall", "executableCode", "executable_code")
-_KEYED_RESULTS = ("functionResponse", "function_response", "toolResult", "tool_result", "tool_call_result", "codeExecutionResult")
+_KEYED_CALLS = (
+    "functionCall",
+    "function_call",
+    "toolUse",
+    "tool_use",
+    "tool_call",
+    "toolCall",
+    "executableCode",
+    "executable_code",
+    "toolRequest",
+)
+_KEYED_RESULTS = (
+    "functionResponse",
+    "function_response",
+    "toolResult",
+    "tool_result",
+    "tool_call_result",
+    "codeExecutionResult",
+    "toolResponse",
+)
 _KEYED_SILENT = frozenset(
     (
         *(
@@ -102,7 +123,7 @@ _KEYED_SILENT = frozenset(
 
 _NAME = ("name", "tool_name", "toolName", "function_name")
 _ARGUMENTS = ("arguments", "args", "input", "tool_kwargs", "toolInput", "tool_input", "kwargs", "parameters", "partial_args")
-_ID = ("id", "tool_call_id", "toolCallId", "toolUseId", "tool_use_id", "call_id", "callId", "tool_id")
+_ID = ("call_id", "callId", "ref", "tool_call_id", "toolCallId", "toolUseId", "tool_use_id", "tool_id", "id")
 _VALUE = ("response", "result", "output", "content", "tool_output", "value", "text")
 _PARTS = ("parts", "content", "blocks", "contents", "items", "text")
 _CALL_LISTS = ("tool_calls", "toolCalls", "invalid_tool_calls", "tool_call_chunks")
@@ -212,6 +233,10 @@ _CALL_KEYS = frozenset(
 )
 
 
+_WITHHELD = frozenset(("<elided>", "__REDACTED__", "[REDACTED]", "[redacted]", "***", "REDACTED"))
+"""What instrumentations write in place of a text that must not be recorded."""
+
+
 class Heard:
     """What was heard in one place of a trace: messages, and what was not understood of them."""
 
@@ -259,6 +284,8 @@ class Heard:
         inner = _constructed(value)
         if inner is not None:
             self._read_message(inner, role)
+        elif value.get("kind") in ("request", "response") and isinstance(value.get("parts"), list):
+            self._read_pydantic(value["parts"], "user" if value["kind"] == "request" else "assistant")
         elif isinstance(value.get("choices"), list):
             for choice in map(dict_of, value["choices"][:1]):
                 self.read(first_of(choice, "message", "delta"), "assistant")
@@ -303,6 +330,20 @@ class Heard:
             return True
         return False
 
+    def _read_pydantic(self, parts: list[Any], role: Role) -> None:
+        """Read a message of Pydantic AI, whose parts have roles of their own."""
+        built = _Parts(self.strange)
+        for part in map(dict_of, parts):
+            kind = part.get("part_kind")
+            if kind in ("user-prompt", "system-prompt"):
+                inner = _Parts(self.strange)
+                inner.add_all(part.get("content"))
+                self.messages.append(inner.message("user" if kind == "user-prompt" else "system"))
+            else:
+                built.add(part)
+        if built.text_parts or built.calls or built.results:
+            self.messages.append(built.message("tool" if role == "user" else "assistant"))
+
     def _read_generations(self, generations: list[Any]) -> None:
         first = generations[0] if generations else None
         for generation in map(dict_of, (first if isinstance(first, list) else [first])[:1]):
@@ -327,10 +368,26 @@ class Heard:
         if role == "tool" and not any(_carries_result(part) for part in list_of(container_in(first_of(message, "parts", "content")))):
             built.results.append(_tool_message(message))
         else:
-            built.add_all(container_in(first_of(message, *_PARTS)))
+            built.add_all(_parts_in(first_of(message, *_PARTS)))
+            if role == "user" and self._read_conversation_in(built):
+                return
             self._add_listed_calls(message, built)
         self._look_for_more(message, built, role)
-        self.messages.append(built.message(role))
+        said = built.message(role)
+        before = self.messages[-1] if self.messages else None
+        if role == "user" and said.text is not None and not said.results and before is not None and before.calls and not before.results:
+            # Nobody can speak between a call and its result: this is the result, written as if the user had said it.
+            said = Message(role="tool", results=(Result(value=container_in(said.text)),))
+        self.messages.append(said)
+
+    def _read_conversation_in(self, built: _Parts) -> bool:
+        """Read a whole conversation that an instrumentation wrote as the text of one message."""
+        text = built.text_parts[0] if len(built.text_parts) == 1 and not built.calls and not built.results else ""
+        entries = container_in(text) if text.startswith("[{") else None
+        if not isinstance(entries, list) or not all(isinstance(entry, dict) and _is_message(entry) for entry in entries):
+            return False
+        self._read_list(entries, "user")
+        return True
 
     def _role(self, message: dict[str, Any], default: Role) -> Role:
         word = message.get("role")
@@ -345,8 +402,8 @@ class Heard:
             return known
         if "tool_call_id" in message:
             return "tool"
-        self.strange.append(f"a message of role {shorten(str(word), 60)!r}")
-        return default
+        # Langfuse names the tool in place of the role. Calls of a message are read whatever its role is.
+        return "tool" if default == "user" else default
 
     def _add_listed_calls(self, message: dict[str, Any], built: _Parts) -> None:
         listed = [call for key in _CALL_LISTS for call in _listed_calls(message.get(key), self.strange)]
@@ -369,6 +426,8 @@ class Heard:
 
     def _look_for_more(self, message: dict[str, Any], built: _Parts, role: Role) -> None:
         """Name members that are not understood and could carry what an agent did."""
+        if built.bare > len(built.calls):
+            self.strange.append("a call of which nothing else is told")
         for key, value in message.items():
             if key in _MESSAGE_KEYS:
                 continue
@@ -381,6 +440,8 @@ class _Parts:
     """The parts of one message, put together."""
 
     def __init__(self, strange: list[str]) -> None:
+        self.bare = 0
+        """Parts that only say that a call stood here; OpenInference lists the calls themselves beside them."""
         self.text_parts: list[str] = []
         self.calls: list[ToolCall] = []
         self.results: list[Result] = []
@@ -388,6 +449,8 @@ class _Parts:
 
     def message(self, role: Role) -> Message:
         text = "".join(self.text_parts) if self.text_parts else None
+        if text is not None and text in _WITHHELD:
+            text = None
         return Message(role=role, text=text, calls=tuple(self.calls), results=tuple(self.results))
 
     def add_all(self, content: Json) -> None:
@@ -434,6 +497,9 @@ class _Parts:
             self.strange.append("a text part without text")
 
     def _add_call(self, part: dict[str, Any], word: str) -> None:
+        if set(part) <= {"type"}:
+            self.bare += 1
+            return
         hosted = word.endswith("_call") and word not in _CALLS
         call = ToolCall(name=word.removesuffix("_call"), arguments=_hosted_arguments(part)) if hosted else read_call(part, self.strange)
         if call is None:
@@ -484,7 +550,7 @@ def read_call(call: dict[str, Any], strange: list[str]) -> ToolCall | None:
         return None
     given = next((key for key in _ARGUMENTS if key in function), None)
     unknown = [key for key in (*call, *function) if key not in _CALL_KEYS]
-    arguments = read_arguments(function[given]) if given is not None else None
+    arguments = read_arguments(_unquoted(function[given])) if given is not None else None
     if given is None and not unknown and function is not call:
         arguments = {}
     return ToolCall(
@@ -504,10 +570,14 @@ def read_result(part: dict[str, Any]) -> Result:
     error: Json = None
     if says_error(told) and told is not True:
         error = told
+    elif isinstance(value, dict) and set(value) == {"error"} and isinstance(value["error"], str) and value["error"]:
+        error = value["error"]
     elif failed or part.get("type") == "retry-prompt" or part.get("part_kind") == "retry-prompt":
         error = as_text(_plain_text(value)) or "the tool reported an error"
     return Result(
-        id=text_or_none(first_of(part, "tool_call_id", "toolCallId", "tool_use_id", "toolUseId", "call_id", "id") or origin.get("id")),
+        id=text_or_none(
+            first_of(part, "tool_call_id", "toolCallId", "tool_use_id", "toolUseId", "call_id", "ref", "id") or origin.get("id")
+        ),
         name=text_or_none(first_of(part, *_NAME) or origin.get("tool_name")),
         value=_result_value(value),
         error=error,
@@ -519,6 +589,8 @@ def _tool_message(message: dict[str, Any]) -> Result:
     value = container_in(first_of(message, "content", "parts", "text", "blocks", "response", "result", "output"))
     failed = message.get("status") == "error" or message.get("is_error") is True or message.get("tool_call_error") is True
     error = as_text(_plain_text(value)) or "the tool reported an error" if failed else None
+    if error is None and isinstance(value, dict) and set(value) == {"error"} and isinstance(value["error"], str):
+        error = value["error"]
     extra = dict_of(message.get("additional_kwargs"))
     return Result(
         id=text_or_none(first_of(message, "tool_call_id", "toolCallId", "call_id") or extra.get("tool_call_id") or message.get("id")),
@@ -533,6 +605,11 @@ def _result_value(value: Json) -> Json:
     value = container_in(value)
     if isinstance(value, list) and value and all(_is_text_part(entry) for entry in value):
         return container_in(_plain_text(value))
+    if isinstance(value, list) and len(value) == 1 and isinstance(value[0], dict):
+        if set(value[0]) == {"json"}:
+            return value[0]["json"]  # Bedrock
+        if value[0].get("type") == "document":
+            return container_in(dict_of(value[0].get("document")).get("data"))  # Cohere
     if isinstance(value, dict) and value.get("type") in ("json", "text", "content") and "value" in value:
         return value["value"]
     return value
@@ -549,6 +626,12 @@ def _plain_text(value: Json) -> Json:
 def _is_text_part(entry: Json) -> bool:
     part = dict_of(dict_of(entry).get("message_content")) or dict_of(entry)
     return isinstance(first_of(part, "text", "content"), str) and set(part) <= {"text", "content", "type", "block_type", "annotations"}
+
+
+def _parts_in(content: Json) -> Json:
+    """Decode content that is the JSON text of parts; an answer that happens to be JSON stays the text it is."""
+    decoded = container_in(content)
+    return decoded if isinstance(decoded, list) and decoded and all(_is_part(part) for part in decoded) else content
 
 
 def _carries_result(part: Json) -> bool:
@@ -603,6 +686,14 @@ def _listed_calls(value: Json, strange: list[str]) -> list[dict[str, Any]]:
         if not isinstance(entry, dict):
             strange.append(f"a call that is {as_text(entry)}")
     return [entry for entry in value if isinstance(entry, dict)]
+
+
+def _unquoted(value: Json) -> Json:
+    # Written as JSON twice over: a text of a text.
+    if isinstance(value, str) and value[:1] == '"':
+        inner = embedded(value)
+        return inner if isinstance(inner, str) else value
+    return value
 
 
 def _hosted_arguments(part: dict[str, Any]) -> Json:

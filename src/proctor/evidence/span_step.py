@@ -15,7 +15,7 @@ from proctor.evidence.json_bytes import container_in, embedded
 from proctor.evidence.shape import dict_of, first_of, list_of, text_or_none
 from proctor.evidence.span_messages import Heard
 from proctor.evidence.spans import NOT_UNDERSTOOD, Span, SpanEvent
-from proctor.evidence.usage import count_of, read_usage
+from proctor.evidence.usage import count_of, read_usage, usage_in
 from proctor.model.evidence import Json, ToolCall, Usage
 from proctor.model.missing import MISSING
 
@@ -23,8 +23,7 @@ _INDEX = re.compile(r"^(\d{1,4})(?:\.(.+))?$", re.DOTALL)
 _MAX_SEGMENTS = 16
 """How deep a flattened name may nest; the conventions need eight."""
 _PLACEHOLDER = "[Object]"
-_WEAK = frozenset(("request_data", "response_data", "raw_input", "response", "genkit:input", "genkit:output"))
-"""Names that hold messages in some versions of their convention, and something else in others."""
+_AGENT_SPAN = re.compile(r"^(?:invoke_agent|agent_run|agent run|execute_task)\s+\[?([^\]]+)\]?$")
 _SAYS_TOOLS = frozenset(
     ("tool_calls", "tool_call", "tool_use", "tool-calls", "tool-call", "tool_call_requested", "function_call", "tooluse")
 )
@@ -37,7 +36,13 @@ _HONEST_STOP = frozenset(("end_turn", "stop_sequence"))
 _KIND = frozenset(names.KIND)
 _TOKENS = frozenset((*names.INPUT_TOKENS, *names.OUTPUT_TOKENS, *names.TOTAL_TOKENS))
 _USAGE_OBJECTS = frozenset(names.USAGE_OBJECTS)
-_HAYSTACK_KINDS = {"haystack.agent.run": "agent", "haystack.agent.step.llm": "model", "haystack.agent.step.tool": "tool"}
+_HAYSTACK_KINDS = {
+    "haystack.agent.run": "agent",
+    "haystack.agent.step.llm": "model",
+    "haystack.agent.step.tool": "tool",
+    "haystack.agent.step": "task",
+    "haystack.pipeline.run": "workflow",
+}
 _LOGFIRE_KINDS = (
     ("Function: ", "tool"),
     ("Agent run", "agent"),
@@ -91,13 +96,18 @@ class Step:
         """Whether it is known which tools this request asked for."""
         if self.strange:
             return False
-        if self.said is None:
+        if self.calls:
+            return True
+        if not self.text():
+            # A model that said nothing and called nothing: whoever recorded it did not understand the answer.
             return self.excludes_tools()
-        return bool(self.calls) or not self.says_tools()
+        return not self.says_tools()
 
     def _read_exchange(self) -> None:
         attributes, events = self.span.attributes, self.span.events
         self.finish = finish_reasons(self.span)
+        if self.span.scope in names.UNRELIABLE:
+            return
         self.given = self._heard(names.GIVEN, names.GIVEN_INDEXED, "user")
         self.said = self._heard(names.SAID, names.SAID_INDEXED, "assistant")
         if any(event.name in names.EVENT_DETAILS for event in events):
@@ -118,8 +128,8 @@ class Step:
                 continue
             heard = Heard()
             heard.read(value, role)
-            if key in _WEAK and not heard.messages:
-                continue
+            if not heard.messages:
+                continue  # No messages at all: another thing under the same name, or nothing that anybody understood.
             self.strange.extend(heard.strange)
             return heard.messages
         for prefix in indexed:
@@ -183,8 +193,8 @@ class Step:
         said.read(chosen, "assistant")
         self.strange.extend((*heard.strange, *said.strange))
         messages = heard.messages
-        if not chosen and messages and messages[-1].role == "assistant":
-            messages, said.messages = messages[:-1], messages[-1:]
+        while not chosen and messages and messages[-1].role == "assistant":
+            said.messages.insert(0, messages.pop())
         if self.given is None:
             self.given = messages
         if self.said is None and said.messages:
@@ -213,29 +223,44 @@ def kind_of_span(span: Span) -> str | None:
     if span.name in _HAYSTACK_KINDS:
         return _HAYSTACK_KINDS[span.name]
     if not _KIND.isdisjoint(attributes):
-        for key in names.KIND:
-            word = _unquoted(attributes.get(key))
-            if isinstance(word, str):
-                kind = names.KINDS.get(word) or names.KINDS.get(word.lower()) or _other_kind(key, word)
-                if kind not in ("tool", None, "model", "agent") and _is_tool(attributes):
-                    return "tool"
-                if kind == "tool" and first_of(attributes, *names.TOOL_NAME) == names.NOT_A_TOOL:
-                    return "step"
-                return "unknown" if kind is None else kind
+        told = _told_kind(attributes)
+        if told not in ("tool", None, "model", "agent") and _is_tool(attributes):
+            return "tool"
+        if told == "tool" and (span.name in names.NOT_TOOLS or first_of(attributes, *names.TOOL_NAME) in names.NOT_TOOLS):
+            return "step"
+        if told is not None:
+            return told
     if _is_tool(attributes):
         return "tool"
     if _TEMPLATE in attributes:
         for start, kind in _LOGFIRE_KINDS:
             if str(attributes[_TEMPLATE]).startswith(start) or span.name.startswith(start):
                 return kind
+    if span.name.endswith(".mcp"):
+        return "tool" if span.name.startswith("tools/call") else "mcp"  # Traceloop
     if not names.MODEL_MARKS.isdisjoint(attributes):
         return "model"
     component = text_or_none(attributes.get("haystack.component.type"))
     if component is not None:
-        return "model" if component.endswith(("Generator", "GeneratorAdapter")) else "tool" if component == "ToolInvoker" else "step"
+        return "model" if component.endswith(("Generator", "GeneratorAdapter")) else "step"
     if "final_result" in attributes or "all_messages_events" in attributes:
         return "agent"
     return None
+
+
+def _told_kind(attributes: dict[str, Json]) -> str | None:
+    """What a span says it is, by the first word that is known; `unknown` where it says something nobody knows."""
+    unknown: str | None = None
+    for key in names.KIND:
+        word = _unquoted(attributes.get(key))
+        if word is None:
+            continue
+        if isinstance(word, str):
+            kind = names.KINDS.get(word) or names.KINDS.get(word.lower()) or _other_kind(key, word)
+            if kind is not None:
+                return kind
+        unknown = "unknown"
+    return unknown
 
 
 def _other_kind(key: str, word: str) -> str | None:
@@ -252,7 +277,7 @@ def _other_kind(key: str, word: str) -> str | None:
 def _is_tool(attributes: dict[str, Json]) -> bool:
     if not names.TOOL_MARKS.isdisjoint(attributes):
         name = text_or_none(first_of(attributes, *names.TOOL_MARKS))
-        return bool(name) and name != names.NOT_A_TOOL
+        return bool(name) and name not in names.NOT_TOOLS
     return "tool.name" in attributes and "tool.arguments" in attributes
 
 
@@ -261,7 +286,7 @@ def could_tell_of_work(span: Span) -> str | None:
     if NOT_UNDERSTOOD in span.attributes:
         return NOT_UNDERSTOOD
     for key in span.attributes:
-        if key.startswith(names.GENAI_PREFIXES) and key not in names.HARMLESS:
+        if key.startswith(names.GENAI_PREFIXES) and key not in names.HARMLESS and not key.startswith(names.HARMLESS_PREFIXES):
             return key
     return None
 
@@ -306,9 +331,10 @@ def _usage_by_kind(value: dict[str, Any]) -> Usage | None:
 
 def _usage_of_messages(span: Span) -> Usage | None:
     """Haystack keeps tokens in the replies themselves."""
-    held = span.attributes.get("haystack.agent.step.llm.output")
-    replies = list_of(dict_of(container_in(held)).get("replies")) if held is not None else []
-    return read_usage(dict_of(dict_of(replies[0]).get("meta")).get("usage")) if replies else None
+    held = first_of(span.attributes, "haystack.agent.step.llm.output", "haystack.component.output", "genkit:output")
+    raw = dict_of(container_in(held)) if held is not None else {}
+    replies = list_of(raw.get("replies"))
+    return read_usage(dict_of(dict_of(replies[0]).get("meta")).get("usage")) if replies else usage_in(raw)
 
 
 def _count(attributes: dict[str, Json], table: tuple[str, ...]) -> int | None:
@@ -372,6 +398,8 @@ def _event_message(event: SpanEvent) -> Json:
     content = container_in(first_of(event.attributes, *names.EVENT_CONTENT))
     if isinstance(content, dict) and ("role" in content or "tool_calls" in content or "content" in content or "message" in content):
         inner = container_in(content.get("message")) if "message" in content else content
+        if isinstance(inner, dict) and isinstance(inner.get("content"), dict) and "parts" in inner["content"]:
+            inner = inner["content"]  # Gemini
         return inner if isinstance(inner, dict) and "role" in inner else {"role": role or "assistant", **dict_of(inner)} if inner else None
     if isinstance(content, list) and content and "role" in dict_of(content[0]):
         return content
@@ -385,6 +413,17 @@ def _event_message(event: SpanEvent) -> Json:
         **({"tool_calls": calls} if calls is not None else {}),
         **({"tool_call_id": id} if id else {}),
     }
+
+
+def response_id(span: Span) -> str | None:
+    """Return the provider's id of the answer a span tells of; OpenInference has it in the raw answer only."""
+    own = text_or_none(first_of(span.attributes, *names.RESPONSE_ID))
+    if own is not None or "output.value" not in span.attributes:
+        return own
+    raw = dict_of(attribute_value(span.attributes, "output.value"))
+    if "llm_output" in raw:
+        return text_or_none(dict_of(raw["llm_output"]).get("id"))
+    return text_or_none(raw.get("id")) if {"choices", "content", "output"} & set(raw) else None
 
 
 def only_begins(span: Span) -> bool:
@@ -403,9 +442,12 @@ def name_of_span(span: Span, kind: str | None) -> str:
     own = text_or_none(attributes.get(names.N8N_NAME))
     if own is not None:
         return own
-    if kind == "agent":
-        for key in names.AGENT_NAME:
+    if kind in ("agent", "task", "chain"):
+        for key in names.AGENT_NAME if kind == "agent" else ():
             value = _unquoted(attributes.get(key))
             if isinstance(value, str) and value:
                 return value
+        named = _AGENT_SPAN.match(span.name)
+        if named is not None:
+            return named.group(1)
     return span.name

@@ -15,9 +15,9 @@ from proctor.evidence.spans import Span
 from proctor.evidence.text import as_text
 from proctor.model.evidence import Json, ToolCall
 
-_SPAN_NAME = re.compile(r"^(?:execute_tool|MCP send tools/call|tools/call|running tool|Function|tool)[ :]+(?=\S)", re.IGNORECASE)
+_SPAN_NAME = re.compile(r"^(?:Tool\.|(?:execute_tool|MCP send tools/call|tools/call|running tool|Function|tool)[ :]+(?=\S))", re.IGNORECASE)
 _SPAN_SUFFIX = re.compile(r"\.(?:__call__|run|_run|call|acall|tool|task)$")
-_ENTITY_INPUT = frozenset(("inputs", "input_str", "args", "kwargs", "tags", "metadata"))
+_ENTITY_INPUT = frozenset(("inputs", "input_str", "args", "kwargs", "tags", "metadata", "sanitize_inputs_outputs"))
 _ENTITY_OUTPUT = frozenset(("outputs", "output", "kwargs"))
 _PLACEHOLDERS = ("N/A", "<not serializable>", "[REDACTED]", "__REDACTED__", "[Scrubbed due to ")
 """What instrumentations write where a value could not, or must not, be recorded."""
@@ -28,13 +28,14 @@ def tool_call_of_span(span: Span, node: str | None) -> ToolCall:
     """Return the call a tool span is; `arguments` is `None` where they were not captured."""
     attributes = span.attributes
     result, told = _result(span)
+    message = _message(span)
     error, kind = (told, CONTENT_ERROR) if told is not None else (mcp_error(result), CONTENT_ERROR)
     if _failed(span):
         error = span.message or _exception(span) or as_text(first_of(attributes, *names.TOOL_ERRORS, names.ERROR_TYPE)) or error
         error = error or as_text(result) or "the call failed"
         kind = CONTENT_ERROR if attributes.get(names.ERROR_TYPE) == names.TOOL_ERROR else PROTOCOL_ERROR
     return ToolCall(
-        name=tool_name(span),
+        name=text_or_none(message.get("name")) or tool_name(span),
         arguments=_arguments(span),
         result=result,
         error=error,
@@ -42,8 +43,23 @@ def tool_call_of_span(span: Span, node: str | None) -> ToolCall:
         duration_ms=duration_ms(span),
         node=node,
         server=text_or_none(first_of(attributes, *names.TOOL_SERVER)),
-        id=text_or_none(first_of(attributes, *names.TOOL_CALL_ID)),
+        id=text_or_none(first_of(attributes, *names.TOOL_CALL_ID) or message.get("tool_call_id")),
     )
+
+
+def _message(span: Span) -> dict[str, Any]:
+    """Return the message LangChain's tools give back; it knows the tool and the call better than the span around it."""
+    for key in names.TOOL_RESULT:
+        value = attribute_value(span.attributes, key)
+        if value is None:
+            continue
+        for _ in range(3):
+            inner = dict_of(value)
+            value = first_of({"kwargs": inner.get("kwargs") if inner.get("lc") is not None else None, **inner}, "kwargs", "output", "data")
+            if isinstance(inner.get("tool_call_id"), str) and "content" in inner:
+                return inner
+        return {}
+    return {}
 
 
 def tool_name(span: Span) -> str:
@@ -81,7 +97,7 @@ def _arguments(span: Span) -> Json:
 
 
 def _unwrapped_arguments(value: Json) -> Json:
-    # Traceloop: {"inputs": {...}, "input_str": "...", "kwargs": {...}, ...}; Langfuse: {"args": [...], "kwargs": {...}}; others: {"kwargs": {...}}.
+    # Traceloop: {"inputs": {...}, "input_str": "...", "kwargs": {...}, ...}; Langfuse: {"args": [...], "kwargs": {...}}.
     if isinstance(value, dict) and value and _ENTITY_INPUT.issuperset(value):
         given = first_of(value, "inputs")
         if given is not None:
@@ -89,7 +105,10 @@ def _unwrapped_arguments(value: Json) -> Json:
         if "kwargs" in value and (value["kwargs"] or not value.get("args")):
             inner = value["kwargs"]
             return inner if inner or "input_str" not in value else container_in(value["input_str"])
-        return first_of(value, "args", "input_str")
+        given = first_of(value, "args", "input_str")
+        return container_in(given[0]) if isinstance(given, list) and len(given) == 1 else given
+    if isinstance(value, dict) and set(value) == {"tool_name", "arguments"}:
+        return value["arguments"]
     if isinstance(value, dict) and isinstance(value.get("request"), dict):
         return dict_of(value["request"].get("tool_call")).get("args", value)
     return value
@@ -110,8 +129,16 @@ def _result(span: Span) -> tuple[Json, str | None]:
 
 def _unwrapped_result(value: Json) -> tuple[Json, str | None]:
     """Return the value a tool gave, out of what a framework wraps around it, and its error where the wrapping tells one."""
+    if isinstance(value, list) and len(value) == 2 and isinstance(value[0], bool) and isinstance(value[1], dict) and "content" in value[1]:
+        # AG2 before 0.10: whether it went well, and the message.
+        inner, _ = _read(value[1], value[1]["content"])
+        return inner, None if value[0] else as_text(inner) or "the call failed"
     if not isinstance(value, dict):
-        return value, None
+        return read_result({"content": value}).value, None
+    if isinstance(value.get("data"), dict) and value.get("type") == "tool":
+        return _unwrapped_result(value["data"])
+    if "response" in value and {"id", "name", "response", "will_continue", "scheduling", "parts"}.issuperset(value):
+        return _unwrapped_result(value["response"])
     if "kwargs" in value and isinstance(value["kwargs"], dict) and value.get("lc") is not None:
         return _unwrapped_result(value["kwargs"])
     if "kwargs" in value and _ENTITY_OUTPUT.issuperset(value):
@@ -124,6 +151,8 @@ def _unwrapped_result(value: Json) -> tuple[Json, str | None]:
         return value["raw_output"], (as_text(value["raw_output"]) or "the tool reported an error") if value["is_error"] is True else None
     if "blocks" in value and "tool_name" in value:
         return _read(value, value["blocks"])
+    if set(value) == {"error"} and isinstance(value["error"], str) and value["error"]:
+        return value, value["error"]  # How ADK and Gemini hand an exception back.
     if "content" in value and (not _MESSAGE_MARKS.isdisjoint(value) or set(value) == {"content"}) and "isError" not in value:
         return _read(value, value["content"])
     return value, None

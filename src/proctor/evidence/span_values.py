@@ -112,14 +112,13 @@ def _question(value: Json, depth: int) -> str | None:
     if depth > _DEEPEST:
         return None
     if isinstance(value, list):
-        return _question(value[0], depth + 1) if len(value) == 1 else None
+        return _question(value[0], depth + 1) if len(value) == 1 or (value and "description" in dict_of(value[0])) else None
     members = dict_of(value)
     for key in (*_QUESTION_KEYS, *_ENVELOPES):
         inner = container_in(members.get(key))
         if inner not in (None, "", [], {}) and (found := _question(inner, depth + 1)) is not None:
             return found
-    texts = [inner for inner in members.values() if isinstance(inner, str) and inner]
-    return texts[0] if len(texts) == 1 and depth < 2 else None
+    return next((inner for inner in members.values() if isinstance(inner, str)), None) if len(members) == 1 else None
 
 
 def _said(value: Json, depth: int) -> str | None:

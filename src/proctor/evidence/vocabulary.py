@@ -62,6 +62,8 @@ CONVENTIONS: Final = (
     Convention(name="Strands", marks=("event_loop.",), scopes=("strands",), tried="strands-agents 1.x, both semantic conventions"),
     Convention(name="AG2", marks=("ag2.",), scopes=("opentelemetry.instrumentation.ag2",), tried="ag2 0.9 to 0.12"),
     Convention(name="MCP", marks=("mcp.",), scopes=("mcp-python-sdk", "fastmcp"), tried="mcp 2.3, fastmcp 3"),
+    Convention(name="Genkit", marks=("genkit:",), scopes=("genkit",), tried="genkit 1.x"),
+    Convention(name="VoltAgent", marks=("voltagent.",), scopes=("@voltagent/",), tried="@voltagent/core 2.x"),
     Convention(name="n8n", marks=("n8n.",), tried="n8n 2.8"),
     Convention(
         name="OpenTelemetry GenAI",
@@ -71,6 +73,11 @@ CONVENTIONS: Final = (
     ),
 )
 """The conventions that are read, the most particular first."""
+
+UNRELIABLE: Final = {
+    "opentelemetry.instrumentation.haystack": "it writes the word 'replies' in place of what the model said",
+}
+"""Instrumentations whose messages are known to be wrong: they count as not captured."""
 
 GENAI_PREFIXES: Final = (
     *("gen_ai.", "llm.", "openinference.", "traceloop.", "langfuse.", "mlflow.", "langsmith.", "haystack.", "mastra.", "ai.", "ag2."),
@@ -98,10 +105,20 @@ HARMLESS: Final = frozenset(
             "langfuse.internal.is_app_root",
         ),
         *("langfuse.version", "langfuse.release", "langfuse.environment", "mlflow.traceRequestId", "mlflow.experimentId", "agent.id"),
-        *("mlflow.trace.session", "mlflow.trace.user", "mcp.session.id", "mcp.protocol.version"),
+        *("mlflow.trace.session", "mlflow.trace.user", "mcp.session.id", "mcp.protocol.version", "gen_ai.event.start_time"),
+        *("gen_ai.event.end_time", "traceloop.workflow.name", "traceloop.entity.path", "traceloop.entity.version", "gen_ai.task.id"),
+        "haystack.agent.step",
     )
 )
 """Attributes that tell of nothing an agent did; they may stand on any span."""
+
+HARMLESS_PREFIXES: Final = (
+    "traceloop.association.",
+    "langfuse.observation.metadata.",
+    "langfuse.trace.",
+    "langsmith.metadata.",
+    "langsmith.trace.",
+)
 
 # --- what a span is ----------------------------------------------------------------------------------------------------
 
@@ -115,7 +132,7 @@ KIND: Final = (
         "openinference.span.kind",
     ),
     *("gen_ai.operation.name", "ai.operationId", "traceloop.span.kind", "gen_ai.span.kind", "llm.request.type", "mcp.method.name"),
-    *("genkit:metadata:subtype", "genkit:type"),
+    *("genkit:metadata:subtype", "genkit:type", "span.type", "entity.type"),
 )
 """Where a span says what it is, the most particular first: a framework that also writes the GenAI name means its own word."""
 
@@ -137,13 +154,16 @@ KINDS: Final = {
     **dict.fromkeys(("invoke_workflow", "workflow", "workflow_run", "flow"), "workflow"),
     **dict.fromkeys(("chain", "runnable", "prompt", "parser", "prompt_template"), "chain"),
     **dict.fromkeys(
-        ("task", "step", "agent_step", "execute_event_loop_cycle", "workflow_step", "model_generation", "turn", "handoff"), "task"
+        ("task", "execute_task", "step", "agent_step", "execute_event_loop_cycle", "workflow_step", "model_generation", "turn", "handoff"),
+        "task",
     ),
     **dict.fromkeys(
         ("span", "event", "generic", "unknown", "guardrail", "evaluator", "evaluation", "processor_run", "model_chunk"), "step"
     ),
     **dict.fromkeys(("usage", "human_input", "code_execution_step", "speaker_selection", "action", "util", "custom"), "step"),
-    **dict.fromkeys(("initialize", "ping", "tools/list", "server/discover", "resources/list", "prompts/list", "logging/setLevel"), "mcp"),
+    **dict.fromkeys(
+        ("session", "initialize", "ping", "tools/list", "server/discover", "resources/list", "prompts/list", "logging/setLevel"), "mcp"
+    ),
     **dict.fromkeys(
         ("resources/read", "resources/templates/list", "prompts/get", "completion/complete", "notifications/initialized"), "mcp"
     ),
@@ -158,8 +178,8 @@ TOOL_MARKS: Final = frozenset(("gen_ai.tool.name", "ai.toolCall.name", "haystack
 """Attributes that only a tool span has, whatever else it says of itself."""
 MODEL_MARKS: Final = frozenset(("gen_ai.request.model", "llm.model_name", "gcp.vertex.agent.llm_request"))
 """Attributes that tell a request to a model, where a span does not say what it is."""
-NOT_A_TOOL: Final = "(merged tools)"
-"""ADK repeats parallel calls in one span of this name."""
+NOT_TOOLS: Final = frozenset(("(merged tools)", "mcp_tools"))
+"""ADK repeats parallel calls in one span, and OpenAI's agents list the tools of a server in one: neither is a call."""
 
 # --- tools -------------------------------------------------------------------------------------------------------------
 
@@ -188,7 +208,7 @@ TOOL_RESULT: Final = (
     *("langfuse.observation.output", "mlflow.spanOutputs", "mastra.tool_call.output", "mastra.mcp_tool_call.output", "gen_ai.tool.output"),
     *("genkit:output", "output.value", "traceloop.entity.output", "gen_ai.completion", "output"),
 )
-TOOL_CALL_ID: Final = ("gen_ai.tool.call.id", "tool_call.id", "ai.toolCall.id", "gen_ai.tool_call.id")
+TOOL_CALL_ID: Final = ("gen_ai.tool.call.id", "tool_call.id", "ai.toolCall.id", "gen_ai.tool_call.id", "tool.call.id")
 TOOL_STATUS: Final = ("gen_ai.tool.status",)
 TOOL_ERRORS: Final = ("error.message", "langfuse.observation.status_message", "genkit:error", "gen_ai.tool.error")
 TOOL_SERVER: Final = ("mcp.server.name", "server.name", "fastmcp.server.name")
@@ -216,7 +236,7 @@ MODEL_NAME: Final = (
 RESPONSE_ID: Final = ("gen_ai.response.id", "ai.response.id", "response_id", "llm.response.id")
 FINISH_REASONS: Final = (
     *("gen_ai.response.finish_reasons", "ai.response.finishReason", "llm.finish_reason", "anthropic.message.stop_reason"),
-    *("llm.response.finish_reason", "llm.response.stop_reason", "gen_ai.completion.0.finish_reason"),
+    *("gen_ai.response.finish_reason", "llm.response.finish_reason", "llm.response.stop_reason", "gen_ai.completion.0.finish_reason"),
 )
 AGENT_NAME: Final = (
     *(
@@ -227,6 +247,7 @@ AGENT_NAME: Final = (
         "ai.telemetry.functionId",
         "graph.node.id",
         "llamaindex.agent.name",
+        "entity.name",
     ),
     "name",
 )
@@ -236,8 +257,14 @@ AGENT_NAME: Final = (
 
 GIVEN: Final = (
     *("gen_ai.input.messages", "ai.prompt.messages", "llm.input_messages", "gcp.vertex.agent.llm_request", "langfuse.observation.input"),
-    *("mlflow.spanInputs", "haystack.agent.step.llm.input", "mastra.model_step.input", "mastra.model_generation.input"),
-    *("gen_ai.prompt", "ai.prompt", "request_data", "raw_input", "genkit:input"),
+    *(
+        "mlflow.spanInputs",
+        "haystack.agent.step.llm.input",
+        "haystack.component.input",
+        "mastra.model_step.input",
+        "mastra.model_generation.input",
+    ),
+    *("gen_ai.prompt", "ai.prompt", "llm.messages", "input", "request_data", "raw_input", "genkit:input"),
 )
 """The messages a model was given: a list, an object that holds one, or their JSON text."""
 SAID: Final = (
@@ -248,7 +275,8 @@ SAID: Final = (
         "langfuse.observation.output",
         "mlflow.spanOutputs",
     ),
-    *("haystack.agent.step.llm.output", "mastra.model_step.output", "gen_ai.completion", "response_data", "response", "genkit:output"),
+    *("haystack.agent.step.llm.output", "haystack.component.output", "mastra.model_step.output", "gen_ai.completion", "response_data"),
+    *("response", "genkit:output", "output"),
 )
 """The messages a model gave back, alike."""
 BOTH: Final = ("events", "all_messages_events", "pydantic_ai.all_messages", "agent.messages")
@@ -269,6 +297,8 @@ INPUT_VALUE: Final = (
         "gen_ai.prompt",
         "gen_ai.input.messages",
         "crew_tasks",
+        "crewai.task.description",
+        "crewai.crew.tasks",
         "input",
     ),
 )
@@ -288,6 +318,7 @@ OUTPUT_VALUE: Final = (
         "traceloop.entity.output",
         "gen_ai.completion",
         "gen_ai.output.messages",
+        "crewai.crew.result",
         "output",
     ),
 )

@@ -1,0 +1,177 @@
+"""What was said in a trace: the input, the answer and the turns.
+
+Messages that were captured come first. What the outermost agent or chain was given and gave back is used where there are none, and to tell
+the words of the user from the prompt that a framework made of them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+
+from proctor.evidence.account import Doubts
+from proctor.evidence.span_calls import Exchange, Made
+from proctor.evidence.span_step import duration_ms
+from proctor.evidence.span_tree import SpanTree
+from proctor.evidence.span_values import input_text, output_text, output_value
+from proctor.evidence.spans import Span
+from proctor.evidence.text import json_in
+from proctor.evidence.usage import add_usage
+from proctor.model.evidence import EvidenceTurn, Json, ToolCall
+
+
+def find_entries(tree: SpanTree) -> list[Span]:
+    """The outermost spans that say what went into the agent and what it gave: one for each time it was called."""
+    found: list[Span] = []
+    inside = tree.below(span for span in tree.of_kind("tool"))
+    covered: set[str] = set()
+    groups = (("agent",), ("workflow",), ("chain", "task", "step", "unknown"))
+    # First those that say what was asked; where none does, those that say what was answered.
+    for says in (input_text, output_text):
+        for kinds in groups:
+            for span in tree.of_kind(*kinds):
+                if span.id not in inside and span.id not in covered and says(span) is not None:
+                    found.append(span)
+                    covered |= tree.below([span])
+            if found:
+                found.sort(key=lambda span: span.start_ns)
+                return found
+    return found
+
+
+def find_input(talk: Sequence[Exchange], entries: Sequence[Span]) -> Json:
+    """Return what was asked: the last thing a user said before the first request."""
+    outer = next((text for span in entries if (text := input_text(span)) is not None), None)
+    asked = next((exchange.asked() for exchange in talk if exchange.asked()), None)
+    if asked is None:
+        return outer
+    # A framework that wraps what was asked into a prompt of its own (CrewAI, DSPy) shows the bare question on the outside.
+    return outer if outer is not None and outer != asked[-1] and outer in asked[-1] else asked[-1]
+
+
+def find_answer(tree: SpanTree, talk: Sequence[Exchange], entries: Sequence[Span], doubts: Doubts) -> tuple[str | None, Json]:
+    """Return the text of the answer and its body: what the model said last, else what the outermost span gave back."""
+    inner = _last_said(talk)
+    outer = next((text for span in reversed(entries) if (text := output_text(span)) is not None and text.strip()), None)
+    text = inner
+    if outer is not None and (inner is None or (outer != inner and outer in inner) or (talk and talk[-1].calls())):
+        text = outer
+    if text is None:
+        root = tree.root
+        text = output_text(root) if root is not None and tree.kind(root) not in ("tool", "mcp") else None
+    if text is None:
+        if talk and all(exchange.said is None for exchange in talk):
+            doubts.doubt("answer", "no answer of a model was captured in the trace")
+        return None, None
+    structured = next((value for span in reversed(entries) if isinstance(value := output_value(span), dict)), None)
+    return text, json_in(text) if json_in(text) is not None else structured if inner is None else None
+
+
+def _last_said(talk: Sequence[Exchange]) -> str | None:
+    for exchange in reversed(talk):
+        if exchange.said is None:
+            return None
+        text = exchange.text()
+        if text and text.strip():
+            return text
+    return None
+
+
+def find_turns(
+    tree: SpanTree, talk: Sequence[Exchange], exchanges: Sequence[Exchange], made: Sequence[Made], entries: Sequence[Span]
+) -> tuple[EvidenceTurn, ...] | None:
+    """One turn for each thing a user said, where there is more than one."""
+    groups = _groups_of_talk(talk)
+    if len(groups) > 1 and not _is_template(groups, entries):
+        numbers = {id(exchange): index for index, (_, group) in enumerate(groups) for exchange in group}
+        owner = [numbers.get(id(exchange), -1) for exchange in exchanges]
+        # Where the agent was called once for each turn, the call it was made in says which turn a tool belongs to.
+        inside = _entry_of_span(tree, entries) if len(entries) == len(groups) else {}
+        said = [_last_said(group) for _, group in groups]
+        calls: dict[int, list[ToolCall]] = {}
+        for entry in made:
+            calls.setdefault(_turn_of(entry, owner, inside), []).append(entry.call)
+        if inside:
+            # What the agent itself was given and gave tells the words of the user from the prompts and drafts of a framework.
+            outer = [(input_text(span), output_text(span)) for span in entries]
+            groups = [(_inner_or_outer(asked, given), group) for (asked, group), (given, _) in zip(groups, outer, strict=True)]
+            said = [_inner_or_outer(text, given) for text, (_, given) in zip(said, outer, strict=True)]
+        return tuple(
+            EvidenceTurn(
+                input=asked,
+                text=said[index],
+                body=json_in(said[index]),
+                tool_calls=tuple(calls.get(index, ())),
+                usage=add_usage(exchange.usage(tree.usage) for exchange in group),
+            )
+            for index, (asked, group) in enumerate(groups)
+        )
+    if len(entries) > 1 and all(input_text(span) is not None for span in entries):
+        return _entry_turns(tree, entries, made)
+    return None
+
+
+def _inner_or_outer(inner: str | None, outer: str | None) -> str | None:
+    """What stands in the messages, unless what the agent shows on the outside is the part of it that matters."""
+    if inner is None or not inner.strip() or (outer is not None and outer.strip() and outer in inner):
+        return outer if outer is not None else inner
+    return inner
+
+
+def _entry_of_span(tree: SpanTree, entries: Sequence[Span]) -> dict[str | None, int]:
+    """Which call of the agent each span is part of."""
+    found: dict[str | None, int] = {}
+    for index, span in enumerate(entries):
+        found.update(dict.fromkeys((span.id, *tree.below([span])), index))
+    return found
+
+
+def _turn_of(entry: Made, owner: Sequence[int], inside: dict[str | None, int]) -> int:
+    """The turn a call belongs to: that of the request that asked for it, or of the last before it that is part of the talk."""
+    if entry.holder in inside:
+        return inside[entry.holder]
+    number = entry.exchange
+    while number >= 0 and owner[number] < 0:
+        number -= 1
+    return owner[number] if number >= 0 else 0
+
+
+def _groups_of_talk(talk: Sequence[Exchange]) -> list[tuple[str | None, list[Exchange]]]:
+    groups: list[tuple[str | None, list[Exchange]]] = []
+    before: list[str] = []
+    for exchange in talk:
+        asked = exchange.asked()
+        new = asked and (asked[-1] != (before[-1] if before else None) or len(asked) > len(before))
+        if groups and groups[-1][0] is None and new:
+            groups[-1] = (asked[-1], groups[-1][1])  # What came before anybody said anything belongs to what was said first.
+        elif not groups or new:
+            groups.append((asked[-1] if asked else None, []))
+        groups[-1][1].append(exchange)
+        before = asked or before
+    return groups
+
+
+def _is_template(groups: Sequence[tuple[str | None, list[Exchange]]], entries: Sequence[Span]) -> bool:
+    """Whether the users' messages are prompts a framework made: what went in on the outside stands inside several of them."""
+    outer = next((text for span in entries if (text := input_text(span)) is not None), None)
+    return outer is not None and sum(asked is not None and asked != outer and outer in asked for asked, _ in groups) > 1
+
+
+def _entry_turns(tree: SpanTree, entries: Sequence[Span], made: Sequence[Made]) -> tuple[EvidenceTurn, ...]:
+    """One turn for each time the agent was called, where the messages themselves were not captured."""
+    inside = _entry_of_span(tree, entries)
+    starts = [span.start_ns for span in entries]
+    calls: dict[int, list[ToolCall]] = {}
+    for entry in made:
+        index = inside[entry.holder] if entry.holder in inside else max(0, bisect_right(starts, entry.start_ns) - 1)
+        calls.setdefault(index, []).append(entry.call)
+    return tuple(
+        EvidenceTurn(
+            input=input_text(span),
+            text=(text := output_text(span)),
+            body=json_in(text),
+            tool_calls=tuple(calls.get(index, ())),
+            duration_ms=duration_ms(span),
+        )
+        for index, span in enumerate(entries)
+    )
