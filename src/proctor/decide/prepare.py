@@ -52,6 +52,8 @@ class PreparedCase:
         case = self.case
         if case.skip is not None:
             return skip_case(case, case.skip.code, case.skip.reason, source=source, attempt=attempt)
+        if evidence.no_run is not None:
+            return skip_case(case, "no_run", f"no run of an agent: {evidence.no_run}", source=source, attempt=attempt)
         if evidence.error is not None and not case.assertions:
             # Asserting nothing passes where the dialect says so, but a run that broke off is no success.
             reason = f"the run ended in an error: {evidence.error}"
@@ -76,7 +78,7 @@ class PreparedCase:
         With `fail_fast` a case that has already failed asks nothing more.
         """
         case = self.case
-        if case.skip is not None or (evidence.error is not None and not case.assertions):
+        if case.skip is not None or evidence.no_run is not None or (evidence.error is not None and not case.assertions):
             return self.decide(evidence, source, attempt, clock)
         now: str | None = None
         if not self._plain:
@@ -112,7 +114,7 @@ class PreparedCase:
         if not (even and case.assertions and self._straight and self._plain and case.skip is None and self._captures is None):
             return self.decide
         bare = tuple(self._registry.prepare_bare(a.check, a.spec) for a in case.assertions)
-        return quick_decide(case, bare, self._straight_verdicts)
+        return quick_decide(case, bare, self.decide)
 
     def _straight_verdicts(self, evidence: Evidence) -> tuple[Verdict, ...]:
         return tuple([_as_wanted(a, guarded(decide, evidence)) for a, decide in zip(self.case.assertions, self._checks, strict=True)])

@@ -19,7 +19,6 @@ from proctor.scoring.score import score_evenly
 
 Clock = Callable[[], str]
 DecideCase = Callable[[Evidence, Source | None, int, Clock | None], CaseResult]
-Careful = Callable[[Evidence], tuple[Verdict, ...]]
 
 
 class _Memory:
@@ -27,30 +26,24 @@ class _Memory:
 
     __slots__ = ("careful", "case", "clean")
 
-    def __init__(self, case: Case, careful: Careful) -> None:
+    def __init__(self, case: Case, careful: DecideCase) -> None:
         self.case = case
         self.careful = careful
         self.clean: tuple[Verdict, ...] = ()
-
-    def settle_carefully(self, evidence: Evidence, source: Source | None, attempt: int) -> CaseResult:
-        """Return the result of evidence that needs a second look: a check raised, or something is not known."""
-        verdicts = self.careful(evidence)
-        outcome, score = score_evenly(verdicts)
-        return CaseResult(self.case, outcome, score, verdicts, source, None, None, attempt)
 
     def settle(self, verdicts: tuple[Verdict, ...], evidence: Evidence, source: Source | None, attempt: int) -> CaseResult:
         """Return the result of any verdicts, and remember those of a clean pass."""
         for verdict in verdicts:
             if verdict.code is not None:
-                return self.settle_carefully(evidence, source, attempt)
+                return self.careful(evidence, source, attempt, None)
         outcome, score = score_evenly(verdicts)
         if outcome == "pass" and score == 1.0:
             self.clean = verdicts
         return CaseResult(self.case, outcome, score, verdicts, source, None, None, attempt)
 
 
-def quick_decide(case: Case, checks: Sequence[Decide], careful: Careful) -> DecideCase:
-    """Decide `case` by `checks`; `careful` decides them one by one, where one of them raises."""
+def quick_decide(case: Case, checks: Sequence[Decide], careful: DecideCase) -> DecideCase:
+    """Decide `case` by `checks`; `careful` decides it one check after the other, where one of them raises or something is not known."""
     match checks:
         case (only,):
             return _one(case, only, careful)
@@ -62,18 +55,18 @@ def quick_decide(case: Case, checks: Sequence[Decide], careful: Careful) -> Deci
             return _many(case, checks, careful)
 
 
-def _one(case: Case, only: Decide, careful: Careful) -> DecideCase:
+def _one(case: Case, only: Decide, careful: DecideCase) -> DecideCase:
     memory = _Memory(case, careful)
     seen: Verdict | None = None
 
     def decide(evidence: Evidence, source: Source | None = None, attempt: int = 0, clock: Clock | None = None) -> CaseResult:
         nonlocal seen
         if evidence.account is not None:
-            return memory.settle_carefully(evidence, source, attempt)
+            return careful(evidence, source, attempt, clock)
         try:
             a = only(evidence)
         except Exception:  # the careful way turns it into a verdict
-            return memory.settle_carefully(evidence, source, attempt)
+            return careful(evidence, source, attempt, clock)
         if a is seen:
             return CaseResult(case, "pass", 1.0, memory.clean, source, None, None, attempt)
         result = memory.settle((a,), evidence, source, attempt)
@@ -84,7 +77,7 @@ def _one(case: Case, only: Decide, careful: Careful) -> DecideCase:
     return decide
 
 
-def _two(case: Case, first: Decide, second: Decide, careful: Careful) -> DecideCase:
+def _two(case: Case, first: Decide, second: Decide, careful: DecideCase) -> DecideCase:
     memory = _Memory(case, careful)
     seen_a: Verdict | None = None
     seen_b: Verdict | None = None
@@ -92,11 +85,11 @@ def _two(case: Case, first: Decide, second: Decide, careful: Careful) -> DecideC
     def decide(evidence: Evidence, source: Source | None = None, attempt: int = 0, clock: Clock | None = None) -> CaseResult:
         nonlocal seen_a, seen_b
         if evidence.account is not None:
-            return memory.settle_carefully(evidence, source, attempt)
+            return careful(evidence, source, attempt, clock)
         try:
             a, b = first(evidence), second(evidence)
         except Exception:  # one of them could not be decided; the careful way finds out which
-            return memory.settle_carefully(evidence, source, attempt)
+            return careful(evidence, source, attempt, clock)
         if a is seen_a and b is seen_b:
             return CaseResult(case, "pass", 1.0, memory.clean, source, None, None, attempt)
         result = memory.settle((a, b), evidence, source, attempt)
@@ -107,7 +100,7 @@ def _two(case: Case, first: Decide, second: Decide, careful: Careful) -> DecideC
     return decide
 
 
-def _three(case: Case, first: Decide, second: Decide, third: Decide, careful: Careful) -> DecideCase:
+def _three(case: Case, first: Decide, second: Decide, third: Decide, careful: DecideCase) -> DecideCase:
     memory = _Memory(case, careful)
     seen_a: Verdict | None = None
     seen_b: Verdict | None = None
@@ -116,11 +109,11 @@ def _three(case: Case, first: Decide, second: Decide, third: Decide, careful: Ca
     def decide(evidence: Evidence, source: Source | None = None, attempt: int = 0, clock: Clock | None = None) -> CaseResult:
         nonlocal seen_a, seen_b, seen_c
         if evidence.account is not None:
-            return memory.settle_carefully(evidence, source, attempt)
+            return careful(evidence, source, attempt, clock)
         try:
             a, b, c = first(evidence), second(evidence), third(evidence)
         except Exception:  # one of them could not be decided; the careful way finds out which
-            return memory.settle_carefully(evidence, source, attempt)
+            return careful(evidence, source, attempt, clock)
         if a is seen_a and b is seen_b and c is seen_c:
             return CaseResult(case, "pass", 1.0, memory.clean, source, None, None, attempt)
         result = memory.settle((a, b, c), evidence, source, attempt)
@@ -131,16 +124,16 @@ def _three(case: Case, first: Decide, second: Decide, third: Decide, careful: Ca
     return decide
 
 
-def _many(case: Case, checks: Sequence[Decide], careful: Careful) -> DecideCase:
+def _many(case: Case, checks: Sequence[Decide], careful: DecideCase) -> DecideCase:
     memory = _Memory(case, careful)
 
     def decide(evidence: Evidence, source: Source | None = None, attempt: int = 0, clock: Clock | None = None) -> CaseResult:
         if evidence.account is not None:
-            return memory.settle_carefully(evidence, source, attempt)
+            return careful(evidence, source, attempt, clock)
         try:
             verdicts = tuple([check(evidence) for check in checks])
         except Exception:  # one of them could not be decided; the careful way finds out which
-            return memory.settle_carefully(evidence, source, attempt)
+            return careful(evidence, source, attempt, clock)
         if verdicts == memory.clean:
             return CaseResult(case, "pass", 1.0, memory.clean, source, None, None, attempt)
         return memory.settle(verdicts, evidence, source, attempt)

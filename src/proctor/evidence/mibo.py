@@ -66,7 +66,7 @@ def _are_spans(value: Json) -> bool:
 
 def _read_spans(body: dict[str, Any]) -> list[Evidence]:
     found = [read_span(span, f"$.spans[{index}]") for index, span in enumerate(list_of(body["spans"]))]
-    return [evidence_of(found)]
+    return [evidence_of(found, canonical=True)]
 
 
 def _read_data(body: dict[str, Any]) -> list[Evidence]:

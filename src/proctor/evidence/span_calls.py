@@ -72,6 +72,8 @@ class Exchange:
         """Whether it is known which tools the model asked for."""
         if any(step.strange for step in self.steps):
             return False
+        if any(step.hides_hosted_tools() for step in self.steps):
+            return False
         if self.calls():
             return True
         if any(step.says_tools() for step in self.steps):

@@ -13,13 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from proctor.evidence import vocabulary as names
 from proctor.evidence.account import Doubts
 from proctor.evidence.shape import first_of, text_or_none
 from proctor.evidence.span_calls import Exchange, Made, join_calls
 from proctor.evidence.span_exchanges import find_exchanges, find_tools
 from proctor.evidence.span_nodes import nodes_of, workflow_answer
-from proctor.evidence.span_step import could_tell_of_work, duration_ms
+from proctor.evidence.span_step import could_tell_of_work, duration_ms, name_of_span
 from proctor.evidence.span_talk import find_answer, find_entries, find_input, find_turns
 from proctor.evidence.span_tree import SpanTree
 from proctor.evidence.spans import NOT_UNDERSTOOD, Span
@@ -36,18 +38,22 @@ _MOST_AT_ONCE = 32
 _RUN_KINDS = frozenset(("agent", "model", "tool", "workflow", "chain", "task"))
 
 
-def evidence_of(spans: Sequence[Span], *, always_a_run: bool = False) -> Evidence:
-    """One trace as one evidence; `always_a_run` where whoever sent it says that it is a run of an agent."""
+def evidence_of(spans: Sequence[Span], *, canonical: bool = False) -> Evidence:
+    """Return one trace as one evidence.
+
+    `canonical`: spans that somebody wrote for Mibo. By its contract they are a run of an agent, the root has the answer where it has one,
+    and a tool that is not among them was not called.
+    """
     tree = SpanTree(spans)
     exchanges = find_exchanges(tree)
-    made = join_calls(exchanges, find_tools(tree))
+    made = [_with_node(tree, entry, canonical) for entry in join_calls(exchanges, find_tools(tree))]
     doubts = Doubts()
     _doubt_what_is_strange(tree, exchanges, doubts)
-    calls = _known_calls(tree, exchanges, made, doubts)
+    calls = _known_calls(tree, exchanges, made, doubts, canonical)
     nodes = nodes_of(tree, [(entry.holder, entry.call) for entry in made])
     talk = [exchange for exchange in exchanges if not exchange.nested]
     entries = find_entries(tree)
-    text, body = find_answer(tree, talk, entries, doubts)
+    text, body = find_answer(tree, talk, entries, doubts, root_first=canonical)
     if text is None and body is None:
         text, body = workflow_answer(tree, nodes)
     turns = find_turns(tree, talk, exchanges, made, entries)
@@ -66,10 +72,21 @@ def evidence_of(spans: Sequence[Span], *, always_a_run: bool = False) -> Evidenc
         now=iso_of_ns(root.start_ns) if root is not None else None,
         error=(root.message or "the trace ended in an error") if root is not None and root.failed and text is None else None,
         model=_model(talk or exchanges, tree),
-        no_run=None if always_a_run else _no_run(tree),
-        account=doubts.account(reader_of(spans)),
+        no_run=None if canonical else _no_run(tree),
+        account=doubts.account("Mibo spans" if canonical else reader_of(spans)),
         metadata=_metadata(root),
     )
+
+
+def _with_node(tree: SpanTree, entry: Made, canonical: bool) -> Made:
+    """Name the step a call belongs to, where only the request for it was seen; canonical spans without arguments passed none."""
+    call = entry.call
+    if canonical and call.arguments is None:
+        call = msgspec.structs.replace(call, arguments={})
+    if call.node is None and entry.holder in tree.steps:
+        span = tree.steps[entry.holder].span
+        call = msgspec.structs.replace(call, node=name_of_span(span, tree.kind(span)))
+    return entry if call is entry.call else msgspec.structs.replace(entry, call=call)
 
 
 def reader_of(spans: Sequence[Span]) -> str:
@@ -88,10 +105,12 @@ def _speaks(span: Span, convention: names.Convention) -> bool:
 # --- requests and calls ------------------------------------------------------------------------------------------------
 
 
-def _known_calls(tree: SpanTree, exchanges: Sequence[Exchange], made: Sequence[Made], doubts: Doubts) -> tuple[ToolCall, ...] | None:
+def _known_calls(
+    tree: SpanTree, exchanges: Sequence[Exchange], made: Sequence[Made], doubts: Doubts, canonical: bool
+) -> tuple[ToolCall, ...] | None:
     """The calls, with every doubt about them; nothing where none was seen and nobody knows whether there were any."""
     calls = tuple(entry.call for entry in made)
-    why = _why_unknown(tree, exchanges, made)
+    why = None if canonical and (made or not any(exchange.says_tools() for exchange in exchanges)) else _why_unknown(tree, exchanges, made)
     if why is not None:
         doubts.doubt("tool_calls", why)
     if "tool_calls" in doubts.unknown and not calls:
@@ -131,6 +150,8 @@ def _why_unknown(tree: SpanTree, exchanges: Sequence[Exchange], made: Sequence[M
     # An instrumentation that writes tool spans writes them for every tool; one that does not says nothing by their absence.
     covered = any(_family(span.scope) in writers for span in ran)
     later: list[Exchange | None] = [*exchanges[1:], *([None] if exchanges else [])]
+    if any(step.hides_hosted_tools() for exchange in exchanges for step in exchange.steps):
+        return "a model may have used tools that its provider runs, and their calls were not recorded"
     blind = [
         exchange
         for exchange, after in zip(exchanges, later, strict=True)

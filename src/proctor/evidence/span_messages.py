@@ -126,6 +126,7 @@ _ARGUMENTS = ("arguments", "args", "input", "tool_kwargs", "toolInput", "tool_in
 _ID = ("call_id", "callId", "ref", "tool_call_id", "toolCallId", "toolUseId", "tool_use_id", "tool_id", "id")
 _VALUE = ("response", "result", "output", "content", "tool_output", "value", "text")
 _PARTS = ("parts", "content", "blocks", "contents", "items", "text")
+_WORDS = ("text", "content")
 _CALL_LISTS = ("tool_calls", "toolCalls", "invalid_tool_calls", "tool_call_chunks")
 
 _MESSAGE_KEYS = frozenset(
@@ -325,7 +326,9 @@ class Heard:
         if isinstance(value.get("prompt"), str):
             self.messages.append(Message(role=role, text=value["prompt"]))
             return True
-        if any(isinstance(value.get(key), list) for key in _CALL_LISTS) or isinstance(value.get("text"), str):
+        if any(isinstance(value.get(key), list) for key in (*_CALL_LISTS, "content")) or any(
+            isinstance(value.get(key), str) for key in _WORDS
+        ):
             self._read_message(value, role)
             return True
         return False

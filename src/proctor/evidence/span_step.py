@@ -36,6 +36,8 @@ _HONEST_STOP = frozenset(("end_turn", "stop_sequence"))
 _KIND = frozenset(names.KIND)
 _TOKENS = frozenset((*names.INPUT_TOKENS, *names.OUTPUT_TOKENS, *names.TOTAL_TOKENS))
 _USAGE_OBJECTS = frozenset(names.USAGE_OBJECTS)
+_SPEAKING = frozenset((*names.SAID_TEXT, "all_messages_events", "gen_ai.output.messages", "gen_ai.input.messages"))
+"""Names that tell an answer, on a span that does not say what it is."""
 _HAYSTACK_KINDS = {
     "haystack.agent.run": "agent",
     "haystack.agent.step.llm": "model",
@@ -94,7 +96,7 @@ class Step:
 
     def knows_calls(self) -> bool:
         """Whether it is known which tools this request asked for."""
-        if self.strange:
+        if self.strange or self.hides_hosted_tools():
             return False
         if self.calls:
             return True
@@ -103,6 +105,15 @@ class Step:
             return self.excludes_tools()
         return not self.says_tools()
 
+    def hides_hosted_tools(self) -> bool:
+        """Whether the provider may have run tools of its own of which the answer, as it was recorded, does not tell."""
+        if any(call.server is not None or call.result is not None for call in self.calls):
+            return False
+        offered = offered_tools(self.span)
+        if not offered and self.span.scope in names.DROPS_HOSTED and (response_id(self.span) or "").startswith("resp_"):
+            return True
+        return any(_is_hosted(tool) for tool in offered) and not any(message.results for message in self.said or ())
+
     def _read_exchange(self) -> None:
         attributes, events = self.span.attributes, self.span.events
         self.finish = finish_reasons(self.span)
@@ -110,6 +121,7 @@ class Step:
             return
         self.given = self._heard(names.GIVEN, names.GIVEN_INDEXED, "user")
         self.said = self._heard(names.SAID, names.SAID_INDEXED, "assistant")
+        self._prefer_raw_answer()
         if any(event.name in names.EVENT_DETAILS for event in events):
             self._read_details(events)
         if self.said is None:
@@ -140,6 +152,16 @@ class Step:
                 self.strange.extend(heard.strange)
                 return heard.messages
         return None
+
+    def _prefer_raw_answer(self) -> None:
+        """Take the answer of the provider itself where a span carries it and it tells of more calls than the messages made of it."""
+        raw = attribute_value(self.span.attributes, "output.value")
+        if not isinstance(raw, dict) or not {"choices", "output", "content", "candidates"} & set(raw):
+            return
+        heard = Heard()
+        heard.read(raw, "assistant")
+        if heard.messages and not heard.strange and sum(len(message.calls) for message in heard.messages) > len(self.calls):
+            self.said = heard.messages
 
     def _spoken(self) -> list[Message] | None:
         """What was said in attributes that hold the text and the calls apart."""
@@ -243,7 +265,7 @@ def kind_of_span(span: Span) -> str | None:
     component = text_or_none(attributes.get("haystack.component.type"))
     if component is not None:
         return "model" if component.endswith(("Generator", "GeneratorAdapter")) else "step"
-    if "final_result" in attributes or "all_messages_events" in attributes:
+    if not _SPEAKING.isdisjoint(attributes):
         return "agent"
     return None
 
@@ -413,6 +435,30 @@ def _event_message(event: SpanEvent) -> Json:
         **({"tool_calls": calls} if calls is not None else {}),
         **({"tool_call_id": id} if id else {}),
     }
+
+
+def offered_tools(span: Span) -> list[Json]:
+    """Return the tools a model was offered, as far as a span tells."""
+    attributes = span.attributes
+    for key in names.OFFERED:
+        value = attribute_value(attributes, key)
+        if isinstance(value, dict):
+            value = value.get("tools")
+        elif key not in names.OFFERED_LISTS:
+            continue
+        if isinstance(value, list) and value:
+            return value
+    return [container_in(dict_of(dict_of(entry).get("tool")).get("json_schema")) for entry in unflattened(attributes, "llm.tools")]
+
+
+def _is_hosted(tool: Json) -> bool:
+    """Whether the provider runs a tool itself: it is of a type of its own, or nothing names it."""
+    entry = dict_of(tool)
+    kind = entry.get("type")
+    if isinstance(kind, str) and kind not in ("function", "custom", "object", "tool", "FunctionTool"):
+        return True
+    named = first_of(entry, "name", "function", "functionDeclarations", "function_declarations", "toolSpec", "tool")
+    return bool(entry) and named is None and ("name" in entry or not {"parameters", "input_schema", "properties"} & set(entry))
 
 
 def response_id(span: Span) -> str | None:

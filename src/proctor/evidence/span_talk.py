@@ -9,11 +9,12 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 
+from proctor.evidence import vocabulary as names
 from proctor.evidence.account import Doubts
 from proctor.evidence.span_calls import Exchange, Made
 from proctor.evidence.span_step import duration_ms
 from proctor.evidence.span_tree import SpanTree
-from proctor.evidence.span_values import input_text, output_text, output_value
+from proctor.evidence.span_values import input_text, node_output, output_text
 from proctor.evidence.spans import Span
 from proctor.evidence.text import json_in
 from proctor.evidence.usage import add_usage
@@ -49,22 +50,35 @@ def find_input(talk: Sequence[Exchange], entries: Sequence[Span]) -> Json:
     return outer if outer is not None and outer != asked[-1] and outer in asked[-1] else asked[-1]
 
 
-def find_answer(tree: SpanTree, talk: Sequence[Exchange], entries: Sequence[Span], doubts: Doubts) -> tuple[str | None, Json]:
+def find_answer(
+    tree: SpanTree, talk: Sequence[Exchange], entries: Sequence[Span], doubts: Doubts, *, root_first: bool
+) -> tuple[str | None, Json]:
     """Return the text of the answer and its body: what the model said last, else what the outermost span gave back."""
+    root = tree.root if tree.root is not None and tree.kind(tree.root) not in ("tool", "mcp") else None
+    own = output_text(root) if root is not None and names.N8N_TYPE not in root.attributes else None
+    if root_first and root is not None and own is not None and own.strip():
+        return own, _body(own, root, tree)
     inner = _last_said(talk)
-    outer = next((text for span in reversed(entries) if (text := output_text(span)) is not None and text.strip()), None)
-    text = inner
-    if outer is not None and (inner is None or (outer != inner and outer in inner) or (talk and talk[-1].calls())):
-        text = outer
-    if text is None:
-        root = tree.root
-        text = output_text(root) if root is not None and tree.kind(root) not in ("tool", "mcp") else None
-    if text is None:
-        if talk and all(exchange.said is None for exchange in talk):
-            doubts.doubt("answer", "no answer of a model was captured in the trace")
-        return None, None
-    structured = next((value for span in reversed(entries) if isinstance(value := output_value(span), dict)), None)
-    return text, json_in(text) if json_in(text) is not None else structured if inner is None else None
+    giving = next((span for span in reversed(entries) if (text := output_text(span)) is not None and text.strip()), None)
+    outer = output_text(giving) if giving is not None else None
+    if inner is not None and (outer is None or outer not in inner or outer == inner) and not (outer is not None and talk[-1].calls()):
+        return inner, _parsed(inner, {"text": inner})
+    if outer is not None and giving is not None:
+        return outer, _body(outer, giving, tree)
+    if root is not None and own is not None and own.strip():
+        return own, _body(own, root, tree)
+    if talk and all(exchange.said is None for exchange in talk):
+        doubts.doubt("answer", "no answer of a model was captured in the trace")
+    return None, None
+
+
+def _body(text: str, span: Span, tree: SpanTree) -> Json:
+    return _parsed(text, node_output(span, tree.kind(span), None))
+
+
+def _parsed(text: str, otherwise: Json) -> Json:
+    value = json_in(text)
+    return otherwise if value is None else value
 
 
 def _last_said(talk: Sequence[Exchange]) -> str | None:

@@ -145,7 +145,11 @@ def node_output(span: Span, kind: str | None, said: str | None) -> Json:
     if said is not None:
         return {"text": said}
     value = output_value(span)
-    return {"text": value} if isinstance(value, str) and kind in ("model", "agent") else value
+    if kind in ("model", "agent"):
+        in_words = value is None or isinstance(value, str) or _messages(value, "assistant") is not None
+        text = output_text(span) if in_words else None
+        return {"text": text} if text is not None else value
+    return value
 
 
 def text_of_output(value: Json) -> str | None:

@@ -74,6 +74,19 @@ CONVENTIONS: Final = (
 )
 """The conventions that are read, the most particular first."""
 
+OFFERED: Final = (
+    "gen_ai.tool.definitions",
+    "ai.prompt.tools",
+    "llm.invocation_parameters",
+    "input.value",
+    "mlflow.spanInputs",
+    "langfuse.observation.input",
+)
+"""Where a span tells which tools a model was offered: a list, or an object with `tools`."""
+OFFERED_LISTS: Final = frozenset(("gen_ai.tool.definitions", "ai.prompt.tools"))
+DROPS_HOSTED: Final = frozenset(("opentelemetry.instrumentation.openai.v1", "@traceloop/instrumentation-openai"))
+"""Instrumentations that record neither the tools a provider runs itself nor that they were offered."""
+
 UNRELIABLE: Final = {
     "opentelemetry.instrumentation.haystack": "it writes the word 'replies' in place of what the model said",
 }
@@ -118,6 +131,11 @@ HARMLESS_PREFIXES: Final = (
     "langfuse.trace.",
     "langsmith.metadata.",
     "langsmith.trace.",
+    "gen_ai.usage.",
+    "gen_ai.aggregated_usage.",
+    "llm.token_count.",
+    "llm.usage.",
+    "ai.usage.",
 )
 
 # --- what a span is ----------------------------------------------------------------------------------------------------
