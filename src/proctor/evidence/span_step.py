@@ -28,9 +28,8 @@ _SAYS_TOOLS = frozenset(
     ("tool_calls", "tool_call", "tool_use", "tool-calls", "tool-call", "tool_call_requested", "function_call", "tooluse")
 )
 """Reasons to stop that mean: the model asked for tools."""
-_SAYS_NO_TOOLS = frozenset(("stop", "end_turn", "stop_sequence", "length", "max_tokens", "content_filter", "completed", "complete"))
 _HONEST_STOP = frozenset(("end_turn", "stop_sequence"))
-"""Reasons that no provider gives together with a call. Gemini and OpenAI's Responses say `stop` even then."""
+"""Reasons that no provider gives together with a call. Gemini, OpenAI's Responses and servers that imitate OpenAI say `stop` even then."""
 
 # Most spans carry few of the names that are looked for. Whether they have any at all is asked first: that is many times as fast.
 _KIND = frozenset(names.KIND)
@@ -90,9 +89,7 @@ class Step:
 
     def excludes_tools(self) -> bool:
         """Whether the reason to stop shows that the model asked for no tool."""
-        if not self.finish or not self.finish <= _SAYS_NO_TOOLS:
-            return False
-        return self.finish <= _HONEST_STOP or str(first_of(self.span.attributes, *names.RESPONSE_ID)).startswith("chatcmpl")
+        return bool(self.finish) and self.finish <= _HONEST_STOP
 
     def knows_calls(self) -> bool:
         """Whether it is known which tools this request asked for."""

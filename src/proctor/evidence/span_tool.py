@@ -80,6 +80,8 @@ def _failed(span: Span) -> bool:
         span.failed
         or str(first_of(attributes, *names.TOOL_STATUS)).lower() in ("error", "failed", "failure")
         or attributes.get("langfuse.observation.level") == "ERROR"
+        # LangSmith leaves the status of a tool that raised as it was.
+        or any(event.name == "exception" for event in span.events)
     )
 
 

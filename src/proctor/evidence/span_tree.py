@@ -32,6 +32,7 @@ class SpanTree:
         # Parents in a circle leave no root; the first span then stands for it.
         self.root = self.roots[0] if self.roots else (self.spans[0] if self.spans else None)
         self._usages: dict[str, Usage | None] = {}
+        self._holders: dict[str, Span | None] = {}
         self._above: dict[tuple[str, frozenset[str]], Span | None] = {}
 
     def kind(self, span: Span) -> str | None:
@@ -72,12 +73,23 @@ class SpanTree:
 
     def holder(self, span: Span) -> Span | None:
         """The nearest step above that is not a tool."""
+        passed: list[str] = []
         seen: set[str] = set()
-        parent = self.steps.get(span.parent_id or "")
-        while parent is not None and parent.kind == "tool" and parent.span.id not in seen:
-            seen.add(parent.span.id)
-            parent = self.steps.get(parent.span.parent_id or "")
-        return parent.span if parent is not None else None
+        found: Span | None = None
+        at = span
+        while at.id not in seen:
+            if at.id in self._holders:
+                found = self._holders[at.id]
+                break
+            seen.add(at.id)
+            passed.append(at.id)
+            parent = self.steps.get(at.parent_id or "")
+            if parent is None or parent.kind != "tool":
+                found = parent.span if parent is not None else None
+                break
+            at = parent.span
+        self._holders.update(dict.fromkeys(passed, found))
+        return found
 
     def below(self, spans: Iterable[Span]) -> set[str]:
         """The ids of all spans that have one of these above them."""
