@@ -94,7 +94,8 @@ UNRELIABLE: Final = {
 
 GENAI_PREFIXES: Final = (
     *("gen_ai.", "llm.", "openinference.", "traceloop.", "langfuse.", "mlflow.", "langsmith.", "haystack.", "mastra.", "ai.", "ag2."),
-    *("gcp.vertex.agent.", "tool.", "tool_call.", "pydantic_ai.", "mcp.", "agent.", "crewai.", "smolagents.", "dspy.", "genkit:", "llamaindex."),
+    *("gcp.vertex.agent.", "tool.", "tool_call.", "pydantic_ai.", "mcp.", "agent.", "crewai.", "smolagents.", "dspy.", "genkit:"),
+    "llamaindex.",
     *("input.value", "output.value"),
 )
 """How attributes begin that could tell of an agent's work. A span that has one and is not understood is a gap, not a detail."""
