@@ -23,7 +23,7 @@ import msgspec
 from proctor.evidence.conversation import Message, Result
 from proctor.evidence.span_step import Step, spoken
 from proctor.evidence.spans import Span
-from proctor.model.evidence import ToolCall, Usage
+from proctor.model.evidence import Json, ToolCall, Usage
 
 _FRONT = re.compile(r"^.*(?:[-.:/]|__)(?=\w)", re.DOTALL)
 """What stands before a tool's own name: `Shop-`, `server:`, `server__`."""
@@ -102,6 +102,8 @@ class Made(msgspec.Struct, frozen=True):
     """Whether a span shows that it ran."""
     answered: bool
     """Whether anything tells what came of it."""
+    agrees: bool = True
+    """Whether what the model asked for and what the tool was given are the same, as far as both are told."""
 
 
 class Ran(msgspec.Struct, frozen=True):
@@ -240,7 +242,18 @@ def _made(call: ToolCall, twin: Ran | None, result: Result | None, number: int, 
         id=call.id or ran.id,
         server=call.server or ran.server,
     )
-    return Made(joined, twin.holder, start, number, True, True)
+    return Made(joined, twin.holder, start, number, True, True, _agree(call.arguments, ran.arguments))
+
+
+def _agree(asked: Json, given: Json) -> bool:
+    """Whether two tellings of the arguments can be of one call: a framework may add defaults, and may leave out nulls."""
+    if asked is None or given is None or asked == given:
+        return True
+    if not isinstance(asked, dict) or not isinstance(given, dict):
+        return False
+    return all(asked[key] == given[key] for key in asked.keys() & given.keys()) and (
+        asked.keys() <= given.keys() or given.keys() <= asked.keys()
+    )
 
 
 class _Results:

@@ -120,6 +120,12 @@ def _known_calls(
         doubts.doubt(
             "tool_arguments", f"the trace does not carry the arguments of {len(bare)} of {len(made)} calls, such as {show(bare[0])}"
         )
+    odd = [entry.call.name for entry in made if not entry.agrees or not isinstance(entry.call.arguments, (dict, type(None)))]
+    if odd:
+        doubts.doubt(
+            "tool_arguments",
+            f"it is not clear what was passed to {show(odd[0])}: what is told of it is no object, or told twice and differs",
+        )
     open_calls = [entry.call.name for entry in made if not entry.answered]
     if open_calls:
         doubts.doubt("tool_results", f"nothing in the trace tells what came of {len(open_calls)} calls, such as {show(open_calls[0])}")

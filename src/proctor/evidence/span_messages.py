@@ -190,50 +190,8 @@ _MESSAGE_KEYS = frozenset(
     )
 )
 """Members of messages that are understood, or are known to carry nothing an agent did."""
-_CALL_KEYS = frozenset(
-    (
-        *_NAME,
-        *_ARGUMENTS,
-        *_ID,
-        *(
-            "type",
-            "function",
-            "index",
-            "tool_call",
-            "server_name",
-            "server_label",
-            "caller",
-            "dynamic",
-            "providerExecuted",
-            "providerMetadata",
-        ),
-        *(
-            "provider_name",
-            "thought_signature",
-            "extra_content",
-            "status",
-            "call_type",
-            "invalid",
-            "error",
-            "namespace",
-            "signature",
-            "extra",
-        ),
-        *(
-            "approval_request_id",
-            "output",
-            "block_type",
-            "custom",
-            "provider_details",
-            "return_direct",
-            "tool_type",
-            "title",
-            "toolMetadata",
-        ),
-    )
-)
-
-
+_GOOD = frozenset(("", "success", "ok", "completed", "complete", "done", "none", "in_progress", "incomplete", "succeeded", "finished"))
+"""Words for a call that did not fail."""
 _WITHHELD = frozenset(("<elided>", "__REDACTED__", "[REDACTED]", "[redacted]", "***", "REDACTED"))
 """What instrumentations write in place of a text that must not be recorded."""
 
@@ -372,6 +330,10 @@ class Heard:
             built.results.append(_tool_message(message))
         else:
             built.add_all(_parts_in(first_of(message, *_PARTS)))
+            if "parts" in message and (
+                isinstance(message["parts"], str) or any(isinstance(part, str) for part in list_of(message["parts"]))
+            ):
+                self.strange.append("a part that is a bare text")
             if role == "user" and self._read_conversation_in(built):
                 return
             self._add_listed_calls(message, built)
@@ -399,7 +361,7 @@ class Heard:
         if not isinstance(word, str):
             word = _EVENT_ROLES.get(str(message.get("event.name"))) or message.get("type")
         if word is None or str(word).lower() in ("message", ""):
-            return default
+            return "tool" if "tool_call_id" in message else default
         known = _ROLES.get(str(word).lower().rpartition(".")[2])
         if known is not None:
             return known
@@ -470,7 +432,7 @@ class _Parts:
                 elif part is not None:
                     self.strange.append(f"a part that is {as_text(part)}")
         elif content is not None:
-            self.strange.append(f"content that is {as_text(content)}")
+            self.strange.append(f"content that is {shorten(as_text(content) or '', 60)}")
 
     def add(self, part: dict[str, Any]) -> None:
         """Add one part of a message, by its type or by the member that tells it."""
@@ -552,10 +514,7 @@ def read_call(call: dict[str, Any], strange: list[str]) -> ToolCall | None:
         strange.append(f"a call with {_listed(call)}")
         return None
     given = next((key for key in _ARGUMENTS if key in function), None)
-    unknown = [key for key in (*call, *function) if key not in _CALL_KEYS]
     arguments = read_arguments(_unquoted(function[given])) if given is not None else None
-    if given is None and not unknown and function is not call:
-        arguments = {}
     return ToolCall(
         name=name,
         arguments=arguments,
@@ -568,7 +527,7 @@ def read_result(part: dict[str, Any]) -> Result:
     """Read what a tool gave back, in any provider's words."""
     origin = dict_of(part.get("origin"))
     value = first_of(part, *_VALUE)
-    failed = part.get("is_error") is True or part.get("isError") is True or part.get("status") == "error" or part.get("error") is True
+    failed = bool(part.get("is_error")) or bool(part.get("isError")) or _is_bad(part.get("status")) or part.get("error") is True
     told = part.get("error")
     error: Json = None
     if says_error(told) and told is not True:
@@ -590,7 +549,7 @@ def read_result(part: dict[str, Any]) -> Result:
 
 def _tool_message(message: dict[str, Any]) -> Result:
     value = container_in(first_of(message, "content", "parts", "text", "blocks", "response", "result", "output"))
-    failed = message.get("status") == "error" or message.get("is_error") is True or message.get("tool_call_error") is True
+    failed = _is_bad(message.get("status")) or bool(message.get("is_error")) or bool(message.get("tool_call_error"))
     error = as_text(_plain_text(value)) or "the tool reported an error" if failed else None
     if error is None and isinstance(value, dict) and set(value) == {"error"} and isinstance(value["error"], str):
         error = value["error"]
@@ -602,6 +561,11 @@ def _tool_message(message: dict[str, Any]) -> Result:
         error=error,
         kind=CONTENT_ERROR if error is not None else None,
     )
+
+
+def _is_bad(status: Json) -> bool:
+    """Whether a status tells a failure; a word nobody knows is none of success."""
+    return status is not None and str(status).lower() not in _GOOD
 
 
 def _result_value(value: Json) -> Json:
@@ -660,7 +624,7 @@ def _is_pair(entry: Json) -> bool:
 
 
 def _is_message(value: dict[str, Any]) -> bool:
-    if "role" in value or value.get("event.name") in _EVENT_ROLES:
+    if "role" in value or str(value.get("event.name")) in _EVENT_ROLES:
         return True
     kind = str(value.get("type", "")).lower()
     if kind in _ROLES or kind == "message":

@@ -106,6 +106,8 @@ class Step:
         """Whether the provider may have run tools of its own of which the answer, as it was recorded, does not tell."""
         if any(call.server is not None or call.result is not None for call in self.calls):
             return False
+        if any(not isinstance(attribute_value(self.span.attributes, key) or [], list) for key in names.OFFERED_LISTS):
+            return True  # Something was offered, and nobody understands what.
         offered = offered_tools(self.span)
         if not offered and self.span.scope in names.DROPS_HOSTED and (response_id(self.span) or "").startswith("resp_"):
             return True
@@ -245,7 +247,7 @@ def kind_of_span(span: Span) -> str | None:
         told = _told_kind(attributes)
         if told not in ("tool", None, "model", "agent") and _is_tool(attributes):
             return "tool"
-        if told == "tool" and (span.name in names.NOT_TOOLS or first_of(attributes, *names.TOOL_NAME) in names.NOT_TOOLS):
+        if told == "tool" and (span.name in names.NOT_TOOLS or text_or_none(first_of(attributes, *names.TOOL_NAME)) in names.NOT_TOOLS):
             return "step"
         if told is not None:
             return told
@@ -450,6 +452,8 @@ def offered_tools(span: Span) -> list[Json]:
 
 def _is_hosted(tool: Json) -> bool:
     """Whether the provider runs a tool itself: it is of a type of its own, or nothing names it."""
+    if isinstance(tool, list):
+        return True  # Nobody knows what this is.
     entry = dict_of(tool)
     kind = entry.get("type")
     if isinstance(kind, str) and kind not in ("function", "custom", "object", "tool", "FunctionTool"):

@@ -144,16 +144,24 @@ def _odd_members(entry: dict[str, Json], status: dict[str, Json], events: list[d
 def read_attributes(value: Json) -> dict[str, Json]:
     """Attributes as an object, from an object or from OTLP's list of keys and typed values."""
     if isinstance(value, dict):
+        for key, member in value.items():
+            if isinstance(member, list) and member and isinstance(member[0], dict) and {"key", "value"} <= set(member[0]):
+                return {**value, NOT_UNDERSTOOD: key}  # Attributes as OTLP lists them, where one attribute should be.
         return value
     found: dict[str, Json] = {}
     for entry in list_of(value):
         if isinstance(entry, dict) and isinstance(entry.get("key"), str):
             found[entry["key"]] = inner = _any_value(entry.get("value"), 0)
-            if inner is None and not _is_null(entry):
+            if (inner is None and not _is_null(entry)) or not _is_typed(entry.get("value")):
                 found[NOT_UNDERSTOOD] = entry["key"]
         else:
             found[NOT_UNDERSTOOD] = "an attribute without a key"
     return found
+
+
+def _is_typed(value: Json) -> bool:
+    """Whether this is one of OTLP's typed values, or null."""
+    return value is None or (isinstance(value, dict) and isinstance(value.get("stringValue", ""), str))
 
 
 def _is_null(entry: dict[str, Json]) -> bool:
@@ -205,7 +213,7 @@ def _any_value(value: Json, depth: int) -> Json:
     if depth > _VALUE_DEPTH:
         raise too_deep()
     if not isinstance(value, dict):
-        return value
+        return value if value is None or not depth else {NOT_UNDERSTOOD: value}
     if "stringValue" in value:
         return value["stringValue"]
     if "intValue" in value:
@@ -218,6 +226,8 @@ def _any_value(value: Json, depth: int) -> Json:
     if "kvlistValue" in value:
         pairs = [entry for entry in list_of(dict_of(value["kvlistValue"]).get("values")) if isinstance(entry, dict)]
         return {str(entry.get("key")): _any_value(entry.get("value"), depth + 1) for entry in pairs}
+    if depth and value and _VALUE_KEYS.isdisjoint(value):
+        return {NOT_UNDERSTOOD: value}
     return first_of(value, "boolValue", "doubleValue", "bytesValue")
 
 
@@ -238,9 +248,14 @@ def spans_of_request(document: Json, path: str = "$") -> list[Span]:
         resource = read_attributes(dict_of(group.get("resource")).get("attributes"))
         for number, scope in enumerate(scopes_in(group, f"{path}.{key}[{index}]")):
             at = f"{path}.{key}[{index}].scopeSpans[{number}].spans"
-            name = scope_name(scope)
-            spans = spans_in_scope(scope, at)
-            found.extend(read_span(span, f"{at}[{place}]", resource, case, name) for place, span in enumerate(spans))
+            name, odd = scope_name(scope), _odd_scope(scope)
+            for place, entry_of_span in enumerate(spans_in_scope(scope, at)):
+                span = read_span(entry_of_span, f"{at}[{place}]", resource, case, name)
+                if odd is not None:
+                    span = msgspec.structs.replace(span, attributes={**span.attributes, NOT_UNDERSTOOD: odd})
+                if not span.trace_id:
+                    raise EvidenceError(f"{at}[{place}].traceId: expected text; a span without it belongs to no trace")
+                found.append(span)
     return found
 
 
@@ -269,6 +284,16 @@ def spans_in_scope(scope: dict[str, Json], path: str) -> list[Json]:
         if odd:
             raise EvidenceError(f"{path}: expected spans, found {show(odd[0])}")
     return [] if spans is None else list_at(spans, path)
+
+
+def _odd_scope(scope: dict[str, Json]) -> str | None:
+    """Return what in a scope is not OTLP: whose spans these are decides what their silence means."""
+    own = dict_of(first_of(scope, "scope", "instrumentationLibrary"))
+    known = ("name", "version", "attributes", "droppedAttributesCount", "dropped_attributes_count")
+    return next((key for key in scope if key not in _SCOPE_KEYS), next((key for key in own if key not in known), None))
+
+
+_SCOPE_KEYS = ("spans", "scope", "instrumentationLibrary", "schemaUrl", "schema_url", "deprecatedSpans")
 
 
 def scope_name(scope: dict[str, Json]) -> str:
