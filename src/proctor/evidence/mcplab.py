@@ -20,6 +20,8 @@ from proctor.evidence.times import iso_ms_between
 from proctor.evidence.usage import add_usage, read_usage
 from proctor.model.evidence import Evidence, Json, ToolCall
 
+_READ_FROM_OUTSIDE = "external"
+"""What MCPLab writes for the model of a browser agent."""
 _KEPT = ("agent", "provider", "model", "run_index", "request_id", "pass", "outcome", "trace_version")
 
 
@@ -41,6 +43,8 @@ def read(document: Json) -> list[Evidence]:
     error = as_text(entry.get("error")) or None
     text = _final_text(messages)
     calls = _calls(messages)
+    # A chat page in a browser is read from outside: of its tools nothing is known.
+    unseen = entry.get("model") == _READ_FROM_OUTSIDE
     if text is None and error is None:
         text = ""
     return [
@@ -49,7 +53,7 @@ def read(document: Json) -> list[Evidence]:
             input=next((_text(message) for message in messages if message.get("role") == "user"), None),
             text=text,
             body=json_in(text),
-            tool_calls=calls if calls or error is None else None,
+            tool_calls=calls if calls or (error is None and not unseen) else None,
             duration_ms=iso_ms_between(entry.get("ts_start"), entry.get("ts_end")),
             usage=add_usage(read_usage(message.get("usage")) for message in messages),
             now=text_or_none(entry.get("ts_start")),

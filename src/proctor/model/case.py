@@ -4,7 +4,7 @@ Every dialect is read into these values, and `convert` writes them as a native s
 which dialect a suite came from.
 """
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -94,6 +94,10 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     settings: dict[str, Json] = {}
     """What only a live run needs (servers, attachments, direct tool calls), as the dialect wrote it."""
     origin: Origin = NOWHERE
+
+
+UNSEEN_TOOLS: Final = "agents_without_tool_records"
+"""In the settings of a case: agents, by name, of whose runs nobody can say which tools they called."""
 
 
 class Suite(msgspec.Struct, frozen=True, kw_only=True):
