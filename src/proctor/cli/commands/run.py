@@ -68,8 +68,7 @@ async def _drive(suite: Suite, options: argparse.Namespace) -> LiveRun:
         budget=budget,
         fail_fast=options.fail_fast,
     )
-    total = sum(max(options.repeat, case.repetitions or 1) for case in suite.cases)
-    progress = listener(total=total, quiet=options.quiet)
+    progress = listener(quiet=options.quiet)
     common: dict[str, Any] = {
         "home": options.home,
         "settings": settings,
