@@ -220,7 +220,7 @@ def _prepare(
 def write_artifacts(
     folder: Path, run: RunResult, entries: Sequence[RunEntry], ready: Ready, *, note: str = "", stopped: bool = False
 ) -> None:
-    """Write `results.json`, `trace.jsonl`, `summary.md` and `resolved-config.yaml`. Raises `StoreError`."""
+    """Write `results.json`, `trace.jsonl`, `summary.md`, `report.html` and `resolved-config.yaml`. Raises `StoreError`."""
     from proctor import __version__  # the package itself imports this room
 
     attachments = {each["id"]: each.get("attachments") or [] for each in ready.config["scenarios"]}

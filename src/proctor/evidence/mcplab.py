@@ -1,9 +1,10 @@
 """MCPLab `trace.jsonl`: one `scenario_run` per line, after a `trace_meta` line that is no evidence.
 
 The final text is that of the last assistant message without a tool call: text beside tool calls never counts. A run that reached
-its turn limit has the final text "". A run that ended in an error is recorded without messages: its text and calls are not known,
-so nothing about them can pass. `is_error` means that the call raised, a `protocol-error`; a result that itself says
-`isError` is a `content-error` (MCPLab counts it as a success, and has no check that looks). Lines of other types are skipped.
+its turn limit has the final text "", which our own traces say with `final_text`. A run that ended in an error is recorded without
+messages: its text and calls are not known, so nothing about them can pass. `is_error` means that the call raised, a `protocol-error`; a
+result that itself says `isError` is a `content-error` (MCPLab counts it as a success, and has no check that looks). Lines of other types
+are skipped.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ def read(document: Json) -> list[Evidence]:
     ]
     error = as_text(entry.get("error")) or None
     text = _final_text(messages)
+    if text is None:
+        text = text_or_none(entry.get("final_text"))
     calls = _calls(messages)
     # A chat page in a browser is read from outside: of its tools nothing is known.
     unseen = entry.get("model") == _READ_FROM_OUTSIDE

@@ -23,6 +23,8 @@ class Assertion(msgspec.Struct, frozen=True, kw_only=True):
     """The parameters of the check; its type is the one registered under `check`."""
     id: str | None = None
     label: str = ""
+    rule: str = ""
+    """What its dialect calls it, where one check reads several of its rules."""
     weight: float = 1.0
     axis: str | None = None
     required: bool = False
