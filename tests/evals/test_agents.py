@@ -54,8 +54,23 @@ def test_a_prompt_uses_tools_and_tells_everything() -> None:
     }  # fmt: skip
     latency = found.get_latency()
     assert 0 < latency.mcp_ms <= latency.e2e_ms and 0 <= latency.llm_ms <= latency.e2e_ms
-    assert [span["category"] for span in found.get_spans()] == ["llm", "tool", "llm"]
-    assert all(span["endMs"] >= span["startMs"] for span in found.get_spans())
+    spans = found.get_spans()
+    assert [(span["category"], span["stepIndex"]) for span in spans] == [("step", 0), ("llm", 0), ("tool", 0), ("step", 1), ("llm", 1)]
+    assert [span.get("parentId") for span in spans] == [None, "span-0", "span-0", None, "span-3"]
+    assert all(span["endMs"] > span["startMs"] and span["status"] == "ok" for span in spans)
+    assert spans[2]["toolCallId"] == "call_0" and spans[2]["toolName"] == "lookup_order" and spans[2]["serverId"] == "shop"
+    assert sum(span["totalTokens"] for span in spans if span["category"] == "llm") == 37
+    assert found.get_messages()[2] == {
+        "role": "tool",
+        "content": [
+            {
+                "type": "tool-result",
+                "toolCallId": "call_0",
+                "toolName": "lookup_order",
+                "output": {"type": "json", "value": found.get_tool_calls()[0].result},
+            }
+        ],
+    }
     asked = model.requests[0]
     assert asked.messages[0].text == "You are a helpful assistant." and asked.temperature == 0.5
     assert found.evidence.available_tools is not None and "lookup_order" in found.evidence.available_tools
@@ -91,7 +106,9 @@ def test_the_context_repeats_tool_calls_and_their_whole_results() -> None:
         await agent.prompt("Sure?", context=first)
         told, again = model.requests[1].messages, model.requests[2].messages
         assert again[: len(told)] == told
-        assert first.get_tool_messages()[1]["content"][0]["output"]["type"] == "error-text"
+        (answers,) = first.get_tool_messages()
+        assert [part["output"]["type"] for part in answers["content"]] == ["json", "json"], "results of one step are one message"
+        assert answers["content"][1]["output"]["value"]["isError"] is True
 
     with_shop(work)
 
@@ -123,6 +140,7 @@ def test_a_provider_error_is_a_result() -> None:
     found = ask(scripted(ModelFault("rate_limited", "slow down")))
     assert found.get_error() == "slow down" and found.get_error_code() == "rate_limited"
     assert found.get_messages() == [{"role": "user", "content": "Order 17?"}] and found.tools_called() == []
+    assert [(span["category"], span["status"]) for span in found.get_spans()] == [("step", "error"), ("llm", "error"), ("error", "error")]
 
 
 def test_a_provider_error_after_tools_keeps_what_was_done() -> None:
