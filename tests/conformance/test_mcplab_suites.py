@@ -84,7 +84,8 @@ def test_a_recording_of_a_browser_agent_is_judged_as_far_as_it_shows(row: dict[s
     about = {"type": "scenario_run", "scenario_id": "only", "agent": row["given"]["agent"], "model": row["given"]["model"]}
     result = proctor.check(suite, {**about, "messages": said})
     assert [verdict.code or verdict.outcome for verdict in result["only"].verdicts] == row["expect"]
-    assert not any(verdict.passed for verdict in result["only"].verdicts if verdict.code == "missing_evidence")
+    unseen = [verdict for verdict in result["only"].verdicts if verdict.code == "missing_evidence"]
+    assert not any(verdict.passed for verdict in unseen) and all("chat page in a browser" in verdict.reason for verdict in unseen)
 
 
 @pytest.mark.parametrize("file", FILES)

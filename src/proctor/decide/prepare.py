@@ -18,6 +18,7 @@ from proctor.decide.judging import Deliberation, settle_all
 from proctor.decide.quick import Clock, DecideCase, quick_decide
 from proctor.decide.turns import turn_evidence
 from proctor.errors import CheckFault, EvidenceError, InputError
+from proctor.model.account import UNSEEN_IN_A_PAGE, Account
 from proctor.model.case import UNSEEN_TOOLS, Assertion, Case, Suite
 from proctor.model.evidence import Evidence, Json, Source
 from proctor.model.judgement import Opinion, PendingVerdict, Question
@@ -172,7 +173,9 @@ class PreparedCase:
             changes["now"] = now = clock()
         if self._blind and not evidence.tool_calls and evidence.metadata.get("agent") in self._blind:
             # A recording without calls says nothing where calls are never recorded.
+            known = evidence.account or Account()
             changes["tool_calls"] = None
+            changes["account"] = msgspec.structs.replace(known, unknown={"tool_calls": UNSEEN_IN_A_PAGE, **known.unknown})
         return (msgspec.structs.replace(evidence, **changes) if changes else evidence), now
 
 

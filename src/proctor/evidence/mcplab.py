@@ -19,6 +19,7 @@ from proctor.evidence.shape import dict_of, list_at, list_of, object_at, text_at
 from proctor.evidence.text import as_text, json_in
 from proctor.evidence.times import iso_ms_between
 from proctor.evidence.usage import add_usage, read_usage
+from proctor.model.account import UNSEEN_IN_A_PAGE, Account
 from proctor.model.evidence import Evidence, Json, ToolCall
 
 _READ_FROM_OUTSIDE = "external"
@@ -61,6 +62,7 @@ def read(document: Json) -> list[Evidence]:
             usage=add_usage(read_usage(message.get("usage")) for message in messages),
             now=text_or_none(entry.get("ts_start")),
             error=error,
+            account=Account("mcplab", {"tool_calls": UNSEEN_IN_A_PAGE}) if unseen and not calls else None,
             metadata={key: entry[key] for key in _KEPT if entry.get(key) is not None},
         )
     ]
