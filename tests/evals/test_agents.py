@@ -20,6 +20,7 @@ from proctor.llm.scripted import ScriptedModel
 from proctor.model.evidence import Json
 from proctor.targets.mcp_results import CallResult
 from tests.evals.agents import answering, calling, result, scripted
+from tests.tables import rows
 from tests.targets.mcp_twins import run
 from tests.targets.shop_server import shop
 
@@ -75,6 +76,42 @@ def test_a_prompt_uses_tools_and_tells_everything() -> None:
     assert asked.messages[0].text == "You are a helpful assistant." and asked.temperature == 0.5
     assert found.evidence.available_tools is not None and "lookup_order" in found.evidence.available_tools
     assert found.evidence.metadata["servers"][0]["version"] == "1.4.2"
+
+
+@rows("conformance/mcpjam/prompts.yaml")
+def test_a_prompt_shows_its_messages_and_spans_as_mcpjam_does(row: dict[str, Any]) -> None:
+    def tool(name: str, answers: list[CallResult]) -> AgentTool:
+        async def execute(arguments: dict[str, Any]) -> CallResult:
+            return answers.pop(0)
+
+        return AgentTool(name=name, execute=execute, server="ev")
+
+    def said(text: str, **more: Any) -> CallResult:
+        return CallResult(result={"content": [{"type": "text", "text": text}], **more})
+
+    tools = [
+        tool("echo", [said("Echo: hello"), said("expected string", isError=True)]),
+        tool("get-sum", [said("The sum of 2 and 3 is 5.")]),
+    ]
+    asked = [("echo", {"message": "hello"}), ("get-sum", {"a": 2, "b": 3}), ("echo", {"message": 5}), ("nope", {})]
+    last = ModelFault("bad_request", "bad thing") if row["given"]["fails"] else answering("done")
+    found = run(TestAgent(tools=tools, model=scripted(calling(*asked, text="Let me see."), last)).prompt("go"))
+    (answers,) = found.get_tool_messages()
+    outputs = [part["output"] for part in answers["content"]]
+    spans = found.get_spans()
+    assert (
+        {
+            "roles": [message["role"] for message in found.get_messages()],
+            "outputs": [output["type"] for output in outputs],
+            "values": [output["value"] for output in outputs if output["type"] == "json"],
+            "spans": [[span["category"], span["name"].split(": ")[-1], span["status"], span.get("stepIndex")] for span in spans],
+            "messages": [[span.get("messageStartIndex"), span.get("messageEndIndex")] for span in spans],
+        }
+        == row["expect"]
+        == row["original"]
+    )
+    parents = {span["id"]: span for span in spans if span["category"] == "step"}
+    assert all(parents[span["parentId"]]["stepIndex"] == span["stepIndex"] for span in spans if "parentId" in span)
 
 
 def test_nothing_is_carried_over_but_the_context() -> None:

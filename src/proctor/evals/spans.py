@@ -18,7 +18,7 @@ import msgspec
 from proctor.evals.messages import Message
 from proctor.llm.ports import ChatReply
 
-_SHORTEST_MS: Final = 0.001
+_SHORTEST_MS: Final = 1.0
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,35 +44,38 @@ class Called(msgspec.Struct, frozen=True, kw_only=True):
 def spans_of(
     asked: Sequence[Asked], called: Iterable[Called], *, began: float, error: str | None, provider: str | None, model: str | None
 ) -> list[Message]:
-    """All spans, in the order in which they began."""
+    """All spans: each step with what happened in it, and the error at the end."""
     found: list[Message] = []
 
     def add(category: str, name: str, start: float, end: float, ok: bool, **more: object) -> str:
         id = f"span-{len(found)}"
-        first = round((start - began) * 1000, 3)
-        last = max(round((end - began) * 1000, 3), first + _SHORTEST_MS)
+        first, last = round((start - began) * 1000, 3), round((end - began) * 1000, 3)
         known = {key: value for key, value in more.items() if value is not None}
-        status = "ok" if ok else "error"
-        span = {"id": id, "name": name, "category": category, "startMs": first, "endMs": last, "promptIndex": 0, **known, "status": status}
-        found.append(span)
+        times = {"startMs": first, "endMs": last if last > first else first + _SHORTEST_MS}
+        found.append({"id": id, "name": name, "category": category, **times, "promptIndex": 0, **known, "status": "ok" if ok else "error"})
         return id
 
     waiting = sorted(called, key=lambda call: call.started)
-    parent: str | None = None
-    end = began
+    # The user's message comes first.
+    end, place = began, 1
     for number, step in enumerate(asked):
         until = asked[number + 1].started if number + 1 < len(asked) else float("inf")
         own = [call for call in waiting if step.started <= call.started < until]
         end = max([step.ended, *(call.ended for call in own)])
-        answered = step.reply is not None
-        parent = add("step", f"step {number + 1}", step.started, end, answered, stepIndex=number)
-        inside = {"parentId": parent, "stepIndex": number}
-        add("llm", "llm", step.started, step.ended, answered, **inside, modelId=model, provider=provider, **_spent(step.reply))
+        reply = step.reply
+        of_model = {"modelId": model, "provider": provider, **_spent(reply)}
+        inside: Message = {"stepIndex": number}
+        if reply is not None and error is None:
+            inside |= {"messageStartIndex": place, "messageEndIndex": place + bool(reply.tool_calls)}
+            place += 1 + bool(reply.tool_calls)
+        parent = add("step", f"Step {number + 1}", step.started, end, reply is not None, **inside, **of_model)
+        inside["parentId"] = parent
+        add("llm", "Model", step.started, step.ended, reply is not None, **inside, **of_model)
         for call in own:
             about = {"toolName": call.tool, "toolCallId": call.id, "serverId": call.server}
             add("tool", call.tool, call.started, call.ended, call.ok, **inside, **about)
     if error is not None:
-        add("error", error[:200], end, end, False, parentId=parent)
+        add("error", error.strip()[:200] or "error", end, end, False)
     return found
 
 
