@@ -11,13 +11,14 @@ import pytest
 
 from proctor.errors import SpecError
 from proctor.evals.client_manager import MCPClientManager
+from proctor.evals.messages import shown
 from proctor.evals.prompt_result import PromptResult
 from proctor.evals.prompting import has_tool_call, step_count_is
 from proctor.evals.test_agent import MockAgent, TestAgent
 from proctor.evals.tools import STUB, AgentTool
-from proctor.llm.ports import ChatReply, ChatRequest, ModelFault
+from proctor.llm.ports import ChatMessage, ChatReply, ChatRequest, ModelFault
 from proctor.llm.scripted import ScriptedModel
-from proctor.model.evidence import Json
+from proctor.model.evidence import Json, ToolCall
 from proctor.targets.mcp_results import CallResult
 from tests.evals.agents import answering, calling, result, scripted
 from tests.tables import rows
@@ -112,6 +113,18 @@ def test_a_prompt_shows_its_messages_and_spans_as_mcpjam_does(row: dict[str, Any
     )
     parents = {span["id"]: span for span in spans if span["category"] == "step"}
     assert all(parents[span["parentId"]]["stepIndex"] == span["stepIndex"] for span in spans if "parentId" in span)
+
+
+def test_an_answer_is_shown_beside_its_own_call_only() -> None:
+    said = [
+        ChatMessage(role="tool", text="Error: there is no tool", call_id="1", name="nope"),
+        ChatMessage(role="tool", text="Echo", call_id="2", name="echo"),
+    ]
+    (message,) = shown(said, [ToolCall(name="echo", result={"content": []})])
+    assert [part["output"] for part in message["content"]] == [
+        {"type": "error-text", "value": "there is no tool"},
+        {"type": "json", "value": {"content": []}},
+    ]
 
 
 def test_nothing_is_carried_over_but_the_context() -> None:

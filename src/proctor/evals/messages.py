@@ -30,13 +30,18 @@ def shown(messages: Iterable[ChatMessage], calls: Iterable[ToolCall] = ()) -> li
         if message.role != "tool":
             found.append(_shown(message))
             continue
-        call = made.pop(0) if made and made[0].id in (None, message.call_id) else None
+        call = made.pop(0) if made and _answers(message, made[0]) else None
         part = {"type": "tool-result", "toolCallId": message.call_id, "toolName": message.name, "output": _shown_output(message, call)}
         if found and found[-1]["role"] == "tool":
             found[-1]["content"].append(part)
         else:
             found.append({"role": "tool", "content": [part]})
     return found
+
+
+def _answers(message: ChatMessage, call: ToolCall) -> bool:
+    """Whether a tool message is the answer to a call; without an id their names must do."""
+    return call.name == message.name if call.id is None else call.id == message.call_id
 
 
 def _shown(message: ChatMessage) -> Message:

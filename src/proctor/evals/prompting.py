@@ -199,10 +199,7 @@ class Prompting:
     def _calls(self) -> tuple[ToolCall, ...]:
         if self._evidence is None:
             return tuple(self._tools.made)
-        calls = self._evidence.tool_calls or ()
-        sent = sum(call.server is not None and not _refused(call) for call in calls)
-        # The loop does not record a call that its time cut short.
-        return (*calls, *self._tools.made[sent:])
+        return self._evidence.tool_calls or ()
 
     def _messages(self, calls: Sequence[ToolCall]) -> list[Message]:
         said: list[ChatMessage] = list(self._watched.said) if self._watched is not None else []
