@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from proctor.evals.gates import GateError, GateReport, assert_gate, evaluate_gates, pass_rate_fraction_from_percent
     from proctor.evals.judge_scorer import judge_scorer
     from proctor.evals.prompt_result import PromptResult
+    from proctor.evals.prompting import has_tool_call, step_count_is
     from proctor.evals.score_rows import ScoreDefinition, ScoreResult, not_applicable, scored, skipped
     from proctor.evals.scorer_context import ScorerContext
     from proctor.evals.scorers import predicate_scorer, scorer
@@ -82,6 +83,8 @@ _HOMES = {
     "pass_rate_fraction_from_percent": "proctor.evals.gates",
     "judge_scorer": "proctor.evals.judge_scorer",
     "PromptResult": "proctor.evals.prompt_result",
+    "has_tool_call": "proctor.evals.prompting",
+    "step_count_is": "proctor.evals.prompting",
     "scored": "proctor.evals.score_rows",
     "skipped": "proctor.evals.score_rows",
     "not_applicable": "proctor.evals.score_rows",
@@ -164,6 +167,7 @@ __all__ = [
     "explain_tool_call_with_partial_args",
     "explain_tool_calls",
     "explain_tool_calls_subset",
+    "has_tool_call",
     "judge_scorer",
     "load_suite",
     "match_any_tool_call",
@@ -186,6 +190,7 @@ __all__ = [
     "scored",
     "scorer",
     "skipped",
+    "step_count_is",
 ]
 
 

@@ -123,7 +123,13 @@ def test_both_configs_run_as_one_with_their_own_agents_servers_and_files(tmp_pat
     assert (orders["summary"]["total_runs"], refunds["summary"]["total_runs"]) == (4, 6)
     for name, count in (("orders", 4), ("refunds", 6)):
         folder = live.folder / "mcplab" / name
-        assert {path.name for path in folder.iterdir()} == {"results.json", "trace.jsonl", "summary.md", "resolved-config.yaml"}
+        assert {path.name for path in folder.iterdir()} == {
+            "results.json",
+            "trace.jsonl",
+            "summary.md",
+            "report.html",
+            "resolved-config.yaml",
+        }
         assert len((folder / "trace.jsonl").read_text().splitlines()) == count + 1
         assert load_suite(folder / "resolved-config.yaml").dialect == "mcplab"
 

@@ -102,6 +102,20 @@ def test_every_scenario_runs_with_every_selected_agent_and_browser_agents_are_sk
     assert live.result["lookup-mini"].case.tags == {"agent": "mini", "scenario": "lookup"}
 
 
+def test_an_agent_without_its_key_fails_alone(tmp_path: Path) -> None:
+    agents = AGENTS + "claude: {provider: anthropic, model: claude-test}\n"
+    with http_shop() as (url, _):
+        live, _ = drive(workspace(tmp_path / "mcplab", url, agents=agents), clerk, tmp_path / "home", agents=["claude", "gpt"])
+    assert [(case.id, case.outcome, case.code) for case in live.result.cases] == [
+        ("lookup-claude", "error", "missing_variable"),
+        ("lookup-gpt", "pass", None),
+        ("total-claude", "error", "missing_variable"),
+        ("total-gpt", "pass", None),
+    ]
+    told = "agent 'claude' needs the environment variable ANTHROPIC_API_KEY: export ANTHROPIC_API_KEY=..."
+    assert live.result["total-claude"].reason == told
+
+
 def test_headers_and_tokens_reach_the_server_and_are_kept_nowhere(tmp_path: Path) -> None:
     auth = ', headers: {X-Tenant: acme, X-Shop-Key: "${SHOP_KEY}"}, auth: {type: bearer, token: "${SHOP_TOKEN}"}'
     secrets = {"SHOP_TOKEN": "tok-1234567", "SHOP_KEY": "key-7654321"}

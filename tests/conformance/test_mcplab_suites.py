@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+import proctor
 from proctor.checks.registry import default_registry
 from proctor.errors import CheckFault, InputError
 from proctor.formats import mcplab
@@ -71,6 +72,20 @@ def test_an_example_of_the_documentation_is_decided(row: dict[str, Any]) -> None
 @rows(FILES[1])
 def test_a_vector_is_decided(row: dict[str, Any]) -> None:
     assert decide(row) == row["expect"]
+
+
+@rows("conformance/mcplab_suites/browser.yaml")
+def test_a_recording_of_a_browser_agent_is_judged_as_far_as_it_shows(row: dict[str, Any]) -> None:
+    agents = "agents: [{id: gpt, provider: openai, model: m}, {id: page, type: browser, provider: claude, url: 'https://chat.example'}]"
+    rules = textwrap.indent(row["eval"], "      ")
+    suite = proctor.parse_suite(f"{agents}\nscenarios:\n  - id: only\n    prompt: hi\n    eval:\n{rules}\n")
+    said = [{"role": "user", "content": [{"type": "text", "text": "hi"}]}]
+    said.append({"role": "assistant", "content": [{"type": "text", "text": row["given"]["text"]}]})
+    about = {"type": "scenario_run", "scenario_id": "only", "agent": row["given"]["agent"], "model": row["given"]["model"]}
+    result = proctor.check(suite, {**about, "messages": said})
+    assert [verdict.code or verdict.outcome for verdict in result["only"].verdicts] == row["expect"]
+    unseen = [verdict for verdict in result["only"].verdicts if verdict.code == "missing_evidence"]
+    assert not any(verdict.passed for verdict in unseen) and all("chat page in a browser" in verdict.reason for verdict in unseen)
 
 
 @pytest.mark.parametrize("file", FILES)

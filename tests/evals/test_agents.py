@@ -11,15 +11,17 @@ import pytest
 
 from proctor.errors import SpecError
 from proctor.evals.client_manager import MCPClientManager
+from proctor.evals.messages import shown
 from proctor.evals.prompt_result import PromptResult
 from proctor.evals.prompting import has_tool_call, step_count_is
 from proctor.evals.test_agent import MockAgent, TestAgent
 from proctor.evals.tools import STUB, AgentTool
-from proctor.llm.ports import ChatReply, ChatRequest, ModelFault
+from proctor.llm.ports import ChatMessage, ChatReply, ChatRequest, ModelFault
 from proctor.llm.scripted import ScriptedModel
-from proctor.model.evidence import Json
+from proctor.model.evidence import Json, ToolCall
 from proctor.targets.mcp_results import CallResult
 from tests.evals.agents import answering, calling, result, scripted
+from tests.tables import rows
 from tests.targets.mcp_twins import run
 from tests.targets.shop_server import shop
 
@@ -54,12 +56,75 @@ def test_a_prompt_uses_tools_and_tells_everything() -> None:
     }  # fmt: skip
     latency = found.get_latency()
     assert 0 < latency.mcp_ms <= latency.e2e_ms and 0 <= latency.llm_ms <= latency.e2e_ms
-    assert [span["category"] for span in found.get_spans()] == ["llm", "tool", "llm"]
-    assert all(span["endMs"] >= span["startMs"] for span in found.get_spans())
+    spans = found.get_spans()
+    assert [(span["category"], span["stepIndex"]) for span in spans] == [("step", 0), ("llm", 0), ("tool", 0), ("step", 1), ("llm", 1)]
+    assert [span.get("parentId") for span in spans] == [None, "span-0", "span-0", None, "span-3"]
+    assert all(span["endMs"] > span["startMs"] and span["status"] == "ok" for span in spans)
+    assert spans[2]["toolCallId"] == "call_0" and spans[2]["toolName"] == "lookup_order" and spans[2]["serverId"] == "shop"
+    assert sum(span["totalTokens"] for span in spans if span["category"] == "llm") == 37
+    assert found.get_messages()[2] == {
+        "role": "tool",
+        "content": [
+            {
+                "type": "tool-result",
+                "toolCallId": "call_0",
+                "toolName": "lookup_order",
+                "output": {"type": "json", "value": found.get_tool_calls()[0].result},
+            }
+        ],
+    }
     asked = model.requests[0]
     assert asked.messages[0].text == "You are a helpful assistant." and asked.temperature == 0.5
     assert found.evidence.available_tools is not None and "lookup_order" in found.evidence.available_tools
     assert found.evidence.metadata["servers"][0]["version"] == "1.4.2"
+
+
+@rows("conformance/mcpjam/prompts.yaml")
+def test_a_prompt_shows_its_messages_and_spans_as_mcpjam_does(row: dict[str, Any]) -> None:
+    def tool(name: str, answers: list[CallResult]) -> AgentTool:
+        async def execute(arguments: dict[str, Any]) -> CallResult:
+            return answers.pop(0)
+
+        return AgentTool(name=name, execute=execute, server="ev")
+
+    def said(text: str, **more: Any) -> CallResult:
+        return CallResult(result={"content": [{"type": "text", "text": text}], **more})
+
+    tools = [
+        tool("echo", [said("Echo: hello"), said("expected string", isError=True)]),
+        tool("get-sum", [said("The sum of 2 and 3 is 5.")]),
+    ]
+    asked = [("echo", {"message": "hello"}), ("get-sum", {"a": 2, "b": 3}), ("echo", {"message": 5}), ("nope", {})]
+    last = ModelFault("bad_request", "bad thing") if row["given"]["fails"] else answering("done")
+    found = run(TestAgent(tools=tools, model=scripted(calling(*asked, text="Let me see."), last)).prompt("go"))
+    (answers,) = found.get_tool_messages()
+    outputs = [part["output"] for part in answers["content"]]
+    spans = found.get_spans()
+    assert (
+        {
+            "roles": [message["role"] for message in found.get_messages()],
+            "outputs": [output["type"] for output in outputs],
+            "values": [output["value"] for output in outputs if output["type"] == "json"],
+            "spans": [[span["category"], span["name"].split(": ")[-1], span["status"], span.get("stepIndex")] for span in spans],
+            "messages": [[span.get("messageStartIndex"), span.get("messageEndIndex")] for span in spans],
+        }
+        == row["expect"]
+        == row["original"]
+    )
+    parents = {span["id"]: span for span in spans if span["category"] == "step"}
+    assert all(parents[span["parentId"]]["stepIndex"] == span["stepIndex"] for span in spans if "parentId" in span)
+
+
+def test_an_answer_is_shown_beside_its_own_call_only() -> None:
+    said = [
+        ChatMessage(role="tool", text="Error: there is no tool", call_id="1", name="nope"),
+        ChatMessage(role="tool", text="Echo", call_id="2", name="echo"),
+    ]
+    (message,) = shown(said, [ToolCall(name="echo", result={"content": []})])
+    assert [part["output"] for part in message["content"]] == [
+        {"type": "error-text", "value": "there is no tool"},
+        {"type": "json", "value": {"content": []}},
+    ]
 
 
 def test_nothing_is_carried_over_but_the_context() -> None:
@@ -91,7 +156,9 @@ def test_the_context_repeats_tool_calls_and_their_whole_results() -> None:
         await agent.prompt("Sure?", context=first)
         told, again = model.requests[1].messages, model.requests[2].messages
         assert again[: len(told)] == told
-        assert first.get_tool_messages()[1]["content"][0]["output"]["type"] == "error-text"
+        (answers,) = first.get_tool_messages()
+        assert [part["output"]["type"] for part in answers["content"]] == ["json", "json"], "results of one step are one message"
+        assert answers["content"][1]["output"]["value"]["isError"] is True
 
     with_shop(work)
 
@@ -123,6 +190,7 @@ def test_a_provider_error_is_a_result() -> None:
     found = ask(scripted(ModelFault("rate_limited", "slow down")))
     assert found.get_error() == "slow down" and found.get_error_code() == "rate_limited"
     assert found.get_messages() == [{"role": "user", "content": "Order 17?"}] and found.tools_called() == []
+    assert [(span["category"], span["status"]) for span in found.get_spans()] == [("step", "error"), ("llm", "error"), ("error", "error")]
 
 
 def test_a_provider_error_after_tools_keeps_what_was_done() -> None:

@@ -42,12 +42,50 @@ def test_a_tool_is_executed_and_its_own_error_is_a_result() -> None:
     async def work(manager: MCPClientManager) -> None:
         assert (await manager.execute_tool("shop", "lookup_order", {"id": 17}))["structuredContent"]["total"] == 9.5
         assert (await manager.execute_tool("shop", "lookup_order", {"id": 99}))["isError"] is True
-        with pytest.raises(TargetError, match="no tool 'serch'; nearest: 'search'"):
-            await manager.execute_tool("shop", "serch")
+        unknown = await manager.execute_tool("shop", "serch")
+        assert unknown["isError"] is True and "serch" in unknown["content"][0]["text"]
         with pytest.raises(TargetError, match="unknown MCP server 'shpo'; nearest: 'shop'"):
             await manager.execute_tool("shpo", "search")
 
     use({"shop": shop()}, work)
+
+
+def test_a_server_that_refuses_an_unknown_tool_answers_with_an_error_all_the_same() -> None:
+    async def work(manager: MCPClientManager) -> None:
+        unknown = await manager.execute_tool("shop", "missing")
+        assert unknown["isError"] is True
+        assert unknown["content"][0]["text"] == "MCP server 'shop' has no tool 'missing': unknown method tool"
+
+    use({"shop": bare_shop()}, work)
+
+
+@pytest.mark.parametrize(
+    ("path", "options"),
+    [("/sse", {}), ("/sse", {"preferSSE": True}), ("/sse", {"transport": "sse"}), ("/sse", {"transport": "http"}), ("/sse?a=b", {})],
+)
+def test_an_old_server_is_reached_over_server_sent_events(path: str, options: dict[str, Any]) -> None:
+    async def work(manager: MCPClientManager) -> None:
+        assert (await manager.execute_tool("shop", "lookup_order", {"id": 17}))["structuredContent"]["total"] == 9.5
+        assert await manager.ping_server("shop")
+
+    with http_shop(over_sse=True) as (url, _):
+        use({"shop": {"url": f"{url}{path}", **options}}, work)
+
+
+@pytest.mark.parametrize(
+    ("path", "options", "told"),
+    [
+        ("/sse", {"transport": "http", "disableSseFallback": True}, "refused to connect: it answered 405"),
+        ("/none", {}, "refused to connect: it answered 404"),
+        ("/none/sse", {}, "refused to connect: it answered 404 Not Found"),
+    ],
+)
+def test_what_an_old_server_refuses_is_told_in_its_words(path: str, options: dict[str, Any], told: str) -> None:
+    async def work(manager: MCPClientManager) -> None:
+        raise AssertionError("connected")
+
+    with http_shop(over_sse=True) as (url, _), pytest.raises(TargetError, match=told):
+        use({"shop": {"url": f"{url}{path}", **options}}, work)
 
 
 def test_a_server_is_connected_left_and_connected_again() -> None:

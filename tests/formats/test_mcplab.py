@@ -15,10 +15,11 @@ from proctor.errors import InputError
 from proctor.formats import mcplab
 from proctor.formats.documents import read_text
 from proctor.formats.located import Located, Reading
+from proctor.formats.mcplab_keys import CONFIG_KEYS, SCENARIO_KEYS
 from proctor.formats.mcplab_library import Library, LibraryDocument, bundle_root, read_library
 from proctor.formats.mcplab_rules import EVAL_KEYS
 from proctor.formats.mcplab_setup import ATTACHMENT_KEYS, LLM_KEYS, SERVER_KEYS
-from proctor.model.case import Case, Suite
+from proctor.model.case import UNSEEN_TOOLS, Case, Suite
 
 GOLDEN = Path(__file__).parent / "golden" / "mcplab"
 INPUTS = sorted(path for path in GOLDEN.iterdir() if path.suffix in (".yaml", ".json"))
@@ -328,21 +329,44 @@ BROWSER = "{id: page, type: browser, provider: chatgpt, url: http://x}"
 MODEL = "{id: gpt, provider: openai, model: m}"
 
 
+@pytest.mark.parametrize(("agents", "blind"), [([BROWSER], ["page"]), ([BROWSER, MODEL], ["page"]), ([MODEL], None), ([], None)])
+def test_a_case_knows_the_agents_whose_tools_nobody_sees_and_is_not_skipped_for_them(agents: list[str], blind: list[str] | None) -> None:
+    suite = suite_of(f"agents: [{', '.join(agents)}]\nscenarios: [{{id: a, prompt: p}}]\n")
+    assert suite.cases[0].skip is None
+    assert suite.cases[0].settings.get(UNSEEN_TOOLS) == blind
+
+
 @pytest.mark.parametrize(
-    ("agents", "selected", "skipped"),
+    ("key", "told"),
     [
-        ([BROWSER], None, True),
-        ([BROWSER, MODEL], None, False),
-        ([BROWSER, MODEL], "page", True),
-        ([BROWSER, MODEL], "gpt", False),
-        ([], None, False),
+        ("version", "warning"),
+        ("owner", "warning"),
+        ("targets", "warning"),
+        ("schema_version", "warning"),
+        ("x-anything", None),
+        ("x-agents", None),
+        ("agnets", "error"),
+        ("Scenario", "error"),
+        ("defaults", "error"),
+        ("eval", "error"),
+        ("mcp_servers", "error"),
+        ("selected_agents", "error"),
+        ("response_assertions", "error"),
     ],
 )
-def test_cases_are_skipped_only_when_all_selected_agents_are_browsers(agents: list[str], selected: str | None, skipped: bool) -> None:
-    defaults = f"run_defaults: {{selected_agents: [{selected}]}}\n" if selected else ""
-    suite = suite_of(f"agents: [{', '.join(agents)}]\n{defaults}scenarios: [{{id: a, prompt: p}}]\n")
-    skip = suite.cases[0].skip
-    assert (skip is not None and skip.code == "unsupported_agent") == skipped
+def test_an_unknown_key_of_a_config_is_told_and_refused_where_it_is_a_slip(key: str, told: str | None) -> None:
+    document, reading = parsed(f"scenarios: [{{id: a, prompt: p, eval: {{tool_sequence: [x]}}}}]\n{key}: [1]\n")
+    mcplab.read(document, reading, name="suite")
+    assert [problem.level for problem in reading.problems] == ([told] if told else [])
+
+
+def test_snapshots_of_a_config_or_a_scenario_are_said_to_have_no_effect() -> None:
+    scenario = "{id: a, prompt: p, eval: {tool_sequence: [x]}, snapshot_eval: {enabled: true, baseline_snapshot_id: s1}}"
+    suite = suite_of(f"snapshot_eval: {{enabled: true}}\nscenarios: [{scenario}]\n")
+    assert [(problem.level, problem.code, problem.origin.path) for problem in suite.warnings] == [
+        ("warning", "legacy_form", "$.snapshot_eval"),
+        ("warning", "legacy_form", "$.scenarios[0].snapshot_eval"),
+    ]
 
 
 def test_a_test_case_on_its_own_needs_no_workspace() -> None:
@@ -385,9 +409,7 @@ def test_the_shape_is_recognised(text: str, ours: bool) -> None:
 
 RULE_WORDS = ["ref", "selected_agents", "required_tools", "forbidden_tools", "allow", "label", "tool", "value", "pattern", "equals"]
 RULE_WORDS += ["contains", "regex", "jsonpath", "jsonpath_exists", "regex", "include_prompt", "bearer", "token", "http", "openai"]
-WORDS = st.sampled_from(
-    sorted({*mcplab.CONFIG_KEYS, *mcplab.SCENARIO_KEYS, *EVAL_KEYS, *SERVER_KEYS, *LLM_KEYS, *ATTACHMENT_KEYS, *RULE_WORDS})
-)
+WORDS = st.sampled_from(sorted({*CONFIG_KEYS, *SCENARIO_KEYS, *EVAL_KEYS, *SERVER_KEYS, *LLM_KEYS, *ATTACHMENT_KEYS, *RULE_WORDS}))
 DOCUMENTS = st.recursive(
     st.none() | st.booleans() | st.integers(-3, 3) | st.just("$.a") | st.just("[") | WORDS,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=5),

@@ -212,7 +212,8 @@ def test_the_moving_line_counts_and_clears_up(capsys: pytest.CaptureFixture[str]
     from proctor.model.result import CaseResult
     from proctor.runner.events import Event
 
-    moving = _Moving(2)
+    moving = _Moving()
+    moving(Event(kind="planned", total=2))
     for name, outcome in (("a", "pass"), ("b\x1b[31m", "fail")):
         moving(Event(kind="started", case=name))
         moving(Event(kind="finished", case=name, result=CaseResult(Case(id=name), outcome, 1.0, ())))

@@ -64,6 +64,21 @@ def test_a_fault_of_the_library_is_told_once_however_many_configs_use_it(workspa
     assert len(told) == 1
 
 
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_nested_config_alone_uses_the_library_of_its_workspace(workspace: Path, inside: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if inside:
+        monkeypatch.chdir(workspace / "evals" / "deep")
+    done = proctor("validate", "b.yaml" if inside else workspace / "evals" / "deep" / "b.yaml")
+    assert done.code == 0, done.out
+
+
+def test_a_nested_config_uses_a_library_beside_it_alone_and_in_the_folder(workspace: Path) -> None:
+    (workspace / "evals" / "deep" / "agents.yaml").write_text("- {id: sonnet, provider: anthropic, model: claude}\n")
+    (workspace / "evals" / "deep" / "b.yaml").write_text("agents: [{ref: sonnet}]\nscenarios: [{id: own, prompt: hi}]\n")
+    assert proctor("validate", workspace / "evals" / "deep" / "b.yaml").code == 0
+    assert proctor("validate", workspace).code == 0
+
+
 def test_a_workspace_is_validated_as_a_workspace(workspace: Path) -> None:
     done = proctor("validate", workspace)
     assert done.code == 0, done.out
@@ -89,6 +104,6 @@ def test_a_run_that_broke_off_passes_nothing(workspace: Path) -> None:
     done = proctor("check", workspace, trace(workspace, *broken), "--format", "json", "-k", "refund or never or free")
     cases = {case["id"]: case for case in json.loads(done.out)["cases"]}
     assert done.code == 1
-    assert {name: case["outcome"] for name, case in cases.items()} == {"refund": "fail", "never": "fail", "free": "error"}
+    assert {name: case["outcome"] for name, case in cases.items()} == {"refund": "fail", "never": "error", "free": "error"}
     assert [entry["code"] for case in cases.values() for entry in case["assertions"]] == ["missing_evidence"] * 3
     assert (cases["free"]["code"], cases["free"]["reason"]) == ("run_error", "the run ended in an error: model down")

@@ -1,19 +1,25 @@
-"""Real MCP servers of others over stdio, in both protocol eras: npm `server-everything` and `server-filesystem`, PyPI `mcp-server-time`.
+"""Real MCP servers of others over stdio and HTTP: npm `server-everything` and `server-filesystem`, PyPI `mcp-server-time`.
 
 They are installed once into pytest's cache folder. Where npm or the package index cannot be reached the tests are skipped, and say so.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
+import socket
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from proctor.cassettes.ports import LIVE
+from proctor.evals.client_manager import MCPClientManager
 from proctor.llm.ports import ChatReply
 from proctor.model.case import Case
 from proctor.model.evidence import Evidence
@@ -62,6 +68,29 @@ def node(id: str, packages: Path, name: str, *args: str, era: Era = "auto") -> S
     return ServerSettings(id=id, command="node", args=(str(packages / name / "dist" / "index.js"), *args), era=era)
 
 
+@contextmanager
+def everything_over_http(packages: Path, kind: str) -> Iterator[str]:
+    """The address of `server-everything` in a process of its own: `streamableHttp`, or `sse` as old servers are."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    program = ["node", str(packages / EVERYTHING / "dist" / "index.js"), kind]
+    process = subprocess.Popen(program, env={**os.environ, "PORT": str(port)}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        end = time.monotonic() + 30
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port), 1).close()
+                break
+            except OSError:
+                assert process.poll() is None and time.monotonic() < end, "the server did not start"
+                time.sleep(0.05)
+        yield f"http://127.0.0.1:{port}/{'sse' if kind == 'sse' else 'mcp'}"
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
 def drive(model: ScriptedModel, case: Case, *servers: ServerSettings) -> Evidence:
     async def main() -> Evidence:
         agent = McpAgent("agent", servers=McpServers(servers), model_for=lambda _tape: model)
@@ -84,6 +113,19 @@ def test_server_everything_answers(npm_servers: Path, era: Any) -> None:
     assert bad.failed()
     (server,) = evidence.metadata["servers"]
     assert server["protocol"] == "2025-11-25" and server["version"]
+
+
+@pytest.mark.parametrize("options", [{}, {"transport": "http"}], ids=["by its address", "after streamable HTTP was refused"])
+def test_an_old_server_is_reached_over_server_sent_events(npm_servers: Path, options: dict[str, Any]) -> None:
+    async def work(url: str) -> None:
+        async with MCPClientManager({"everything": {"url": url, **options}}) as manager:
+            answer = await manager.execute_tool("everything", "echo", {"message": "hello"})
+            assert answer["content"] == [{"type": "text", "text": "Echo: hello"}]
+            unknown = await manager.execute_tool("everything", "nope")
+            assert unknown["isError"] is True and "nope" in unknown["content"][0]["text"]
+
+    with everything_over_http(npm_servers, "sse") as url:
+        run(work(url))
 
 
 @pytest.mark.parametrize("era", ["auto", "handshake"])

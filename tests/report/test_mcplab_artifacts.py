@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from typing import Any
 
 import msgspec
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proctor.actions.check import prepared
+from proctor.actions.mcplab_config import rules_of
 from proctor.actions.suites import parse_suite
 from proctor.evidence import mcplab
 from proctor.model.case import Case, Suite
@@ -18,7 +20,9 @@ from proctor.model.evidence import Evidence, ToolCall
 from proctor.model.result import CaseResult, RunResult
 from proctor.model.run import RunEntry
 from proctor.report.mcplab_artifacts import ArtifactRow, MadeWith, artifact_texts
+from proctor.report.mcplab_words import type_of
 from proctor.runner.run import cut_short, entry_of
+from tests.tables import rows
 
 SUITE = """\
 scenarios:
@@ -135,6 +139,64 @@ def test_results_have_the_shape_and_the_metrics_of_mcplab() -> None:
     assert first["check_results"][1]["label"] == "Required tool · lookup_order"
     assert "reason" not in first["check_results"][0]
     assert len(first["failures"]) == 1
+
+
+@rows("conformance/mcplab/failures.yaml")
+def test_failures_are_worded_as_in_mcplab(row: dict[str, Any]) -> None:
+    rules = textwrap.indent(row["rules"], "      ")
+    whole = parse_suite(f"scenarios:\n  - id: lookup\n    prompt: p\n    eval:\n{rules}\n")
+    seen = msgspec.convert({"case": "lookup", "text": "", **row["given"]}, Evidence)
+    result = prepared(whole).cases[0].decide(seen)
+    entry = entry_of(result, seen, started_at="2026-11-15T09:00:00.000Z", duration_ms=1.0)
+    run = json.loads(texts((entry, result))["results.json"])["scenarios"][0]["runs"][0]
+    assert run["failures"] == row["expect"] == row["original"]
+    assert [check["reason"] for check in run["check_results"]] == row["expect"]
+    assert all(check["detail"] for check in run["check_results"])
+
+
+def test_a_rule_keeps_its_name_in_results_and_config() -> None:
+    kinds = ["jsonpath", "jsonpath_exists", "jsonpath_not_exists"]
+    rules = [{"type": kind, "path": "$.a"} for kind in kinds]
+    case = parse_suite(json.dumps({"scenarios": [{"id": "lookup", "prompt": "p", "eval": {"response_assertions": rules}}]})).cases[0]
+    assert [type_of(assertion) for assertion in case.assertions] == [f"response_{kind}" for kind in kinds]
+    assert rules_of(case) == {"response_assertions": rules}
+
+
+def test_what_was_not_recorded_was_not_evaluated() -> None:
+    seen = Evidence(case="lookup", text="17 shipped")
+    run = json.loads(texts(decided(seen))["results.json"])["scenarios"][0]["runs"][0]
+    assert [check["status"] for check in run["check_results"]][:4] == ["not_evaluated"] * 4
+    assert run["pass"] is False and run["failures"] == ["JSONPath assertion failed: invalid JSON for path $.x"]
+
+
+def test_messages_carry_their_own_time_and_usage_and_none_is_empty() -> None:
+    seen = evidence("", [call("lookup_order", duration_ms=250.0)])
+    messages = [dict(message) for message in seen.metadata["messages"]]
+    for number, message in enumerate(messages):
+        message["ts"] = f"2026-11-15T09:00:0{number}.000Z"
+        if message["role"] == "assistant":
+            message["usage"] = {"input_tokens": 10 * number, "output_tokens": 1}
+    line = json.loads(texts(decided(msgspec.structs.replace(seen, metadata={"messages": messages})))["trace.jsonl"].split("\n")[1])
+    assert [(message["role"], message["ts"][17:19]) for message in line["messages"]] == [
+        ("user", "01"),
+        ("assistant", "02"),
+        ("tool", "03"),
+    ]
+    assert line["messages"][1]["usage"] == {"input_tokens": 20, "output_tokens": 1, "total_tokens": 21}
+    result = line["messages"][2]["content"][0]
+    assert (result["ts_start"], result["ts_end"]) == ("2026-11-15T09:00:02.750Z", "2026-11-15T09:00:03.000Z")
+    (again,) = mcplab.read(line)
+    assert again.text == ""
+
+
+def test_the_page_shows_every_scenario_and_runs_nothing_it_carries() -> None:
+    seen = evidence("<script>alert(1)</script> shipped 17", GOOD)
+    page = texts(decided(seen))["report.html"]
+    assert "&lt;script&gt;alert(1)&lt;/script&gt; shipped 17" in page and "<script>alert" not in page
+    assert "<dt>Run note</dt><dd>a|b</dd>" in page and "default-src 'none'" in page
+    for told in ("<b>1</b> Scenarios", "0.0%", "[&quot;lookup_order&quot;,&quot;search&quot;]", "1/1", "0/1", "Captured number"):
+        assert told in page, told
+    assert page.count(' data-state="fail">') == 2 and 'data-show="mixed"' in page
 
 
 def test_the_summary_is_a_table_without_a_last_line_break() -> None:

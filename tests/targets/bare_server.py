@@ -20,6 +20,8 @@ def answer(method: str, params: dict[str, object]) -> dict[str, object] | None:
         raise LookupError(method)
     if params["name"] == "die":
         os._exit(3)
+    if params["name"] == "missing":
+        raise LookupError("tool")
     if params["name"] == "hang":
         return None
     if params["name"] == "environment":

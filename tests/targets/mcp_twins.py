@@ -140,9 +140,9 @@ class Gate:
 
 
 @contextmanager
-def http_shop() -> Iterator[tuple[str, Gate]]:
-    """The shop on a free port of loopback, in a thread of its own."""
-    gate = Gate(shop().streamable_http_app())
+def http_shop(*, over_sse: bool = False) -> Iterator[tuple[str, Gate]]:
+    """The shop on a free port of loopback, in a thread of its own; `over_sse` as old servers are, at `/sse`."""
+    gate = Gate(shop().sse_app() if over_sse else shop().streamable_http_app())
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         config = uvicorn.Config(gate, log_level="critical", lifespan="on", ws="none", timeout_graceful_shutdown=1)

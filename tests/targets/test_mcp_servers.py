@@ -1,4 +1,4 @@
-"""Connecting to MCP servers: three transports, two eras, and every way in which a server can disappoint."""
+"""Connecting to MCP servers: four transports, two eras, and every way in which a server can disappoint."""
 
 from __future__ import annotations
 
@@ -49,6 +49,13 @@ def test_a_server_in_this_process_answers_in_both_eras(era: Any) -> None:
 @pytest.mark.parametrize("era", ["auto", "handshake"])
 def test_a_server_over_stdio_answers_in_both_eras(era: Any) -> None:
     check_answers(*run(ask(stdio_shop(era=era))), era)
+
+
+def test_an_old_server_answers_over_server_sent_events() -> None:
+    with http_shop(over_sse=True) as (url, gate):
+        gate.accepted = {"Bearer t-12345"}
+        check_answers(*run(ask(ServerSettings(id="shop", transport="sse", url=f"{url}/sse", auth=Bearer(token="t-12345")))), "handshake")
+        assert [seen.get("x-request-id") for seen in gate.seen if "x-request-id" in seen] == ["req-9"]
 
 
 @pytest.mark.parametrize("era", ["auto", "handshake"])

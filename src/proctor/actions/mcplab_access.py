@@ -1,8 +1,9 @@
 """How the models and servers of an MCPLab workspace are reached: its settings, and the environment they refer to.
 
 Only a whole value `${NAME}` is taken from the environment, in `auth.token`, `auth.value` and in the values of `headers`; a variable that
-is not set, or empty, is an error before the run. Every problem is collected; none of them shows a value. A service that runs the suites of
-others gives the secrets of their project for the environment, its own words for what is missing, and its own transports.
+is not set, or empty, is an error before the run. Every problem is collected; none of them shows a value. An agent without its key fails
+alone where others have theirs. On the command line `.env` files of the workspace stand beside the environment. A service that runs the
+suites of others gives the secrets of their project for the environment, its own words for what is missing, and its own transports.
 
     openai         OPENAI_API_KEY, OPENAI_BASE_URL
     anthropic      ANTHROPIC_API_KEY, ANTHROPIC_BASE_URL
@@ -48,9 +49,11 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     login: str = "give its token: --oauth-token {server}=TOKEN"
     model_transport: MakeTransport | None = None
     server_transport: MakeTransport | None = None
+    dotenv: bool = False
+    """Whether the `.env` files of the workspace count."""
 
 
-COMMAND_LINE: Final = Surroundings()
+COMMAND_LINE: Final = Surroundings(dotenv=True)
 
 
 class Access:
@@ -65,6 +68,22 @@ class Access:
         self._surroundings = surroundings
         self.problems: list[Problem] = []
         self.secrets: set[str] = {token for token in tokens.values() if token}
+
+    def models(self, agents: Mapping[str, Entry]) -> tuple[dict[str, ChatModel], dict[str, str]]:
+        """The models of the agents; and of those that have none, why. That is a problem only where nobody has one."""
+        models: dict[str, ChatModel] = {}
+        lacking: dict[str, list[Problem]] = {}
+        for name, agent in agents.items():
+            before = len(self.problems)
+            model = self.model(agent)
+            if model is not None:
+                models[name] = model
+            else:
+                lacking[name] = self.problems[before:]
+                del self.problems[before:]
+        if not models:
+            self.problems.extend(problem for problems in lacking.values() for problem in problems)
+        return models, {name: "; ".join(_told(problem) for problem in problems) for name, problems in lacking.items()}
 
     def finish(self) -> None:
         """Raise `InputError` with every problem there was."""
@@ -175,6 +194,10 @@ class Access:
 
     def _problem(self, message: str, *, hint: str | None = None, code: str | None = None) -> None:
         self.problems.append(Problem(message=message, hint=hint, code=code))
+
+
+def _told(problem: Problem) -> str:
+    return problem.message if problem.hint is None else f"{problem.message}: {problem.hint}"
 
 
 def _form_text(value: Json) -> str:

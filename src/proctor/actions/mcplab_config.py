@@ -167,9 +167,8 @@ def _rule(assertion: Assertion) -> dict[str, Json]:
         case "tool_input_path":
             return {"type": "jsonpath", **tool, "path": spec.path, **_equals(spec)}
         case "json_path":
-            if not spec.exists:
-                return {"type": "jsonpath_not_exists", "path": spec.path}
-            return {"type": "jsonpath", "path": spec.path, **_equals(spec)}
+            kind = assertion.rule or ("jsonpath" if spec.exists else "jsonpath_not_exists")
+            return {"type": kind, "path": spec.path, **_equals(spec)}
         case check:
             return {"type": _TEXT_RULES[check], "value": spec.text}
 

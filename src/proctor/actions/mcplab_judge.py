@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from proctor.actions.mcplab_access import Access
-from proctor.actions.mcplab_attachments import root_of
+from proctor.actions.mcplab_files import root_of, variables_of
 from proctor.actions.mcplab_plan import Entry
 from proctor.errors import InputError
 from proctor.formats.documents import read_text
@@ -21,7 +21,7 @@ from proctor.llm.ports import ChatModel
 from proctor.model.case import Suite
 from proctor.model.show import nearest
 from proctor.sources.texts import read_suite_text
-from proctor.sources.workspaces import library_beside
+from proctor.sources.workspaces import library_in
 
 SETTINGS_FILE: Final = ".mcplab-app-settings.yaml"
 JUDGE_KEY: Final = "evaluation_judge_agent_name"
@@ -34,7 +34,7 @@ def judge_agent(suite: Suite) -> Entry | None:
     name = _judge_name(file)
     if name is None:
         return None
-    agents = library_beside(root / "evals" / "any.yaml", root).agents
+    agents = library_in(root).agents
     agent = agents.get(name)
     if agent is None:
         close = nearest(name, agents)
@@ -55,7 +55,7 @@ def mcplab_judge(
     agent = judge_agent(suite)
     if agent is None:
         return None
-    access = Access(environment, tokens={}, offline=offline)
+    access = Access(variables_of(environment, root_of(suite)), tokens={}, offline=offline)
     model = access.model(agent)
     access.finish()
     assert model is not None  # `finish` has raised

@@ -241,9 +241,6 @@ def _as_run(case: Case, name: str, scenario: str | None, agent: Entry, servers: 
         changes |= {"id": name, "tags": {**case.tags, "agent": agent["id"], "scenario": scenario}}
     if servers is not None:
         changes["settings"] = {**case.settings, "mcp_servers": servers}
-    skip = case.skip if case.skip is None or case.skip.code != UNSUPPORTED else None
     if agent["type"] == "browser":
-        skip = Skip(code=UNSUPPORTED, reason=f"{agent['id']!r} is a browser agent, which proctor does not drive")
-    if skip != case.skip:
-        changes["skip"] = skip
+        changes["skip"] = Skip(code=UNSUPPORTED, reason=f"{agent['id']!r} is a browser agent, which proctor does not drive")
     return msgspec.structs.replace(case, **changes) if changes else case

@@ -1,8 +1,9 @@
 """Run an MCPLab workspace: its agents, on its servers, through its scenarios.
 
-Everything that can be known to be wrong before the run is told before it, all at once: an agent that is not there, a key or a variable
-that is not set, a login that was not made, a file outside the workspace. What the original loses or hides is not copied: a scenario
-that fails fails the run, one that reaches its turn limit has not passed, an answer is kept whatever happened, headers are sent.
+Everything that can be known to be wrong before the run is told before it, all at once: an agent that is not there, a variable that is not
+set, a login that was not made, a file outside the workspace. An agent without its key fails alone, unless no other has one. What the
+original loses or hides is not copied: a scenario that fails fails the run, one that reaches its turn limit has not passed, an answer is
+kept whatever happened, headers are sent.
 
 Several configs are one run. Each keeps its agents and servers, and has a folder of its own among MCPLab's files, as each would have had a
 run of its own there.
@@ -19,8 +20,8 @@ import msgspec
 
 from proctor.actions.history import find_home
 from proctor.actions.mcplab_access import COMMAND_LINE, Access, Surroundings
-from proctor.actions.mcplab_attachments import load_attachments, root_of
 from proctor.actions.mcplab_config import hash_of, public_suite, resolved_config, rules_of
+from proctor.actions.mcplab_files import load_attachments, root_of, variables_of
 from proctor.actions.mcplab_plan import Plan, ServerOverrides, configs_of, plan_all
 from proctor.actions.mcplab_target import McplabTarget, McplabTargets, Route
 from proctor.actions.run import LiveRun, drive
@@ -185,8 +186,9 @@ def _prepare(
     offline: bool = False,
     surroundings: Surroundings = COMMAND_LINE,
 ) -> Ready:
-    access = Access(environment, tokens=tokens, offline=offline, surroundings=surroundings)
     place = Path(root) if root is not None else root_of(planned.suite)
+    known = variables_of(environment, place) if surroundings.dotenv else environment
+    access = Access(known, tokens=tokens, offline=offline, surroundings=surroundings)
     files: dict[str, list[dict[str, Json]]] = {}
     for row in planned.rows:
         if row.scenario not in files:
@@ -194,11 +196,10 @@ def _prepare(
     instead = reached_by or {}
     servers = [instead.get(name) or access.server(entry) for name, entry in planned.servers.items()]
     driven = {row.agent["id"]: row.agent for row in planned.rows if row.case.skip is None}
-    models = {name: access.model(agent) for name, agent in driven.items()}
+    models, lacking = access.models(driven)
     access.finish()
     usable_servers = [server for server in servers if server is not None]
     connected = McpServers(usable_servers, offline=offline, transport=surroundings.server_transport)
-    usable = {name: model for name, model in models.items() if model is not None}
     target = McplabTarget(
         routes={
             row.case.id: Route(
@@ -206,8 +207,9 @@ def _prepare(
             )
             for row in planned.rows
         },
-        agents={name: _agent(driven[name], model, connected) for name, model in usable.items()},
-        models=usable,
+        agents={name: _agent(driven[name], model, connected) for name, model in models.items()},
+        models=models,
+        lacking=lacking,
         servers=connected,
         name=", ".join(agent["id"] for agent in planned.agents()),
     )
@@ -218,7 +220,7 @@ def _prepare(
 def write_artifacts(
     folder: Path, run: RunResult, entries: Sequence[RunEntry], ready: Ready, *, note: str = "", stopped: bool = False
 ) -> None:
-    """Write `results.json`, `trace.jsonl`, `summary.md` and `resolved-config.yaml`. Raises `StoreError`."""
+    """Write `results.json`, `trace.jsonl`, `summary.md`, `report.html` and `resolved-config.yaml`. Raises `StoreError`."""
     from proctor import __version__  # the package itself imports this room
 
     attachments = {each["id"]: each.get("attachments") or [] for each in ready.config["scenarios"]}

@@ -21,6 +21,7 @@ from proctor.model.evidence import Evidence, Json
 from proctor.targets.mcp_agent import McpAgent
 from proctor.targets.mcp_servers import McpServers
 
+NO_MODEL: Final = "missing_variable"
 _LONGEST_ID: Final = 180
 _NOT_IN_SLUG = re.compile(r"[^a-z0-9_-]+")
 # What cannot stand in the value of a header.
@@ -47,12 +48,15 @@ class McplabTarget:
         models: Mapping[str, ChatModel],
         servers: McpServers,
         name: str,
+        lacking: Mapping[str, str] | None = None,
     ) -> None:
         self._routes = routes
         self._agents = agents
         self._models = models
         self._servers = servers
         self._name = name
+        self._lacking = lacking or {}
+        """Why an agent cannot be driven, by its name."""
 
     @property
     def name(self) -> str:
@@ -82,6 +86,8 @@ class McplabTarget:
         route = self._routes.get(case.id)
         if route is None:
             raise TargetError(f"case {case.id!r} belongs to no agent of this run")
+        if route.agent in self._lacking:
+            raise TargetError(self._lacking[route.agent], code=NO_MODEL)
         settings = {**case.settings, "mcp_servers": list(route.servers), "attachments": list(route.attachments)}
         run_id = attempt.request_id.removesuffix(f":{case.id}:{attempt.number}")
         asked = msgspec.structs.replace(

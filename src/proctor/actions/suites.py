@@ -59,8 +59,8 @@ def parse_suite(text: str, *, dialect: str | None = None, name: str = "suite") -
     return read_suite(text, dialect=dialect, name=name)
 
 
-def load_file(path: Path, dialect: str | None = None, root: Path | None = None) -> Suite:
-    """The suite in one file; `root` is the MCPLab workspace it belongs to, where that is not told by its own folder."""
+def load_file(path: Path, dialect: str | None = None) -> Suite:
+    """The suite in one file; one of MCPLab with the library of the workspace it lies in."""
     if not path.exists():
         raise InputError(f"no suite at {str(path)!r}: no such file or folder; `proctor init` writes one to start from")
 
@@ -70,7 +70,7 @@ def load_file(path: Path, dialect: str | None = None, root: Path | None = None) 
     def library() -> object:
         from proctor.sources.workspaces import library_beside  # only MCPLab documents have references
 
-        return library_beside(path, root)
+        return library_beside(path)
 
     return read_suite(read_suite_text(path), file=str(path), dialect=dialect, name=path.stem, library=library)
 
@@ -78,15 +78,15 @@ def load_file(path: Path, dialect: str | None = None, root: Path | None = None) 
 def _in_folder(folder: Path, dialect: str | None) -> list[Suite]:
     from proctor.sources.workspaces import EVALS_FOLDER, is_workspace  # a single file does not need it
 
-    root = folder if is_workspace(folder) else None
-    files = [file for file in suite_files(folder / EVALS_FOLDER if root else folder) if file.name not in LIBRARY_NAMES]
+    within = folder / EVALS_FOLDER if is_workspace(folder) else folder
+    files = [file for file in suite_files(within) if file.name not in LIBRARY_NAMES]
     if not files:
         raise InputError(f"no suite in the folder {str(folder)!r}: no .yaml, .yml or .json file")
     suites: list[Suite] = []
     problems: list[Problem] = []
     for file in files:
         try:
-            suites.append(load_file(file, dialect, root))
+            suites.append(load_file(file, dialect))
         except InputError as error:
             # Evidence may lie beside the suites; a JSON file that no dialect claims is not a suite at all.
             if any(problem.code == "unknown_dialect" for problem in error.problems) and file.suffix == ".json":

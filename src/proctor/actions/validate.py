@@ -40,12 +40,11 @@ def validate(paths: list[str], *, dialect: str | None = None, evidence_format: s
     for path in paths:
         place = Path(path)
         if place.is_dir():
-            root = place if is_workspace(place) else None
-            files = _files(place, root)
+            files = _files(place)
             if not files:
                 validation.problems.append(Problem(message="no suite and no evidence in this folder", origin=Origin(file=path)))
             for file in files:
-                _validate_file(file, dialect, evidence_format, validation, root)
+                _validate_file(file, dialect, evidence_format, validation)
         else:
             _validate_file(place, dialect, evidence_format, validation)
     # Suites that share a library share its faults.
@@ -53,19 +52,19 @@ def validate(paths: list[str], *, dialect: str | None = None, evidence_format: s
     return validation
 
 
-def _files(folder: Path, root: Path | None) -> list[Path]:
+def _files(folder: Path) -> list[Path]:
     """What there is to validate in a folder; in an MCPLab workspace that is its configs, its test cases and its traces."""
-    places = [folder] if root is None else [folder / name for name in (EVALS_FOLDER, *SCENARIO_FOLDERS)]
+    places = [folder / name for name in (EVALS_FOLDER, *SCENARIO_FOLDERS)] if is_workspace(folder) else [folder]
     suites = [file for place in places if place.is_dir() for file in suite_files(place) if file.name not in LIBRARY_NAMES]
     lines = (file for file in folder.rglob("*") if file.suffix.lower() in LINE_SUFFIXES)
     return suites + sorted(file for file in lines if not is_hidden(file, folder))
 
 
-def _validate_file(path: Path, dialect: str | None, evidence_format: str | None, validation: Validation, root: Path | None = None) -> None:
+def _validate_file(path: Path, dialect: str | None, evidence_format: str | None, validation: Validation) -> None:
     suffix = path.suffix.lower()
     if evidence_format is None and suffix in SUITE_SUFFIXES:
         try:
-            suite = load_file(path, dialect, root)
+            suite = load_file(path, dialect)
         except InputError as error:
             # A JSON file that no dialect claims may well be evidence.
             unclaimed = suffix == ".json" and any(problem.code == "unknown_dialect" for problem in error.problems)

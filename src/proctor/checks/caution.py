@@ -62,7 +62,8 @@ def decide_with_caution(decide: Decide, reads: Reads) -> Decide:
     def decide_cautiously(evidence: Evidence) -> Verdict:
         verdict = decide(evidence)
         account = evidence.account
-        if account is not None and account.unknown and verdict.outcome != certain:
+        # What is not there at all is told with the reason, where the reader gave one.
+        if account is not None and account.unknown and (verdict.outcome != certain or verdict.code == MISSING):
             gaps: list[Part] = [part for part in reads.parts if part in account.unknown]
             if gaps and (verdict.outcome in ("pass", "fail") or verdict.code == "judge_unavailable"):
                 told = "; ".join(f"{PART_NAMES[part]} not known: {account.unknown[part]}" for part in gaps)

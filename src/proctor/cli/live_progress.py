@@ -17,11 +17,11 @@ _EVERY_S = 0.2
 _MOST_NAMES = 3
 
 
-def listener(*, total: int, quiet: bool) -> "LiveProgress":
+def listener(*, quiet: bool) -> "LiveProgress":
     """The display that fits where standard error goes."""
     if quiet:
         return LiveProgress(lambda event: None)
-    return LiveProgress(_Moving(total) if sys.stderr.isatty() else _Lines(total))
+    return LiveProgress(_Moving() if sys.stderr.isatty() else _Lines())
 
 
 class LiveProgress:
@@ -44,8 +44,8 @@ class LiveProgress:
 class _Moving:
     """One line: what is running, how many are done, how fast, how many failed, how long to go."""
 
-    def __init__(self, total: int) -> None:
-        self._total = total
+    def __init__(self) -> None:
+        self._total = 0
         self._running: dict[tuple[str, int], None] = {}
         self._done = self._failed = 0
         self._line = _FailureLines()
@@ -54,7 +54,9 @@ class _Moving:
 
     def __call__(self, event: Event) -> None:
         key = (event.case, event.attempt)
-        if event.kind == "started":
+        if event.kind == "planned":
+            self._total = event.total
+        elif event.kind == "started":
             self._running[key] = None
         elif event.kind == "finished" and event.result is not None:
             self._running.pop(key, None)
@@ -89,13 +91,14 @@ class _Moving:
 class _Lines:
     """For logs: one line per finished attempt."""
 
-    def __init__(self, total: int) -> None:
-        self._total = total
-        self._done = 0
+    def __init__(self) -> None:
+        self._total = self._done = 0
         self._line = _FailureLines()
 
     def __call__(self, event: Event) -> None:
-        if event.kind == "finished" and event.result is not None:
+        if event.kind == "planned":
+            self._total = event.total
+        elif event.kind == "finished" and event.result is not None:
             self._done += 1
             line = (
                 self._line(event.result)

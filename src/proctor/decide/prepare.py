@@ -18,7 +18,8 @@ from proctor.decide.judging import Deliberation, settle_all
 from proctor.decide.quick import Clock, DecideCase, quick_decide
 from proctor.decide.turns import turn_evidence
 from proctor.errors import CheckFault, EvidenceError, InputError
-from proctor.model.case import Assertion, Case, Suite
+from proctor.model.account import UNSEEN_IN_A_PAGE, Account
+from proctor.model.case import UNSEEN_TOOLS, Assertion, Case, Suite
 from proctor.model.evidence import Evidence, Json, Source
 from proctor.model.judgement import Opinion, PendingVerdict, Question
 from proctor.model.result import CaseResult
@@ -39,7 +40,8 @@ class PreparedCase:
         self._registry = registry
         self._checks: tuple[Decide, ...] = tuple(registry.prepare(a.check, a.spec) for a in case.assertions)
         self._uses_clock = any(_mentions_clock(msgspec.to_builtins(a.spec)) for a in case.assertions)
-        self._plain = not self._uses_clock and not case.context and case.timezone is None
+        self._blind = frozenset(map(str, case.settings.get(UNSEEN_TOOLS) or ()))
+        self._plain = not self._uses_clock and not case.context and case.timezone is None and not self._blind
         # The common case needs no bookkeeping between assertions: no dependencies, no turns.
         self._straight = all(not a.depends_on and a.turn is None for a in case.assertions)
         self._order = _dependency_order(case.assertions)
@@ -169,6 +171,11 @@ class PreparedCase:
             changes["timezone"] = self.case.timezone
         if self._uses_clock and evidence.now is None and clock is not None:
             changes["now"] = now = clock()
+        if self._blind and not evidence.tool_calls and evidence.metadata.get("agent") in self._blind:
+            # A recording without calls says nothing where calls are never recorded.
+            known = evidence.account or Account()
+            changes["tool_calls"] = None
+            changes["account"] = msgspec.structs.replace(known, unknown={"tool_calls": UNSEEN_IN_A_PAGE, **known.unknown})
         return (msgspec.structs.replace(evidence, **changes) if changes else evidence), now
 
 

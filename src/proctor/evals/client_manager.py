@@ -1,9 +1,11 @@
 """Several MCP servers by name, each connected and left on its own.
 
 A server is a mapping (`command`, `args`, `env`, `cwd` is started; `url`, `headers`, `access_token` is reached over HTTP), settings of ours,
-or a server object of the `mcp` package in this process. Entering the manager connects all servers side by side and says which cannot be
-reached; with `lazy_connect` each is connected when it is first needed. One that was lost is connected anew the next time it is needed.
-Connections belong to the event loop they were made in.
+or a server object of the `mcp` package in this process. An address that ends in `/sse`, or `prefer_sse`, means the older way over HTTP; it
+is also tried where a server does not take the newer one, unless `disable_sse_fallback` is true.
+
+Entering the manager connects all servers side by side and says which cannot be reached; with `lazy_connect` each is connected when it is
+first needed. One that was lost is connected anew the next time it is needed. Connections belong to the event loop they were made in.
 """
 
 from __future__ import annotations
@@ -22,12 +24,12 @@ from proctor.model.evidence import Json
 from proctor.model.show import nearest
 from proctor.targets.mcp_results import CallResult, Listing
 from proctor.targets.mcp_servers import McpServers
-from proctor.targets.mcp_settings import ServerSettings, read_servers
+from proctor.targets.mcp_settings import ServerSettings, guessed_transport, read_servers
 
 Status = Literal["connected", "connecting", "disconnected"]
 ServerLike = ServerSettings | Mapping[str, Json] | object
 _TIMEOUT_S: Final = 60.0
-_ALIASES: Final = {"accessToken": "access_token"}
+_ALIASES: Final = {"accessToken": "access_token", "preferSSE": "prefer_sse", "disableSseFallback": "disable_sse_fallback"}
 
 
 class MCPClientManager:
@@ -160,16 +162,20 @@ class MCPClientManager:
         return [tool for tools in found for tool in tools]
 
     async def execute_tool(self, server: str, tool: str, arguments: Mapping[str, Json] | None = None) -> dict[str, Json]:
-        """Call a tool, once, and give its result (`content`, `structuredContent`, `isError`). Raises `TargetError` when the call fails."""
+        """Call a tool, once, and give its result (`content`, `structuredContent`, `isError`). Raises `TargetError` when the call fails.
+
+        A tool that the server does not have is a result with `isError`, whichever way the server says so.
+        """
         listing = await self._listing(server)
-        names = [each.name for each in listing.tools]
-        if tool not in names:
-            close = nearest(tool, names)
-            raise TargetError(f"MCP server {server!r} has no tool {tool!r}" + (f"; nearest: {close[0]!r}" if close else ""))
         answer = await self._call(server, tool, dict(arguments or {}))
-        if answer.error is not None:
+        if answer.error is None:
+            return answer.result
+        names = [each.name for each in listing.tools]
+        if tool in names or answer.gone:
             raise TargetError(f"{tool} on MCP server {server!r}: {answer.error}")
-        return answer.result
+        close = nearest(tool, names)
+        told = f"MCP server {server!r} has no tool {tool!r}" + (f"; nearest: {close[0]!r}" if close else "")
+        return {"content": [{"type": "text", "text": f"{told}: {answer.error}"}], "isError": True}
 
     # --- for code that is not asynchronous --------------------------------------------------------------------------------
 
@@ -230,6 +236,11 @@ class MCPClientManager:
         request = entry.pop("requestInit", None)
         if isinstance(request, Mapping):
             entry["headers"] = {**request.get("headers", {}), **entry.get("headers", {})}
+        prefers, only_newer = entry.pop("prefer_sse", False), entry.pop("disable_sse_fallback", False)
+        if entry.get("url") and "transport" not in entry:
+            entry["transport"] = "sse" if prefers is True else guessed_transport(entry["url"])
+        if entry.get("transport") == "http":
+            entry.setdefault("sse_fallback", only_newer is not True)
         # MCPJam counts in milliseconds; our own field says that it does not.
         timeout_ms = entry.pop("timeout", None)
         if timeout_ms is not None:

@@ -1,33 +1,50 @@
 """Messages as MCPJam shows them (those of the AI SDK), and as our models are told them.
 
 `{role, content}` where content is text, or parts: `text`, `tool-call` (`toolCallId`, `toolName`, `input`), `tool-result` (`toolCallId`,
-`toolName`, `output`).
+`toolName`, `output`). The results of one step are one message. An output is `{type: json, value: the result}`, `text` for a tool that gave
+text, and `error-text` for a call that failed; a result that says `isError` is `json` like any other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import cast, get_args
+from typing import Final, cast, get_args
 
 import msgspec
 
 from proctor.evidence.text import as_text
 from proctor.llm.ports import ChatMessage, ModelCall, Role
-from proctor.model.evidence import Json, ToolCall
+from proctor.model.evidence import Json, ToolCall, mcp_error
 from proctor.model.show import show
+from proctor.targets.mcp_results import text_for_model
 
 Message = dict[str, Json]
+_ERROR: Final = "Error: "
 
 
-def shown(message: ChatMessage) -> Message:
-    """A message of ours as the AI SDK writes it."""
-    if message.role == "tool":
-        failed = message.text.startswith("Error: ")
-        output = {"type": "error-text" if failed else "text", "value": message.text.removeprefix("Error: ") if failed else message.text}
-        return {
-            "role": "tool",
-            "content": [{"type": "tool-result", "toolCallId": message.call_id, "toolName": message.name, "output": output}],
-        }
+def shown(messages: Iterable[ChatMessage], calls: Iterable[ToolCall] = ()) -> list[Message]:
+    """Messages of ours as the AI SDK writes them; `calls` are those that the tool messages answer, in order."""
+    made = list(calls)
+    found: list[Message] = []
+    for message in messages:
+        if message.role != "tool":
+            found.append(_shown(message))
+            continue
+        call = made.pop(0) if made and _answers(message, made[0]) else None
+        part = {"type": "tool-result", "toolCallId": message.call_id, "toolName": message.name, "output": _shown_output(message, call)}
+        if found and found[-1]["role"] == "tool":
+            found[-1]["content"].append(part)
+        else:
+            found.append({"role": "tool", "content": [part]})
+    return found
+
+
+def _answers(message: ChatMessage, call: ToolCall) -> bool:
+    """Whether a tool message is the answer to a call; without an id their names must do."""
+    return call.name == message.name if call.id is None else call.id == message.call_id
+
+
+def _shown(message: ChatMessage) -> Message:
     if not message.tool_calls:
         return {"role": message.role, "content": message.text}
     parts: list[Json] = [{"type": "text", "text": message.text}] if message.text else []
@@ -38,21 +55,26 @@ def shown(message: ChatMessage) -> Message:
     return {"role": message.role, "content": parts}
 
 
+def _shown_output(message: ChatMessage, call: ToolCall | None) -> Message:
+    if call is None:
+        failed = message.text.startswith(_ERROR)
+        return {"type": "error-text" if failed else "text", "value": message.text.removeprefix(_ERROR)}
+    if call.failed() and call.failure_kind() != "content-error":
+        return {"type": "error-text", "value": as_text(call.failure()) or ""}
+    return {"type": "text" if isinstance(call.result, str) else "json", "value": call.result}
+
+
 def supposed(prompt: str, text: str, calls: Iterable[ToolCall]) -> list[Message]:
     """The messages of a result that was given without any: the prompt, the calls and the answer."""
     messages = [ChatMessage(role="user", text=prompt)]
-    made = list(calls)
+    made = [msgspec.structs.replace(call, id=call.id or f"call_{number}") for number, call in enumerate(calls)]
     if made:
-        ids = [call.id or f"call_{number}" for number, call in enumerate(made)]
-        wanted = tuple(ModelCall(id=id, name=call.name, arguments=call.arguments) for id, call in zip(ids, made, strict=True))
+        wanted = tuple(ModelCall(id=str(call.id), name=call.name, arguments=call.arguments) for call in made)
         messages.append(ChatMessage(role="assistant", tool_calls=wanted))
-        for id, call in zip(ids, made, strict=True):
-            failure = call.failure()
-            told = as_text(call.result) or "" if failure is None else f"Error: {as_text(failure)}"
-            messages.append(ChatMessage(role="tool", text=told, call_id=id, name=call.name))
+        messages += [ChatMessage(role="tool", call_id=call.id, name=call.name) for call in made]
     if text or not made:
         messages.append(ChatMessage(role="assistant", text=text))
-    return [shown(message) for message in messages]
+    return shown(messages, made)
 
 
 def told(messages: Iterable[Mapping[str, Json]]) -> tuple[ChatMessage, ...]:
@@ -84,10 +106,16 @@ def _told(message: Mapping[str, Json]) -> list[ChatMessage]:
 
 
 def _output(output: Json) -> str:
-    if isinstance(output, dict) and "value" in output:
-        value = as_text(output["value"]) or ""
-        return f"Error: {value}" if str(output.get("type", "")).startswith("error") else value
-    return as_text(output) or ""
+    if not isinstance(output, dict) or "value" not in output:
+        return as_text(output) or ""
+    value: Json = output["value"]
+    if str(output.get("type", "")).startswith("error"):
+        return f"{_ERROR}{as_text(value) or ''}"
+    failure = mcp_error(value)
+    if failure is not None:
+        return f"{_ERROR}{failure}"
+    # As the loop told it when the tool was called.
+    return text_for_model(value) if isinstance(value, dict) and "content" in value else as_text(value) or ""
 
 
 def plain_json(value: Json) -> str:

@@ -19,6 +19,7 @@ from proctor.cassettes.ports import LIVE
 from proctor.evals.messages import Message, shown, told
 from proctor.evals.prompt_result import PromptResult
 from proctor.evals.results import LatencyBreakdown
+from proctor.evals.spans import Asked, spans_of
 from proctor.evals.tools import AgentTool, ToolSet
 from proctor.evidence.usage import add_usage
 from proctor.llm.ports import ChatMessage, ChatModel, ChatReply, ChatRequest, ModelFault
@@ -86,7 +87,7 @@ class WatchedModel:
         self.replies: list[ChatReply] = []
         self.said: tuple[ChatMessage, ...] = ()
         """The conversation without the context, as the model was last told it."""
-        self.spans: list[tuple[float, float, bool]] = []
+        self.spans: list[Asked] = []
         self.stopped: str | None = None
 
     @property
@@ -108,12 +109,13 @@ class WatchedModel:
         self.said = request.messages
         first = next((index for index, message in enumerate(request.messages) if message.role != "system"), 0)
         messages = (*request.messages[:first], *self._context, *request.messages[first:])
-        started, answered = time.perf_counter(), False
+        started = time.perf_counter()
         try:
             reply = await self._model.complete(msgspec.structs.replace(request, messages=messages))
-            answered = True
-        finally:
-            self.spans.append((started, time.perf_counter(), answered))
+        except BaseException:
+            self.spans.append(Asked(started=started, ended=time.perf_counter()))
+            raise
+        self.spans.append(Asked(started=started, ended=time.perf_counter(), reply=reply))
         self.replies.append(reply)
         self._steps.append(Step(text=reply.text, tool_names=tuple(call.name for call in reply.tool_calls)))
         return reply
@@ -160,6 +162,8 @@ class Prompting:
         """What was observed so far."""
         evidence, watched = self._evidence, self._watched
         replies = watched.replies if watched is not None else []
+        asked = watched.spans if watched is not None else []
+        calls = self._calls()
         stop = watched.stopped if watched is not None else None
         if evidence is not None and error is None and stop is None:
             code = evidence.metadata.get("code")
@@ -173,20 +177,20 @@ class Prompting:
         return PromptResult(
             prompt=self._message,
             text=replies[-1].text if replies else "",
-            messages=self._messages(),
-            tool_calls=self._calls(),
+            messages=self._messages(calls),
+            tool_calls=calls,
             usage=add_usage(reply.usage for reply in replies),
             latency=LatencyBreakdown(
                 e2e_ms=self._since(time.perf_counter()),
                 # An answer that never came counts for nothing.
-                llm_ms=round(sum(end - start for start, end, ok in (watched.spans if watched is not None else ()) if ok) * 1000, 3),
+                llm_ms=round(sum(each.ended - each.started for each in asked if each.reply is not None) * 1000, 3),
                 mcp_ms=round(self._tools.spent_ms(), 3),
             ),
             error=error,
             error_code=error_code,
             provider=self._provider,
             model=self._model,
-            spans=self._spans(),
+            spans=self._spans(error, calls),
             stop_reason="error" if error is not None else stop,
             available_tools=evidence.available_tools if evidence is not None else None,
             servers=about or (),
@@ -195,38 +199,23 @@ class Prompting:
     def _calls(self) -> tuple[ToolCall, ...]:
         if self._evidence is None:
             return tuple(self._tools.made)
-        calls = self._evidence.tool_calls or ()
-        sent = sum(call.server is not None and not _refused(call) for call in calls)
-        # The loop does not record a call that its time cut short.
-        return (*calls, *self._tools.made[sent:])
+        return self._evidence.tool_calls or ()
 
-    def _messages(self) -> list[Message]:
+    def _messages(self, calls: Sequence[ToolCall]) -> list[Message]:
         said: list[ChatMessage] = list(self._watched.said) if self._watched is not None else []
         if self._evidence is not None:
             # The evidence keeps long texts shortened; what the model was told is whole.
             kept = self._evidence.metadata["messages"]
             said += msgspec.convert(kept[len(said) :], list[ChatMessage])
         said = said or [ChatMessage(role="user", text=self._message)]
-        return [shown(message) for message in said if message.role != "system"]
+        return shown((message for message in said if message.role != "system"), calls)
 
-    def _spans(self) -> list[Message]:
-        model: list[Message] = [
-            {"name": "llm", "category": "llm", "startMs": self._since(start), "endMs": self._since(end), "status": "ok" if ok else "error"}
-            for start, end, ok in (self._watched.spans if self._watched is not None else ())
-        ]
-        tools: list[Message] = [
-            {
-                "name": name,
-                "category": "tool",
-                "toolName": name,
-                "startMs": self._since(start),
-                "endMs": self._since(end),
-                "status": "ok" if ok else "error",
-            }
-            for name, start, end, ok in self._tools.spans
-        ]
-        ordered = sorted((*model, *tools), key=lambda span: span["startMs"])
-        return [{"id": f"span-{number}", **span} for number, span in enumerate(ordered)]
+    def _spans(self, error: str | None, calls: Sequence[ToolCall]) -> list[Message]:
+        sent = [call for call in calls if call.server is not None and not _refused(call)]
+        ids = [call.id for call in sent] + [None] * len(self._tools.spans)
+        called = [msgspec.structs.replace(each, id=id) for each, id in zip(self._tools.spans, ids, strict=False)]
+        asked = self._watched.spans if self._watched is not None else ()
+        return spans_of(asked, called, began=self._started, error=error, provider=self._provider, model=self._model)
 
     def _since(self, moment: float) -> float:
         return round((moment - self._started) * 1000, 3)

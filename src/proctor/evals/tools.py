@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 import msgspec
 
 from proctor.errors import ProctorError
+from proctor.evals.spans import Called
 from proctor.model.evidence import Json, ToolCall
 from proctor.targets.mcp_results import CallResult, Listing, RemoteTool
 from proctor.targets.mcp_servers import McpServers, offered
@@ -59,8 +60,8 @@ class ToolSet(McpServers):
         self._now = now
         self.stopped = False
         """Whether a tool to stop at was called."""
-        self.spans: list[tuple[str, float, float, bool]] = []
-        """Tool, start, end and success of every call."""
+        self.spans: list[Called] = []
+        """How long every call took."""
         self.made: list[ToolCall] = []
         """Every call that was started, also one that was not finished."""
 
@@ -112,7 +113,7 @@ class ToolSet(McpServers):
             answer = CallResult(error=f"{type(error).__name__}: {error}")
         finally:
             ended = self._now()
-            self.spans.append((tool, started, ended, answer.error is None))
+            self.spans.append(Called(tool=tool, server=server, started=started, ended=ended, ok=answer.error is None))
             self.made.append(
                 ToolCall(
                     name=tool,
@@ -129,4 +130,4 @@ class ToolSet(McpServers):
 
     def spent_ms(self) -> float:
         """The time of all calls together."""
-        return sum(end - start for _, start, end, _ in self.spans) * 1000
+        return sum(call.ended - call.started for call in self.spans) * 1000

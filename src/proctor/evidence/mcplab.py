@@ -1,9 +1,10 @@
 """MCPLab `trace.jsonl`: one `scenario_run` per line, after a `trace_meta` line that is no evidence.
 
 The final text is that of the last assistant message without a tool call: text beside tool calls never counts. A run that reached
-its turn limit has the final text "". A run that ended in an error is recorded without messages: its text and calls are not known,
-so nothing about them can pass. `is_error` means that the call raised, a `protocol-error`; a result that itself says
-`isError` is a `content-error` (MCPLab counts it as a success, and has no check that looks). Lines of other types are skipped.
+its turn limit has the final text "", which our own traces say with `final_text`. A run that ended in an error is recorded without
+messages: its text and calls are not known, so nothing about them can pass. `is_error` means that the call raised, a `protocol-error`; a
+result that itself says `isError` is a `content-error` (MCPLab counts it as a success, and has no check that looks). Lines of other types
+are skipped.
 """
 
 from __future__ import annotations
@@ -18,8 +19,11 @@ from proctor.evidence.shape import dict_of, list_at, list_of, object_at, text_at
 from proctor.evidence.text import as_text, json_in
 from proctor.evidence.times import iso_ms_between
 from proctor.evidence.usage import add_usage, read_usage
+from proctor.model.account import UNSEEN_IN_A_PAGE, Account
 from proctor.model.evidence import Evidence, Json, ToolCall
 
+_READ_FROM_OUTSIDE = "external"
+"""What MCPLab writes for the model of a browser agent."""
 _KEPT = ("agent", "provider", "model", "run_index", "request_id", "pass", "outcome", "trace_version")
 
 
@@ -40,7 +44,11 @@ def read(document: Json) -> list[Evidence]:
     ]
     error = as_text(entry.get("error")) or None
     text = _final_text(messages)
+    if text is None:
+        text = text_or_none(entry.get("final_text"))
     calls = _calls(messages)
+    # A chat page in a browser is read from outside: of its tools nothing is known.
+    unseen = entry.get("model") == _READ_FROM_OUTSIDE
     if text is None and error is None:
         text = ""
     return [
@@ -49,11 +57,12 @@ def read(document: Json) -> list[Evidence]:
             input=next((_text(message) for message in messages if message.get("role") == "user"), None),
             text=text,
             body=json_in(text),
-            tool_calls=calls if calls or error is None else None,
+            tool_calls=calls if calls or (error is None and not unseen) else None,
             duration_ms=iso_ms_between(entry.get("ts_start"), entry.get("ts_end")),
             usage=add_usage(read_usage(message.get("usage")) for message in messages),
             now=text_or_none(entry.get("ts_start")),
             error=error,
+            account=Account("mcplab", {"tool_calls": UNSEEN_IN_A_PAGE}) if unseen and not calls else None,
             metadata={key: entry[key] for key in _KEPT if entry.get(key) is not None},
         )
     ]

@@ -43,22 +43,39 @@ class Resolved(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
 
-def resolve(parameters: Json, outputs: Outputs) -> Resolved:
-    """Parameters with every expression in them resolved, at any depth."""
+def resolve(parameters: Json, outputs: Outputs, *, only_parts: bool = False) -> Resolved:
+    """Parameters with every expression in them resolved, at any depth.
+
+    With `only_parts` a text after `=` is an expression only where a part in `{{ }}` stands in it: elsewhere than in n8n's own documents
+    `=` may well be meant.
+    """
     notes: list[str] = []
-    value = _resolve(parameters, outputs, "", notes, 0)
+    value = _resolve(parameters, outputs, "", notes, 0, "{{" if only_parts else "=")
     return Resolved(value, tuple(notes))
 
 
-def _resolve(value: Json, outputs: Outputs, field: str, notes: list[str], depth: int) -> Json:
+def has_expression(parameters: Json) -> bool:
+    """Whether an expression with a part in `{{ }}` stands anywhere in parameters."""
+    waiting: list[tuple[Json, int]] = [(parameters, 0)]
+    while waiting:
+        value, depth = waiting.pop()
+        if isinstance(value, str):
+            if value.startswith("=") and "{{" in value:
+                return True
+        elif depth < _DEPTH and isinstance(value, (dict, list)):
+            waiting.extend((member, depth + 1) for member in (value.values() if isinstance(value, dict) else value))
+    return False
+
+
+def _resolve(value: Json, outputs: Outputs, field: str, notes: list[str], depth: int, mark: str) -> Json:
     if isinstance(value, str):
-        return _text(value, outputs, field, notes) if value.startswith("=") else value
+        return _text(value, outputs, field, notes) if value.startswith("=") and mark in value else value
     if depth >= _DEPTH:
         return value
     if isinstance(value, dict):
-        return {key: _resolve(member, outputs, f"{field}.{key}" if field else key, notes, depth + 1) for key, member in value.items()}
+        return {key: _resolve(member, outputs, f"{field}.{key}" if field else key, notes, depth + 1, mark) for key, member in value.items()}
     if isinstance(value, list):
-        return [_resolve(member, outputs, f"{field}[{index}]", notes, depth + 1) for index, member in enumerate(value)]
+        return [_resolve(member, outputs, f"{field}[{index}]", notes, depth + 1, mark) for index, member in enumerate(value)]
     return value
 
 

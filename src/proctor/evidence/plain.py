@@ -6,6 +6,8 @@ What is filled in when it is not written:
 - `usage` and `tool_calls` from `body`, when there are none beside it.
 - From `turns`: all their tool calls, nodes and tokens in order; text, body and HTTP status of the last; input of the first; the
   sum of their durations when every turn has one. One turn that records tools makes them observable in all of them.
+- An n8n expression in the `parameters` of a node (`={{ $json.url }}`) is resolved against the outputs of the other nodes, as in n8n's own
+  documents; one that cannot be stays as it is written, and the verdict says so.
 - A tool call that names its `node` is nested in that node; a node that is not listed is added, as the call shows that it ran.
 
 Unknown keys are kept in `metadata`. A value of the wrong kind is an error that names its path.
@@ -32,6 +34,7 @@ from proctor.evidence.shape import (
 from proctor.evidence.state import read_state
 from proctor.evidence.text import as_text, json_in, text_in
 from proctor.evidence.usage import add_usage, read_usage, usage_in
+from proctor.evidence.workflow import with_resolved_parameters
 from proctor.model.evidence import Evidence, EvidenceTurn, Json, Node, Render, ToolCall, Usage
 
 # Spellings of the dialects for our own keys.
@@ -169,7 +172,7 @@ def _observed(entry: dict[str, Any], path: str) -> _Observed:
         text=text if text is not None else text_in(body),
         body=body if body is not None else json_in(text),
         tool_calls=calls,
-        nodes=None if entry.get("nodes") is None else read_nodes(entry["nodes"], f"{path}.nodes"),
+        nodes=None if entry.get("nodes") is None else with_resolved_parameters(read_nodes(entry["nodes"], f"{path}.nodes")),
         http_status=integer_at(entry.get("http_status"), f"{path}.http_status"),
         duration_ms=number_at(entry.get("duration_ms"), f"{path}.duration_ms"),
         usage=_usage(entry.get("usage"), f"{path}.usage") or usage_in(body),

@@ -10,12 +10,12 @@ The answer is that of the last AI node that ran and has an output, else of the l
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 import msgspec
 
-from proctor.evidence.n8n_expressions import Outputs, resolve
+from proctor.evidence.n8n_expressions import Outputs, has_expression, resolve
 from proctor.evidence.shape import dict_of
 from proctor.evidence.text import NODE_KEYS, text_in
 from proctor.evidence.usage import add_usage
@@ -88,18 +88,39 @@ def with_parameters(nodes: list[Node]) -> tuple[Node, ...]:
     """
     if not any(node.parameters is not None or is_http_request(node.type) for node in nodes):
         return tuple(nodes)
-    outputs = {node.name: _first_item(node.output) for node in nodes if node.output is not None}
+    outputs = _outputs(nodes)
     finished: list[Node] = []
     for index, node in enumerate(nodes):
         parameters, notes = None, node.notes
         if is_http_request(node.type):
-            around = [*reversed(nodes[max(0, index - _FARTHEST) : index]), *nodes[index + 1 : index + 1 + _FARTHEST]]
-            resolved = resolve(
-                dict_of(node.parameters), Outputs([outputs[other.name] for other in around if other.name in outputs], outputs)
-            )
+            resolved = resolve(dict_of(node.parameters), _outputs_around(nodes, index, outputs))
             parameters, notes = {"method": "GET", **dict_of(resolved.value)}, resolved.notes
         finished.append(msgspec.structs.replace(node, parameters=parameters, notes=notes))
     return tuple(finished)
+
+
+def with_resolved_parameters(nodes: Sequence[Node]) -> tuple[Node, ...]:
+    """Nodes in our own words with the expressions in their parameters resolved; nothing else is changed."""
+    outputs: dict[str, Json] | None = None
+    finished = list(nodes)
+    for index, node in enumerate(nodes):
+        if node.parameters is None or not has_expression(node.parameters):
+            continue
+        outputs = _outputs(nodes) if outputs is None else outputs
+        resolved = resolve(node.parameters, _outputs_around(nodes, index, outputs), only_parts=True)
+        finished[index] = msgspec.structs.replace(node, parameters=resolved.value, notes=(*node.notes, *resolved.notes))
+    return tuple(finished)
+
+
+def _outputs(nodes: Sequence[Node]) -> dict[str, Json]:
+    """The first item that each node gave, by its name."""
+    return {node.name: _first_item(node.output) for node in nodes if node.output is not None}
+
+
+def _outputs_around(nodes: Sequence[Node], index: int, outputs: Mapping[str, Json]) -> Outputs:
+    """What an expression of the node at `index` may refer to."""
+    around = [*reversed(nodes[max(0, index - _FARTHEST) : index]), *nodes[index + 1 : index + 1 + _FARTHEST]]
+    return Outputs([outputs[other.name] for other in around if other.name in outputs], outputs)
 
 
 def _first_item(output: Json) -> Json:

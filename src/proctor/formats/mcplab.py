@@ -1,8 +1,8 @@
 """MCPLab: evaluation configs, and test-case files on their own.
 
 The case is a scenario, its id the scenario's. A scenario runs once per agent in MCPLab; here it is one case, and the
-agents are settings for whoever runs it. The rules are those of MCPLab's loader with two differences: an unknown key is a
-load error everywhere (the loader keeps it silently, its published schema refuses it), and what only fails at run time there is
+agents are settings for whoever runs it. The rules are those of MCPLab's loader with two differences: an unknown key is
+told (`mcplab_keys.py`; below the top level it is an error, the loader keeps it silently), and what only fails at run time there is
 refused here while reading. Older forms are read with a warning: `name` for `id`, maps for lists, a top-level `servers` pool,
 `servers` and `agent` in a scenario, `tool_sequence: {allow: ...}`.
 """
@@ -10,39 +10,21 @@ refused here while reading. Older forms are read with a warning: `name` for `id`
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import msgspec
 
 from proctor.formats.located import Located, Reading
+from proctor.formats.mcplab_keys import REMOVED_KEYS, SCENARIO_KEYS, check_config_keys, warn_of_snapshots
 from proctor.formats.mcplab_library import Library
 from proctor.formats.mcplab_rules import read_captures, read_rules
 from proctor.formats.mcplab_setup import Entry, entries, read_agent, read_attachments, read_server, refused_ref
-from proctor.model.case import Case, Scoring, Skip, Suite
+from proctor.model.case import UNSEEN_TOOLS, Case, Scoring, Suite
 from proctor.model.evidence import Json
 from proctor.model.origin import Origin
 from proctor.model.show import nearest
 
-CONFIG_KEYS: Final = ("name", "description", "agents", "scenarios", "servers", "run_defaults", "snapshot_eval")
-SCENARIO_KEYS: Final = (
-    "id",
-    "name",
-    "description",
-    "tags",
-    "prompt",
-    "mcp_servers",
-    "servers",
-    "attachments",
-    "eval",
-    "extract",
-    "agent",
-)
-_REMOVED_KEYS: Final = {
-    "server_refs": "no longer supported: write {ref: <id>} entries in 'mcp_servers' of the scenario",
-    "agent_refs": "no longer supported: write {ref: <id>} entries in 'agents'",
-    "scenario_refs": "no longer supported: write {ref: <id>} entries in 'scenarios'",
-}
 _ROOT_RULE: Final = (
     "the library is looked for in the bundle root: the parent of a folder named 'evals' or 'configs', else the folder of this file"
 )
@@ -53,7 +35,7 @@ def sniff(document: Located) -> bool:
     """Whether the document has `scenarios`, or is one scenario: a `prompt` or `eval` with MCPLab's rule blocks."""
     if document.get("proctor") is not None:
         return False
-    if any(document.get(key) is not None for key in ("scenarios", *_REMOVED_KEYS)):
+    if any(document.get(key) is not None for key in ("scenarios", *REMOVED_KEYS)):
         return True
     rules = document.get("eval")
     if rules is not None and (rules.is_object or rules.value is None):
@@ -93,14 +75,14 @@ class _Config:
 
     def suite(self, document: Located, name: str) -> Suite:
         reading = self.reading
-        self._top_level_keys(document)
+        check_config_keys(document, reading)
+        warn_of_snapshots(document, reading)
         self._read_pool(document.get("servers"))
         self._read_agents(document.get("agents"))
         cases = self._cases(document.get("scenarios"))
         if not cases and not any(problem.level == "error" for problem in reading.problems):
             reading.warn(document, "no scenarios: there is nothing to check", code="no_cases")
         defaults = self._run_defaults(document.get("run_defaults"))
-        skip = self._skip(defaults.get("selected_agents"))
         settings: dict[str, Json] = {
             "agents": list(self._all_agents().values()),
             "servers": self._all_servers(),
@@ -110,7 +92,7 @@ class _Config:
             name=_trimmed(document.get("name"), reading, "'name'") or name,
             description=_trimmed(document.get("description"), reading, "'description'"),
             dialect="mcplab",
-            cases=tuple(_with_skip(case, skip) for case in cases),
+            cases=self._with_browsers(cases),
             settings=settings,
         )
 
@@ -121,15 +103,9 @@ class _Config:
         return Suite(
             name=(case.name if case is not None else "") or name,
             dialect="mcplab",
-            cases=() if case is None else (case,),
+            cases=() if case is None else self._with_browsers([case]),
             settings={"agents": list(self._all_agents().values()), "servers": self._all_servers()},
         )
-
-    def _top_level_keys(self, document: Located) -> None:
-        self.reading.known_keys(document, CONFIG_KEYS, "an evaluation config", hints=_REMOVED_KEYS)
-        if document.get("snapshot_eval") is not None:
-            message = "'snapshot_eval' was removed from MCPLab and is ignored"
-            self.reading.warn_at_key(document, "snapshot_eval", message, code="legacy_form")
 
     # --- servers and agents -----------------------------------------------------------------------------------------
 
@@ -214,6 +190,13 @@ class _Config:
             found.setdefault(key, server)
         return list(found.values())
 
+    def _with_browsers(self, cases: Iterable[Case]) -> tuple[Case, ...]:
+        """The cases with the agents named whose recordings cannot show tools: chat pages in a browser."""
+        browsers = [agent["id"] for agent in self._all_agents().values() if agent["type"] == "browser"]
+        if not browsers:
+            return tuple(cases)
+        return tuple(msgspec.structs.replace(case, settings={**case.settings, UNSEEN_TOOLS: browsers}) for case in cases)
+
     # --- scenarios --------------------------------------------------------------------------------------------------
 
     def _cases(self, node: Located | None) -> list[Case]:
@@ -255,6 +238,7 @@ class _Config:
         if refused_ref(node, reading):
             return None
         reading.known_keys(node, SCENARIO_KEYS, "a scenario")
+        warn_of_snapshots(node, reading)
         id_node = reading.required(node, "id", "a scenario")
         case_id = reading.text(id_node, "the id of a scenario")
         if case_id is not None and not case_id.strip():
@@ -379,15 +363,6 @@ class _Config:
         name = item.value.strip() if isinstance(item.value, str) else str(item.value)
         return name if name and self._known_agent(item, name, self.reading) else None
 
-    def _skip(self, selected: Json) -> Skip | None:
-        """Why no case can be decided: all selected agents are chat pages in a browser."""
-        known = self._all_agents()
-        chosen = [known[name] for name in (selected or known) if name in known]
-        if not chosen or any(agent["type"] != "browser" for agent in chosen):
-            return None
-        names = ", ".join(repr(agent["id"]) for agent in chosen)
-        return Skip(code="unsupported_agent", reason=f"every selected agent is a browser agent ({names}), which proctor does not drive")
-
 
 def _has_rules(node: Located) -> bool:
     """Whether anything stands under `eval`, be it unusable."""
@@ -395,12 +370,6 @@ def _has_rules(node: Located) -> bool:
     if rules is None or not rules.is_object:
         return rules is not None and rules.value is not None
     return any(member.value for key, member in rules.members() if key != "agent_context")
-
-
-def _with_skip(case: Case, skip: Skip | None) -> Case:
-    if skip is None:
-        return case
-    return msgspec.structs.replace(case, skip=skip)
 
 
 def _trimmed(node: Located | None, reading: Reading, what: str) -> str:

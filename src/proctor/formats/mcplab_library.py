@@ -25,7 +25,9 @@ SERVERS_FILE: Final = "servers.yaml"
 AGENTS_FILE: Final = "agents.yaml"
 SCENARIO_FOLDERS: Final = ("test-cases", "scenarios")
 """Where scenarios are kept; the second is the old name and counts only when the first does not exist."""
-_INSIDE_ROOT: Final = ("evals", "configs", *SCENARIO_FOLDERS)
+ROOT_FOLDERS: Final = ("evals", "configs")
+"""Where configs are kept, in folders of any depth."""
+_INSIDE_ROOT: Final = (*ROOT_FOLDERS, *SCENARIO_FOLDERS)
 
 
 class LibraryDocument(msgspec.Struct, frozen=True):

@@ -212,7 +212,9 @@ class _Rules:
             label = f"JSONPath equals · {path} == {_label_of(equals)}"
         else:
             label = f"JSONPath {'exists' if exists else 'not exists'} · {path}"
-        return self._draft(rule, "json_path", spec, label)
+        made = self._draft(rule, "json_path", spec, label)
+        # Without `equals` two rules mean the same; whoever writes them down again wants to know which it was.
+        return msgspec.structs.replace(made, rule=kind)
 
     def _agent_check(self, rule: Located, shown: dict[str, Json]) -> Assertion | None:
         what = "an agent assertion"

@@ -30,6 +30,10 @@ PART_NAMES: dict[Part, str] = {
 """What a sentence calls a part."""
 
 
+UNSEEN_IN_A_PAGE = "the agent is a chat page in a browser, which is read from outside: no tool calls are recorded"
+"""Why nothing is known of the tools of a browser agent (MCPLab)."""
+
+
 class Account(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """What is known about one evidence."""
 

@@ -4,7 +4,7 @@ Every dialect is read into these values, and `convert` writes them as a native s
 which dialect a suite came from.
 """
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -23,6 +23,8 @@ class Assertion(msgspec.Struct, frozen=True, kw_only=True):
     """The parameters of the check; its type is the one registered under `check`."""
     id: str | None = None
     label: str = ""
+    rule: str = ""
+    """What its dialect calls it, where one check reads several of its rules."""
     weight: float = 1.0
     axis: str | None = None
     required: bool = False
@@ -94,6 +96,10 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     settings: dict[str, Json] = {}
     """What only a live run needs (servers, attachments, direct tool calls), as the dialect wrote it."""
     origin: Origin = NOWHERE
+
+
+UNSEEN_TOOLS: Final = "agents_without_tool_records"
+"""In the settings of a case: agents, by name, of whose runs nobody can say which tools they called."""
 
 
 class Suite(msgspec.Struct, frozen=True, kw_only=True):

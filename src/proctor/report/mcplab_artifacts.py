@@ -1,7 +1,7 @@
-"""A run as the files MCPLab leaves behind: `results.json`, `trace.jsonl` and `summary.md`, for whoever reads those.
+"""A run as the files MCPLab leaves behind: `results.json`, `trace.jsonl`, `summary.md` and `report.html`, for whoever reads those.
 
-Shapes and metrics are MCPLab's: an attempt that ended in an error counts as failed, pass rates are shares of attempts. The words of
-a failed check are ours: they say what was expected and what was found. An attempt that errored keeps its answer and its calls.
+Shapes, metrics and the words of a failed check are MCPLab's: an attempt that ended in an error counts as failed, pass rates are shares of
+attempts. What was expected and what was found stands beside a check as `detail`. An attempt that errored keeps its answer and its calls.
 """
 
 from __future__ import annotations
@@ -14,25 +14,16 @@ from typing import Final
 import msgspec
 
 from proctor.model.case import Assertion, Case
-from proctor.model.evidence import Json, ToolCall
+from proctor.model.evidence import Evidence, Json, ToolCall
 from proctor.model.result import RunResult
 from proctor.model.run import RunEntry
 from proctor.model.verdict import Verdict
+from proctor.report.mcplab_html import report_page
 from proctor.report.mcplab_trace import ArtifactRow, ended_at, error_of, outcome_of, trace_text
+from proctor.report.mcplab_words import failure_of, type_of
 
 __all__ = ["ArtifactRow", "MadeWith", "artifact_texts", "results_document", "summary_text"]
 
-_TYPES: Final = {
-    "tool_not_called": "forbidden_tool",
-    "tool_called": "required_tool",
-    "tools_in_order": "tool_sequence",
-    "tools_exactly": "tool_sequence",
-    "tool_input_contains": "tool_input_contains",
-    "tool_input_matches": "tool_input_regex",
-    "tool_input_path": "tool_input_jsonpath",
-    "response_matches": "response_regex",
-    "judged": "agent_check",
-}
 _STATUS: Final = {"pass": "passed", "fail": "failed", "error": "not_evaluated", "skip": "not_applicable"}
 
 
@@ -57,6 +48,7 @@ def artifact_texts(run: RunResult, entries: Iterable[RunEntry], made_with: MadeW
         "results.json": msgspec.json.format(msgspec.json.encode(results), indent=2).decode() + "\n",
         "trace.jsonl": trace_text(run.run_id, run.started_at, kept, rows),
         "summary.md": summary_text(results),
+        "report.html": report_page(results),
     }
 
 
@@ -144,7 +136,7 @@ def _run(case: Case, entry: RunEntry) -> dict[str, Json]:
     calls = _calls(entry)
     names = [call.name for call in calls]
     error = error_of(entry)
-    checks = [_check(assertion, verdict) for assertion, verdict in zip(case.assertions, entry.verdicts, strict=False)]
+    checks = [_check(assertion, verdict, entry.evidence) for assertion, verdict in zip(case.assertions, entry.verdicts, strict=False)]
     failures = [check["reason"] for check in checks if check["status"] == "failed"]
     if error is not None:
         failures.insert(0, f"Scenario error: {error}")
@@ -169,21 +161,18 @@ def _run(case: Case, entry: RunEntry) -> dict[str, Json]:
     }
 
 
-def _check(assertion: Assertion, verdict: Verdict) -> dict[str, Json]:
-    check: dict[str, Json] = {"type": _type(assertion), "label": assertion.label, "status": _STATUS[verdict.outcome]}
-    # Only a judge says why something passed.
-    if verdict.outcome != "pass" or assertion.check == "judged":
+def _check(assertion: Assertion, verdict: Verdict, evidence: Evidence | None) -> dict[str, Json]:
+    # What was not recorded was not looked at, whatever that means for the outcome.
+    status = "not_evaluated" if verdict.code == "missing_evidence" else _STATUS[verdict.outcome]
+    check: dict[str, Json] = {"type": type_of(assertion), "label": assertion.label, "status": status}
+    if status == "failed":
+        check |= {"reason": failure_of(assertion, verdict, evidence), "detail": verdict.reason}
+    elif verdict.outcome != "pass" or assertion.check == "judged":
+        # Only a judge says why something passed.
         check["reason"] = verdict.reason
     if verdict.details:
         check["metadata"] = verdict.details
     return check
-
-
-def _type(assertion: Assertion) -> str:
-    if assertion.check != "json_path":
-        return _TYPES.get(assertion.check, assertion.check)
-    spec: Json = assertion.spec
-    return "response_jsonpath" if spec.exists else "response_jsonpath_not_exists"
 
 
 def _calls(entry: RunEntry) -> tuple[ToolCall, ...]:

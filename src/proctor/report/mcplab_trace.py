@@ -1,8 +1,7 @@
 """A run as MCPLab's `trace.jsonl`, version 3: one line per attempt, with the whole conversation.
 
 Differences from the original, all of them so that nothing is lost: an assistant's text is not cut; an attempt that ended in an error keeps
-its messages; a result that says `isError` stays what the server said. Times inside a conversation were not taken one by one, so
-messages carry the start of the attempt, and only tool results their duration.
+its messages, and says `final_text` where its answer is known to be empty; a result that says `isError` stays what the server said.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from proctor.model.evidence import Evidence, Json, ToolCall
+from proctor.model.evidence import Evidence, Json, ToolCall, Usage
 from proctor.model.run import RunEntry
 
 TRACE_VERSION: Final = 3
@@ -53,11 +52,16 @@ def error_of(entry: RunEntry) -> str | None:
 
 def ended_at(entry: RunEntry) -> str:
     """When an attempt ended, as far as its start is known."""
+    return _moved(entry.started_at, entry.duration_ms or 0)
+
+
+def _moved(moment: str, milliseconds: float) -> str:
+    """A moment, so much later; one that cannot be read stays what it is."""
     try:
-        start = datetime.fromisoformat(entry.started_at)
+        start = datetime.fromisoformat(moment)
     except ValueError:
-        return entry.started_at
-    return (start + timedelta(milliseconds=entry.duration_ms or 0)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        return moment
+    return (start + timedelta(milliseconds=milliseconds)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def trace_text(run_id: str, started_at: str, entries: Iterable[RunEntry], rows: Mapping[str, ArtifactRow]) -> str:
@@ -87,18 +91,21 @@ def _line(entry: RunEntry, row: ArtifactRow) -> dict[str, Json]:
     error = error_of(entry)
     if error is not None:
         line["error"] = error
+        if evidence is not None and evidence.text == "":
+            # The turn limit: the answer is empty, which is something else than not known.
+            line["final_text"] = ""
     line["messages"] = [] if evidence is None else list(_messages(evidence, row, entry.started_at))
     durations = [call.duration_ms for call in calls if call.duration_ms is not None]
     line["metrics"] = {"tool_call_count": len(calls), "total_tool_duration_ms": round(sum(durations), 3)}
     return line
 
 
-def _messages(evidence: Evidence, row: ArtifactRow, at: str) -> Iterator[dict[str, Json]]:
+def _messages(evidence: Evidence, row: ArtifactRow, started_at: str) -> Iterator[dict[str, Json]]:
     made = iter(_unique_ids(evidence.tool_calls or ()))
     kept: list[dict[str, Json]] = evidence.metadata.get("messages") or []
     first_user = True
-    answered = False
-    for message in kept:
+    for place, message in enumerate(kept):
+        at = message.get("ts") or started_at
         if message["role"] == "user":
             content = [_text(message.get("text", ""))] + ([_file(each) for each in row.attachments] if first_user else [])
             first_user = False
@@ -106,16 +113,21 @@ def _messages(evidence: Evidence, row: ArtifactRow, at: str) -> Iterator[dict[st
         elif message["role"] == "assistant":
             wanted = message.get("tool_calls") or ()
             calls = [call for _, call in zip(wanted, made, strict=False)]
-            if wanted and not calls:
-                continue  # it broke off before any of them was made: neither calls nor an answer
-            answered = not calls
             text = message.get("text", "")
-            yield {"role": "assistant", "ts": at, "content": [*([_text(text)] if text or not calls else []), *map(_use, calls)]}
+            if (wanted and not calls) or not (text or calls):
+                continue  # it broke off before any call was made, or nothing was said
+            usage = {} if message.get("usage") is None else {"usage": _usage(message["usage"])}
+            yield {"role": "assistant", "ts": at, **usage, "content": [*([_text(text)] if text else []), *map(_use, calls)]}
             if calls:
-                yield {"role": "tool", "ts": at, "content": [_result(call, at) for call in calls]}
-    if not answered and evidence.text is not None:
-        # The turn limit: the answer is empty, which is something else than not known.
-        yield {"role": "assistant", "ts": at, "content": [_text(evidence.text)]}
+                answers = [each for each in kept[place + 1 : place + 1 + len(calls)] if each["role"] == "tool"]
+                ends = [each.get("ts") or at for each in answers] + [at] * (len(calls) - len(answers))
+                results = [_result(call, end) for call, end in zip(calls, ends, strict=True)]
+                yield {"role": "tool", "ts": ends[-1], "content": results}
+
+
+def _usage(usage: Mapping[str, Json]) -> dict[str, Json]:
+    spent = msgspec.convert(usage, Usage)
+    return {"input_tokens": spent.input_tokens or 0, "output_tokens": spent.output_tokens or 0, "total_tokens": spent.total() or 0}
 
 
 def _unique_ids(calls: Sequence[ToolCall]) -> list[ToolCall]:
@@ -145,7 +157,7 @@ def _use(call: ToolCall) -> dict[str, Json]:
     return {"type": "tool_use", "id": call.id, "name": call.name, "input": call.arguments, "server": call.server or ""}
 
 
-def _result(call: ToolCall, at: str) -> dict[str, Json]:
+def _result(call: ToolCall, end: str) -> dict[str, Json]:
     raised = call.failed() and call.failure_kind() != "content-error"
     text = msgspec.json.encode({"error": call.failure()} if raised else call.result).decode()
     return {
@@ -156,6 +168,6 @@ def _result(call: ToolCall, at: str) -> dict[str, Json]:
         "content": [_text(text if len(text) <= _RESULT_LIMIT else text[:_RESULT_LIMIT] + "...")],
         "is_error": raised,
         "duration_ms": call.duration_ms or 0,
-        "ts_start": at,
-        "ts_end": at,
+        "ts_start": _moved(end, -(call.duration_ms or 0)),
+        "ts_end": end,
     }

@@ -11,11 +11,13 @@ from proctor.model.result import CaseResult
 class Event(msgspec.Struct, frozen=True, kw_only=True):
     """Something happened."""
 
-    kind: Literal["started", "finished", "retrying", "slowed", "stopping"]
+    kind: Literal["planned", "started", "finished", "retrying", "slowed", "stopping"]
     case: str = ""
     attempt: int = 0
     result: CaseResult | None = None
     message: str = ""
+    total: int = 0
+    """Of `planned`: how many attempts there will be."""
 
 
 Listener = Callable[[Event], None]

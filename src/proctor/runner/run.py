@@ -117,6 +117,7 @@ class Runner:
         waiting = [(case, number) for case, number in self._plan() if (case.case.id, number) not in finished]
         if not waiting:
             return RunOutcome(ended="completed")
+        self._tell(Event(kind="planned", total=len(waiting)))
         await self._open()
         try:
             return await self._drive(waiting)

@@ -113,13 +113,13 @@ class Outbound:
         """Refuse an MCP server at an address that may not be reached, or that may not be started; `field` of the request describes it."""
         check_wait(server.get("timeout_s"), what, field=field)
         transport = server.get("transport") or ("http" if server.get("url") else "stdio")
-        if transport == "http":
+        if transport in ("http", "sse"):
             self.check_address(server.get("url"), what, field=field)
             auth = server.get("auth")
             self.check_address(auth.get("token_url") if isinstance(auth, dict) else None, f"{what}, token_url", field=field)
             return
         if transport != "stdio":
-            raise _refused(what, f"the transport {transport!r} cannot be used here; expected http or stdio", field)
+            raise _refused(what, f"the transport {transport!r} cannot be used here; expected http, sse or stdio", field)
         args: Json = server.get("args") or []
         if not isinstance(server.get("command"), str) or not isinstance(args, list) or not all(isinstance(arg, str) for arg in args):
             raise _refused(what, "expected `command`, a text, and `args`, a list of texts", field)

@@ -199,6 +199,8 @@ class _Drive:
     def _listener(self, rows: RunRows, cleaner: Cleaner) -> Callable[[Event], None]:
         def listen(event: Event) -> None:
             # How attempts ended is told with the attempts, in one transaction.
+            if event.kind == "planned":
+                return  # the run itself says how many attempts there will be
             if event.kind in ("finished", "stopping"):
                 self._got_on = True
                 return

@@ -1,4 +1,8 @@
-"""The library of an MCPLab workspace, read from its folder."""
+"""The library of an MCPLab workspace, read from its folder.
+
+A config that lies deeper than in `evals/` itself uses a library beside it, as MCPLab's command line does, else that of the workspace it
+lies in, as MCPLab's app does: alone it means the same as in a run of the whole folder.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,16 @@ from pathlib import Path
 from proctor.errors import InputError
 from proctor.formats.documents import read_text
 from proctor.formats.located import Reading
-from proctor.formats.mcplab_library import AGENTS_FILE, SCENARIO_FOLDERS, SERVERS_FILE, Library, LibraryDocument, bundle_root, read_library
+from proctor.formats.mcplab_library import (
+    AGENTS_FILE,
+    ROOT_FOLDERS,
+    SCENARIO_FOLDERS,
+    SERVERS_FILE,
+    Library,
+    LibraryDocument,
+    bundle_root,
+    read_library,
+)
 from proctor.model.origin import Origin
 from proctor.model.problem import Problem
 from proctor.sources.texts import read_suite_text
@@ -17,20 +30,41 @@ EVALS_FOLDER = "evals"
 
 def is_workspace(folder: Path) -> bool:
     """Whether a folder is the root of an MCPLab workspace."""
-    return (folder / EVALS_FOLDER).is_dir() and any((folder / name).exists() for name in (SERVERS_FILE, AGENTS_FILE, *SCENARIO_FOLDERS))
+    return (folder / EVALS_FOLDER).is_dir() and _has_library(folder)
 
 
-def library_beside(path: Path, root: Path | None = None) -> Library:
+def bundle_root_of(path: Path) -> Path:
+    """The folder whose library the suite file at `path` uses."""
+    direct = Path(bundle_root(path.as_posix()) or ".")
+    if _has_library(direct):
+        return direct
+    # The file may be named from inside its workspace.
+    for inner in (*path.parents, *path.absolute().parents):
+        if inner.name in ROOT_FOLDERS and _has_library(inner.parent):
+            return inner.parent
+    return direct
+
+
+def _has_library(folder: Path) -> bool:
+    return any((folder / name).exists() for name in (SERVERS_FILE, AGENTS_FILE, *SCENARIO_FOLDERS))
+
+
+def library_beside(path: Path) -> Library:
     """What the references of the suite file at `path` refer to."""
-    folder = root or Path(bundle_root(path.as_posix()) or ".")
+    return library_in(bundle_root_of(path), path)
+
+
+def library_in(folder: Path, path: Path | None = None) -> Library:
+    """The library of a bundle root, for the suite file at `path`."""
     scenarios = next((folder / name for name in SCENARIO_FOLDERS if (folder / name).is_dir()), None)
     files = sorted(p for p in scenarios.iterdir() if p.suffix in (".yaml", ".yml") and p.is_file()) if scenarios is not None else []
+    own = path.resolve() if path is not None else None
     return read_library(
         root=str(folder),
         servers=_document(folder / SERVERS_FILE),
         agents=_document(folder / AGENTS_FILE),
         # A test case that is checked by itself is not its own library.
-        scenarios=[found for file in files if file.resolve() != path.resolve() and (found := _document(file)) is not None],
+        scenarios=[found for file in files if file.resolve() != own and (found := _document(file)) is not None],
     )
 
 

@@ -9,7 +9,8 @@ The loop, turn by turn of a case, over one conversation:
   recorded with its error, as are results that say `isError` and calls that failed on the wire.
 * `max_turns` bounds the model calls of the whole case. A run that reaches it, or its time limit, a server that ends and a model that
   cannot be asked any more after tools were called break the run off: the evidence keeps what was observed, `error` says why,
-  `metadata.code` is its stable word. Before any tool was called the model's fault is raised instead: nothing was observed.
+  `metadata.code` is its stable word. A call that was under way when the time ran out is kept with its error: it may have had its effect.
+  Before any tool was called the model's fault is raised instead: nothing was observed.
 * Calls that the case makes itself (`direct_calls.py`) come at their place between the turns; a case may have nothing else.
 * Tool lists and tool calls go through the tape, so a replay needs no server; model calls do too, by the model the caller makes.
 """
@@ -19,6 +20,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
 MAX_TURNS: Final = 30
 CONTENT_ERROR: Final = "content-error"
 PROTOCOL_ERROR: Final = "protocol-error"
+_CUT_OFF: Final = "the time of the run was over before the tool had answered; whether it took effect is not known"
 _MESSAGE_LIMIT: Final = 4_000
 """Of a tool's answer in the kept messages: the whole of it stands beside the call."""
 
@@ -115,7 +118,7 @@ class McpAgent:
         except TimeoutError:
             if not deadline.expired():
                 raise
-            conversation.broken = ("timeout", f"the run took longer than {attempt.timeout_s:g} s")
+            conversation.broken = ("timeout", f"the run took longer than {attempt.timeout_s:g} s{conversation.under_way()}")
         return conversation.evidence(inputs, _milliseconds(started))
 
 
@@ -154,6 +157,10 @@ class _Conversation:
         self._attempt = attempt
         self._tape = tape
         self._messages: list[ChatMessage] = [ChatMessage(role="system", text=settings.system)] if settings.system else []
+        self._about: dict[int, dict[str, Json]] = {}
+        """When a message was said and what it cost, by its place."""
+        self._cut_off: ToolCall | None = None
+        """The call that was under way when the run was ended from outside."""
         self._tools: dict[str, OfferedTool] = {}
         self._definitions: tuple[ToolDefinition, ...] = ()
         self._about_servers: list[dict[str, Json]] = []
@@ -187,7 +194,7 @@ class _Conversation:
         started, first_call = time.perf_counter(), len(self._calls)
         spent: list[Usage | None] = []
         answer: str | None = None
-        self._messages.append(ChatMessage(role="user", text=text, attachments=attachments))
+        self._say(ChatMessage(role="user", text=text, attachments=attachments))
         try:
             answer = await self._work(spent)
         finally:
@@ -224,7 +231,11 @@ class _Conversation:
             return
         started = time.perf_counter()
         made = ToolCall(name=call.tool, arguments=call.arguments, id=call.id, server=server, aliases=(f"{server}:{call.tool}",))
-        made, gone = await self._send(made, OfferedTool(name=call.tool, server=server, tool=call.tool), call.arguments)
+        try:
+            made, gone = await self._send(made, OfferedTool(name=call.tool, server=server, tool=call.tool), call.arguments)
+        except asyncio.CancelledError:
+            self._keep_cut_off(made, started)
+            raise
         self._calls.append(msgspec.structs.replace(made, duration_ms=_milliseconds(started)))
         self._direct += 1
         if gone:
@@ -239,13 +250,33 @@ class _Conversation:
             if reply is None:
                 return None
             spent.append(reply.usage)
-            self._messages.append(ChatMessage(role="assistant", text=reply.text, tool_calls=reply.tool_calls))
+            self._say(ChatMessage(role="assistant", text=reply.text, tool_calls=reply.tool_calls), usage=reply.usage)
             if not reply.tool_calls:
                 return reply.text
             for call in reply.tool_calls:
                 if not await self._call(call):
                     return None
         return None
+
+    def _say(self, message: ChatMessage, usage: Usage | None = None) -> None:
+        """Add a message to the conversation, with the time of day."""
+        about: dict[str, Json] = {"ts": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")}
+        if usage is not None:
+            about["usage"] = msgspec.to_builtins(usage)
+        self._about[len(self._messages)] = about
+        self._messages.append(message)
+
+    def _keep_cut_off(self, call: ToolCall, started: float) -> None:
+        """Record a call that never came back: its server may have done what it was asked."""
+        changes: dict[str, Json] = {"error": _CUT_OFF, "error_kind": PROTOCOL_ERROR, "duration_ms": _milliseconds(started)}
+        self._cut_off = msgspec.structs.replace(call, **changes)
+        self._calls.append(self._cut_off)
+
+    def under_way(self) -> str:
+        """Which call was under way when the run was ended, as the end of a sentence; nothing where none was."""
+        if self._cut_off is None:
+            return ""
+        return f", while the tool {self._cut_off.name!r} of the MCP server {self._cut_off.server!r} was being called"
 
     async def _ask(self) -> ChatReply | None:
         settings = self._settings
@@ -280,10 +311,15 @@ class _Conversation:
                 told = f"the arguments of {call.name!r} are no JSON object: {show(arguments)}"
                 made = msgspec.structs.replace(made, arguments=bounded(arguments), error=told, error_kind=PROTOCOL_ERROR)
             else:
-                made, gone = await self._send(made, tool, arguments)
+                try:
+                    made, gone = await self._send(made, tool, arguments)
+                except asyncio.CancelledError:
+                    self._keep_cut_off(made, started)
+                    self._say(ChatMessage(role="tool", text=f"Error: {_CUT_OFF}", call_id=call.id, name=call.name))
+                    raise
         self._calls.append(msgspec.structs.replace(made, duration_ms=_milliseconds(started)))
         answer = f"Error: {made.error}" if made.error is not None else text_for_model(made.result, self._settings.result_limit)
-        self._messages.append(ChatMessage(role="tool", text=cut(answer, self._settings.result_limit), call_id=call.id, name=call.name))
+        self._say(ChatMessage(role="tool", text=cut(answer, self._settings.result_limit), call_id=call.id, name=call.name))
         if gone:
             self.broken = ("server_gone", str(made.error))
         return not gone
@@ -315,7 +351,7 @@ class _Conversation:
             "model": (self._last.model if self._last is not None else "") or self._model.name,
             "model_calls": self._model_calls,
             "servers": self._about_servers,
-            "messages": [_kept(message) for message in self._messages],
+            "messages": [{**_kept(message), **self._about.get(place, {})} for place, message in enumerate(self._messages)],
         }
         if self._direct:
             metadata["direct_calls"] = self._direct

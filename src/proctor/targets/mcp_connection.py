@@ -5,6 +5,7 @@ connects, lists the tools, says that it is ready and waits to be told to leave. 
 
 * One try is connecting and listing all pages of tools, within `timeout_s`. A try that failed is repeated after 250, 500 and 750 ms,
   unless repeating cannot help (no such command, not authorised) or the time was used up.
+* A server that does not take streamable HTTP is spoken with by server-sent events alone, where its settings allow that.
 * A tool call is never repeated: nobody knows what it did. One that times out or fails on the wire is a failed call; one that
   finds the server gone says so, and the next `listing` connects anew.
 """
@@ -20,6 +21,7 @@ from typing import Any
 
 import httpx2
 from mcp import Client
+from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 from mcp_types import CONNECTION_CLOSED, REQUEST_TIMEOUT, Implementation
@@ -71,6 +73,7 @@ class Connection:
         self._auth: ServerAuth | None = None
         self._listing: Listing | None = None
         self._lost: str | None = None
+        self._over_sse = settings.transport == "sse"
 
     def secrets(self) -> tuple[str, ...]:
         """What must not be shown, tokens fetched meanwhile included."""
@@ -144,17 +147,27 @@ class Connection:
             await self._child.settle()
         elif self._owner is not None:
             await asyncio.wait({self._owner}, timeout=0.2)  # it may be about to learn why
-        return self.settings.transport != "http" or not self._alive()
+        return self.settings.transport != "http" or self._over_sse or not self._alive()
 
     async def _connect(self) -> None:
         self.settings.check()
         for wait_s in (*self._waits_s, None):
             fault = await self._try()
-            if fault is None:
+            if fault is None or (self._may_be_old(fault) and await self._reached_over_sse()):
                 return
             if wait_s is None or fault.permanent:
                 raise fault
             await asyncio.sleep(wait_s)
+
+    def _may_be_old(self, fault: ServerFault) -> bool:
+        return self.settings.sse_fallback and self.settings.transport == "http" and fault.code in ("refused", "protocol")
+
+    async def _reached_over_sse(self) -> bool:
+        """Whether the server speaks the older way; what it said to the newer one is told where it does not."""
+        self._over_sse = True
+        reached = await self._try() is None
+        self._over_sse = reached
+        return reached
 
     async def _try(self) -> ServerFault | None:
         self._stop = asyncio.Event()
@@ -209,9 +222,15 @@ class Connection:
             self._auth = ServerAuth(settings, clock=self._clock)
             timeout = httpx2.Timeout(settings.timeout_s, read=max(_QUIET_STREAM_S, settings.timeout_s))
             by = self._transport(_secure(settings)) if self._transport is not None else None
-            async with httpx2.AsyncClient(
-                headers=settings.headers, auth=self._auth, timeout=timeout, transport=by, event_hooks=HOOKS
-            ) as http:
+            http = httpx2.AsyncClient(headers=settings.headers, auth=self._auth, timeout=timeout, transport=by, event_hooks=HOOKS)
+            if self._over_sse:
+                # Such servers are older than the protocol without a handshake. The package closes the client it is given.
+                wire = sse_client(settings.url, httpx_client_factory=lambda headers=None, timeout=None, auth=None: http)
+                common["mode"] = "legacy"
+                async with Client(wire, **common) as client:
+                    yield client
+                return
+            async with http:
                 wire = streamable_http_client(settings.url, http_client=http, max_sse_event_size=MOST_LINE_BYTES)
                 async with Client(wire, **common) as client:
                     yield client
@@ -247,7 +266,7 @@ class Connection:
         self._stop.set()
         if self._client is None:
             owner.cancel()  # still connecting: it does not look at the sign
-        await asyncio.wait({owner}, timeout=_CLOSE_HTTP_S if self.settings.transport == "http" else _CLOSE_S)
+        await asyncio.wait({owner}, timeout=_CLOSE_HTTP_S if self.settings.remote else _CLOSE_S)
         if not owner.done():
             owner.cancel()
             await asyncio.wait({owner}, timeout=_CLOSE_S)
@@ -277,6 +296,11 @@ class Connection:
             if isinstance(leaf, httpx2.DecodingError):
                 return self._fault("protocol", f"gave an answer at {target} that is not read: {leaf}", permanent=True)
             return self._fault("unreachable", f"cannot be reached at {target}: {leaf or type(leaf).__name__}")
+        if isinstance(leaf, httpx2.HTTPStatusError):
+            status = leaf.response.status_code
+            told = f"({where}) refused to connect: it answered {status} {leaf.response.reason_phrase}".rstrip()
+            code = "unauthorized" if status in (401, 403) else "refused"
+            return self._fault(code, told, permanent=300 <= status < 500 and status not in (408, 429))
         if isinstance(leaf, MCPError):
             status = self._auth.refusal[0] if self._auth is not None and self._auth.refusal is not None else None
             code = "unauthorized" if status in (401, 403) else "refused"

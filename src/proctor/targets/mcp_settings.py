@@ -17,7 +17,7 @@ from proctor.errors import SpecError, TargetError
 from proctor.model.evidence import Json
 from proctor.model.show import kind_of
 
-Transport = Literal["stdio", "http", "in_process"]
+Transport = Literal["stdio", "http", "sse", "in_process"]
 Era = Literal["auto", "handshake", "stateless"]
 FaultCode = Literal[
     "bad_settings",
@@ -95,7 +95,9 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Added to the few harmless variables a child process gets (PATH, HOME, USER, ...)."""
     cwd: str | None = None
     url: str = ""
-    """Over HTTP: the endpoint."""
+    """Over HTTP, streamable or by server-sent events alone (`sse`, servers before 2025-03-26): the endpoint."""
+    sse_fallback: bool = False
+    """Try `sse` where a server does not take streamable HTTP."""
     headers: dict[str, str] = {}
     """Sent with every request; they win over what `auth` would send."""
     auth: Auth | None = None
@@ -109,9 +111,14 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     def __repr__(self) -> str:
         return f"ServerSettings(id={self.id!r}, transport={self.transport!r}, at={self.place()!r})"
 
+    @property
+    def remote(self) -> bool:
+        """Whether it is reached at an address."""
+        return self.transport in ("http", "sse")
+
     def place(self) -> str:
         """What the server is, for messages: its command or its address, without secrets."""
-        if self.transport == "http":
+        if self.remote:
             return without_secrets(self.url)
         if self.transport == "in_process":
             return "in this process"
@@ -138,7 +145,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             raise ServerFault("bad_settings", self.id, told, permanent=True)
         if self.transport == "stdio" and not self.command:
             raise ServerFault("bad_settings", self.id, "over stdio needs 'command'", permanent=True)
-        if self.transport == "http" and urlsplit(self.url).scheme not in ("http", "https"):
+        if self.remote and urlsplit(self.url).scheme not in ("http", "https"):
             raise ServerFault("bad_settings", self.id, f"needs an http:// or https:// 'url', found {self.place()!r}", permanent=True)
         if self.transport == "in_process" and self.server is None:
             raise ServerFault("bad_settings", self.id, "in process needs the server object", permanent=True)
@@ -147,7 +154,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 def read_servers(value: Json) -> tuple[ServerSettings, ...]:
     """Servers as a file describes them: a list of entries with `id`, or a map of them. Raises `SpecError`.
 
-    What has a `url` speaks HTTP, what has a `command` is started, unless `transport` says otherwise.
+    What has a `url` speaks HTTP (where its path ends in `/sse`, the older way), what has a `command` is started, unless `transport` says
+    otherwise.
     """
     if isinstance(value, dict):
         entries = [{"id": key, **each} if isinstance(each, dict) else each for key, each in value.items()]
@@ -160,7 +168,7 @@ def read_servers(value: Json) -> tuple[ServerSettings, ...]:
     for entry, place in zip(entries, places, strict=True):
         if not isinstance(entry, dict):
             raise SpecError(f"expected the settings of an MCP server, found {kind_of(entry)}", field=place)
-        guess = {} if "transport" in entry or not entry.get("url") else {"transport": "http"}
+        guess = {} if "transport" in entry or not entry.get("url") else {"transport": guessed_transport(entry["url"])}
         try:
             server = msgspec.convert({**guess, **entry}, ServerSettings)
             server.check()
@@ -172,6 +180,15 @@ def read_servers(value: Json) -> tuple[ServerSettings, ...]:
             raise SpecError(fault.message, field=place) from None
         found.append(server)
     return tuple(found)
+
+
+def guessed_transport(url: Json) -> Transport:
+    """How a server at an address is spoken with, where nobody says."""
+    try:
+        path = urlsplit(url).path if isinstance(url, str) else ""
+    except ValueError:
+        path = ""
+    return "sse" if path.rstrip("/").endswith("/sse") else "http"
 
 
 def _secret_values(named: Mapping[str, str]) -> list[str]:

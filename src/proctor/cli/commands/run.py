@@ -68,8 +68,7 @@ async def _drive(suite: Suite, options: argparse.Namespace) -> LiveRun:
         budget=budget,
         fail_fast=options.fail_fast,
     )
-    total = sum(max(options.repeat, case.repetitions or 1) for case in suite.cases)
-    progress = listener(total=total, quiet=options.quiet)
+    progress = listener(quiet=options.quiet)
     common: dict[str, Any] = {
         "home": options.home,
         "settings": settings,
@@ -172,7 +171,7 @@ def _parser() -> argparse.ArgumentParser:
         "--oauth-token", metavar="SERVER=TOKEN", action="append", default=[], help="a token for a server with a login; may be repeated"
     )
     mcplab.add_argument(
-        "--artifacts", choices=("mcplab",), help="write results.json, trace.jsonl, summary.md and resolved-config.yaml as well"
+        "--artifacts", choices=("mcplab",), help="write results.json, trace.jsonl, summary.md, report.html and resolved-config.yaml as well"
     )
     parser.add_argument("--note", default="", metavar="TEXT", help="a remark to keep with the run")
     add_output_flags(parser, FORMATS)

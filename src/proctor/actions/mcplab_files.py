@@ -1,21 +1,23 @@
-"""The files that scenarios send beside their prompt, read from the workspace and from nowhere else.
+"""Where a workspace lies, and the files of it that a run needs: its variables, and what scenarios send beside their prompt.
 
-A path is relative to the bundle root. One that leads out of it, by `..`, by being absolute or over a symbolic link, is refused: a suite
-may be anybody's, and what it attaches is sent to a model.
+The path of an attachment is relative to the bundle root. One that leads out of it, by `..`, by being absolute or over a symbolic link, is
+refused: a suite may be anybody's, and what it attaches is sent to a model.
 """
 
 from __future__ import annotations
 
 import base64
+from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Final
 
 from proctor.errors import InputError
-from proctor.formats.mcplab_library import bundle_root
 from proctor.model.case import Case, Suite
 from proctor.model.evidence import Json
 from proctor.model.problem import Problem
 from proctor.model.show import show
+from proctor.sources.dotenv import with_dotenv
+from proctor.sources.workspaces import bundle_root_of, is_workspace
 
 LARGEST: Final = 20_000_000
 """Bytes of one file; providers take no more."""
@@ -28,7 +30,13 @@ def root_of(suite: Suite) -> Path:
     path = Path(suite.path)
     if suite.settings.get("configs"):
         path /= suite.settings["configs"][0]["file"] or ""
-    return path if path.is_dir() else Path(bundle_root(path.as_posix()) or ".")
+    return path if path.is_dir() else bundle_root_of(path)
+
+
+def variables_of(environment: Mapping[str, str], root: Path) -> dict[str, str]:
+    """The environment with the `.env` files of a workspace: of the working directory, as in MCPLab, of its root and beside that."""
+    beside = (root.parent,) if is_workspace(root) else ()
+    return with_dotenv(environment, (Path.cwd(), root, *beside))
 
 
 def load_attachments(case: Case, root: Path, problems: list[Problem], *, scenario: str) -> list[dict[str, Json]]:

@@ -1,0 +1,56 @@
+r"""Variables out of `.env` files, read by the rules of the npm package `dotenv` 16, which MCPLab uses.
+
+`NAME=value`, also with `export` before it or with `: ` in place of `=`; values may stand in single, double or backward quotes, also over
+several lines; in double quotes `\n` and `\r` are line breaks; `#` begins a comment outside of quotes. Nothing is interpolated. Of a name
+that is there twice the last counts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final
+
+from proctor.errors import InputError
+
+DOTENV_FILE: Final = ".env"
+LARGEST: Final = 1_000_000
+"""Bytes of one file."""
+_LINE: Final = re.compile(
+    r"""^[^\S\n]*(?:export\s+)?([A-Za-z0-9_.-]+)(?:\s*=\s*?|:\s+?)"""
+    r"""(\s*'(?:\\'|[^'])*'|\s*"(?:\\"|[^"])*"|\s*`(?:\\`|[^`])*`|[^#\r\n]+)?\s*(?:\#.*)?$""",
+    re.MULTILINE,
+)
+_QUOTED: Final = re.compile(r"""^(['"`])([\s\S]*)\1$""", re.MULTILINE)
+
+
+def read_variables(text: str) -> dict[str, str]:
+    """The variables in the text of a `.env` file."""
+    found: dict[str, str] = {}
+    for match in _LINE.finditer(text.replace("\r\n", "\n").replace("\r", "\n")):
+        written = (match[2] or "").strip()
+        value = _QUOTED.sub(r"\2", written)
+        if written.startswith('"'):
+            value = value.replace("\\n", "\n").replace("\\r", "\r")
+        found[match[1]] = value
+    return found
+
+
+def with_dotenv(environment: Mapping[str, str], folders: Iterable[Path]) -> dict[str, str]:
+    """The environment, and beside it what the `.env` files of `folders` say: nothing that is set is changed, and an earlier folder wins."""
+    known = dict(environment)
+    for folder in dict.fromkeys(each.resolve() for each in folders):
+        file = folder / DOTENV_FILE
+        if not file.is_file():
+            continue
+        try:
+            with file.open("rb") as opened:
+                data = opened.read(LARGEST + 1)
+        except OSError as error:
+            raise InputError(f"cannot read {str(file)!r}: {error.strerror}") from error
+        if len(data) > LARGEST:
+            raise InputError(f"{file}: larger than {LARGEST // 1_000_000} MB, which no file of variables is")
+        for name, value in read_variables(data.decode("utf-8-sig", errors="replace")).items():
+            known.setdefault(name, value)
+    return known

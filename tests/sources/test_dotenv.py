@@ -1,0 +1,34 @@
+"""Variables out of `.env` files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proctor.errors import InputError
+from proctor.sources import dotenv
+from proctor.sources.dotenv import read_variables, with_dotenv
+from tests.tables import rows
+
+
+@rows("sources/cases/dotenv.yaml")
+def test_a_file_of_variables_is_read(row: dict[str, Any]) -> None:
+    assert read_variables(row["text"]) == row["expect"]
+
+
+def test_what_is_set_is_never_changed_and_an_earlier_folder_wins(tmp_path: Path) -> None:
+    for name, text in (("a", "SET=file\nEMPTY=file\nONE=a\n"), ("b", "ONE=b\nTWO=b\n")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / ".env").write_bytes(b"\xef\xbb\xbf" + text.encode())
+    folders = [tmp_path / "a", tmp_path / "none", tmp_path / "b"]
+    known = with_dotenv({"SET": "shell", "EMPTY": ""}, folders)
+    assert known == {"SET": "shell", "EMPTY": "", "ONE": "a", "TWO": "b"}
+
+
+def test_a_file_that_cannot_be_one_of_variables_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dotenv, "LARGEST", 10)
+    (tmp_path / ".env").write_text("A=12345678901")
+    with pytest.raises(InputError, match="larger than"):
+        with_dotenv({}, [tmp_path])
