@@ -12,7 +12,9 @@ connects, lists the tools, says that it is ready and waits to be told to leave. 
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
+import ssl
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -214,7 +216,7 @@ class Connection:
             timeout = httpx2.Timeout(settings.timeout_s, read=max(_QUIET_STREAM_S, settings.timeout_s))
             by = self._transport(_secure(settings)) if self._transport is not None else None
             async with httpx2.AsyncClient(
-                headers=settings.headers, auth=self._auth, timeout=timeout, transport=by, event_hooks=HOOKS
+                headers=settings.headers, auth=self._auth, timeout=timeout, transport=by, event_hooks=HOOKS, verify=_certificates()
             ) as http:
                 wire = streamable_http_client(settings.url, http_client=http, max_sse_event_size=MOST_LINE_BYTES)
                 async with Client(wire, **common) as client:
@@ -319,6 +321,12 @@ class Connection:
         if child.noise is not None:
             return f"; it wrote on standard output what is no MCP message: {child.noise}"
         return "; it wrote nothing on standard error"
+
+
+@functools.cache
+def _certificates() -> ssl.SSLContext:
+    """Whom we trust over HTTPS, read once: it takes 80 ms, and every attempt has connections of its own."""
+    return httpx2.create_ssl_context()
 
 
 def _secure(settings: ServerSettings) -> bool:
