@@ -130,7 +130,7 @@ def test_a_turn_without_an_answer_ends_the_case_and_keeps_what_was_seen(tmp_path
     assert (case.outcome, case.code) == ("error", "http_status")
     assert case.reason is not None and case.reason.startswith("turn 2 of 3: the agent answered status 500")
     kept = live.entries["talk", 0].evidence
-    assert kept is not None and kept.turns is not None and kept.tool_calls is None
+    assert kept is not None and kept.turns is not None and kept.account is not None and "status 500" in kept.account.unknown["tool_calls"]
     assert [(turn.text, turn.http_status) for turn in kept.turns] == [("done", 200), (None, 500)]
 
 

@@ -19,11 +19,12 @@ from proctor.evidence.plain import read_plain
 from proctor.evidence.reading import read_document
 from proctor.evidence.shape import dict_of, list_of
 from proctor.evidence.text import as_text
+from proctor.model.account import Account
 from proctor.model.evidence import Evidence, Json
 from proctor.model.show import show
 from proctor.paths.dotted import find_dotted
 from proctor.targets.faults import TargetFault
-from proctor.targets.no_answer import bad_body, bad_path, bad_status, fault_of, retry_after_s, unanswered
+from proctor.targets.no_answer import READER, bad_body, bad_path, bad_status, fault_of, retry_after_s, unanswered
 from proctor.targets.wire import HttpAnswer
 
 _RETRY_STATUSES = (429, 503)
@@ -41,12 +42,16 @@ def evidence_of(
         raise fault_of(refusal, answer)
     if lacking is not None and not (lacking.legible and response_path is None):
         body = answer.body if lacking.code == "response_path" else None
-        return unanswered(answer, body=body, metadata=_noted(answer, [lacking.reason]))
+        return unanswered(answer, lacking.reason, body=body, metadata=_noted(answer, [lacking.reason]))
     notes: list[str] = []
     spoken = as_text(find_dotted(answer.body, response_path)) if response_path is not None else None
     evidence = _read(answer, format, notes)
-    refused = {"unanswered": True} if lacking is not None or bad_status(answer) is not None else {}
-    metadata = {**evidence.metadata, **refused, **_noted(answer, notes)}
+    refusal = bad_status(answer)
+    account = evidence.account
+    if refusal is not None and evidence.tool_calls is None and account is None:
+        # What an agent did before it refused, a refusal does not tell.
+        account = Account(READER, {"tool_calls": refusal.reason, "nodes": refusal.reason})
+    metadata = {**evidence.metadata, **_noted(answer, notes)}
     return msgspec.structs.replace(
         evidence,
         text=spoken if spoken is not None else evidence.text,
@@ -54,6 +59,7 @@ def evidence_of(
         body=answer.body if answer.body is not None else evidence.body,
         http_status=answer.status,
         duration_ms=answer.duration_ms,
+        account=account,
         metadata=metadata,
     )
 

@@ -15,6 +15,7 @@ import msgspec
 
 from proctor.evidence.plain import with_turn_defaults
 from proctor.evidence.text import as_text
+from proctor.model.account import Account, Part
 from proctor.model.attempt import Attempt
 from proctor.model.evidence import Evidence, EvidenceTurn, Json
 from proctor.targets.direct_calls import CODE as UNSUPPORTED_STEP
@@ -122,16 +123,16 @@ def joined(messages: Sequence[Message], seen: Sequence[Evidence]) -> Evidence:
         return msgspec.structs.replace(
             only, case=attempt.case.id, input=messages[0].said if only.input is None else only.input, metadata={**ids, **only.metadata}
         )
-    # Of a turn without an answer nobody knows what was done in it, so it is not known of the whole either.
-    blind = any(evidence.metadata.get("unanswered") and evidence.tool_calls is None for evidence in seen)
+    account = _account(seen)
     turns = [_turn(message, evidence) for message, evidence in zip(messages, seen, strict=False)]
+    blind = account is not None and "tool_calls" in account.unknown
     if not blind and any(turn.tool_calls is not None or turn.nodes is not None for turn in turns):
         # One turn that shows its tools shows that tools can be seen.
         turns = [msgspec.structs.replace(turn, tool_calls=()) if turn.tool_calls is None and turn.nodes is None else turn for turn in turns]
     offered = [name for evidence in seen for name in evidence.available_tools or ()]
     last_state = next((evidence.state for evidence in reversed(seen) if evidence.state is not None), None)
     code = next((evidence.metadata["code"] for evidence in seen if evidence.error is not None and "code" in evidence.metadata), None)
-    whole = with_turn_defaults(
+    return with_turn_defaults(
         Evidence(
             case=attempt.case.id,
             turns=tuple(turns),
@@ -140,10 +141,22 @@ def joined(messages: Sequence[Message], seen: Sequence[Evidence]) -> Evidence:
             now=next((evidence.now for evidence in seen if evidence.now is not None), None),
             state=last_state,
             error=next((evidence.error for evidence in seen if evidence.error is not None), None),
+            account=account,
             metadata=ids if code is None else {**ids, "code": code},
         )
     )
-    return msgspec.structs.replace(whole, tool_calls=None, nodes=None) if blind else whole
+
+
+def _account(seen: Sequence[Evidence]) -> Account | None:
+    """What is not known of a conversation: whatever is not known of one of its turns; of its answer, what the last turn says."""
+    accounts = [evidence.account for evidence in seen if evidence.account is not None]
+    if not accounts:
+        return None
+    unknown: dict[Part, str] = {part: why for account in reversed(accounts) for part, why in account.unknown.items() if part != "answer"}
+    last = seen[-1].account
+    if last is not None and "answer" in last.unknown:
+        unknown["answer"] = last.unknown["answer"]
+    return Account(accounts[0].reader, unknown, tuple(dict.fromkeys(note for account in accounts for note in account.notes)))
 
 
 def _partial(messages: Sequence[Message], seen: Sequence[Evidence]) -> Evidence | None:

@@ -21,6 +21,7 @@ from email.utils import parsedate_to_datetime
 
 import msgspec
 
+from proctor.model.account import Account
 from proctor.model.evidence import Evidence, Json
 from proctor.model.missing import MISSING
 from proctor.model.show import shorten, show
@@ -28,6 +29,8 @@ from proctor.paths.dotted import find_dotted
 from proctor.targets.faults import TargetCode, TargetFault
 from proctor.targets.wire import HttpAnswer
 
+READER = "http target"
+"""What the account of such an exchange calls its reader."""
 KEPT_CHARACTERS = 4_000
 """How much of what came instead of an answer is kept beside the error."""
 _TOO_MANY = 429
@@ -95,18 +98,14 @@ def fault_of(refusal: NoAnswer, answer: HttpAnswer, evidence: Evidence | None = 
         # Who asks to be left alone has done nothing yet.
         safe=refusal.code == "rate_limited",
         retry_after_s=retry_after_s(answer) if refusal.code == "rate_limited" else None,
-        evidence=_marked(evidence or unanswered(answer), refusal, message, came),
+        evidence=_marked(evidence or unanswered(answer, refusal.reason), refusal, message, came),
     )
 
 
-def unanswered(answer: HttpAnswer, *, body: Json = None, metadata: Mapping[str, Json] | None = None) -> Evidence:
+def unanswered(answer: HttpAnswer, why: str, *, body: Json = None, metadata: Mapping[str, Json] | None = None) -> Evidence:
     """What is known of an exchange without an answer: its status and its time, and nothing that was said or done."""
-    return Evidence(
-        body=body,
-        http_status=answer.status,
-        duration_ms=answer.duration_ms,
-        metadata={"unanswered": True, **(metadata or {})},
-    )
+    account = Account(READER, {"answer": why, "tool_calls": why, "nodes": why})
+    return Evidence(body=body, http_status=answer.status, duration_ms=answer.duration_ms, account=account, metadata=dict(metadata or {}))
 
 
 def retry_after_s(answer: HttpAnswer) -> float | None:
