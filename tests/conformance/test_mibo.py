@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from proctor.actions.run import run_async
+from proctor.model.result import RunResult
 from tests.conformance.running import decide_case, evidence_of, suite_of
 from tests.tables import load, rows
+from tests.targets.loopback import Reply, serve
 
 FILES = ("conformance/mibo/documentation.yaml", "conformance/mibo/vectors.yaml")
 
@@ -33,7 +39,22 @@ def test_a_row_of_the_reference_gives_its_answer(row: dict[str, Any]) -> None:
     assert outcomes(row) == row["expect"]
 
 
-@pytest.mark.parametrize("path", FILES)
+@rows("conformance/mibo/exchanges.yaml")
+def test_an_exchange_of_an_active_test_gives_its_answer(row: dict[str, Any], tmp_path: Path) -> None:
+    given = dict(row["reply"])
+    reply = Reply(**({**given, "data": given["data"].encode()} if "data" in given else given))
+    document = json.dumps({"name": "hello", "input_utterance": "hello", "assertions": {"procedural": [row["assertion"]]}})
+
+    async def work() -> RunResult:
+        async with serve(lambda asked: reply) as server:
+            target = {"type": "http", "url": server.url, **row.get("settings", {})}
+            return await run_async(suite_of(document, "mibo"), target=target, home=tmp_path)
+
+    (case,) = asyncio.run(work()).cases
+    assert [verdict.outcome for verdict in case.verdicts] == row["expect"]
+
+
+@pytest.mark.parametrize("path", (*FILES, "conformance/mibo/exchanges.yaml"))
 def test_every_difference_from_the_original_has_a_reason(path: str) -> None:
     for row in load(path):
         assert row["source"].startswith("mibo: ")

@@ -10,9 +10,12 @@ from typing import Any
 import pytest
 
 from proctor.cassettes.ports import LIVE
+from proctor.checks.limits import HttpStatus
 from proctor.errors import InputError
+from proctor.model.case import Assertion
 from proctor.model.evidence import Evidence
 from proctor.targets.build import build_target
+from proctor.targets.faults import TargetFault
 from tests.targets.loopback import Answer, Asked, Reply, attempt, serve
 
 SAMPLE = json.loads((Path(__file__).parents[1] / "evidence/samples/flowise/flowise-3.1.2-prediction-agentflow-tool.json").read_text())
@@ -61,16 +64,19 @@ def test_a_body_of_the_case_is_sent_exactly() -> None:
     assert asked[0].json == {"question": "mine", "history": []}
 
 
-def test_an_error_of_flowise_is_evidence() -> None:
-    evidence, _ = drive(
-        lambda _: Reply(status=500, body={"statusCode": 500, "success": False, "message": "Error: chatflow not found", "stack": {}}),
-        attempt("hi"),
-    )
+def test_an_error_of_flowise_is_evidence_only_where_its_status_is_claimed() -> None:
+    refusal = Reply(status=500, body={"statusCode": 500, "success": False, "message": "Error: chatflow not found", "stack": {}})
+    claim = Assertion(check="http_status", spec=HttpStatus(status=500))
+    evidence, _ = drive(lambda _: refusal, attempt("hi", assertions=(claim,)))
     assert (evidence.http_status, evidence.text) == (500, "Error: chatflow not found")
+    with pytest.raises(TargetFault, match=r"status 500, which is no answer: .*chatflow not found") as caught:
+        drive(lambda _: refusal, attempt("hi"))
+    assert caught.value.code == "http_status" and caught.value.evidence is not None and caught.value.evidence.text is None
 
 
 def test_a_text_answer_is_a_text() -> None:
-    assert drive(lambda _: Reply(data=b"plain words"), attempt("hi"))[0].text == "plain words"
+    reply = Reply(data=b"plain words", headers={"content-type": "text/plain"})
+    assert drive(lambda _: reply, attempt("hi"))[0].text == "plain words"
 
 
 def test_an_address_that_is_none_is_refused() -> None:

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from proctor.cassettes.ports import LIVE
+from proctor.checks.limits import HttpStatus
 from proctor.errors import InputError
+from proctor.model.case import Assertion
 from proctor.model.evidence import Evidence, Usage
 from proctor.targets import wire
 from proctor.targets.build import build_target, check_cases
@@ -23,6 +25,7 @@ from tests.tables import rows
 from tests.targets.loopback import Answer, Asked, Player, Recorder, Reply, Server, attempt, serve
 
 SECRET = "sk-very-secret-token"
+STATUS_CLAIM = Assertion(check="http_status", spec=HttpStatus(status=200))
 
 
 def drive(answer: Answer, go: Any, tape: Any = LIVE, path: str = "/chat", **settings: Any) -> tuple[Evidence, Server]:
@@ -113,7 +116,9 @@ def test_turns_are_sent_in_order_in_one_session_each_with_an_id_of_its_own() -> 
         )
 
     evidence, server = drive(
-        answer, attempt("one", "two", "three"), template={"m": "{user_message}", "s": "{session_id}", "r": "{request_id}"}
+        answer,
+        attempt("one", "two", "three", assertions=(STATUS_CLAIM,)),
+        template={"m": "{user_message}", "s": "{session_id}", "r": "{request_id}"},
     )
     assert [(asked.json["m"], asked.json["s"]) for asked in server.asked] == [(m, "session-a-0001") for m in ("one", "two", "three")]
     assert [asked.headers["x-request-id"] for asked in server.asked] == [f"request-a-0001-{n}" for n in (1, 2, 3)]
@@ -141,7 +146,8 @@ def test_an_answer_is_read(row: dict[str, Any]) -> None:
         data=row["data"].encode() if "data" in row else None,
         headers=row.get("headers", {}),
     )
-    evidence, _ = drive(lambda asked: reply, attempt("hi"), **row.get("settings", {}))
+    claims = {"assertions": (STATUS_CLAIM,)} if row.get("claimed") else {}
+    evidence, _ = drive(lambda asked: reply, attempt("hi", **claims), **row.get("settings", {}))
     expect = row["expect"]
     for field, wanted in expect.items():
         found: Any = getattr(evidence, field)

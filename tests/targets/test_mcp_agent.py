@@ -106,7 +106,9 @@ def test_the_model_sees_system_prompt_tools_and_results() -> None:
     assert (asked.temperature, asked.max_tokens, asked.seed) == (0.0, 77, 5)
     tool = next(tool for tool in asked.tools if tool.name == "search")
     assert tool.description == "Search the catalogue." and tool.schema["required"] == ["query"]
-    assert again.messages[-1].text == "tea 1\ntea 2" and again.messages[-1].call_id == "call_0"
+    told = json.loads(again.messages[-1].text)
+    assert [part["text"] for part in told["content"]] == ["tea 1", "tea 2"] and told["structuredContent"] == {"result": ["tea 1", "tea 2"]}
+    assert again.messages[-1].call_id == "call_0"
 
 
 def test_a_conversation_continues_over_its_turns() -> None:
@@ -132,7 +134,7 @@ def test_a_result_that_says_it_failed_is_a_tool_error() -> None:
     assert evidence.tool_calls is not None
     (call,) = evidence.tool_calls
     assert call.error_kind == "content-error" and "no order 99" in call.error and call.result["isError"] is True
-    assert model.requests[1].messages[-1].text.startswith("Error: ") and "no order 99" in model.requests[1].messages[-1].text
+    assert json.loads(model.requests[1].messages[-1].text) == call.result, "the model is told the whole result, that it failed included"
     assert evidence.error is None
 
 
@@ -329,14 +331,25 @@ def test_a_reply_can_depend_on_what_was_asked() -> None:
     assert drive(ScriptedModel(reply)).text == "You said Where is order 17?"
 
 
-def test_what_the_model_is_told_of_a_result() -> None:
+def test_what_the_model_is_told_of_a_result_in_words() -> None:
     image = {"type": "image", "data": "QUJD" * 100, "mimeType": "image/png"}
-    assert text_for_model({"content": [{"type": "text", "text": "a"}, image]}) == (
-        'a\n{"type":"image","data":"(400 characters of base64)","mimeType":"image/png"}'
-    )
-    assert text_for_model({"content": [], "structuredContent": {"a": [1, 2]}}) == '{"a":[1,2]}'
-    assert text_for_model({"content": []}) == "(no content)"
-    assert text_for_model([1, None]) == "[1,null]"
+    text = {"type": "text", "text": "a"}
+    for result, told in (
+        ({"content": [text, image]}, 'a\n{"type":"image","data":"(400 characters of base64)","mimeType":"image/png"}'),
+        ({"content": [], "structuredContent": {"a": [1, 2]}}, '{"a":[1,2]}'),
+        ({"content": [text], "structuredContent": {"a": [1, 2]}}, 'a\n{"a":[1,2]}'),
+        ({"content": [{"type": "text", "text": '{"a": [1, 2]}'}], "structuredContent": {"a": [1, 2]}}, '{"a": [1, 2]}'),
+        ({"content": [text], "isError": True}, "Error: a"),
+        ({"content": []}, "(no content)"),
+        ([1, None], "[1,null]"),
+    ):
+        assert text_for_model(result, form="text") == told
+
+
+def test_the_model_is_told_the_whole_result_by_default() -> None:
+    whole = {"content": [{"type": "image", "data": "QUJD" * 100, "mimeType": "image/png"}], "structuredContent": {"a": 1}, "isError": True}
+    assert json.loads(text_for_model(whole)) == whole
+    assert "cut by proctor" in text_for_model(whole, limit=100)
 
 
 def test_a_result_of_many_texts_is_bounded_as_a_whole() -> None:

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from proctor.cassettes.ports import LIVE
+from proctor.checks.limits import HttpStatus
 from proctor.errors import InputError
+from proctor.model.case import Assertion
 from proctor.model.evidence import Evidence
 from proctor.targets.build import build_target
 from proctor.targets.faults import TargetFault
@@ -63,6 +65,15 @@ def drive(n8n: N8n, go: Any, tape: Any = LIVE, *, api: bool = True, **settings: 
     return asyncio.run(run())
 
 
+STATUS_CLAIM = Assertion(check="http_status", spec=HttpStatus(status=200))
+
+
+def refused(n8n: N8n, go: Any, **more: Any) -> TargetFault:
+    with pytest.raises(TargetFault) as caught:
+        drive(n8n, go, **more)
+    return caught.value
+
+
 def test_the_webhook_gets_message_ids_and_session_and_the_execution_is_found_by_the_id() -> None:
     ours, other = execution("ai-agent-tool", "request-a-0001"), execution("order-confirmed", "somebody-else")
     n8n = N8n([other], [other, ours], webhook=Reply(status=201, body={"output": "hi"}))
@@ -89,10 +100,17 @@ def test_an_execution_that_is_still_running_is_waited_for() -> None:
     assert len(n8n.polls) == 3
 
 
-def test_an_execution_that_failed_is_finished_and_evidence() -> None:
-    n8n = N8n([execution("err", "request-a-0001")], webhook=Reply(status=500, body={"message": "Error in workflow"}))
-    evidence = drive(n8n, attempt("hi"))
+def test_an_execution_that_failed_is_finished_and_evidence_of_an_error() -> None:
+    failed = [execution("err", "request-a-0001")]
+    reply = Reply(status=500, body={"message": "Error in workflow"})
+    evidence = drive(N8n(failed, webhook=reply), attempt("hi", assertions=(STATUS_CLAIM,)))
     assert evidence.http_status == 500 and evidence.error is not None and evidence.metadata["status"] == "error"
+    fault = refused(N8n(failed, webhook=reply), attempt("hi"))
+    assert (fault.code, fault.message) == (
+        "http_status",
+        'the agent answered status 500, which is no answer: {"message":"Error in workflow"}',
+    )
+    assert fault.evidence is not None and fault.evidence.nodes is not None, "what the execution shows is kept"
 
 
 def test_every_turn_has_its_own_execution() -> None:
@@ -141,21 +159,22 @@ def test_an_answer_of_the_api_that_is_no_list_is_a_fault() -> None:
 
 def test_an_unknown_webhook_is_not_looked_up() -> None:
     n8n = N8n([], webhook=Reply(status=404, body={"code": 404, "message": "The requested webhook is not registered."}))
-    evidence = drive(n8n, attempt("hi"))
+    evidence = drive(n8n, attempt("hi", assertions=(STATUS_CLAIM,)))
     assert (evidence.http_status, evidence.text, n8n.polls) == (404, "The requested webhook is not registered.", [])
+    assert refused(n8n, attempt("hi")).code == "http_status" and n8n.polls == []
 
 
 @pytest.mark.parametrize("status", [401, 403])
 def test_a_webhook_that_refuses_the_caller_is_not_looked_up(status: int) -> None:
-    refusal = Reply(status=status, data=b"Authorization data is wrong!", headers={"www-authenticate": 'Basic realm="Webhook"'})
-    n8n = N8n([], webhook=refusal)
-    evidence = drive(n8n, attempt("hi"))
+    headers = {"www-authenticate": 'Basic realm="Webhook"', "content-type": "text/plain"}
+    n8n = N8n([], webhook=Reply(status=status, data=b"Authorization data is wrong!", headers=headers))
+    evidence = drive(n8n, attempt("hi", assertions=(STATUS_CLAIM,)))
     assert (evidence.http_status, evidence.text, n8n.polls) == (status, "Authorization data is wrong!", [])
 
 
 def test_a_workflow_that_answers_403_itself_is_looked_up() -> None:
     n8n = N8n([execution("order-confirmed", "request-a-0001")], webhook=Reply(status=403, body={"message": "not yours"}))
-    evidence = drive(n8n, attempt("hi"))
+    evidence = drive(n8n, attempt("hi", assertions=(STATUS_CLAIM,)))
     assert evidence.http_status == 403 and [node.name for node in evidence.nodes or ()][-1] == "Respond"
 
 
@@ -195,25 +214,35 @@ def stream(*pieces: tuple[str, str | None]) -> Reply:
 
 
 @pytest.mark.parametrize(
-    ("pieces", "text", "error"),
+    ("pieces", "text"),
     [
-        ([("begin", None), ("item", "Your "), ("item", "order"), ("end", None)], "Your order", None),
-        ([("begin", None), ("item", "Let me see."), ("end", None), ("begin", None), ("item", "14"), ("end", None)], "14", None),
-        ([("begin", None), ("item", "14"), ("end", None), ("begin", None), ("end", None)], "14", None),
-        ([("begin", None), ("error", "the model is broken")], None, "the model is broken"),
-        ([("item", "no beginning")], "no beginning", None),
+        ([("begin", None), ("item", "Your "), ("item", "order"), ("end", None)], "Your order"),
+        ([("begin", None), ("item", "Let me see."), ("end", None), ("begin", None), ("item", "14"), ("end", None)], "14"),
+        ([("begin", None), ("item", "14"), ("end", None), ("begin", None), ("end", None)], "14"),
+        ([("item", "no beginning")], "no beginning"),
     ],
 )
-def test_a_streamed_answer_is_put_together(pieces: list[tuple[str, str | None]], text: str | None, error: str | None) -> None:
+def test_a_streamed_answer_is_put_together(pieces: list[tuple[str, str | None]], text: str) -> None:
     evidence = drive(N8n([], webhook=stream(*pieces)), attempt("hi"), api=False)
-    assert (evidence.text, evidence.error) == (text, error)
+    assert (evidence.text, evidence.error) == (text, None)
 
 
-def test_lines_that_are_no_stream_of_n8n_are_a_text() -> None:
-    said = '{"type":"begin"}\n{"type":"chapter","content":"one"}\n'
-    assert drive(N8n([], webhook=Reply(data=said.encode())), attempt("hi"), api=False).text == said
-    unfinished = '{"type":"begin"}\n{"type":"it'
-    assert drive(N8n([], webhook=Reply(data=unfinished.encode())), attempt("hi"), api=False).text == unfinished
+@pytest.mark.parametrize(
+    ("pieces", "why"),
+    [
+        ([("begin", None), ("error", "the model is broken")], "the model is broken"),
+        ([("begin", None), ("item", "half of")], "the stream stopped before the agent had ended"),
+        ([("begin", None), ("end", None), ("begin", None), ("item", "half of")], "the stream stopped before the agent had ended"),
+    ],
+)
+def test_a_stream_that_broke_off_is_no_answer(pieces: list[tuple[str, str | None]], why: str) -> None:
+    fault = refused(N8n([], webhook=stream(*pieces)), attempt("hi"), api=False)
+    assert (fault.code, fault.message) == ("agent_failed", f"the workflow failed while it answered: {why}")
+
+
+@pytest.mark.parametrize("said", ['{"type":"begin"}\n{"type":"chapter","content":"one"}\n', '{"type":"begin"}\n{"type":"it'])
+def test_lines_that_are_no_stream_of_n8n_cannot_be_read(said: str) -> None:
+    assert refused(N8n([], webhook=Reply(data=said.encode())), attempt("hi"), api=False).code == "bad_answer"
 
 
 def test_a_trace_inside_the_answer_is_read() -> None:

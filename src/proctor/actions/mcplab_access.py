@@ -134,13 +134,15 @@ class Access:
         """How a server is reached; nothing after a problem."""
         name: str = entry["id"]
         if self._offline:
-            return ServerSettings(id=name, transport="http", url=entry["url"])
+            return ServerSettings(id=name, transport="http", url=entry["url"], session=entry.get("session") or "attempt")
         before = len(self.problems)
         headers = {key: self._value(value, name, f"header {key}") for key, value in (entry.get("headers") or {}).items()}
         auth = self._auth(name, entry.get("auth"))
         if len(self.problems) > before:
             return None
-        settings = ServerSettings(id=name, transport="http", url=entry["url"], headers=headers, auth=auth)
+        session = entry.get("session") or "attempt"
+        # MCPLab greets its servers, so that they can keep a session; the protocol without a handshake has none.
+        settings = ServerSettings(id=name, transport="http", url=entry["url"], headers=headers, auth=auth, session=session, era="handshake")
         try:
             settings.check()
         except ServerFault as fault:

@@ -253,7 +253,8 @@ def _agent(agent: dict[str, Json], model: ChatModel, servers: McpServers) -> Mcp
     def model_for(tape: Tape) -> ChatModel:
         return TapedModel(model, tape)
 
-    settings = AgentSettings(**{key: agent[key] for key in _AGENT_SETTINGS if agent.get(key) is not None})
+    given = {key: agent[key] for key in _AGENT_SETTINGS if agent.get(key) is not None}
+    settings = AgentSettings(**given, tool_errors="json")
     return McpAgent(agent["id"], servers=servers, model_for=model_for, settings=settings)
 
 

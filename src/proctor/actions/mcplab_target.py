@@ -1,6 +1,7 @@
-"""All agents of an MCPLab run as one target: each case goes to its own agent, all of them over the same connections.
+"""All agents of an MCPLab run as one target: each case goes to its own agent.
 
-Servers are connected once, before the first case; a server that cannot be reached ends the run there, as in MCPLab. Tool calls carry
+Servers are connected before the first case; one that cannot be reached ends the run there, as in MCPLab. The first tool call of an attempt
+opens a session of its own with a server, unless that server says `session: shared` (our own key). Tool calls carry
 MCPLab's request id: `mcplab-run:<run>:<scenario>:<agent slug>:<case>-run<k>`, at most 180 characters, the tail of it kept.
 """
 

@@ -14,7 +14,7 @@ import msgspec
 
 from proctor.evidence.text import as_text
 from proctor.llm.ports import ChatMessage, ModelCall, Role
-from proctor.model.evidence import Json, ToolCall, mcp_error
+from proctor.model.evidence import Json, ToolCall
 from proctor.model.show import show
 from proctor.targets.mcp_results import text_for_model
 
@@ -111,9 +111,6 @@ def _output(output: Json) -> str:
     value: Json = output["value"]
     if str(output.get("type", "")).startswith("error"):
         return f"{_ERROR}{as_text(value) or ''}"
-    failure = mcp_error(value)
-    if failure is not None:
-        return f"{_ERROR}{failure}"
     # As the loop told it when the tool was called.
     return text_for_model(value) if isinstance(value, dict) and "content" in value else as_text(value) or ""
 

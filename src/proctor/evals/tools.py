@@ -7,15 +7,17 @@ Tools of several servers are one set: they fit where the agent loop expects its 
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
 
 import msgspec
 
 from proctor.errors import ProctorError
 from proctor.evals.spans import Called
 from proctor.model.evidence import Json, ToolCall
+from proctor.model.show import exception_text
 from proctor.targets.mcp_results import CallResult, Listing, RemoteTool
-from proctor.targets.mcp_servers import McpServers, offered
+from proctor.targets.mcp_servers import McpServers, ReachedServers, offered
 
 Execute = Callable[[dict[str, Json]], Awaitable[CallResult]]
 STUB = "This tool was not executed: the conversation ends with its call."
@@ -81,6 +83,11 @@ class ToolSet(McpServers):
     async def close(self) -> None:
         """Nothing: whoever gave the tools keeps their servers."""
 
+    @asynccontextmanager
+    async def session(self) -> AsyncGenerator[ReachedServers]:
+        """These tools: whoever gave them keeps their sessions."""
+        yield self
+
     async def listing(self, server: str) -> Listing:
         """The tools of one server."""
         return self._listing(server)
@@ -110,7 +117,7 @@ class ToolSet(McpServers):
             answer = CallResult(error=str(error))
         except Exception as error:
             # A tool is the user's code: whatever it raises is a failed call, not the end of the run.
-            answer = CallResult(error=f"{type(error).__name__}: {error}")
+            answer = CallResult(error=f"{type(error).__name__}: {exception_text(error)}")
         finally:
             ended = self._now()
             self.spans.append(Called(tool=tool, server=server, started=started, ended=ended, ok=answer.error is None))

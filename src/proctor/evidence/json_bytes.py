@@ -51,7 +51,7 @@ def decode(data: bytes) -> Json:
     except UnicodeDecodeError:
         raise not_utf8(data) from None
     except msgspec.MsgspecError as error:
-        mended = _without_half_surrogates(data)
+        mended = mend_surrogates(data)
         if mended is None:
             raise _not_json(data, str(error)) from None
     try:
@@ -119,8 +119,8 @@ def not_utf8(data: bytes) -> EvidenceError:
     return EvidenceError("not UTF-8 text")
 
 
-def _without_half_surrogates(data: bytes) -> bytes | None:
-    # `None`: there are none, the document is broken otherwise.
+def mend_surrogates(data: bytes) -> bytes | None:
+    """The JSON with every half surrogate pair replaced by U+FFFD; nothing where there is none, so that it is broken otherwise."""
     if b"\\ud" not in data and b"\\uD" not in data:
         return None
     mended, _ = _SURROGATES.subn(lambda found: b"\\ufffd" if len(found.group()) == 6 else found.group(), data)

@@ -15,7 +15,8 @@ from proctor.model.show import nearest, show
 
 Entry = dict[str, Json]
 
-SERVER_KEYS: Final = ("id", "name", "transport", "url", "headers", "auth")
+SERVER_KEYS: Final = ("id", "name", "transport", "url", "headers", "auth", "session")
+SESSIONS: Final = ("attempt", "shared")
 LLM_KEYS: Final = ("id", "name", "type", "provider", "model", "temperature", "max_tokens", "max_turns", "system")
 BROWSER_KEYS: Final = ("id", "name", "type", "provider", "url", "new_conversation_between_scenarios")
 PROVIDERS: Final = ("openai", "anthropic", "azure_openai")
@@ -105,10 +106,20 @@ def read_server(node: Located, reading: Reading, what: str, given_id: str | None
         server["transport"] = "http"
     _need_text(node, reading, server, ("url",), what)
     _headers(node.get("headers"), reading, server)
+    _session(node.get("session"), reading, server)
     auth = node.get("auth")
     if auth is not None and auth.value is not None:
         server["auth"] = read_auth(auth, reading)
     return None if server["id"] is None else server
+
+
+def _session(node: Located | None, reading: Reading, server: Entry) -> None:
+    """Whose sessions are: our own key; the original has one per scenario run."""
+    if node is None or node.value is None:
+        return
+    if node.value not in SESSIONS:
+        reading.error(node, f"session {show(node.plain(), 60)} is not known", expected="one of " + ", ".join(SESSIONS))
+    server["session"] = node.value
 
 
 def _headers(node: Located | None, reading: Reading, server: Entry) -> None:

@@ -110,6 +110,15 @@ def _pieces(value: object, limit: int, around: tuple[int, ...]) -> Iterator[str]
     yield closing
 
 
+def exception_text(error: BaseException, limit: int = 500) -> str:
+    """What an exception says, in characters that can be written; one that cannot even say it is told by its type alone."""
+    try:
+        text = str(error)
+    except Exception as broken:  # somebody else's code: its own `__str__` may do anything
+        return f"(its text cannot be had: {type(broken).__name__})"
+    return shorten(text, limit).encode("utf-8", "backslashreplace").decode()
+
+
 def kind_of(value: object) -> str:
     """What a user calls this kind of value."""
     if value is None:

@@ -25,11 +25,14 @@ from proctor.model.evidence import Evidence
 from proctor.model.judgement import Opinion, Question
 from proctor.model.result import CaseResult
 from proctor.model.run import RunEntry
+from proctor.model.show import exception_text
 from proctor.model.verdict import Outcome, errored
 from proctor.runner.events import Event, Listener, silent
 from proctor.runner.limits import Budget, Gate, Spent
 from proctor.runner.ports import Judge, RunLog, Target
 
+_EVIDENCE = msgspec.json.Decoder(Evidence)
+_LONGEST_REASON = 4_000
 Ended = Literal["completed", "interrupted", "budget"]
 TapeFor = Callable[[str, int], Tape]
 
@@ -258,7 +261,7 @@ class Runner:
         try:
             return cut_short(await settled(deliberation, ask), evidence)
         except Exception as error:  # the others go on
-            return broken(prepared, number, "internal_error", f"a bug in the judge: {type(error).__name__}: {error}")
+            return broken(prepared, number, "internal_error", f"a bug in the judge: {type(error).__name__}: {exception_text(error)}")
         except asyncio.CancelledError:
             self._lost += 1
             self._changed.set()
@@ -285,11 +288,16 @@ class Runner:
             except TargetError as error:
                 last = not error.safe or tried == self._settings.retries or self._out_of_time()
                 if last or self._asks_too_much(error.code, error.retry_after_s):
-                    return broken(prepared, number, error.code, error.message), error.evidence
-                await self._before_retry(case.id, number, tried, error.message, error.code, error.retry_after_s)
+                    seen = error.evidence if error.evidence is None or why_unusable(error.evidence) is None else None
+                    return broken(prepared, number, error.code, exception_text(error, _LONGEST_REASON)), seen
+                await self._before_retry(case.id, number, tried, exception_text(error), error.code, error.retry_after_s)
                 continue
             except Exception as error:  # a bug in a target is this attempt's error, not the end of the run
-                return broken(prepared, number, "internal_error", f"a bug in the target: {type(error).__name__}: {error}"), None
+                told = f"a bug in the target: {type(error).__name__}: {exception_text(error)}"
+                return broken(prepared, number, "internal_error", told), None
+            wrong = why_unusable(evidence)
+            if wrong is not None:
+                return broken(prepared, number, "bad_answer", f"what the target observed cannot be kept: {wrong}"), None
             retry_after = _asked_to_wait(evidence)
             last = tried == self._settings.retries or self._out_of_time()
             if retry_after is not None and not last and not self._asks_too_much("rate_limited", retry_after):
@@ -311,7 +319,11 @@ class Runner:
             async with bound:
                 return await running
         except TimeoutError as error:
-            why = f"no answer within {seconds:g} s" if bound.expired() else f"the target gave up waiting: {error or 'TimeoutError'}"
+            why = (
+                f"no answer within {seconds:g} s"
+                if bound.expired()
+                else f"the target gave up waiting: {exception_text(error) or 'TimeoutError'}"
+            )
             raise TargetError(why, code="timeout") from None
         except asyncio.CancelledError:
             task = asyncio.current_task()
@@ -364,6 +376,19 @@ def broken(prepared: PreparedCase, number: int, code: str, reason: str) -> CaseR
     """The result of an attempt that left nothing to decide on."""
     verdict = errored(code, reason)
     return CaseResult(prepared.case, "error", None, (verdict,) * len(prepared.case.assertions), None, None, None, number, {}, code, reason)
+
+
+def why_unusable(evidence: object) -> str | None:
+    """Why what a target gave cannot be kept and read again; nothing for evidence as it should be."""
+    if not isinstance(evidence, Evidence):
+        return f"expected evidence, found {type(evidence).__name__}"
+    try:
+        _EVIDENCE.decode(msgspec.json.encode(evidence))
+    except RecursionError:
+        return "it is nested too deep, or contains itself"
+    except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as error:
+        return exception_text(error)
+    return None
 
 
 def cut_short(result: CaseResult, evidence: Evidence) -> CaseResult:

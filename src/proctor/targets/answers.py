@@ -1,5 +1,7 @@
 """What an HTTP answer shows.
 
+What is no answer at all is an error (`no_answer.py`), unless the case claims the status: then the text of such an exchange is not known.
+
 The text is looked up by the configured path, else by the usual keys, else it is the whole answer. Status, time and tokens are those of the
 exchange. A trace inside the answer is read too: spans, OTLP, an n8n execution, a Flowise prediction, a map or list of nodes, or
 members that have an `output` (each of them is a node). Without any of these, tools were seen only if the answer lists `tool_calls`.
@@ -7,7 +9,6 @@ members that have an `output` (each of them is a node). Without any of these, to
 
 from __future__ import annotations
 
-from email.utils import parsedate_to_datetime
 from typing import Any
 
 import msgspec
@@ -18,27 +19,38 @@ from proctor.evidence.plain import read_plain
 from proctor.evidence.reading import read_document
 from proctor.evidence.shape import dict_of, list_of
 from proctor.evidence.text import as_text
+from proctor.model.account import Account
 from proctor.model.evidence import Evidence, Json
-from proctor.model.missing import MISSING
 from proctor.model.show import show
 from proctor.paths.dotted import find_dotted
 from proctor.targets.faults import TargetFault
+from proctor.targets.no_answer import READER, bad_body, bad_path, bad_status, fault_of, retry_after_s, unanswered
 from proctor.targets.wire import HttpAnswer
 
 _RETRY_STATUSES = (429, 503)
 
 
-def evidence_of(answer: HttpAnswer, *, response_path: str | None = None, format: str | None = None) -> Evidence:
-    """One answer as evidence; `format` names how it is written, otherwise it is recognised. Raises `TargetFault`."""
+def evidence_of(
+    answer: HttpAnswer, *, response_path: str | None = None, format: str | None = None, status_claimed: bool = False
+) -> Evidence:
+    """One answer as evidence; `format` names how it is written, otherwise it is recognised.
+
+    Raises `TargetFault` for what is no answer, unless the case claims the status (`status_claimed`).
+    """
+    lacking = bad_body(answer) or bad_path(answer, response_path)
+    if not status_claimed and (refusal := bad_status(answer) or lacking) is not None:
+        raise fault_of(refusal, answer)
+    if lacking is not None and not (lacking.legible and response_path is None):
+        body = answer.body if lacking.code == "response_path" else None
+        return unanswered(answer, lacking.reason, body=body, metadata=_noted(answer, [lacking.reason]))
     notes: list[str] = []
-    spoken: str | None = None
-    if response_path is not None:
-        found = find_dotted(answer.body, response_path)
-        if found is MISSING or found is None:
-            notes.append(f"response_path {response_path!r} is not in the answer")
-        else:
-            spoken = as_text(found)
+    spoken = as_text(find_dotted(answer.body, response_path)) if response_path is not None else None
     evidence = _read(answer, format, notes)
+    refusal = bad_status(answer)
+    account = evidence.account
+    if refusal is not None and evidence.tool_calls is None and account is None:
+        # What an agent did before it refused, a refusal does not tell.
+        account = Account(READER, {"tool_calls": refusal.reason, "nodes": refusal.reason})
     metadata = {**evidence.metadata, **_noted(answer, notes)}
     return msgspec.structs.replace(
         evidence,
@@ -47,6 +59,7 @@ def evidence_of(answer: HttpAnswer, *, response_path: str | None = None, format:
         body=answer.body if answer.body is not None else evidence.body,
         http_status=answer.status,
         duration_ms=answer.duration_ms,
+        account=account,
         metadata=metadata,
     )
 
@@ -81,13 +94,30 @@ def _read(answer: HttpAnswer, format: str | None, notes: list[str]) -> Evidence:
             raise TargetFault("bad_answer", f"the answer is not of the format {format!r}: {error.message}") from None
         if len(found) != 1:
             raise TargetFault("bad_answer", f"the answer holds {len(found)} runs, expected one")
+        if _says_nothing(found[0]):
+            raise TargetFault("bad_answer", f"the answer is not of the format {format!r}: nothing of it is there: {show(answer.body)}")
         return found[0]
     try:
         traces = trace_in(answer.body)
     except EvidenceError as error:
         notes.append(f"a trace in the answer cannot be read: {error.message}")
-        traces = None
-    return traces[0] if traces is not None and len(traces) == 1 else _plain(answer)
+        return _without_trace(answer)
+    if traces is None:
+        return _plain(answer)
+    if len(traces) != 1:
+        notes.append(f"the answer holds {len(traces)} traces, expected one")
+        return _without_trace(answer)
+    return traces[0]
+
+
+def _says_nothing(evidence: Evidence) -> bool:
+    """Whether a reader found neither words nor actions: what it was given is of another kind."""
+    return evidence.text is None and not (evidence.tool_calls or evidence.nodes or evidence.turns or evidence.state)
+
+
+def _without_trace(answer: HttpAnswer) -> Evidence:
+    """What the answer says, where the trace in it cannot be used: what was done is not known."""
+    return msgspec.structs.replace(_plain(answer), tool_calls=None, nodes=None)
 
 
 def _plain(answer: HttpAnswer) -> Evidence:
@@ -98,18 +128,7 @@ def _plain(answer: HttpAnswer) -> Evidence:
 
 def _noted(answer: HttpAnswer, notes: list[str]) -> dict[str, Json]:
     noted: dict[str, Json] = {"notes": notes} if notes else {}
-    wait = _retry_after_s(answer.headers) if answer.status in _RETRY_STATUSES else None
+    wait = retry_after_s(answer) if answer.status in _RETRY_STATUSES else None
     if wait is not None:
         noted["retry_after_s"] = wait
     return noted
-
-
-def _retry_after_s(headers: dict[str, str]) -> float | None:
-    """How long the agent asks to be left alone: seconds, or the time until a date, by its own clock."""
-    asked = headers.get("retry-after", "").strip()
-    if asked.isascii() and asked.isdigit():
-        return float(asked[:9])
-    try:
-        return max(0.0, (parsedate_to_datetime(asked) - parsedate_to_datetime(headers["date"])).total_seconds())
-    except (KeyError, ValueError, TypeError):
-        return None

@@ -2,7 +2,8 @@
 
 The function is called with the message. Where its signature has them it also gets `context`, `session_id`, `request_id`, `turn` (from 0)
 and `history` (the exchanges before, as `{"input", "text"}`). It answers with a text, with plain evidence as a mapping, with a list of
-provider messages, or with an `Evidence`. An `async` function is awaited; any other runs in a thread of its own, which is left alone when
+provider messages, or with an `Evidence`; what else it returns, or what JSON cannot hold inside of these (`returned.py`), is the error of
+that case. An `async` function is awaited; any other runs in a thread of its own, which is left alone when
 the time is up, since a thread cannot be ended. A function has no wire: nothing of it is on a tape, it is called again on replay.
 """
 
@@ -28,9 +29,10 @@ from proctor.model.attempt import Attempt
 from proctor.model.case import Case
 from proctor.model.evidence import Evidence, Json
 from proctor.model.problem import Problem
-from proctor.model.show import kind_of, nearest, shorten
+from proctor.model.show import exception_text, kind_of, nearest, shorten
 from proctor.targets.conversation import Message, converse
 from proctor.targets.faults import TargetFault
+from proctor.targets.returned import Unreadable, plain_evidence, plain_value, type_name
 
 Function = Callable[..., Any]
 OFFERED = ("context", "session_id", "request_id", "turn", "history")
@@ -108,32 +110,40 @@ class CallableTarget:
                     raise self._failed(error) from error
         except TimeoutError:
             raise TargetFault("timeout", f"{_called(self._function)} did not answer within {self._timeout_s:g} s") from None
-        except TargetFault:
+        except (TargetFault, asyncio.CancelledError, KeyboardInterrupt):
             raise
-        except (Exception, SystemExit) as error:  # an agent that calls `sys.exit` ends its answer, not the run
+        except BaseException as error:  # an agent that calls `sys.exit` ends its answer, not the run
             raise self._failed(error) from error
 
     def _failed(self, error: BaseException) -> TargetFault:
         frames = traceback.extract_tb(error.__traceback__)
         place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
-        return TargetFault("agent_failed", f"{_called(self._function)} raised {type(error).__name__}: {shorten(str(error), 500)}{place}")
+        return TargetFault("agent_failed", f"{_called(self._function)} raised {type(error).__name__}: {exception_text(error)}{place}")
 
     def _evidence(self, answer: object) -> Evidence:
-        if isinstance(answer, Evidence):
-            return answer
-        if isinstance(answer, str):
-            return read_document({"text": answer}, format="plain")[0]
-        if isinstance(answer, (Mapping, list)):
-            try:
-                found = read_document(dict(answer), format="plain") if isinstance(answer, Mapping) else read_document(answer)
-            except EvidenceError as error:
-                raise TargetFault("bad_answer", f"what {_called(self._function)} returned is no evidence: {error.message}") from None
-            if len(found) == 1:
-                return found[0]
+        """What was returned, as evidence; whatever goes wrong while it is looked at is the fault of the function."""
+        try:
+            if isinstance(answer, Evidence):
+                return plain_evidence(answer)
+            if isinstance(answer, str):
+                return read_document({"text": plain_value(answer)}, format="plain")[0]
+            if isinstance(answer, (Mapping, list)):
+                given = plain_value(answer)
+                found = read_document(given, format="plain" if isinstance(given, dict) else None)
+                if len(found) == 1:
+                    return found[0]
+        except (EvidenceError, Unreadable) as error:
+            raise self._returned(answer, exception_text(error)) from None
+        except Exception as error:
+            # A mapping of somebody else's may do anything when it is asked for its members.
+            raise self._returned(answer, f"looking at it raised {type(error).__name__}: {exception_text(error)}") from error
         raise TargetFault(
             "bad_answer",
-            f"{_called(self._function)} returned {kind_of(answer)}, expected text, a mapping of plain evidence, messages or an Evidence",
+            f"{_called(self._function)} returned {_kind(answer)}, expected text, a mapping of plain evidence, messages or an Evidence",
         )
+
+    def _returned(self, answer: object, why: str) -> TargetFault:
+        return TargetFault("bad_answer", f"what {_called(self._function)} returned ({_kind(answer)}) is no evidence: {why}")
 
 
 def load_function(reference: str, *, base: Path | None = None, trusted: bool = True) -> Function:
@@ -188,6 +198,12 @@ def _import(name: str, base: Path | None, trusted: bool) -> object:
 def _lies_in(module: object, base: Path | None) -> bool:
     file = getattr(module, "__file__", None)
     return file is not None and base is not None and Path(file).resolve().is_relative_to(base.resolve())
+
+
+def _kind(answer: object) -> str:
+    """What a user calls this kind of value, else its type."""
+    word = kind_of(answer)
+    return type_name(answer) if word == type(answer).__name__ else word
 
 
 def _called(function: Function) -> str:

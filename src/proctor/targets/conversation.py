@@ -1,8 +1,8 @@
 """A case as messages in order, and what was seen of each put together.
 
 A case is one message, or several turns, or one body that is sent as it is. Every message of a go has an id of its own (the go's id, with
-the number of the turn where there are several), all of them share one session. A turn that the agent answers with an error status is
-followed by the next one: the statuses are evidence. A turn that cannot be sent ends the go.
+the number of the turn where there are several), all of them share one session. A turn that cannot be sent, or that the agent does not
+answer (`no_answer.py`), ends the go; where the case claims the status of such a turn, it is followed by the next one.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import msgspec
 
 from proctor.evidence.plain import with_turn_defaults
 from proctor.evidence.text import as_text
+from proctor.model.account import Account, Part
 from proctor.model.attempt import Attempt
 from proctor.model.evidence import Evidence, EvidenceTurn, Json
 from proctor.targets.direct_calls import CODE as UNSUPPORTED_STEP
@@ -37,6 +38,13 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     def said(self) -> Json:
         """The text, or the body that stands for it."""
         return self.body if self.text is None else self.text
+
+    @property
+    def status_claimed(self) -> bool:
+        """Whether the case says itself which HTTP status this message is answered with; a remark (`advisory`) is no such claim."""
+        return any(
+            each.check == "http_status" and not each.advisory and each.turn in (None, self.turn) for each in self.attempt.case.assertions
+        )
 
 
 def ids_of(attempt: Attempt) -> tuple[str, str]:
@@ -97,9 +105,10 @@ async def converse(attempt: Attempt, say: Callable[[Message], Awaitable[Evidence
         raise TargetFault(
             fault.code,
             f"turn {len(seen) + 1} of {len(messages)}: {fault.message}",
-            # The turns before it did reach the agent.
-            safe=fault.safe and not seen,
-            evidence=_partial(messages, seen),
+            # The turns before it did reach the agent; one that was asked to wait goes through all of them again.
+            safe=fault.safe and (not seen or fault.code == "rate_limited"),
+            retry_after_s=fault.retry_after_s,
+            evidence=_partial(messages, [*seen, *([fault.evidence] if fault.evidence is not None else [])]),
         ) from None
     return joined(messages, seen)
 
@@ -114,12 +123,15 @@ def joined(messages: Sequence[Message], seen: Sequence[Evidence]) -> Evidence:
         return msgspec.structs.replace(
             only, case=attempt.case.id, input=messages[0].said if only.input is None else only.input, metadata={**ids, **only.metadata}
         )
+    account = _account(seen)
     turns = [_turn(message, evidence) for message, evidence in zip(messages, seen, strict=False)]
-    if any(turn.tool_calls is not None or turn.nodes is not None for turn in turns):
+    blind = account is not None and "tool_calls" in account.unknown
+    if not blind and any(turn.tool_calls is not None or turn.nodes is not None for turn in turns):
         # One turn that shows its tools shows that tools can be seen.
         turns = [msgspec.structs.replace(turn, tool_calls=()) if turn.tool_calls is None and turn.nodes is None else turn for turn in turns]
     offered = [name for evidence in seen for name in evidence.available_tools or ()]
     last_state = next((evidence.state for evidence in reversed(seen) if evidence.state is not None), None)
+    code = next((evidence.metadata["code"] for evidence in seen if evidence.error is not None and "code" in evidence.metadata), None)
     return with_turn_defaults(
         Evidence(
             case=attempt.case.id,
@@ -129,9 +141,22 @@ def joined(messages: Sequence[Message], seen: Sequence[Evidence]) -> Evidence:
             now=next((evidence.now for evidence in seen if evidence.now is not None), None),
             state=last_state,
             error=next((evidence.error for evidence in seen if evidence.error is not None), None),
-            metadata=ids,
+            account=account,
+            metadata=ids if code is None else {**ids, "code": code},
         )
     )
+
+
+def _account(seen: Sequence[Evidence]) -> Account | None:
+    """What is not known of a conversation: whatever is not known of one of its turns; of its answer, what the last turn says."""
+    accounts = [evidence.account for evidence in seen if evidence.account is not None]
+    if not accounts:
+        return None
+    unknown: dict[Part, str] = {part: why for account in reversed(accounts) for part, why in account.unknown.items() if part != "answer"}
+    last = seen[-1].account
+    if last is not None and "answer" in last.unknown:
+        unknown["answer"] = last.unknown["answer"]
+    return Account(accounts[0].reader, unknown, tuple(dict.fromkeys(note for account in accounts for note in account.notes)))
 
 
 def _partial(messages: Sequence[Message], seen: Sequence[Evidence]) -> Evidence | None:

@@ -19,6 +19,10 @@ TargetCode = Literal[
     "redirected",
     "bad_request",  # what would be sent cannot be sent
     "bad_answer",
+    "http_status",  # the agent answered with a status that is none of success
+    "rate_limited",  # it answered 429
+    "empty_answer",
+    "response_path",  # the answer is not where it should be
     "unauthorized",
     "agent_failed",  # a Python function raised
     "no_execution",  # n8n knows of no finished execution
@@ -30,6 +34,14 @@ TargetCode = Literal[
 class TargetFault(TargetError):
     """An agent could not be driven. `safe`: nothing reached it, so trying again cannot harm."""
 
-    def __init__(self, code: TargetCode | str, message: str, *, safe: bool = False, evidence: Evidence | None = None) -> None:
-        super().__init__(message, code=code, safe=safe)
+    def __init__(
+        self,
+        code: TargetCode | str,
+        message: str,
+        *,
+        safe: bool = False,
+        retry_after_s: float | None = None,
+        evidence: Evidence | None = None,
+    ) -> None:
+        super().__init__(message, code=code, safe=safe, retry_after_s=retry_after_s)
         self.evidence = evidence

@@ -19,6 +19,7 @@ from proctor.targets.answers import evidence_of
 from proctor.targets.conversation import Message
 from proctor.targets.http import check_positive, secret_headers
 from proctor.targets.masking import Ids, shown_settings
+from proctor.targets.no_answer import bad_status
 from proctor.targets.wire import HttpAnswer, HttpRequest, MakeTransport, Wire, check_address
 from proctor.targets.wire_target import WireTarget
 
@@ -63,7 +64,7 @@ class FlowiseTarget(WireTarget):
     async def say(self, message: Message, tape: Tape, ids: Ids) -> Evidence:
         """Ask the flow one message."""
         answer = await self._wire.exchange(self._request(message), tape=tape, ids=ids, timeout_s=self._settings.timeout_s)
-        return _prediction(answer)
+        return _prediction(answer, status_claimed=message.status_claimed)
 
     def _request(self, message: Message) -> HttpRequest:
         settings = self._settings
@@ -77,9 +78,10 @@ class FlowiseTarget(WireTarget):
         return HttpRequest(method="POST", url=self._url, headers=headers, body=body, has_body=True)
 
 
-def _prediction(answer: HttpAnswer) -> Evidence:
+def _prediction(answer: HttpAnswer, *, status_claimed: bool) -> Evidence:
     body = answer.body
-    if answer.status >= 400 or not isinstance(body, dict) or not ("text" in body or "json" in body or flowise.sniff(body)):
-        return evidence_of(answer)
+    refused = bad_status(answer) is not None
+    if refused or not isinstance(body, dict) or not ("text" in body or "json" in body or flowise.sniff(body)):
+        return evidence_of(answer, status_claimed=status_claimed)
     read = flowise.read(body)[0]
     return msgspec.structs.replace(read, http_status=answer.status, duration_ms=answer.duration_ms)

@@ -167,7 +167,9 @@ class HttpTarget(WireTarget):
         """Send one message."""
         settings = self._settings
         answer = await self._wire.exchange(self._requests.make(message), tape=tape, ids=ids, timeout_s=settings.timeout_s)
-        return evidence_of(answer, response_path=settings.response_path, format=settings.answer_format)
+        return evidence_of(
+            answer, response_path=settings.response_path, format=settings.answer_format, status_claimed=message.status_claimed
+        )
 
 
 def check_format(name: str | None) -> None:

@@ -21,7 +21,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
@@ -35,8 +35,8 @@ from proctor.model.case import Case
 from proctor.model.evidence import Evidence, EvidenceTurn, Json, ToolCall, Usage, mcp_error
 from proctor.model.show import nearest, show
 from proctor.targets.direct_calls import DirectCall, direct_calls
-from proctor.targets.mcp_results import RESULT_LIMIT, CallResult, Listing, bounded, cut, text_for_model
-from proctor.targets.mcp_servers import McpServers, OfferedTool, offered
+from proctor.targets.mcp_results import RESULT_LIMIT, CallResult, Listing, ResultForm, bounded, cut, text_for_model
+from proctor.targets.mcp_servers import McpServers, OfferedTool, ReachedServers, offered
 from proctor.targets.mcp_settings import read_servers
 
 if TYPE_CHECKING:
@@ -61,6 +61,11 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     seed: int | None = None
     result_limit: int = RESULT_LIMIT
     """Characters of one tool result the model is given."""
+    tool_results: ResultForm = "whole"
+    """How the model is told what a tool answered. `whole`: the whole MCP result as compact JSON, as MCPLab and MCPJam tell it; `text`: its
+    texts, then whatever else there is as compact JSON."""
+    tool_errors: Literal["text", "json"] = "text"
+    """How it is told that a call itself failed: `Error: ...`, or `{"error": "..."}` as MCPLab does."""
 
 
 class McpAgent:
@@ -96,12 +101,16 @@ class McpAgent:
         await self._servers.close()
 
     async def run(self, attempt: Attempt, tape: Tape) -> Evidence:
-        """Work through the turns of the case."""
+        """Work through the turns of the case, in sessions of its own."""
+        async with self._servers.session() as servers:
+            return await self._work(servers, attempt, tape)
+
+    async def _work(self, servers: ReachedServers, attempt: Attempt, tape: Tape) -> Evidence:
         direct = direct_calls(attempt.case)
         inputs = () if direct and not _says_anything(attempt.case) else _inputs(attempt.case)
         attachments = _attachments(attempt.case)
-        wanted = _wanted_servers(attempt.case, self._servers.ids)
-        conversation = _Conversation(self._settings, self._servers, self._model_for(tape), attempt, tape)
+        wanted = _wanted_servers(attempt.case, servers.ids)
+        conversation = _Conversation(self._settings, servers, self._model_for(tape), attempt, tape)
         started = time.perf_counter()
         # A little less than we are given: whoever waits for us would not keep what we saw.
         deadline = asyncio.timeout(attempt.timeout_s - min(1.0, attempt.timeout_s / 20))
@@ -150,7 +159,7 @@ def build_mcp_agent(
 class _Conversation:
     """One attempt: what was said, called and spent so far."""
 
-    def __init__(self, settings: AgentSettings, servers: McpServers, model: ChatModel, attempt: Attempt, tape: Tape) -> None:
+    def __init__(self, settings: AgentSettings, servers: ReachedServers, model: ChatModel, attempt: Attempt, tape: Tape) -> None:
         self._settings = settings
         self._servers = servers
         self._model = model
@@ -318,7 +327,7 @@ class _Conversation:
                     self._say(ChatMessage(role="tool", text=f"Error: {_CUT_OFF}", call_id=call.id, name=call.name))
                     raise
         self._calls.append(msgspec.structs.replace(made, duration_ms=_milliseconds(started)))
-        answer = f"Error: {made.error}" if made.error is not None else text_for_model(made.result, self._settings.result_limit)
+        answer = self._told(made)
         self._say(ChatMessage(role="tool", text=cut(answer, self._settings.result_limit), call_id=call.id, name=call.name))
         if gone:
             self.broken = ("server_gone", str(made.error))
@@ -336,6 +345,13 @@ class _Conversation:
         failure = mcp_error(answer.result)
         kind = None if failure is None else CONTENT_ERROR
         return msgspec.structs.replace(made, result=answer.result, error=failure, error_kind=kind), False
+
+    def _told(self, made: ToolCall) -> str:
+        """What the model is told of a call: the result as it came, also one that says `isError`; else why there is none."""
+        settings = self._settings
+        if made.result is not None:
+            return text_for_model(made.result, settings.result_limit, settings.tool_results)
+        return f"Error: {made.error}" if settings.tool_errors == "text" else msgspec.json.encode({"error": made.error}).decode()
 
     def _unknown(self, name: str) -> str:
         close = nearest(name, self._tools)

@@ -27,24 +27,34 @@ LIFE_LEFT_S = 30.0
 _DEFAULT_LIFE_S = 3600.0
 
 
+class FetchedToken:
+    """The token of one server, fetched once for all the sessions with it."""
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.token: str | None = None
+        self.stale_at = 0.0
+        self.fetched: list[str] = []
+        """The last tokens, none of which may be shown."""
+
+
 class ServerAuth(httpx2.Auth):
     """Adds the headers of one server's auth, and remembers the last refusal for messages."""
 
-    def __init__(self, settings: ServerSettings, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, settings: ServerSettings, *, clock: Callable[[], float] = time.monotonic, fetched: FetchedToken | None = None
+    ) -> None:
         self._settings = settings
         self._auth = settings.auth
         self._own_headers = {name.lower() for name in settings.headers}
         self._clock = clock
-        self._lock = asyncio.Lock()
-        self._token: str | None = None
-        self._stale_at = 0.0
-        self._fetched: list[str] = []
+        self._fetched = fetched or FetchedToken()
         self.refusal: tuple[int, str] | None = None
         """Status and reason of the last answer that was an error or a redirect."""
 
     def secrets(self) -> tuple[str, ...]:
         """The tokens fetched so far."""
-        return ordered_secrets(self._fetched)
+        return ordered_secrets(self._fetched.fetched)
 
     async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
         """Add what the server wants to see."""
@@ -57,21 +67,22 @@ class ServerAuth(httpx2.Auth):
             case ApiKey(value=value, header_name=name):
                 self._add(request, name, value)
             case ClientCredentials() as credentials:
+                kept = self._fetched
                 for last in (False, True):
-                    async with self._lock:
-                        if self._token is None or self._clock() >= self._stale_at:
+                    async with kept.lock:
+                        if kept.token is None or self._clock() >= kept.stale_at:
                             answer = yield self._token_request(credentials)
                             await answer.aread()
                             self._take(answer, credentials)
-                        used = self._token
+                        used = kept.token
                     self._add(request, "Authorization", f"Bearer {used}")
                     response = yield request
                     self._note(response)
                     if response.status_code != 401 or last:
                         return
                     await response.aread()
-                    if self._token == used:
-                        self._token = None
+                    if kept.token == used:
+                        kept.token = None
                 return
             case None:
                 pass
@@ -117,9 +128,10 @@ class ServerAuth(httpx2.Auth):
             life_s = float(life)
         except (TypeError, ValueError):
             life_s = _DEFAULT_LIFE_S
-        self._token = token
-        self._fetched = [*self._fetched[-9:], token]
-        self._stale_at = self._clock() + life_s - LIFE_LEFT_S
+        kept = self._fetched
+        kept.token = token
+        kept.fetched = [*kept.fetched[-9:], token]
+        kept.stale_at = self._clock() + life_s - LIFE_LEFT_S
 
     def _fault(self, message: str) -> ServerFault:
         return ServerFault("unauthorized", self._settings.id, message, permanent=True)

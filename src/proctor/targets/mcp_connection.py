@@ -13,7 +13,9 @@ connects, lists the tools, says that it is ready and waits to be told to leave. 
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
+import ssl
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -32,8 +34,8 @@ from proctor.model.evidence import Json
 from proctor.model.show import shorten
 from proctor.network.addresses import AddressRefused
 from proctor.targets.mcp_answers import HOOKS
-from proctor.targets.mcp_auth import REQUEST_ID, ServerAuth
-from proctor.targets.mcp_results import CallResult, Listing, RemoteTool, bounded, plain_result
+from proctor.targets.mcp_auth import REQUEST_ID, FetchedToken, ServerAuth
+from proctor.targets.mcp_results import CallResult, Listing, RemoteTool, bounded, can_be_written, mended, plain_result
 from proctor.targets.mcp_settings import ClientCredentials, ServerFault, ServerSettings, hide, hide_in, ordered_secrets, without_secrets
 from proctor.targets.mcp_stdio import MOST_LINE_BYTES, ChildServer, finish
 from proctor.targets.wire import MakeTransport
@@ -60,8 +62,10 @@ class Connection:
         waits_s: Sequence[float] = RETRY_WAITS_S,
         clock: Callable[[], float] = time.monotonic,
         transport: MakeTransport | None = None,
+        fetched: FetchedToken | None = None,
     ) -> None:
         self.settings = settings
+        self._fetched = fetched or FetchedToken()
         self._transport = transport
         self._waits_s = waits_s
         self._clock = clock
@@ -94,6 +98,8 @@ class Connection:
         if client is None or not self._alive():
             return CallResult(error=self._gone(), gone=True)
         limit = self.settings.timeout_s
+        if not can_be_written(arguments):
+            return CallResult(error="the arguments hold half a surrogate pair, which cannot be sent")
         mark = REQUEST_ID.set(request_id)
         try:
             # The package keeps the limit; ours is for the case that it does not.
@@ -112,7 +118,7 @@ class Connection:
             return CallResult(error=hide(shorten(str(error), 2000), self.secrets()))
         finally:
             REQUEST_ID.reset(mark)
-        plain = plain_result(answer.model_dump(by_alias=True, mode="json", exclude_none=True))
+        plain = mended(plain_result(answer.model_dump(by_alias=True, mode="json", exclude_none=True, exclude_unset=True)))
         return CallResult(result=bounded(hide_in(plain, self.secrets())))
 
     async def answers(self) -> bool:
@@ -219,10 +225,12 @@ class Connection:
             async with Client(self._child, **common) as client:
                 yield client
         else:
-            self._auth = ServerAuth(settings, clock=self._clock)
+            self._auth = ServerAuth(settings, clock=self._clock, fetched=self._fetched)
             timeout = httpx2.Timeout(settings.timeout_s, read=max(_QUIET_STREAM_S, settings.timeout_s))
             by = self._transport(_secure(settings)) if self._transport is not None else None
-            http = httpx2.AsyncClient(headers=settings.headers, auth=self._auth, timeout=timeout, transport=by, event_hooks=HOOKS)
+            http = httpx2.AsyncClient(
+                headers=settings.headers, auth=self._auth, timeout=timeout, transport=by, event_hooks=HOOKS, verify=_certificates()
+            )
             if self._over_sse:
                 # Such servers are older than the protocol without a handshake. The package closes the client it is given.
                 wire = sse_client(settings.url, httpx_client_factory=lambda headers=None, timeout=None, auth=None: http)
@@ -339,6 +347,12 @@ class Connection:
         if child.noise is not None:
             return f"; it wrote on standard output what is no MCP message: {child.noise}"
         return "; it wrote nothing on standard error"
+
+
+@functools.cache
+def _certificates() -> ssl.SSLContext:
+    """Whom we trust over HTTPS, read once: it takes 80 ms, and every attempt has connections of its own."""
+    return httpx2.create_ssl_context()
 
 
 def _secure(settings: ServerSettings) -> bool:

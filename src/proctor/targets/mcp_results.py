@@ -8,12 +8,14 @@ so where it was; a result that is still too big becomes one such text.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
+from proctor.evidence.text import json_in
 from proctor.model.evidence import Json
 
+ResultForm = Literal["whole", "text"]
 RESULT_LIMIT = 100_000
 """Characters of one text in a tool result that are kept."""
 _WHOLE = 4
@@ -62,9 +64,31 @@ def cut(text: str, limit: int) -> str:
 
 def plain_result(result: dict[str, Any]) -> dict[str, Any]:
     """A result as the server gave it, without what only the protocol needs."""
-    kept = {key: value for key, value in result.items() if key not in ("_meta", "resultType")}
+    kept = {"content": [], **{key: value for key, value in result.items() if key not in ("_meta", "resultType")}}
     meta = {key: value for key, value in (result.get("_meta") or {}).items() if key != _SERVER_INFO}
     return {**kept, "_meta": meta} if meta else kept
+
+
+def can_be_written(value: Json) -> bool:
+    """Whether all texts in a value are text: half a surrogate pair is not."""
+    try:
+        msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def mended(value: Json) -> Json:
+    """The value with every half surrogate pair replaced by U+FFFD."""
+    if can_be_written(value):
+        return value
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, list):
+        return [mended(item) for item in value]
+    if isinstance(value, dict):
+        return {mended(key): mended(item) for key, item in value.items()}
+    return value
 
 
 def bounded(value: Json, limit: int = RESULT_LIMIT) -> Json:
@@ -91,15 +115,18 @@ def _cut_texts(value: Json, limit: int) -> Json:
     return value
 
 
-def text_for_model(result: Json, limit: int = RESULT_LIMIT) -> str:
-    """What the model is told: texts joined, anything else as compact JSON."""
-    if not isinstance(result, dict):
+def text_for_model(result: Json, limit: int = RESULT_LIMIT, form: ResultForm = "whole") -> str:
+    """What the model is told: the whole result as compact JSON, or its texts and then whatever else is in it."""
+    if form == "whole" or not isinstance(result, dict):
         return cut(_compact(result), limit)
     content = result.get("content")
     parts = [_part(part) for part in content] if isinstance(content, list) else []
-    if not parts and result.get("structuredContent") is not None:
-        parts = [_compact(result["structuredContent"])]
-    return cut("\n".join(parts), limit) or "(no content)"
+    structured = result.get("structuredContent")
+    # A server that sends both usually writes the one into the other.
+    if structured is not None and not any(json_in(part) == structured for part in parts):
+        parts.append(_compact(structured))
+    told = cut("\n".join(parts), limit) or "(no content)"
+    return f"Error: {told}" if result.get("isError") is True else told
 
 
 def _part(part: Json) -> str:

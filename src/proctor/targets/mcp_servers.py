@@ -3,6 +3,11 @@
 Servers are connected side by side; if one cannot be reached, none is kept and the error names every one that failed. A tool is
 offered to a model under its own name; where two servers have the same name, both are offered as `server__tool`. Letters that model
 providers refuse in names become `_`, and no offered name is longer than 64. What a call is recorded under is always the tool's own name.
+
+What a server keeps in a session (a cart, a login) belongs to one attempt at a case: `session` gives an attempt sessions of its own, each
+made for its first call of that server. Tools are listed once, by the sessions that `open` made; the first attempt takes these over. Servers
+whose settings say `session: shared` have one session for all. A session that is no longer needed is left in the background: a server
+that takes its time to end holds nobody up, and `close` waits for all of them.
 """
 
 from __future__ import annotations
@@ -11,9 +16,10 @@ import asyncio
 import importlib.util
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import asynccontextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -24,10 +30,13 @@ from proctor.targets.mcp_results import CallResult, Listing
 from proctor.targets.mcp_settings import ServerFault, ServerSettings
 
 if TYPE_CHECKING:
+    from proctor.targets.mcp_auth import FetchedToken
     from proctor.targets.mcp_connection import Connection
     from proctor.targets.wire import MakeTransport
 
 LONGEST_NAME = 64
+MOST_LEAVING = 16
+"""How many sessions may be on their way out before a new one waits."""
 _REFUSED = re.compile(r"[^A-Za-z0-9_-]")
 
 
@@ -66,6 +75,53 @@ def _free_name(wanted: str, taken: set[str]) -> str:
     return name
 
 
+class ReachedServers(Protocol):
+    """What an agent loop asks of its servers."""
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The servers, in the order of the settings."""
+        ...
+
+    async def listing(self, server: str) -> Listing:
+        """Who a server is and what it offers."""
+        ...
+
+    async def call_tool(self, server: str, tool: str, arguments: dict[str, Json], *, request_id: str | None = None) -> CallResult:
+        """Call a tool of a server, once; what failed is told in the result."""
+        ...
+
+
+class _OwnSessions:
+    """The servers of one attempt."""
+
+    def __init__(self, servers: McpServers) -> None:
+        self._servers = servers
+        self._own: dict[str, Connection] = {}
+
+    @property
+    def connections(self) -> list[Connection]:
+        return list(self._own.values())
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        return self._servers.ids
+
+    async def listing(self, server: str) -> Listing:
+        return await self._servers.listing(server)
+
+    async def call_tool(self, server: str, tool: str, arguments: dict[str, Json], *, request_id: str | None = None) -> CallResult:
+        if self._servers.is_shared(server):
+            return await self._servers.call_tool(server, tool, arguments, request_id=request_id)
+        if server not in self._own:
+            self._own[server] = connection = await self._servers.new_connection(server)
+            try:
+                await connection.listing()
+            except ServerFault as fault:
+                return CallResult(error=fault.message, gone=True)
+        return await self._own[server].call(tool, arguments, request_id=request_id)
+
+
 class McpServers:
     """The servers an agent may use; `async with`, or `open` and `close`.
 
@@ -90,6 +146,9 @@ class McpServers:
         self._offline = offline
         self._transport = transport
         self._connections: dict[str, Connection] = {}
+        self._listings: dict[str, Listing] = {}
+        self._tokens: dict[str, FetchedToken] = {}
+        self._leaving: set[asyncio.Task[None]] = set()
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -120,15 +179,28 @@ class McpServers:
     async def close(self) -> None:
         """Leave all servers, side by side. Nothing of them is left when this returns or is cancelled."""
         connections, self._connections = list(self._connections.values()), {}
-        if not connections:
+        self._listings.clear()
+        if not connections and not self._leaving:
             return
         from proctor.targets.mcp_stdio import finish  # loads the `mcp` package, which is loaded by now
 
-        await finish(_quietly_close(connections))
+        await finish(_quietly_close(connections, self._leaving))
+
+    @asynccontextmanager
+    async def session(self) -> AsyncGenerator[ReachedServers]:
+        """The servers for one attempt, each with a session of its own unless its settings say otherwise."""
+        own = _OwnSessions(self)
+        try:
+            yield own
+        finally:
+            self.leave(own.connections)
 
     async def listing(self, server: str) -> Listing:
         """Who a server is and what it offers. One that was lost is connected anew."""
-        return await self._connection(server).listing()
+        if server not in self._connections and server in self._listings:
+            return self._listings[server]
+        self._listings[server] = listing = await self._connection(server).listing()
+        return listing
 
     async def call_tool(self, server: str, tool: str, arguments: dict[str, Json], *, request_id: str | None = None) -> CallResult:
         """Call a tool of a server, once; what failed is told in the result."""
@@ -138,6 +210,24 @@ class McpServers:
         """Whether a connected server answers now."""
         return await self._connection(server).answers()
 
+    def is_shared(self, server: str) -> bool:
+        """Whether all attempts have one session with this server."""
+        return server not in self._settings or self._settings[server].session == "shared"
+
+    async def new_connection(self, server: str) -> Connection:
+        """A session that nobody else has; not connected yet, unless it is the one that `open` made."""
+        while len(self._leaving) >= MOST_LEAVING:
+            await asyncio.wait(self._leaving, return_when=asyncio.FIRST_COMPLETED)
+        self._connection(server)
+        return self._connections.pop(server)
+
+    def leave(self, connections: Iterable[Connection]) -> None:
+        """Leave sessions in the background."""
+        for connection in connections:
+            task = asyncio.create_task(_quietly_close([connection]))
+            self._leaving.add(task)
+            task.add_done_callback(self._leaving.discard)
+
     def _connection(self, server: str) -> Connection:
         if server not in self._connections:
             if server not in self._settings:
@@ -145,10 +235,12 @@ class McpServers:
                 raise TargetError(f"unknown MCP server {server!r}" + (f"; nearest: {close[0]!r}" if close else ""))
             if importlib.util.find_spec("mcp") is None:
                 raise MissingExtra("MCP servers", "mcp")
-            from proctor.targets.mcp_connection import RETRY_WAITS_S, Connection  # loads the `mcp` package: 1.5 seconds
+            from proctor.targets.mcp_auth import FetchedToken  # loads the `mcp` package: 1.5 seconds
+            from proctor.targets.mcp_connection import RETRY_WAITS_S, Connection
 
             waits_s = RETRY_WAITS_S if self._waits_s is None else self._waits_s
-            self._connections[server] = Connection(self._settings[server], waits_s=waits_s, transport=self._transport)
+            fetched = self._tokens.setdefault(server, FetchedToken())
+            self._connections[server] = Connection(self._settings[server], waits_s=waits_s, transport=self._transport, fetched=fetched)
         return self._connections[server]
 
 
@@ -171,5 +263,5 @@ async def _connect_all(connections: Sequence[Connection]) -> list[ServerFault]:
     return [error for error in faults if isinstance(error, ServerFault)]
 
 
-async def _quietly_close(connections: Sequence[Connection]) -> None:
-    await asyncio.gather(*(connection.close() for connection in connections), return_exceptions=True)
+async def _quietly_close(connections: Sequence[Connection], leaving: Iterable[asyncio.Task[None]] = ()) -> None:
+    await asyncio.gather(*(connection.close() for connection in connections), *leaving, return_exceptions=True)

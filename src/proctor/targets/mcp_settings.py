@@ -107,6 +107,9 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """`handshake` speaks protocol versions up to 2025-11-25, `stateless` 2026-07-28; `auto` finds out."""
     timeout_s: float = 30.0
     """How long one try to connect and list the tools may take, and how long one tool call may."""
+    session: Literal["attempt", "shared"] = "attempt"
+    """`attempt`: every attempt at a case has a session of its own (over stdio: a process of its own), made for its first tool call;
+    `shared`: all attempts have one together, for servers that are expensive to start and keep nothing between calls."""
 
     def __repr__(self) -> str:
         return f"ServerSettings(id={self.id!r}, transport={self.transport!r}, at={self.place()!r})"

@@ -23,8 +23,9 @@ import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
-from mcp_types import jsonrpc_message_adapter
+from mcp_types import JSONRPCMessage, jsonrpc_message_adapter
 
+from proctor.evidence.json_bytes import mend_surrogates
 from proctor.model.show import shorten
 
 MOST_LINE_BYTES = 256_000_000
@@ -123,7 +124,7 @@ class ChildServer:
         if not line.strip():
             return
         try:
-            message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+            message = _message(line)
         except ValueError:
             if self.noise is None:
                 self.noise = shorten(line[:1000].decode("utf-8", "replace").strip())
@@ -221,3 +222,14 @@ async def finish(work: Awaitable[None]) -> None:
     if cancelled is not None:
         raise cancelled
     task.result()
+
+
+def _message(line: bytes) -> JSONRPCMessage:
+    """The message on a line; half a surrogate pair in it is no reason to lose an answer. Raises `ValueError`."""
+    try:
+        return jsonrpc_message_adapter.validate_json(line, by_name=False)
+    except ValueError:
+        mended = mend_surrogates(line)
+        if mended is None:
+            raise
+        return jsonrpc_message_adapter.validate_json(mended, by_name=False)

@@ -29,7 +29,8 @@ from proctor.targets.conversation import Message
 from proctor.targets.faults import TargetFault
 from proctor.targets.http import Auth, Requests, check_positive, secret_headers
 from proctor.targets.masking import Ids, shown_settings
-from proctor.targets.n8n_stream import streamed
+from proctor.targets.n8n_stream import Streamed, streamed
+from proctor.targets.no_answer import bad_status, fault_of
 from proctor.targets.wire import HttpAnswer, HttpRequest, MakeTransport, Wire, check_address
 from proctor.targets.wire_target import WireTarget
 
@@ -108,14 +109,14 @@ class N8nTarget(WireTarget):
         request = self._requests.make(message, {"x-session-id": message.session_id})
         answer = await self._wire.exchange(request, tape=tape, ids=ids, timeout_s=self._settings.timeout_s)
         if self._settings.api is None:
-            return _of_answer(answer, self._settings.response_path)
+            return _of_answer(answer, self._settings.response_path, message)
         if _was_turned_away(answer):
-            return _of_answer(answer, None)
+            return _of_answer(answer, None, message)
         look = HttpRequest(method="GET", url=self._list_url(None), headers={"x-n8n-api-key": self._settings.api_key or ""})
         found = await self._wire.kept(
             look, lambda: self._look(message.request_id), tape=tape, ids=ids, note=f"until {message.request_id} is finished"
         )
-        return _of_execution(found.body, answer)
+        return _of_execution(found.body, answer, message)
 
     # --- executions -------------------------------------------------------------------------------------------------
 
@@ -215,26 +216,41 @@ def _finished(execution: dict[str, Any]) -> bool:
     return execution.get("stoppedAt") is not None and status not in _UNFINISHED
 
 
-def _of_execution(execution: Json, answer: HttpAnswer) -> Evidence:
+def _of_execution(execution: Json, answer: HttpAnswer, message: Message) -> Evidence:
     try:
         evidence = n8n.read(execution)[0]
     except EvidenceError as error:
         raise TargetFault("bad_answer", f"the execution cannot be read: {error.message}") from None
     said = answer.body if answer.body is not None else answer.text
-    if n8n.answered_by_webhook(evidence):
-        spoken = _of_answer(answer, None)
-        evidence = msgspec.structs.replace(evidence, text=spoken.text, body=spoken.body)
-    return msgspec.structs.replace(
+    evidence = msgspec.structs.replace(
         evidence, http_status=answer.status, duration_ms=answer.duration_ms, metadata={**evidence.metadata, "webhook_answer": said}
     )
+    refusal = bad_status(answer)
+    if refusal is not None and not message.status_claimed:
+        # What the execution shows is kept beside the error.
+        raise fault_of(refusal, answer, evidence)
+    if n8n.answered_by_webhook(evidence):
+        spoken = _of_answer(answer, None, message)
+        evidence = msgspec.structs.replace(evidence, text=spoken.text, body=spoken.body)
+    return evidence
 
 
-def _of_answer(answer: HttpAnswer, response_path: str | None) -> Evidence:
-    evidence = evidence_of(answer, response_path=response_path)
-    body = answer.body
-    pieces = streamed(answer.text) if body is None else None
+def _of_stream(answer: HttpAnswer, pieces: Streamed, message: Message) -> Evidence:
+    evidence = Evidence(text=pieces.text, http_status=answer.status, duration_ms=answer.duration_ms)
+    refusal = bad_status(answer)
+    if refusal is not None and not message.status_claimed:
+        raise fault_of(refusal, answer)
+    if pieces.error is not None:
+        raise TargetFault("agent_failed", f"the workflow failed while it answered: {pieces.error}", evidence=evidence)
+    return evidence
+
+
+def _of_answer(answer: HttpAnswer, response_path: str | None, message: Message) -> Evidence:
+    pieces = streamed(answer.text) if answer.body is None else None
     if pieces is not None:
-        return msgspec.structs.replace(evidence, text=pieces.text, error=pieces.error)
+        return _of_stream(answer, pieces, message)
+    evidence = evidence_of(answer, response_path=response_path, status_claimed=message.status_claimed)
+    body = answer.body
     if response_path is None and isinstance(body, list) and len(body) == 1:
         # A webhook that answers with its items wraps the only one in a list.
         traces = None

@@ -5,7 +5,8 @@
     {"type": "end", ...}
     {"type": "error", "content": "...", ...}
 
-An agent begins and ends once for every round with its model. The answer is what was said in the last round that said anything.
+An agent begins and ends once for every round with its model. The answer is what was said in the last round that said anything. A stream
+that stops before the last round has ended was cut off.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ def streamed(answer: str | None) -> Streamed | None:
         return None
     rounds: list[list[str]] = []
     error: str | None = None
+    unfinished = 0
     for line in filter(None, map(str.strip, answer.split("\n"))):
         piece = embedded(line)
         if not isinstance(piece, dict) or piece.get("type") not in _KINDS:
@@ -40,7 +42,10 @@ def streamed(answer: str | None) -> Streamed | None:
             rounds.append([])
         if piece["type"] == "item" and content is not None:
             rounds[-1].append(content)
-        elif piece["type"] == "error":
+        unfinished += {"begin": 1, "end": -1}.get(piece["type"], 0)
+        if piece["type"] == "error":
             error = content or "n8n reported an error"
+    if unfinished > 0:
+        error = error or "the stream stopped before the agent had ended"
     spoken = next((words for words in reversed(rounds) if words), None)
     return Streamed(text=None if spoken is None else "".join(spoken), error=error)

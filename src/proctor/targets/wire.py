@@ -1,9 +1,10 @@
 """One HTTP exchange with an agent: sent, bounded, kept on the tape.
 
-Rules: an answer of any status is an answer. No connection, no answer in time, a broken or too large answer is a `TargetFault` that says
-what and where. Redirects are followed on the same host only (method and body kept, except after 303), so that credentials and message
-reach nobody else. No cookies are kept, no proxy or password is taken from the environment. Secrets that an agent echoes are
-removed from what it said. Whoever may not go everywhere gives the transport to go by; where that refuses an address the fault says so.
+Rules: an answer of any status is told (`no_answer.py` says what is none of the agent's). No connection, no answer in time, a broken or too
+large answer is a `TargetFault` that says what and where. Redirects are followed on the same host only (method and body kept, except after
+303), so that credentials and message reach nobody else. No cookies are kept, no proxy or password is taken from the environment. Secrets
+that an agent echoes are removed from what it said. Whoever may not go everywhere gives the transport to go by; where that refuses an
+address the fault says so.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import msgspec
 
 from proctor.cassettes.ports import LIVE, Tape
 from proctor.errors import EvidenceError, MissingExtra, SpecError, TargetError
-from proctor.evidence.json_bytes import decode, exceeds_depth
+from proctor.evidence.json_bytes import decode, exceeds_depth, too_deep
 from proctor.model.evidence import Json
 from proctor.model.show import show
 from proctor.network.addresses import AddressRefused
@@ -57,6 +58,10 @@ class HttpAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     headers: dict[str, str] = {}
     body: Json = None
     text: str | None = None
+    json_text: bool = False
+    """Whether `text` came as a JSON text, in quotes."""
+    unread: str | None = None
+    """Why the bytes are no text; `text` is then what can be shown of them."""
     duration_ms: float = 0.0
 
 
@@ -206,10 +211,9 @@ class Wire:
         headers = {name: self.secrets.hidden(came[name]) for name in _KEPT_HEADERS if name in came}
         if "retry-after" not in headers:
             headers.pop("date", None)  # only a time to come needs it
-        body, text = self._read(data, response)
         passed = (time.perf_counter() - started) * 1000
-        answer = HttpAnswer(status=response.status_code, headers=headers, body=body, text=text, duration_ms=round(passed, 3))
-        return answer, came.get("location")
+        answer = HttpAnswer(status=response.status_code, headers=headers, duration_ms=round(passed, 3))
+        return self._read(data, response, answer), came.get("location")
 
     async def _bounded(self, response: httpx2.Response, request: HttpRequest) -> bytes:
         if "," in (how := response.headers.get("content-encoding", "")):
@@ -225,21 +229,27 @@ class Wire:
             pieces.append(piece)
         return b"".join(pieces)
 
-    def _read(self, data: bytes, response: httpx2.Response) -> tuple[Json, str | None]:
-        """The answer as JSON, else as text; secrets removed."""
+    def _read(self, data: bytes, response: httpx2.Response, answer: HttpAnswer) -> HttpAnswer:
+        """The answer with its content: as JSON, else as text; secrets removed."""
+        unread: str | None = None
         try:
             value = decode(data)
             if isinstance(value, str):
-                return None, self.secrets.hidden(value)
+                return msgspec.structs.replace(answer, text=self.secrets.hidden(value), json_text=True)
             if value is not None and not exceeds_depth(value):
-                return self.secrets.hidden_in(value), None
-        except EvidenceError:
-            pass
+                return msgspec.structs.replace(answer, body=self.secrets.hidden_in(value))
+            unread = None if value is None else too_deep().message
+        except EvidenceError as error:
+            unread = error.message if error.code == "too_deep" else None
+        encoding = response.charset_encoding or "utf-8"
         try:
-            text = data.decode(response.charset_encoding or "utf-8", "replace")
-        except LookupError:  # a charset nobody knows
-            text = data.decode("utf-8", "replace")
-        return None, self.secrets.hidden(text)
+            text = data.decode(encoding)
+        except LookupError:
+            unread, text = f"nobody knows its charset {encoding[:40]!r}", data.decode("utf-8", "replace")
+        except UnicodeError as error:
+            at = f": byte 0x{data[error.start]:02x} at offset {error.start}" if isinstance(error, UnicodeDecodeError) else ""
+            unread, text = f"it is no text in {encoding}{at}", data.decode("utf-8", "replace")
+        return msgspec.structs.replace(answer, text=self.secrets.hidden(text), unread=unread)
 
 
 def new_client(*, certificates: bool, transport: MakeTransport | None = None) -> httpx2.AsyncClient:

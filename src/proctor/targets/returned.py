@@ -1,0 +1,94 @@
+"""What a Python function returned, as values that JSON can hold.
+
+A function can return anything: an object of a framework, a generator, a list that contains itself, half a surrogate pair. Evidence is
+decided on, stored and decided again, so every value in it must be one that JSON can hold and that comes back the same. What is not is
+refused by its place and its type; nothing is guessed (a set has no order, a `bytes` no encoding, an object no fields that are promised).
+
+Text, numbers, true, false, null, lists, tuples and mappings with text for keys are taken; of their subclasses the plain value.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import cast
+
+import msgspec
+
+from proctor.evidence.json_bytes import MAX_DEPTH
+from proctor.model.evidence import Evidence, Json
+from proctor.model.show import shorten
+
+
+class Unreadable(Exception):
+    """A value that cannot be evidence; the message says where it stands and what it is."""
+
+
+def type_name(value: object) -> str:
+    """The type of a value, with the package it comes from."""
+    kind = type(value)
+    module = getattr(kind, "__module__", "builtins")
+    name = str(getattr(kind, "__qualname__", "object"))
+    return name if module == "builtins" else f"{module}.{name}"
+
+
+def plain_value(value: object, path: str = "$", depth: int = 0) -> Json:
+    """The value in plain types, taken apart down to the last member. Raises `Unreadable`."""
+    if value is None or value is True or value is False:
+        return value
+    if isinstance(value, str):
+        return _plain_text(value, path)
+    if isinstance(value, int):
+        return int.__index__(value)
+    if isinstance(value, float):
+        number = float.__float__(value)
+        if not math.isfinite(number):
+            raise Unreadable(f"{path} is {number}, which is no JSON number")
+        return number
+    if depth > MAX_DEPTH:
+        raise Unreadable(f"{shorten(path, 80)} lies more than {MAX_DEPTH} levels deep; does it contain itself?")
+    if isinstance(value, (list, tuple)):
+        items = cast("list[object]", value)
+        return [plain_value(item, f"{path}[{index}]", depth + 1) for index, item in enumerate(items)]
+    if isinstance(value, Mapping):
+        try:
+            members = list(cast("Mapping[object, object]", value).items())
+        except Exception as error:  # somebody else's mapping may do anything
+            raise Unreadable(f"{path} is of the type {type_name(value)}, whose members cannot be had: {type(error).__name__}") from None
+        return {_key(key, path): plain_value(member, f"{path}.{key}", depth + 1) for key, member in members}
+    raise Unreadable(f"{path} is of the type {type_name(value)}")
+
+
+def plain_evidence(evidence: Evidence) -> Evidence:
+    """The evidence in plain types, every field of the kind it must have. Raises `Unreadable`."""
+    fields = plain_value(_taken_apart(evidence))
+    try:
+        return msgspec.convert(fields, Evidence)
+    except msgspec.ValidationError as error:
+        raise Unreadable(str(error)) from None
+
+
+def _taken_apart(value: object, depth: int = 0) -> object:
+    """Structs as mappings of their fields; everything else as it is, for `plain_value` to look at."""
+    if depth > MAX_DEPTH:
+        return value
+    if isinstance(value, msgspec.Struct):
+        return {name: _taken_apart(getattr(value, name), depth + 1) for name in value.__struct_fields__}
+    if type(value) is tuple:
+        return [_taken_apart(item, depth + 1) for item in cast("tuple[object, ...]", value)]
+    return value
+
+
+def _plain_text(value: str, path: str) -> str:
+    text = "".join((value,))  # of a subclass, the text itself
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise Unreadable(f"{path} holds half a surrogate pair (\\u{ord(text[error.start]):04x}), which is no text") from None
+    return text
+
+
+def _key(key: object, path: str) -> str:
+    if not isinstance(key, str):
+        raise Unreadable(f"{path} has a key of the type {type_name(key)}, expected text")
+    return _plain_text(key, f"a key of {path}")

@@ -1,0 +1,25 @@
+"""What MCPLab tells a model of a tool's answer, told by an agent of one of its workspaces."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from proctor.actions.mcplab_run import _agent
+from proctor.cassettes.ports import LIVE
+from proctor.evals.tools import AgentTool, ToolSet
+from proctor.llm.ports import ChatReply
+from proctor.model.case import Case
+from proctor.targets.mcp_results import CallResult
+from tests.tables import rows
+from tests.targets.mcp_twins import ScriptedModel, attempt, calls, run
+
+
+@rows("conformance/mcplab/tool_results.yaml")
+def test_the_model_is_told_as_the_original_tells_it(row: dict[str, Any]) -> None:
+    async def execute(arguments: dict[str, Any]) -> CallResult:
+        return CallResult(result=row.get("given"), error=row.get("error"))
+
+    model = ScriptedModel(calls(("look", {})), ChatReply(text="done"))
+    agent = _agent({"id": "gpt"}, model, ToolSet([AgentTool(name="look", execute=execute)]))
+    run(agent.run(attempt(Case(id="c", input="go")), LIVE))
+    assert model.requests[1].messages[-1].text == row["expect"] == row["original"]

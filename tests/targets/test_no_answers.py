@@ -1,0 +1,206 @@
+"""Answers that are none, times claims that hold of nothing: never a pass. Driven as `proctor run` does, over a real connection."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import proctor
+from proctor.actions.recheck import recheck
+from proctor.actions.run import LiveRun, drive
+from proctor.judge.scripted import ScriptedJudge
+from proctor.runner.run import RunSettings
+from tests.integration.running import proctor as command
+from tests.tables import load, rows
+from tests.targets.loopback import Asked, Reply, Server, serve
+
+CHECKS = load("targets/cases/negative_checks.yaml")
+CLAIMED_STATUS = {"http_status": 200}
+HASTY = RunSettings(retries=1, backoff_s=0.0, concurrency=20)
+# What may be there to look at where the status is claimed and the body has content.
+_LOOKED_AT = {"text": ("text", "json", "judged"), "nothing": (), "error": ()}
+
+
+def reply_of(given: dict[str, Any]) -> Reply:
+    given = dict(given)
+    if "nested" in given:
+        depth = given.pop("nested")
+        given["data"] = '{"text":' + "[" * depth + "]" * depth + "}"
+    bytes_in = {field: given[field].encode() for field in ("data", "raw") if field in given}
+    if "latin1" in given:
+        bytes_in["data"] = given.pop("latin1").encode("latin-1")
+    return Reply(**{**given, **bytes_in})
+
+
+def suite(*beside: dict[str, Any]) -> proctor.Suite:
+    cases = [{"id": row["id"], "input": "hello", "expect": [row["expect"], *beside]} for row in CHECKS]
+    return proctor.parse_suite(json.dumps({"proctor": 1, "name": "negative", "cases": cases}), dialect="native")
+
+
+def drive_all(row: dict[str, Any], home: Path, *beside: dict[str, Any]) -> tuple[LiveRun, Server]:
+    """Every negative claim against an agent that always answers so."""
+    reply = reply_of(row["reply"])
+
+    async def work() -> tuple[LiveRun, Server]:
+        async with serve(lambda asked: reply) as server:
+            target = {"type": "http", "url": server.url, **row.get("settings", {})}
+            judge = ScriptedJudge(lambda question: True)
+            return await drive(suite(*beside), target=target, home=home, settings=HASTY, judge=judge), server
+
+    return asyncio.run(work())
+
+
+@rows("targets/cases/no_answers.yaml")
+def test_no_negative_claim_holds_of_what_is_no_answer(row: dict[str, Any], tmp_path: Path) -> None:
+    live, server = drive_all(row, tmp_path)
+    assert len(live.result.cases) == len(CHECKS)
+    if row.get("answered"):
+        assert {case.id: case.outcome for case in live.result.cases if case.outcome != "pass"} == {"json_path absent in the text": "fail"}
+        return
+    for case in live.result.cases:
+        assert case.outcome == "error", case.id
+        assert [verdict.outcome for verdict in case.verdicts] == ["error"], case.id
+        assert case.code == row["code"], case.id
+        assert row["told"] in (case.reason or ""), case.id
+    # What was not an answer is kept as none: decided again, it is still no pass.
+    assert {case.outcome for case in recheck(tmp_path, live.result.run_id).cases} <= {"error", "fail"}
+    tries = 2 if row["code"] == "rate_limited" else 1
+    assert len(server.asked) == tries * len(CHECKS), "retries are as they were: who asks to wait is asked again, nobody else"
+
+
+@rows("targets/cases/no_answers.yaml")
+def test_a_case_that_claims_the_status_is_decided_on_what_was_answered(row: dict[str, Any], tmp_path: Path) -> None:
+    if row.get("answered"):
+        return
+    live, _ = drive_all(row, tmp_path, CLAIMED_STATUS)
+    about = {check["id"]: check["about"] for check in CHECKS}
+    for case in live.result.cases:
+        negative, status = case.verdicts
+        if row["claimed"] == "error":
+            assert (negative.outcome, status.outcome, case.code) == ("error", "error", row["code"]), case.id
+            continue
+        claimed_is_true = row["reply"].get("status", 200) == 200
+        assert status.outcome == ("pass" if claimed_is_true else "fail"), case.id
+        looked_at = about[case.id] == "rest" or about[case.id] in _LOOKED_AT[row["claimed"]] or _has_body(row, about[case.id])
+        if not looked_at:
+            assert negative.outcome != "pass" and negative.code == "missing_evidence", case.id
+
+
+def _has_body(row: dict[str, Any], about: str) -> bool:
+    """Whether the JSON of the answer is there, beside a text that is not; it may list what was done."""
+    body = row["reply"].get("body")
+    return body is not None and (about in ("json", "judged") or (about == "tools" and "tool_calls" in body))
+
+
+def test_a_status_that_is_only_remarked_on_is_not_claimed(tmp_path: Path) -> None:
+    row = {"reply": {"status": 500, "body": {"text": "oops"}}}
+    live, _ = drive_all(row, tmp_path, {"http_status": 500, "advisory": True})
+    assert {case.outcome for case in live.result.cases} == {"error"}
+
+
+# --- turns --------------------------------------------------------------------------------------------------------------
+
+
+def converse(expect: dict[str, Any], home: Path) -> LiveRun:
+    def answer(asked: Asked) -> Reply:
+        if asked.json["input"] == "two":
+            return Reply(status=500, body={"error": "oops"})
+        return Reply(body={"text": "done", "tool_calls": [{"name": "look", "arguments": {}}]})
+
+    case = {"id": "talk", "turns": ["one", {"input": "two", **expect.get("turn", {})}, "three"], "expect": expect["case"]}
+    talk = proctor.parse_suite(json.dumps({"proctor": 1, "cases": [case]}), dialect="native")
+
+    async def work() -> LiveRun:
+        async with serve(answer) as server:
+            return await drive(talk, target={"type": "http", "url": server.url}, home=home, settings=HASTY)
+
+    return asyncio.run(work())
+
+
+def test_a_turn_without_an_answer_ends_the_case_and_keeps_what_was_seen(tmp_path: Path) -> None:
+    live = converse({"case": [{"tool_not_called": "refund"}]}, tmp_path)
+    (case,) = live.result.cases
+    assert (case.outcome, case.code) == ("error", "http_status")
+    assert case.reason is not None and case.reason.startswith("turn 2 of 3: the agent answered status 500")
+    kept = live.entries["talk", 0].evidence
+    assert kept is not None and kept.turns is not None and kept.account is not None and "status 500" in kept.account.unknown["tool_calls"]
+    assert [(turn.text, turn.http_status) for turn in kept.turns] == [("done", 200), (None, 500)]
+
+
+def test_a_claimed_turn_is_followed_by_the_next_and_what_it_did_is_not_known(tmp_path: Path) -> None:
+    claimed = {"turn": {"expect": [{"http_status": 500}, {"no_tools_called": {}}]}, "case": [{"tool_not_called": "refund"}]}
+    live = converse(claimed, tmp_path)
+    (case,) = live.result.cases
+    verdicts = {(entry.assertion.check, entry.assertion.turn): entry.verdict for entry in case.assertions}
+    assert verdicts["http_status", 1].outcome == "pass"
+    assert verdicts["no_tools_called", 1].code == verdicts["tool_not_called", None].code == "missing_evidence"
+
+
+# --- the dialects, by the command line ----------------------------------------------------------------------------------
+
+MIBO = {
+    "name": "no refund",
+    "input_utterance": "hello",
+    "assertions": {
+        "procedural": [
+            {"target": "node_call", "expected_name": "refund", "condition": "MUST_NOT_CALL"},
+            {"target": "response_regex", "pattern": "refund", "should_match": False},
+            {"target": "json_match", "field": "refund", "expected_value": 1, "condition": "NOT_EQUALS"},
+            {"target": "response_time", "max_ms": 100000},
+        ]
+    },
+}
+MCPJAM = [
+    {
+        "id": "no-refund",
+        "query": "hello",
+        "expectedToolCalls": [],
+        "isNegativeTest": True,
+        "predicates": [{"type": "toolNeverCalled", "toolName": "refund"}, {"type": "noToolErrors"}],
+    }
+]
+
+
+@contextmanager
+def agent(reply: Reply) -> Iterator[str]:
+    """The agent in a thread of its own: a command has a loop of its own."""
+    ready, stop = threading.Event(), threading.Event()
+    place: list[str] = []
+
+    async def work() -> None:
+        async with serve(lambda asked: reply) as server:
+            place.append(server.url)
+            ready.set()
+            await asyncio.to_thread(stop.wait)
+
+    thread = threading.Thread(target=lambda: asyncio.run(work()))
+    thread.start()
+    assert ready.wait(10)
+    try:
+        yield place[0]
+    finally:
+        stop.set()
+        thread.join(10)
+
+
+@pytest.mark.parametrize("document", [MIBO, MCPJAM], ids=["mibo", "mcpjam"])
+@pytest.mark.parametrize(
+    "reply",
+    [Reply(status=500, body={"error": "oops"}), Reply(status=401, data=b""), Reply(data=b""), Reply(data=b'{"text": "he')],
+    ids=["500", "401", "nothing", "truncated"],
+)
+def test_no_dialect_passes_what_is_no_answer(document: Any, reply: Reply, tmp_path: Path) -> None:
+    (tmp_path / "suite.json").write_text(json.dumps(document))
+    with agent(reply) as url:
+        (tmp_path / "proctor.yaml").write_text(f"targets: {{shop: {{type: http, url: '{url}'}}}}\n")
+        done = command("run", tmp_path / "suite.json", "--home", tmp_path / ".proctor", "--format", "json")
+    assert done.code == 1, done.err
+    (case,) = json.loads(done.out)["cases"]
+    assert case["outcome"] == "error" and {row["outcome"] for row in case["assertions"]} == {"error"}
