@@ -104,7 +104,9 @@ class _Pairing:
     def close(self) -> None:
         """Nothing more comes: how calls without a result ended is not known."""
         for call in self._waiting.values():
-            self._doubts.doubt("tool_results", f"the call of {call.name}{f' ({call.id})' if call.id else ''} has no result in these messages")
+            self._doubts.doubt(
+                "tool_results", f"the call of {call.name}{f' ({call.id})' if call.id else ''} has no result in these messages"
+            )
 
     def _first_open(self, result: Result) -> int | None:
         waiting = self._open.get((result.name, result.id is not None))

@@ -25,6 +25,7 @@ from proctor.evidence import (
     messages_assistants,
     messages_autogen,
     messages_bedrock,
+    messages_beeai,
     messages_cohere,
     messages_gemini,
     messages_genkit,
@@ -199,6 +200,7 @@ _ALL = (
         extends=("openai",),
     ),
     Family(name="smolagents", summary="steps of smolagents' memory", marks=messages_smolagents.marks, read=messages_smolagents.read),
+    Family(name="beeai", summary="BeeAI messages", marks=messages_beeai.marks, read=messages_beeai.read),
     Family(name="genkit", summary="Genkit messages", marks=messages_genkit.marks, read=messages_genkit.read, extends=("bedrock",)),
 )
 
@@ -276,7 +278,10 @@ def _read(document: Json, family: Family) -> Evidence:
     messages = family.read(entries, doubts)
     # MCPJam judges calls by its spans; what a tool answered may be left out.
     promised = not (family.name == "ai-sdk" and "spans" in opened.beside)
-    evidence = evidence_of(messages, doubts, usage=opened.usage or usage_in(opened.beside), results_promised=promised)
+    usage = opened.usage or usage_in(opened.beside)
+    if usage is not None and usage.total_tokens is None and (usage.input_tokens is None or usage.output_tokens is None):
+        doubts.doubt("usage", "$.usage: tokens of one kind are not told")
+    evidence = evidence_of(messages, doubts, usage=usage, results_promised=promised)
     if family.name == "ai-sdk":
         calls = messages_ai_sdk.mark_failed_calls(evidence.tool_calls or (), opened.beside.get("spans"))
         evidence = msgspec.structs.replace(evidence, tool_calls=calls)
@@ -319,9 +324,8 @@ def _weigh_envelope(evidence: Evidence, envelope: dict[str, Json], family: Famil
         if key in BESIDE or key in _TAKEN or key in family.beside or value in (None, "", False) or value == [] or value == {}:
             continue
         if isinstance(value, (list, dict)):
-            raise EvidenceError(
-                f"$.{shorten(key, 40)}: this key beside the messages is not understood ({family.name}); leave it out, or put it into metadata"
-            )
+            told = f"$.{shorten(key, 40)}: this key beside the messages is not understood ({family.name})"
+            raise EvidenceError(f"{told}; leave it out, or put it into metadata")
         kept[key] = value
         if isinstance(value, str) and value != evidence.text and not key.endswith(_HARMLESS_ENDS):
             doubts.doubt("answer", f"$.{shorten(key, 40)}: this key beside the messages is not understood")

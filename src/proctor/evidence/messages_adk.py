@@ -18,11 +18,36 @@ from proctor.evidence.shape import dict_of, list_of, text_or_none
 
 _EVENT_KEYS = frozenset(
     (
-        *("invocationId", "invocation_id", "actions", "nodeInfo", "node_info", "longRunningToolIds", "long_running_tool_ids", "id", "timestamp"),
+        *(
+            "invocationId",
+            "invocation_id",
+            "actions",
+            "nodeInfo",
+            "node_info",
+            "longRunningToolIds",
+            "long_running_tool_ids",
+            "id",
+            "timestamp",
+        ),
         *("turnComplete", "turn_complete", "finishReason", "finish_reason", "errorCode", "error_code", "errorMessage", "error_message"),
         *("interrupted", "customMetadata", "custom_metadata", "branch", "cacheMetadata", "cache_metadata", "citationMetadata"),
-        *("citation_metadata", "avgLogprobs", "avg_logprobs", "logprobsResult", "logprobs_result", "inputTranscription", "input_transcription"),
-        *("liveSessionResumptionUpdate", "live_session_resumption_update", "interactionId", "interaction_id", "isolationScope", "environmentId"),
+        *(
+            "citation_metadata",
+            "avgLogprobs",
+            "avg_logprobs",
+            "logprobsResult",
+            "logprobs_result",
+            "inputTranscription",
+            "input_transcription",
+        ),
+        *(
+            "liveSessionResumptionUpdate",
+            "live_session_resumption_update",
+            "interactionId",
+            "interaction_id",
+            "isolationScope",
+            "environmentId",
+        ),
         *("liveSessionId", "live_session_id", "turnCompleteReason", "turn_complete_reason", "environment_id", "isolation_scope"),
     )
 )
@@ -31,7 +56,11 @@ _SESSION_KEYS = frozenset(("id", "appName", "app_name", "userId", "user_id", "st
 
 def marks(event: dict[str, Any]) -> bool:
     """Return whether an entry can only be an event of ADK."""
-    return isinstance(event.get("author"), str) and any(key in event for key in ("invocationId", "invocation_id", "actions")) and "role" not in event
+    return (
+        isinstance(event.get("author"), str)
+        and any(key in event for key in ("invocationId", "invocation_id", "actions"))
+        and "role" not in event
+    )
 
 
 def open_session(document: dict[str, Any]) -> Opened | None:

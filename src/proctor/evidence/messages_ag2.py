@@ -37,8 +37,9 @@ def is_history(entries: list[dict[str, Any]]) -> bool:
 
 def read(entries: Entries, doubts: Doubts) -> list[Message]:
     """Read a history of two."""
-    names = list(dict.fromkeys(entry.get("name") for _, entry in entries if entry.get("role") != "system" and entry.get("name") is not None))
-    if len(names) != 2 or not all(isinstance(name, str) for name in names):
+    named = [entry["name"] for _, entry in entries if entry.get("role") != "system" and entry.get("name") is not None]
+    names = list(dict.fromkeys(name for name in named if isinstance(name, str)))
+    if len(names) != 2 or not all(isinstance(name, str) for name in named):
         raise EvidenceError(f"$: expected a chat of two, each named in their messages; found {len(names)}")
     return [_message(entry, at, doubts, names[0]) for at, entry in entries]
 

@@ -15,7 +15,7 @@ from proctor.evidence.account import Doubts
 from proctor.evidence.calls import PROTOCOL_ERROR, says_error
 from proctor.evidence.conversation import Message, Role
 from proctor.evidence.json_bytes import container_in
-from proctor.evidence.messages_common import Draft, Entries, Fields, Opened, fields_at, parts_of, placed, role_at, usage_at
+from proctor.evidence.messages_common import Draft, Entries, Fields, Opened, fields_at, parts_of, placed, require_key, role_at, usage_at
 from proctor.evidence.shape import dict_of, first_of
 from proctor.evidence.usage import usage_in
 from proctor.model.evidence import Json, Usage
@@ -29,18 +29,56 @@ _KEYS = frozenset(
 )
 _CONTENT_KEYS = frozenset(
     (
-        *("annotations", "additional_properties", "additionalProperties", "raw_representation", "id", "hosted", "items", "informational_only"),
+        *(
+            "annotations",
+            "additional_properties",
+            "additionalProperties",
+            "raw_representation",
+            "id",
+            "hosted",
+            "items",
+            "informational_only",
+        ),
         *("informationalOnly", "protected_data", "protectedData", "user_input_request"),
     )
 )
 _SILENT = (
-    *("textReasoning", "reasoning", "data", "uri", "hostedFile", "hostedVectorStore", "functionApprovalRequest", "functionApprovalResponse"),
+    *(
+        "textReasoning",
+        "reasoning",
+        "data",
+        "uri",
+        "hostedFile",
+        "hostedVectorStore",
+        "functionApprovalRequest",
+        "functionApprovalResponse",
+    ),
     *("userInputRequest", "userInputResponse", "toolApprovalRequest", "toolApprovalResponse", "oauthConsentRequest"),
 )
 _RESPONSE_KEYS = frozenset(
     (
-        *("type", "messages", "response_id", "responseId", "created_at", "createdAt", "usage_details", "usage", "additional_properties", "agent_id"),
-        *("agentId", "additionalProperties", "finish_reason", "finishReason", "continuation_token", "conversation_id", "conversationId", "modelId"),
+        *(
+            "type",
+            "messages",
+            "response_id",
+            "responseId",
+            "created_at",
+            "createdAt",
+            "usage_details",
+            "usage",
+            "additional_properties",
+            "agent_id",
+        ),
+        *(
+            "agentId",
+            "additionalProperties",
+            "finish_reason",
+            "finishReason",
+            "continuation_token",
+            "conversation_id",
+            "conversationId",
+            "modelId",
+        ),
         *("model_id", "model", "text"),
     )
 )
@@ -71,11 +109,22 @@ def open_session(document: dict[str, Any]) -> Opened | None:
     beside = {key: value for key, value in document.items() if key not in _RESPONSE_KEYS}
     doubts = Doubts()
     usage = _usage(first_of(document, "usage_details", "usage"), "$.usage_details", doubts)
-    return Opened(entries=placed(listed, "$.messages"), beside=beside, usage=usage or usage_in(document), doubts=tuple(doubts.unknown.items()))
+    return Opened(
+        entries=placed(listed, "$.messages"), beside=beside, usage=usage or usage_in(document), doubts=tuple(doubts.unknown.items())
+    )
 
 
 def _refuse_others(document: dict[str, Any], path: tuple[str, ...]) -> None:
-    known = (path[0], "type", "session_id", "service_session_id", "service_thread_id", "conversationId", "aiContextProviderState", "stateBag")
+    known = (
+        path[0],
+        "type",
+        "session_id",
+        "service_session_id",
+        "service_thread_id",
+        "conversationId",
+        "aiContextProviderState",
+        "stateBag",
+    )
     strange = [key for key, value in document.items() if key not in known and value not in (None, {}, [], "")]
     inner = dict_of(document.get(path[0]))
     if len(path) == 1:
@@ -90,6 +139,7 @@ def read(entries: Entries, doubts: Doubts) -> list[Message]:
 
 
 def _message(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
+    require_key(entry, at, "agent-framework messages", "contents")
     fields = Fields(entry, at, doubts)
     role = fields.take("role")
     draft = Draft(role_at(dict_of(role).get("value", role), at, _ROLES, "agent-framework messages"), at, doubts)

@@ -15,13 +15,22 @@ from proctor.evidence.account import Doubts
 from proctor.evidence.conversation import Message
 from proctor.evidence.messages_common import Entries, Opened, placed
 from proctor.evidence.messages_openai import read_message
-from proctor.evidence.shape import dict_of, list_of
+from proctor.evidence.shape import dict_of, list_of, text_or_none
 from proctor.evidence.usage import read_usage
 from proctor.model.evidence import Json
 
 _OWN = (
     *("from_history", "stop_after_tool_call", "provider_data", "metrics", "tool_args", "add_to_agent_memory", "references", "citations"),
-    *("compressed_content", "redacted_reasoning_content", "videos", "files", "files_output", "image_output", "video_output", "audio_output"),
+    *(
+        "compressed_content",
+        "redacted_reasoning_content",
+        "videos",
+        "files",
+        "files_output",
+        "image_output",
+        "video_output",
+        "audio_output",
+    ),
     *("temporary", "event_id", "tool_name", "thinking", "context", "reasoning"),
 )
 
@@ -49,7 +58,7 @@ def open_runs(document: Json) -> Opened | None:
     runs = document if isinstance(document, list) else [document]
     if not runs or not all(is_run(run) for run in runs):
         return None
-    if len({run["session_id"] for run in runs}) > 1:
+    if any(run["session_id"] != runs[0]["session_id"] for run in runs):
         raise EvidenceError("$: runs of several sessions in one list; give one session at a time")
     entries: list[tuple[str, Json]] = []
     for index, run in enumerate(runs):
@@ -61,9 +70,8 @@ def open_runs(document: Json) -> Opened | None:
         # The first run keeps what it was given as history: nobody else tells of it.
         entries.extend((place, entry) for place, entry in found if index == 0 or dict_of(entry).get("from_history") is not True)
     doubts: list[tuple[Any, str]] = []
-    told = {dict_of(call).get("tool_call_id") for run in runs for call in list_of(run.get("tools"))}
-    made = {dict_of(call).get("id") for _, entry in entries for call in list_of(dict_of(entry).get("tool_calls"))}
-    if told - made:
+    made = {text_or_none(dict_of(call).get("id")) for _, entry in entries for call in list_of(dict_of(entry).get("tool_calls"))}
+    if any(text_or_none(dict_of(call).get("tool_call_id")) not in made for run in runs for call in list_of(run.get("tools"))):
         doubts.append(("tool_calls", "$.tools: a call stands here that no message makes"))
     return Opened(entries=entries, model=runs[-1].get("model") if isinstance(runs[-1].get("model"), str) else None, doubts=tuple(doubts))
 

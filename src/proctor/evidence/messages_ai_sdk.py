@@ -17,7 +17,7 @@ from proctor.evidence.account import Doubts
 from proctor.evidence.calls import CONTENT_ERROR, PROTOCOL_ERROR, mcp_error, says_error
 from proctor.evidence.conversation import Message, Role, failure
 from proctor.evidence.messages_ai_sdk_ui import is_tool, is_ui, read_ui
-from proctor.evidence.messages_common import Draft, Entries, Fields, fields_at, role_at
+from proctor.evidence.messages_common import Draft, Entries, Fields, fields_at, require_key, role_at
 from proctor.evidence.shape import dict_of, first_of, list_of
 from proctor.evidence.usage import read_usage
 from proctor.model.evidence import Json, ToolCall
@@ -25,7 +25,18 @@ from proctor.model.evidence import Json, ToolCall
 _ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "tool": "tool", "system": "system"}
 _OUTPUT_TYPES = ("text", "json", "content", "error-text", "error-json", "execution-denied")
 _MESSAGE_KEYS = frozenset(
-    ("id", "providerOptions", "providerMetadata", "experimental_providerMetadata", "metadata", "createdAt", "threadId", "resourceId", "usage", "type")
+    (
+        "id",
+        "providerOptions",
+        "providerMetadata",
+        "experimental_providerMetadata",
+        "metadata",
+        "createdAt",
+        "threadId",
+        "resourceId",
+        "usage",
+        "type",
+    )
 )
 _SILENT = (
     *("reasoning", "redacted-reasoning", "reasoning-file", "image", "file", "source", "tool-approval-request", "tool-approval-response"),
@@ -45,7 +56,10 @@ def marks(message: dict[str, Any]) -> bool:
     if is_ui(message):
         return True
     parts = [dict_of(part) for part in list_of(message.get("content"))]
-    return "role" in message and any(part.get("type") in _CALLING or is_tool(part) for part in parts)
+    own = any((part.get("type") in _CALLING and "tool_name" not in part) or is_tool(part) for part in parts)
+    return "role" in message and (
+        own or any("providerOptions" in part and "type" in part for part in parts) or "providerOptions" in message
+    )
 
 
 def read(entries: Entries, doubts: Doubts) -> list[Message]:
@@ -54,6 +68,7 @@ def read(entries: Entries, doubts: Doubts) -> list[Message]:
 
 
 def _message(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
+    require_key(entry, at, "ai-sdk messages", "content")
     fields = Fields(entry, at, doubts)
     draft = Draft(role_at(fields.take("role"), at, _ROLES, "ai-sdk messages"), at, doubts)
     content = fields.take("content")
@@ -91,10 +106,12 @@ def _add_part(draft: Draft, part: Fields) -> None:
 
 
 def _add_result(draft: Draft, part: Fields, *, failed: bool) -> None:
+    # Since version 5 an output says of which type it is.
+    is_typed = part.left.get("output") is not None
     output = part.take("output", "result")
     wrapped = isinstance(output, dict) and output.get("type") in _OUTPUT_TYPES and ("value" in output or "reason" in output)
-    if isinstance(output, dict) and "toolName" in part.left and "type" in output and "value" in output and not wrapped:
-        part.doubt(("tool_results",), f".output: an output of type {output['type']!r} is not understood")
+    if is_typed and not wrapped:
+        part.doubt(("tool_results",), f".output: an output of type {dict_of(output).get('type')!r} is not understood")
     value = first_of(output, "value", "reason") if wrapped else output
     error, kind = _error(part, output if wrapped else {}, value)
     if failed and error is None:

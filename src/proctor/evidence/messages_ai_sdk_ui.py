@@ -21,19 +21,48 @@ from proctor.model.evidence import Json
 _ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "system": "system", "data": "system"}
 _KEYS = frozenset(
     (
-        *("id", "createdAt", "metadata", "annotations", "experimental_attachments", "data", "reasoning", "revisionId", "status", "threadId"),
+        *(
+            "id",
+            "createdAt",
+            "metadata",
+            "annotations",
+            "experimental_attachments",
+            "data",
+            "reasoning",
+            "revisionId",
+            "status",
+            "threadId",
+        ),
         *("resourceId", "type", "providerMetadata", "updatedAt", "format"),
     )
 )
 _SILENT = ("reasoning", "step-start", "source-url", "source-document", "source", "file", "reasoning-file", "image")
 _TOOL_KEYS = frozenset(
     (
-        *("rawInput", "providerExecuted", "callProviderMetadata", "resultProviderMetadata", "title", "preliminary", "approval", "toolMetadata"),
+        *(
+            "rawInput",
+            "providerExecuted",
+            "callProviderMetadata",
+            "resultProviderMetadata",
+            "title",
+            "preliminary",
+            "approval",
+            "toolMetadata",
+        ),
         *("step", "type", "createdAt", "providerMetadata", "dynamic", "isAutomatic"),
     )
 )
 _DONE = ("output-available", "result")
-_STATES = (*_DONE, "output-error", "output-denied", "input-streaming", "input-available", "approval-requested", "approval-responded", "call")
+_STATES = (
+    *_DONE,
+    "output-error",
+    "output-denied",
+    "input-streaming",
+    "input-available",
+    "approval-requested",
+    "approval-responded",
+    "call",
+)
 
 
 def is_ui(message: dict[str, Any]) -> bool:
@@ -89,7 +118,7 @@ def _add_all(draft: Draft, fields: Fields) -> None:
         draft.add_text(spoken, f"{fields.at}.content")
     for index, value in enumerate(fields.entries("toolInvocations")):
         call = fields_at(value, f"{fields.at}.toolInvocations[{index}]", draft.doubts)
-        if call is not None and call.left.get("toolCallId") not in draft.ids:
+        if call is not None and not draft.knows(call.left.get("toolCallId")):
             _add_tool(draft, call, call.take("toolName"))
 
 

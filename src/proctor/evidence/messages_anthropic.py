@@ -12,13 +12,15 @@ from typing import Any
 
 from proctor.evidence.account import Doubts
 from proctor.evidence.conversation import Message, Role
-from proctor.evidence.messages_common import Draft, Entries, Fields, Opened, fields_at, joined_text, placed, role_at
+from proctor.evidence.messages_common import Draft, Entries, Fields, Opened, fields_at, joined_text, placed, require_key, role_at
 from proctor.evidence.shape import dict_of, list_of, text_or_none
 from proctor.evidence.usage import usage_in
 from proctor.model.evidence import Json
 
 ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "system": "system"}
-_MESSAGE_KEYS = frozenset(("id", "type", "stop_sequence", "stop_details", "container", "context_management", "cache_control", "diagnostics"))
+_MESSAGE_KEYS = frozenset(
+    ("id", "type", "stop_sequence", "stop_details", "container", "context_management", "cache_control", "diagnostics")
+)
 _SILENT = ("thinking", "redacted_thinking", "image", "document", "search_result", "container_upload", "compaction")
 _ENVELOPE = frozenset(
     (
@@ -69,6 +71,7 @@ def read(entries: Entries, doubts: Doubts) -> list[Message]:
 
 
 def _message(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
+    require_key(entry, at, "anthropic messages", "content")
     fields = Fields(entry, at, doubts)
     draft = Draft(role_at(fields.take("role"), at, ROLES, "anthropic messages"), at, doubts)
     content = fields.take("content")
@@ -97,7 +100,7 @@ def add_block(draft: Draft, value: Json, at: str) -> None:
         draft.add_call(block.take("name"), block.take("input"), at, id=block.take("id"), server=block.take("server_name"))
         block.close(("cache_control", "caller", "index", "partial_json", "extras"))
     elif isinstance(kind, str) and kind.endswith("tool_result"):
-        _add_result(draft, block)
+        _add_result(draft, block, is_server=kind not in ("tool_result", "mcp_tool_result"))
     elif kind not in _SILENT:
         draft.misunderstand(at, f"a block of type {kind!r} is not understood")
 
@@ -106,11 +109,16 @@ def _is_use(kind: str) -> bool:
     return kind == "tool_use" or kind.endswith("_tool_use")
 
 
-def _add_result(draft: Draft, block: Fields) -> None:
+def _add_result(draft: Draft, block: Fields, *, is_server: bool) -> None:
     content = block.take("content")
     value = joined_text(content) if isinstance(content, (str, list)) else content
-    # Tools the provider runs itself fail with a content of their own: {"type": "web_search_tool_result_error", "error_code": ...}.
-    told = dict_of(value).get("error_code") if str(dict_of(value).get("type")).endswith("tool_result_error") else None
-    failed = block.flag("is_error")
+    failed, told = block.flag("is_error"), None
+    if is_server:
+        # Tools the provider runs itself answer with types of their own: {"type": "web_search_tool_result_error", "error_code": ...}.
+        kinds = [dict_of(entry).get("type") for entry in (content if isinstance(content, list) else [content])]
+        if not all(isinstance(kind, str) and kind.endswith(("result", "result_error")) for kind in kinds):
+            block.doubt(("tool_results",), ".content: what this tool answered is not understood")
+        failed = failed or any(isinstance(kind, str) and kind.endswith("error") for kind in kinds)
+        told = dict_of(value).get("error_code") if failed else None
     draft.add_result(value, block.at, id=block.take("tool_use_id"), error=told, failed=failed)
     block.close(("cache_control", "caller", "index", "id"), role="tool")

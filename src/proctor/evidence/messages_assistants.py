@@ -18,8 +18,9 @@ from proctor.evidence.conversation import Message
 from proctor.evidence.json_bytes import container_in
 from proctor.evidence.messages_common import Draft, Entries, Fields, Opened, fields_at, not_a_message, placed, role_at
 from proctor.evidence.messages_openai import ROLES
-from proctor.evidence.shape import dict_of, list_of
+from proctor.evidence.shape import dict_of, list_of, text_or_none
 from proctor.evidence.usage import read_usage
+from proctor.model.account import Part
 from proctor.model.evidence import Json
 
 _OBJECTS = ("thread.message", "thread.run.step")
@@ -46,8 +47,8 @@ def open_lists(document: dict[str, Any]) -> Opened | None:
     """Find messages and steps in a list of the API, or in two of them."""
     if document.get("object") == "list" and any(marks(dict_of(entry)) for entry in list_of(document.get("data"))):
         beside = {key: value for key, value in document.items() if key not in ("object", "data", "first_id", "last_id", "has_more")}
-        doubts = (("tool_calls", "$.has_more: the list goes on elsewhere"),) if document.get("has_more") is True else ()
-        return Opened(entries=placed(document["data"], "$.data"), beside=beside, doubts=doubts)
+        more: tuple[tuple[Part, str], ...] = (("tool_calls", "$.has_more: the list goes on elsewhere"),)
+        return Opened(entries=placed(document["data"], "$.data"), beside=beside, doubts=more if document.get("has_more") is True else ())
     entries: list[tuple[str, Json]] = []
     keys = [key for key in ("messages", "run_steps", "steps") if key in document]
     for key in keys:
@@ -68,8 +69,11 @@ def read(entries: Entries, doubts: Doubts) -> list[Message]:
             raise not_a_message(at, "assistants", "its object is neither thread.message nor thread.run.step")
         if isinstance(entry.get("created_at"), bool) or not isinstance(entry.get("created_at"), (int, float)):
             raise EvidenceError(f"{at}.created_at: expected a number")
-    steps_of = {entry.get("run_id") for _, entry in entries if entry["object"] == "thread.run.step"}
-    missing = next((at for at, entry in entries if entry.get("role") == "assistant" and entry.get("run_id") not in steps_of), None)
+    steps_of = [entry.get("run_id") for _, entry in entries if entry["object"] == "thread.run.step"]
+    steps_of = {run for run in steps_of if isinstance(run, str)}
+    missing = next(
+        (at for at, entry in entries if entry.get("role") == "assistant" and text_or_none(entry.get("run_id")) not in steps_of), None
+    )
     if missing is not None or not steps_of:
         for part in ("tool_calls", "tool_arguments", "tool_results"):
             doubts.doubt(part, f"{missing or '$'}: messages of a thread do not tell of tools, and the steps of its run are not here")

@@ -14,7 +14,7 @@ from proctor.errors import EvidenceError
 from proctor.evidence.account import Doubts
 from proctor.evidence.conversation import Message, Role
 from proctor.evidence.json_bytes import container_in
-from proctor.evidence.messages_common import Draft, Entries, Fields, Opened, fields_at, not_a_message, placed
+from proctor.evidence.messages_common import Draft, Entries, Fields, Opened, fields_at, not_a_message, placed, require_key
 from proctor.evidence.shape import dict_of
 from proctor.evidence.text import as_text
 from proctor.model.evidence import Json
@@ -22,7 +22,14 @@ from proctor.model.evidence import Json
 _USERS = ("user", "user_proxy", "human")
 _SPOKEN = ("TextMessage", "StopMessage", "HandoffMessage", "MultiModalMessage", "ToolCallSummaryMessage", "UserMessage", "AssistantMessage")
 _SILENT = (
-    *("ThoughtEvent", "UserInputRequestedEvent", "MemoryQueryEvent", "ModelClientStreamingChunkEvent", "SelectSpeakerEvent", "SelectorEvent"),
+    *(
+        "ThoughtEvent",
+        "UserInputRequestedEvent",
+        "MemoryQueryEvent",
+        "ModelClientStreamingChunkEvent",
+        "SelectSpeakerEvent",
+        "SelectorEvent",
+    ),
     *("SystemMessage",),
 )
 _REQUESTS = ("ToolCallRequestEvent",)
@@ -62,7 +69,9 @@ def _open_results(results: list[Json]) -> Opened | None:
     if any(one is None for one in opened):
         return None
     if len(results) > 1:
-        raise EvidenceError("$: several results of AutoGen in one list are several runs or one conversation; give one at a time, or as JSON Lines")
+        raise EvidenceError(
+            "$: several results of AutoGen in one list are several runs or one conversation; give one at a time, or as JSON Lines"
+        )
     return Opened(entries=placed(results[0]["messages"], "$[0].messages"))
 
 
@@ -85,10 +94,11 @@ def _message(entry: dict[str, Any], at: str, doubts: Doubts, made: set[str]) -> 
         raise not_a_message(at, "autogen messages", f"{kind!r} is no type of message that is understood")
     if kind in _SILENT:
         return None
+    require_key(entry, at, "autogen messages", "content")
     from_user = kind == "UserMessage" or (source in _USERS and kind in _SPOKEN and kind != "AssistantMessage")
     role: Role = "tool" if kind in _RESULTS else "user" if from_user else "assistant"
     draft = Draft(role, at, doubts)
-    if not isinstance(source, str) and kind in _SPOKEN and kind != "FunctionExecutionResultMessage":
+    if not isinstance(source, str) and kind in _SPOKEN:
         draft.misunderstand(at, "nobody is named as the source")
     content = fields.take("content")
     if kind in _RESULTS:

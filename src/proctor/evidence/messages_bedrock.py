@@ -13,7 +13,7 @@ from typing import Any
 from proctor.errors import EvidenceError
 from proctor.evidence.account import Doubts
 from proctor.evidence.conversation import Message, Role
-from proctor.evidence.messages_common import Draft, Entries, Fields, Opened, fields_at, joined_text, parts_of, placed, role_at
+from proctor.evidence.messages_common import Draft, Entries, Fields, Opened, fields_at, joined_text, parts_of, placed, require_key, role_at
 from proctor.evidence.shape import dict_of
 from proctor.evidence.usage import usage_in
 from proctor.model.evidence import Json
@@ -21,7 +21,9 @@ from proctor.model.evidence import Json
 _ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "system": "system"}
 _SILENT = ("image", "document", "video", "audio", "guardContent", "cachePoint", "reasoningContent", "searchResult")
 _BLOCKS = ("text", "toolUse", "toolResult", "citationsContent", *_SILENT)
-_ENVELOPE = frozenset(("metrics", "ResponseMetadata", "additionalModelResponseFields", "trace", "performanceConfig", "serviceTier", "$metadata"))
+_ENVELOPE = frozenset(
+    ("metrics", "ResponseMetadata", "additionalModelResponseFields", "trace", "performanceConfig", "serviceTier", "$metadata")
+)
 _STORED_KEYS = frozenset(("message_id", "redact_message", "created_at", "updated_at"))
 
 
@@ -30,7 +32,7 @@ def marks(message: dict[str, Any]) -> bool:
     if isinstance(message.get("message"), dict) and "message_id" in message:
         return marks(message["message"])
     parts = parts_of(message, "content")
-    if message.get("role") not in _ROLES or not parts or {"meta", "name"} & message.keys():
+    if message.get("role") not in tuple(_ROLES) or not parts or {"meta", "name"} & message.keys():
         return False
     tools = any("toolUse" in part or "toolResult" in part for part in parts)
     return tools or (message["role"] == "assistant" and all(len(part) == 1 and next(iter(part)) in _BLOCKS for part in parts))
@@ -67,6 +69,7 @@ def read(entries: Entries, doubts: Doubts) -> list[Message]:
 
 
 def _message(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
+    require_key(entry, at, "bedrock messages", "content")
     fields = Fields(entry, at, doubts)
     draft = Draft(role_at(fields.take("role"), at, _ROLES, "bedrock messages"), at, doubts)
     content = fields.take("content")

@@ -35,14 +35,18 @@ def open_answer(document: dict[str, Any]) -> Opened | None:
     counted = dict_of(document.get("usage")).get("tokens")
     usage = usage_at(counted, "$.usage.tokens", doubts)
     entries = [*placed(document.get("messages", []), "$.messages"), ("$.message", {**message, "finish_reason": document["finish_reason"]})]
-    beside = {key: value for key, value in document.items() if key not in ("message", "messages", "finish_reason", "usage", "logprobs", "prompt")}
+    beside = {
+        key: value for key, value in document.items() if key not in ("message", "messages", "finish_reason", "usage", "logprobs", "prompt")
+    }
     return Opened(entries=entries, beside=beside, usage=usage, doubts=tuple(doubts.unknown.items()))
 
 
 def read(entries: Entries, doubts: Doubts) -> list[Message]:
     """Read messages of either version."""
     return [
-        _old(entry, at, doubts) if entry.get("role") in _OLD_ROLES else read_message(entry, at, doubts, "cohere messages", "tool_plan")
+        _old(entry, at, doubts)
+        if entry.get("role") in tuple(_OLD_ROLES)
+        else read_message(entry, at, doubts, "cohere messages", "tool_plan")
         for at, entry in entries
     ]
 

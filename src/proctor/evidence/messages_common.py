@@ -6,8 +6,8 @@ weighed by what it could hold:
     nothing (null, false, "", [], {})   nothing
     a number                            the result of a tool, where results stand
     true                                the result of a tool, where results stand; else whether the text beside it is the answer
-    text                                the answer, the question or the result, whichever could stand there; a tool call if the key or
-                                        the text looks like one
+    text                                the answer, the question or the result, whichever could stand there; anything in a tool call, or
+                                        if the key or the text looks like one
     an object or a list                 anything
 
 What it could hold is then not known, with the path and the word in the account. Keys that end like ids and times carry neither.
@@ -40,11 +40,14 @@ _HARMLESS_ENDS = ("id", "_at", "At", "time", "Time", "timestamp", "Timestamp", "
 _CALLING = re.compile(r"tool|function|call|action|invo|command|handoff|transfer|execut", re.IGNORECASE)
 
 _SPOKEN_CALL = re.compile(
-    r"<tool_call\b|<function_calls?\b|<function=|<invoke\b|<\|tool|<\|python_tag\|>|\[TOOL_CALLS\]|\[\[ ## (?:next_tool_name|tool_calls) ## \]\]"
-    r"|^\s*Calling tools?:|^\s*Action:[^\n]*\n+\s*Action Input:|\"(?:tool_calls|toolUse|tool_use|functionCall|function_call|tool-call)\"",
-    re.MULTILINE,
+    r"<tool_call\b|<function_calls?\b|<function=|<invoke\b|<\|tool|<\|python_tag\|>|\[TOOL_CALLS\]"
+    r"|\[\[ ## (?:next_tool_name|tool_calls) ## \]\]|^\s*Calling tools?:|^\s*Action:[^\n]*\n+\s*Action Input:"
+    r"|[\"'](?:server_|mcp_)?(?:tool|function)[_-]?(?:calls?|use|request|invocation)[\"']",
+    re.MULTILINE | re.IGNORECASE,
 )
 """Tool calls that a model writes into its text: the forms of open models, of ReAct, of DSPy, and blocks of a provider as JSON text."""
+
+_WRITTEN_TYPES = ("text", "output_text", "input_text", "TextContent")
 
 _FINISHED_WITH_CALLS = ("tool_calls", "tool_use", "tool_call", "tool-calls", "function_call", "toolUse")
 
@@ -136,13 +139,14 @@ def weigh_key(fields: Fields, key: str, value: Json, role: Role | None) -> None:
     if value is None or value is False or (isinstance(value, (str, list, dict)) and not value):
         return
     spoken: Part = "tool_results" if role == "tool" else "input" if role == "user" else "answer"
+    in_call = role is None
     why = f".{show(key, _SHOWN)[1:-1]}: this key is not understood"
     if isinstance(value, (list, dict)):
         fields.doubt(EVERYTHING, why)
     elif isinstance(value, str):
         if key.endswith(_HARMLESS_ENDS) and role != "tool" and not _CALLING.search(key):
             return
-        calls = bool(_CALLING.search(key)) or speaks_call(value) or isinstance(container_in(value), (dict, list))
+        calls = in_call or bool(_CALLING.search(key)) or speaks_call(value) or isinstance(container_in(value), (dict, list))
         if calls or role != "system":
             fields.doubt(EVERYTHING if calls else (spoken,), why)
     elif value is True:
@@ -154,6 +158,15 @@ def weigh_key(fields: Fields, key: str, value: Json, role: Role | None) -> None:
 def speaks_call(text: str) -> bool:
     """Whether a text holds what looks like a tool call in words."""
     return _SPOKEN_CALL.search(text) is not None
+
+
+def is_written_parts(text: str) -> bool:
+    """Whether a text is the JSON of parts that somebody wrote into one text."""
+    parts = container_in(text) if text[:1] == "[" else None
+    return isinstance(parts, list) and any(
+        isinstance(part, dict) and isinstance(part.get("text"), str) and (part.keys() == {"text"} or part.get("type") in _WRITTEN_TYPES)
+        for part in parts
+    )
 
 
 def usage_at(value: Json, at: str, doubts: Doubts) -> Usage | None:
@@ -193,6 +206,8 @@ class Draft:
             self.texts.append(value)
             if self.role == "assistant" and speaks_call(value):
                 self.doubts.doubt("tool_calls", f"{at}: the text looks like a tool call in words, which nobody reads")
+            if self.role == "assistant" and is_written_parts(value):
+                self.misunderstand(at, "parts of a message written as one text")
         elif value is not None:
             self.misunderstand(at, f"expected text, found {kind_of(value)}")
 
@@ -217,7 +232,15 @@ class Draft:
         self.calls.append(call)
 
     def add_result(
-        self, value: Json, at: str, *, id: Json = None, name: Json = None, error: Json = None, kind: str = CONTENT_ERROR, failed: bool = False
+        self,
+        value: Json,
+        at: str,
+        *,
+        id: Json = None,
+        name: Json = None,
+        error: Json = None,
+        kind: str = CONTENT_ERROR,
+        failed: bool = False,
     ) -> None:
         """Add what a tool answered; `failed` makes the answer itself the error where none is given."""
         if not isinstance(id, str) and id is not None:
@@ -233,6 +256,10 @@ class Draft:
                 kind=kind if error is not None else None,
             )
         )
+
+    def knows(self, id: Json) -> bool:
+        """Return whether a call of this id was added."""
+        return isinstance(id, str) and id in self.ids
 
     def end_with(self, reason: Json) -> None:
         """Take why the model stopped: one that stopped to call tools called some."""
@@ -282,6 +309,12 @@ def role_at(value: Json, at: str, roles: dict[str, Role], whose: str) -> Role:
 def not_a_message(at: str, whose: str, expected: str) -> EvidenceError:
     """Return the error for an entry that is no message of a format."""
     return EvidenceError(f"{at}: not a message of {whose}: {expected}; name another format with --evidence-format")
+
+
+def require_key(entry: dict[str, Any], at: str, whose: str, *keys: str) -> None:
+    """Refuse a message that has nothing to say at all."""
+    if not any(key in entry for key in keys):
+        raise not_a_message(at, whose, f"it has no {' or '.join(keys[:2])}")
 
 
 def parts_of(entry: dict[str, Any], key: str) -> list[dict[str, Any]]:

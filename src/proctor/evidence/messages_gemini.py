@@ -28,22 +28,56 @@ _SILENT = ("inlineData", "inline_data", "fileData", "file_data", "audioTranscrip
 _CODE = ("executableCode", "executable_code", "codeExecutionResult", "code_execution_result")
 _SERVER = ("toolCall", "tool_call", "toolResponse", "tool_response")
 _PART_KEYS = frozenset(
-    ("thoughtSignature", "thought_signature", "videoMetadata", "video_metadata", "mediaResolution", "media_resolution", "partMetadata", "part_metadata")
+    (
+        "thoughtSignature",
+        "thought_signature",
+        "videoMetadata",
+        "video_metadata",
+        "mediaResolution",
+        "media_resolution",
+        "partMetadata",
+        "part_metadata",
+    )
 )
 _CALL_KEYS = frozenset(("partialArgs", "partial_args", "willContinue", "will_continue"))
 _RESULT_KEYS = frozenset(("parts", "willContinue", "will_continue", "scheduling"))
 _ENVELOPE = frozenset(
     (
         *("modelVersion", "model_version", "responseId", "response_id", "createTime", "create_time", "promptFeedback", "prompt_feedback"),
-        *("systemInstruction", "system_instruction", "toolConfig", "tool_config", "generationConfig", "generation_config", "safetySettings"),
-        *("safety_settings", "cachedContent", "cached_content", "usageMetadata", "usage_metadata", "parsed", "sdkHttpResponse", "sdk_http_response"),
+        *(
+            "systemInstruction",
+            "system_instruction",
+            "toolConfig",
+            "tool_config",
+            "generationConfig",
+            "generation_config",
+            "safetySettings",
+        ),
+        *(
+            "safety_settings",
+            "cachedContent",
+            "cached_content",
+            "usageMetadata",
+            "usage_metadata",
+            "parsed",
+            "sdkHttpResponse",
+            "sdk_http_response",
+        ),
         *("config", "modelStatus", "model_status"),
     )
 )
 _CANDIDATE_KEYS = frozenset(
     (
         *("index", "safetyRatings", "safety_ratings", "citationMetadata", "citation_metadata", "tokenCount", "token_count", "avgLogprobs"),
-        *("avg_logprobs", "logprobsResult", "logprobs_result", "finishMessage", "finish_message", "urlContextMetadata", "url_context_metadata"),
+        *(
+            "avg_logprobs",
+            "logprobsResult",
+            "logprobs_result",
+            "finishMessage",
+            "finish_message",
+            "urlContextMetadata",
+            "url_context_metadata",
+        ),
         *("finishReason", "finish_reason"),
     )
 )
@@ -99,8 +133,21 @@ def _candidate(candidates: Json, doubts: Doubts) -> tuple[str, Json]:
 
 
 def read(entries: Entries, doubts: Doubts) -> list[Message]:
-    """Read contents with parts."""
-    return [read_content(entry, at, doubts) for at, entry in entries]
+    """Read contents with parts; the pieces of a streamed answer follow each other."""
+    found: list[Message] = []
+    for at, entry in entries:
+        message = read_content(entry, at, doubts)
+        if found and message.role == found[-1].role == "assistant":
+            before = found.pop()
+            texts = [text for text in (before.text, message.text) if text is not None]
+            message = Message(
+                role="assistant",
+                text="".join(texts) if texts else None,
+                calls=before.calls + message.calls,
+                results=before.results + message.results,
+            )
+        found.append(message)
+    return found
 
 
 def read_content(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
@@ -110,7 +157,8 @@ def read_content(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
     draft = Draft(role_at("user" if role is None else role, at, ROLES, "gemini contents"), at, doubts)
     add_parts(draft, fields)
     add_searches(draft, fields.take("groundingMetadata", "grounding_metadata"), at)
-    fields.close((), role=draft.role)
+    # Without a role it is not sure who spoke.
+    fields.close((), role=None if role is None else draft.role)
     return draft.build()
 
 
@@ -174,4 +222,3 @@ def _add_tools(draft: Draft, part: Fields) -> None:
         outcome = ran.word("outcome", ("OUTCOME_OK", "OUTCOME_FAILED", "OUTCOME_DEADLINE_EXCEEDED", "OUTCOME_UNSPECIFIED"))
         draft.add_result(ran.take("output"), ran.at, id=ran.take("id"), name="code_execution", failed=outcome != "OUTCOME_OK")
         ran.close(role="tool")
-

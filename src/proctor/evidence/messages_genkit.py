@@ -11,8 +11,7 @@ from typing import Any
 
 from proctor.evidence.account import Doubts
 from proctor.evidence.conversation import Message, Role
-from proctor.evidence.messages_common import Draft, Entries, Fields, fields_at, parts_of, role_at
-from proctor.evidence.shape import dict_of
+from proctor.evidence.messages_common import Draft, Entries, Fields, fields_at, parts_of, require_key, role_at
 from proctor.model.evidence import Json
 
 _ROLES: dict[str, Role] = {"user": "user", "model": "assistant", "tool": "tool", "system": "system"}
@@ -33,6 +32,7 @@ def read(entries: Entries, doubts: Doubts) -> list[Message]:
 
 
 def _message(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
+    require_key(entry, at, "genkit messages", "content")
     fields = Fields(entry, at, doubts)
     draft = Draft(role_at(fields.take("role"), at, _ROLES, "genkit messages"), at, doubts)
     content: Json = fields.take("content")
@@ -58,9 +58,6 @@ def _add_part(draft: Draft, part: Fields) -> None:
         request.close(("partial",))
     response = part.object("toolResponse")
     if response is not None:
-        value = response.take("output")
-        error = dict_of(value).get("error")
-        told = error if isinstance(error, str) and len(dict_of(value)) == 1 else None
-        draft.add_result(value, response.at, id=response.take("ref"), name=response.take("name"), error=told)
+        draft.add_result(response.take("output"), response.at, id=response.take("ref"), name=response.take("name"))
         response.close(("content", "strategy"), role="tool")
     part.close((*_SILENT, "metadata"), role=draft.role)

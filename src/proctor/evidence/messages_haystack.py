@@ -13,7 +13,7 @@ from typing import Any
 from proctor.evidence.account import Doubts
 from proctor.evidence.calls import PROTOCOL_ERROR
 from proctor.evidence.conversation import Message, Role
-from proctor.evidence.messages_common import Draft, Entries, Fields, fields_at, joined_text, parts_of, role_at
+from proctor.evidence.messages_common import Draft, Entries, Fields, fields_at, joined_text, parts_of, require_key, role_at
 from proctor.evidence.shape import first_of, text_or_none
 from proctor.model.evidence import Json
 
@@ -39,6 +39,7 @@ def read(entries: Entries, doubts: Doubts) -> list[Message]:
 
 
 def _message(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
+    require_key(entry, at, "haystack messages", "content", "_content")
     fields = Fields(entry, at, doubts)
     draft = Draft(role_at(fields.take("role", "_role"), at, _ROLES, "haystack messages"), at, doubts)
     content: Json = fields.take("content", "_content")

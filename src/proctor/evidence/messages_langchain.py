@@ -1,7 +1,7 @@
 """LangChain and LangGraph: messages with a `type` of `human`, `ai`, `tool`, `system`, in each way LangChain writes them down.
 
 Read are the plain form (`{"type": "ai", "content": ...}`), the stored form (`{"type": "ai", "data": {...}}`), the serialized form
-(`{"lc": 1, "type": "constructor", "id": [..., "AIMessage"], "kwargs": {...}}`), the fields of a JavaScript object (`lc_kwargs` beside them),
+(`{"lc": 1, "type": "constructor", "id": [..., "AIMessage"], "kwargs": {...}}`), the fields of a JavaScript object (with `lc_kwargs`),
 and messages with a role whose tool calls have `args`. A tool message of status `error` is a `protocol-error`: the tool raised.
 Blocks of content are the provider's, or LangChain's standard ones; calls that stand there and in `tool_calls` are one call.
 
@@ -17,7 +17,7 @@ from proctor.evidence.account import Doubts
 from proctor.evidence.calls import PROTOCOL_ERROR
 from proctor.evidence.conversation import Message, Role
 from proctor.evidence.messages_anthropic import add_block, is_tool_block
-from proctor.evidence.messages_common import Draft, Entries, Fields, fields_at, joined_text, not_a_message
+from proctor.evidence.messages_common import Draft, Entries, Fields, fields_at, joined_text, not_a_message, require_key
 from proctor.evidence.messages_openai import add_call
 from proctor.evidence.shape import dict_of, first_of, list_of, text_or_none
 from proctor.evidence.usage import usage_in
@@ -39,22 +39,60 @@ _TYPES: dict[str, Role] = {
     "SystemMessage": "system",
     "SystemMessageChunk": "system",
 }
-_ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "tool": "tool", "function": "tool", "system": "system", "developer": "system"}
+_ROLES: dict[str, Role] = {
+    "user": "user",
+    "assistant": "assistant",
+    "tool": "tool",
+    "function": "tool",
+    "system": "system",
+    "developer": "system",
+}
 _KEYS = frozenset(
     (
         *("id", "name", "example", "type", "role", "artifact", "tool_call_chunks", "chunk_position", "lc_serializable", "lc_kwargs"),
-        *("lc_namespace", "response_metadata", "metadata", "created_at"),
+        *("lc_namespace", "response_metadata", "metadata", "created_at", "lc_direct_tool_output"),
     )
 )
 _MORE_KEYS = frozenset(
     (
-        *("refusal", "reasoning_content", "reasoning", "reasoning_details", "parsed", "usage", "stop_reason", "thinking", "citations", "documents"),
+        *(
+            "refusal",
+            "reasoning_content",
+            "reasoning",
+            "reasoning_details",
+            "parsed",
+            "usage",
+            "stop_reason",
+            "thinking",
+            "citations",
+            "documents",
+        ),
         *("generation_id", "audio", "finish_reason", "logprobs", "__gemini_function_call_thought_signatures__", "model", "id", "name"),
         *("__openai_function_call_ids__", "__openai_role__", "role", "is_finished", "token_count", "search_results", "num_citations"),
     )
 )
-_SILENT = ("image_url", "image", "file", "audio", "video", "text-plain", "reasoning", "thinking", "redacted_thinking", "citation", "input_image")
-_CALL_BLOCKS = ("tool_call", "tool_call_chunk", "invalid_tool_call", "function_call", "server_tool_call", "server_tool_call_chunk", "input_json_delta")
+_SILENT = (
+    "image_url",
+    "image",
+    "file",
+    "audio",
+    "video",
+    "text-plain",
+    "reasoning",
+    "thinking",
+    "redacted_thinking",
+    "citation",
+    "input_image",
+)
+_CALL_BLOCKS = (
+    "tool_call",
+    "tool_call_chunk",
+    "invalid_tool_call",
+    "function_call",
+    "server_tool_call",
+    "server_tool_call_chunk",
+    "input_json_delta",
+)
 
 
 def marks(message: dict[str, Any]) -> bool:
@@ -74,6 +112,7 @@ def read(entries: Entries, doubts: Doubts) -> list[Message]:
 
 def _message(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
     role, inner, place = _unwrap(entry, at, doubts)
+    require_key(inner, place, "langchain messages", "content")
     fields = Fields(inner, place, doubts)
     draft = Draft(role, place, doubts)
     if role == "tool":
@@ -142,7 +181,7 @@ def _add_calls(fields: Fields, draft: Draft) -> None:
     fields.left["additional_kwargs"] = raw.left
     told = bool(draft.calls)
     for index, value in enumerate(raw.entries("tool_calls")):
-        if not told or dict_of(value).get("id") not in draft.ids:
+        if not told or not draft.knows(dict_of(value).get("id")):
             add_call(draft, value, f"{raw.at}.tool_calls[{index}]")
     old = raw.object("function_call")
     if old is not None and not told:

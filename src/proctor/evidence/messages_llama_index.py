@@ -13,7 +13,7 @@ from typing import Any
 from proctor.errors import EvidenceError
 from proctor.evidence.account import Doubts
 from proctor.evidence.conversation import Message, Role
-from proctor.evidence.messages_common import Draft, Entries, Fields, Opened, fields_at, joined_text, placed, role_at
+from proctor.evidence.messages_common import Draft, Entries, Fields, Opened, fields_at, joined_text, placed, require_key, role_at
 from proctor.evidence.messages_openai import add_call
 from proctor.evidence.shape import dict_of, list_of
 from proctor.evidence.usage import read_usage
@@ -32,7 +32,17 @@ _ROLES: dict[str, Role] = {
 _SILENT = ("image", "audio", "video", "document", "thinking", "cache", "citable", "citation", "cite")
 _MORE_KEYS = frozenset(
     (
-        *("name", "prompt_tokens", "completion_tokens", "total_tokens", "refusal", "reasoning_content", "thinking", "annotations", "citations"),
+        *(
+            "name",
+            "prompt_tokens",
+            "completion_tokens",
+            "total_tokens",
+            "refusal",
+            "reasoning_content",
+            "thinking",
+            "annotations",
+            "citations",
+        ),
         *("thinking_signature", "thought_signatures", "stop_reason", "id", "is_error"),
     )
 )
@@ -65,6 +75,7 @@ def read(entries: Entries, doubts: Doubts) -> list[Message]:
 
 
 def _message(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
+    require_key(entry, at, "llama-index messages", "blocks", "content")
     fields = Fields(entry, at, doubts)
     draft = Draft(role_at(fields.take("role"), at, _ROLES, "llama-index messages"), at, doubts)
     more = fields.object("additional_kwargs") or Fields({}, f"{at}.additional_kwargs", doubts)
@@ -80,7 +91,7 @@ def _message(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
             draft.add_text(content, f"{at}.content")
         told = bool(draft.calls)
         for index, value in enumerate(more.entries("tool_calls")):
-            if not told or dict_of(value).get("id") not in draft.ids:
+            if not told or not draft.knows(dict_of(value).get("id")):
                 add_call(draft, value, f"{more.at}.tool_calls[{index}]")
         old = more.object("function_call")
         if old is not None:

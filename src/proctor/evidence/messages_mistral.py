@@ -17,7 +17,19 @@ from proctor.evidence.messages_openai import ROLES, add_content, read_message
 
 _ENTRY_TYPES = ("message.input", "message.output", "function.call", "function.result", "tool.execution", "agent.handoff")
 _ENTRY_KEYS = frozenset(
-    ("object", "id", "created_at", "createdAt", "completed_at", "completedAt", "agent_id", "agentId", "model", "prefix", "confirmation_status")
+    (
+        "object",
+        "id",
+        "created_at",
+        "createdAt",
+        "completed_at",
+        "completedAt",
+        "agent_id",
+        "agentId",
+        "model",
+        "prefix",
+        "confirmation_status",
+    )
 )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from proctor.errors import EvidenceError
 from proctor.evidence.account import Doubts
 from proctor.evidence.conversation import Message, Role
-from proctor.evidence.messages_common import Draft, Entries, Fields, Opened, fields_at, joined_text, placed, role_at
+from proctor.evidence.messages_common import Draft, Entries, Fields, Opened, fields_at, joined_text, placed, require_key, role_at
 from proctor.evidence.shape import dict_of, list_of, text_or_none
 from proctor.evidence.usage import usage_in
 from proctor.model.evidence import Json
@@ -30,25 +30,109 @@ ROLES: dict[str, Role] = {
 
 HARMLESS = frozenset(
     (
-        *("id", "name", "audio", "annotations", "citations", "logprobs", "created", "created_at", "timestamp", "index", "weight", "cache_control"),
-        *("reasoning", "reasoning_content", "reasoning_details", "reasoning_items", "thinking", "thinking_blocks", "images", "prefix", "partial"),
-        *("provider_specific_fields", "parsed", "token_ids", "content_filter_results", "extra_content", "metadata", "object", "tool_call_error"),
+        *(
+            "id",
+            "name",
+            "audio",
+            "annotations",
+            "citations",
+            "logprobs",
+            "created",
+            "created_at",
+            "timestamp",
+            "index",
+            "weight",
+            "cache_control",
+        ),
+        *(
+            "reasoning",
+            "reasoning_content",
+            "reasoning_details",
+            "reasoning_items",
+            "thinking",
+            "thinking_blocks",
+            "images",
+            "prefix",
+            "partial",
+        ),
+        *(
+            "provider_specific_fields",
+            "parsed",
+            "token_ids",
+            "content_filter_results",
+            "extra_content",
+            "metadata",
+            "object",
+            "tool_call_error",
+        ),
     )
 )
 """Keys of a message that carry neither a call nor what is said, whoever writes them."""
 
-_HARMLESS_PARTS = ("image_url", "image", "input_audio", "audio", "file", "video_url", "video", "document_url", "reference", "thinking", "reasoning")
+_HARMLESS_PARTS = (
+    "image_url",
+    "image",
+    "input_audio",
+    "audio",
+    "file",
+    "video_url",
+    "video",
+    "document_url",
+    "reference",
+    "thinking",
+    "reasoning",
+)
+_SAYING = ("content", "tool_calls", "toolCalls", "function_call", "refusal", "audio")
 _CALL_KEYS = frozenset(("index", "extra_content", "provider_specific_fields", "thought_signature", "cache_control"))
 _FUNCTION_KEYS = frozenset(("parsed_arguments", "strict", "index", "description", "provider_specific_fields", "thought_signature"))
 _CHOICE_KEYS = frozenset(
-    ("index", "logprobs", "native_finish_reason", "stop_reason", "matched_stop", "token_ids", "content_filter_results", "provider_specific_fields")
+    (
+        "index",
+        "logprobs",
+        "native_finish_reason",
+        "stop_reason",
+        "matched_stop",
+        "token_ids",
+        "content_filter_results",
+        "provider_specific_fields",
+    )
 )
 _ENVELOPE = frozenset(
     (
-        *("object", "created", "service_tier", "system_fingerprint", "prompt_logprobs", "prompt_token_ids", "kv_transfer_params", "provider"),
+        *(
+            "object",
+            "created",
+            "service_tier",
+            "system_fingerprint",
+            "prompt_logprobs",
+            "prompt_token_ids",
+            "kv_transfer_params",
+            "provider",
+        ),
         *("citations", "search_results", "prompt_filter_results", "provider_specific_fields", "moderation", "x_groq"),
-        *("temperature", "top_p", "max_tokens", "max_completion_tokens", "tool_choice", "parallel_tool_calls", "stream", "stream_options", "seed"),
-        *("response_format", "reasoning_effort", "stop", "n", "store", "user", "frequency_penalty", "presence_penalty", "_request_id", "request_id"),
+        *(
+            "temperature",
+            "top_p",
+            "max_tokens",
+            "max_completion_tokens",
+            "tool_choice",
+            "parallel_tool_calls",
+            "stream",
+            "stream_options",
+            "seed",
+        ),
+        *(
+            "response_format",
+            "reasoning_effort",
+            "stop",
+            "n",
+            "store",
+            "user",
+            "frequency_penalty",
+            "presence_penalty",
+            "_request_id",
+            "request_id",
+        ),
     )
 )
 
@@ -96,12 +180,17 @@ def open_completion(document: dict[str, Any]) -> Opened | None:
 
 
 def read(entries: Entries, doubts: Doubts) -> list[Message]:
-    """Read chat messages."""
-    return [read_message(entry, at, doubts, "openai messages") for at, entry in entries]
+    """Read chat messages; who begins with an answer and ends with a question may have the roles the wrong way round."""
+    found = [read_message(entry, at, doubts, "openai messages") for at, entry in entries]
+    spoken = [message for message in found if message.role != "system"]
+    if len(spoken) > 1 and spoken[0].role == "assistant" and spoken[-1].role == "user":
+        doubts.doubt("answer", "the assistant begins and nobody answers the user, so the roles may be the wrong way round")
+    return found
 
 
 def read_message(entry: dict[str, Any], at: str, doubts: Doubts, whose: str, *harmless: str) -> Message:
     """Read one message of this form, written by `whose` with keys of its own that are harmless."""
+    require_key(entry, at, whose, *_SAYING)
     fields = Fields(entry, at, doubts)
     draft = Draft(role_at(fields.take("role"), at, ROLES, whose), at, doubts)
     if draft.role == "tool":
@@ -186,5 +275,11 @@ def result_value(content: Json) -> Json:
     """Return what a tool answered: its text, or the data of its documents (Cohere)."""
     documents = [dict_of(dict_of(part).get("document")).get("data") for part in list_of(content)]
     if documents and all(data is not None for data in documents):
-        return joined_text(documents) if all(isinstance(data, str) for data in documents) else documents[0] if len(documents) == 1 else documents
+        return (
+            joined_text(documents)
+            if all(isinstance(data, str) for data in documents)
+            else documents[0]
+            if len(documents) == 1
+            else documents
+        )
     return joined_text(content)

@@ -13,18 +13,31 @@ from typing import Any
 from proctor.evidence.account import Doubts
 from proctor.evidence.calls import PROTOCOL_ERROR
 from proctor.evidence.conversation import Message
-from proctor.evidence.messages_common import Draft, Entries, Fields, Opened, fields_at, not_a_message, parts_of, placed
+from proctor.evidence.messages_common import Draft, Entries, Fields, Opened, fields_at, not_a_message, parts_of, placed, require_key
 from proctor.evidence.shape import list_of, text_or_none
 from proctor.evidence.usage import usage_in
 from proctor.model.evidence import Json
 
 _MESSAGE_KEYS = frozenset(
     (
-        *("timestamp", "instructions", "kind", "run_id", "conversation_id", "metadata", "state", "model_id", "provider_name", "provider_url"),
+        *(
+            "timestamp",
+            "instructions",
+            "kind",
+            "run_id",
+            "conversation_id",
+            "metadata",
+            "state",
+            "model_id",
+            "provider_name",
+            "provider_url",
+        ),
         *("provider_details", "vendor_details", "vendor_id", "canonical_system", "provider_response_id", "workspace_ref", "history_digest"),
     )
 )
-_PART_KEYS = frozenset(("timestamp", "id", "provider_name", "provider_details", "citations", "metadata", "name", "dynamic_ref", "tool_kind", "retry"))
+_PART_KEYS = frozenset(
+    ("timestamp", "id", "provider_name", "provider_details", "citations", "metadata", "name", "dynamic_ref", "tool_kind", "retry")
+)
 _SILENT = ("system-prompt", "thinking", "file", "instruction", "compaction")
 _OUTCOMES = ("success", "failed", "denied", "retried", "interrupted")
 _SILENT_CONTENT = ("image-url", "audio-url", "video-url", "document-url", "binary", "cache-point", "uploaded-file")
@@ -56,6 +69,7 @@ def read(entries: Entries, doubts: Doubts) -> list[Message]:
 
 
 def _message(entry: dict[str, Any], at: str, doubts: Doubts) -> list[Message]:
+    require_key(entry, at, "pydantic-ai messages", "parts")
     fields = Fields(entry, at, doubts)
     is_response = entry["kind"] == "response"
     draft = Draft("assistant" if is_response else "tool", at, doubts)

@@ -37,8 +37,26 @@ _HOSTED_OUTPUTS = (
 )
 _ENDS_ITSELF = ("web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call")
 """Calls whose item says how they ended; the others have an output of their own."""
-_SILENT = ("reasoning", "mcp_list_tools", "mcp_approval_request", "mcp_approval_response", "compaction", "context_compaction", "compaction_trigger")
-_HARMLESS_PARTS = ("input_image", "input_file", "input_audio", "image", "audio", "file", "summary_text", "reasoning_text", "computer_screenshot")
+_SILENT = (
+    "reasoning",
+    "mcp_list_tools",
+    "mcp_approval_request",
+    "mcp_approval_response",
+    "compaction",
+    "context_compaction",
+    "compaction_trigger",
+)
+_HARMLESS_PARTS = (
+    "input_image",
+    "input_file",
+    "input_audio",
+    "image",
+    "audio",
+    "file",
+    "summary_text",
+    "reasoning_text",
+    "computer_screenshot",
+)
 _TEXT_PARTS = ("output_text", "input_text", "refusal", "text")
 _ITEM_KEYS = frozenset(("id", "status", "providerData", "phase", "annotations", "namespace", "created_by", "agent", "caller", "execution"))
 _CALL_KEYS = _ITEM_KEYS | {"approval_request_id", "title"}
@@ -49,10 +67,39 @@ _HOSTED_KEYS = _ITEM_KEYS | {
 _STATUS = ("completed", "in_progress", "incomplete", "failed", "searching", "interpreting", "generating", "calling")
 _ENVELOPE = frozenset(
     (
-        *("object", "created_at", "completed_at", "status", "background", "incomplete_details", "instructions", "max_output_tokens", "text", "store"),
-        *("max_tool_calls", "parallel_tool_calls", "previous_response_id", "prompt", "prompt_cache_key", "prompt_cache_retention", "reasoning"),
+        *(
+            "object",
+            "created_at",
+            "completed_at",
+            "status",
+            "background",
+            "incomplete_details",
+            "instructions",
+            "max_output_tokens",
+            "text",
+            "store",
+        ),
+        *(
+            "max_tool_calls",
+            "parallel_tool_calls",
+            "previous_response_id",
+            "prompt",
+            "prompt_cache_key",
+            "prompt_cache_retention",
+            "reasoning",
+        ),
         *("service_tier", "temperature", "tool_choice", "top_logprobs", "top_p", "truncation", "user", "output_text", "safety_identifier"),
-        *("conversation", "billing", "frequency_penalty", "presence_penalty", "include", "stream", "moderation", "_request_id", "context_management"),
+        *(
+            "conversation",
+            "billing",
+            "frequency_penalty",
+            "presence_penalty",
+            "include",
+            "stream",
+            "moderation",
+            "_request_id",
+            "context_management",
+        ),
     )
 )
 
@@ -85,7 +132,9 @@ def open_response(document: dict[str, Any]) -> Opened | None:
         raise EvidenceError("$.output: a response without its items")
     if not isinstance(sent, list) or not (given is None or isinstance(given, (str, list))):
         raise EvidenceError(f"$.{'input' if isinstance(sent, list) else 'messages'}: expected text or a list of items")
-    before = [("$.input", {"type": "message", "role": "user", "content": given})] if isinstance(given, str) else placed(given or [], "$.input")
+    before = (
+        [("$.input", {"type": "message", "role": "user", "content": given})] if isinstance(given, str) else placed(given or [], "$.input")
+    )
     return Opened(
         entries=[*placed(sent, "$.messages"), *before, *placed(output, "$.output")],
         beside={key: value for key, value in document.items() if key not in ("output", "input", "messages") and key not in _ENVELOPE},

@@ -13,13 +13,27 @@ from typing import Any
 from proctor.evidence.account import Doubts
 from proctor.evidence.conversation import Message, Role
 from proctor.evidence.json_bytes import container_in
-from proctor.evidence.messages_common import Draft, Entries, Fields, fields_at, role_at
+from proctor.evidence.messages_common import Draft, Entries, Fields, fields_at, require_key, role_at
 from proctor.evidence.shape import dict_of, text_or_none
 from proctor.model.evidence import Json
 
 _ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "tool": "tool", "system": "system", "developer": "system"}
 _KEYS = frozenset(
-    ("content_type", "name", "encoding", "status", "inner_content", "AuthorName", "MimeType", "InnerContent", "Encoding", "Source", "ModelId")
+    (
+        "content_type",
+        "name",
+        "encoding",
+        "status",
+        "inner_content",
+        "AuthorName",
+        "MimeType",
+        "InnerContent",
+        "Encoding",
+        "Source",
+        "ModelId",
+        "choice_index",
+        "function_invoke_attempt",
+    )
 )
 _ITEM_KEYS = frozenset(
     (
@@ -32,7 +46,9 @@ _SILENT = ("image", "file_reference", "annotation", "streaming_annotation", "aud
 
 def marks(message: dict[str, Any]) -> bool:
     """Return whether a message can only be Semantic Kernel's."""
-    return (message.get("content_type") == "message" and "items" in message) or (isinstance(message.get("Items"), list) and "Role" in message)
+    return (message.get("content_type") == "message" and "items" in message) or (
+        isinstance(message.get("Items"), list) and "Role" in message
+    )
 
 
 def read(entries: Entries, doubts: Doubts) -> list[Message]:
@@ -41,6 +57,7 @@ def read(entries: Entries, doubts: Doubts) -> list[Message]:
 
 
 def _message(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
+    require_key(entry, at, "semantic-kernel messages", "items", "Items")
     fields = Fields(entry, at, doubts)
     role = fields.take("role", "Role")
     draft = Draft(role_at(dict_of(role).get("Label", role), at, _ROLES, "semantic-kernel messages"), at, doubts)
@@ -63,13 +80,15 @@ def _add_item(draft: Draft, item: Fields) -> None:
     if kind in ("text", "TextContent"):
         draft.add_text(item.take("text", "Text"), item.at)
     elif kind in ("function_call", "FunctionCallContent"):
-        own, plugin = item.take("function_name", "FunctionName"), item.left.get("PluginName")
+        own, plugin = item.take("function_name", "FunctionName"), item.left.get("PluginName") or item.left.get("plugin_name")
         name = item.take("name") or (f"{plugin}-{own}" if plugin else own)
         draft.add_call(name, item.take("arguments", "Arguments"), item.at, id=item.take("id", "Id"), alias=own)
     elif kind in ("function_result", "FunctionResultContent"):
         role = "tool"
         id = item.take("id", "CallId")
-        draft.add_result(container_in(item.take("result", "Result")), item.at, id=id, name=item.take("name", "function_name", "FunctionName"))
+        draft.add_result(
+            container_in(item.take("result", "Result")), item.at, id=id, name=item.take("name", "function_name", "FunctionName")
+        )
     elif kind in _SILENT:
         return
     else:

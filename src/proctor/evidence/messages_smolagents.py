@@ -1,7 +1,8 @@
 """smolagents: the steps of an agent's memory, as `memory.get_full_steps()` writes them.
 
-A step has the calls that the model asked for and one text of what was observed. `final_answer` is how such an agent answers: what it is
-given is the answer, and no tool was called. An agent that writes code calls tools inside of it, which nobody records.
+A step has the calls that the model asked for and one text of what was observed, which the calls of one step share. `final_answer` is
+how such an agent answers: what it is given is the answer, and no tool was called. An agent that writes code calls tools inside of it,
+which nobody records.
 
 Tried with smolagents 1.2x: `ToolCallingAgent`, and the code of a `CodeAgent`.
 """
@@ -21,7 +22,7 @@ from proctor.evidence.text import as_text
 
 _STEP_KEYS = frozenset(
     (
-        *("step_number", "timing", "model_input_messages", "model_output_message", "model_output", "observations_images", "is_final_answer"),
+        *("step_number", "timing", "model_input_messages", "model_output", "observations_images", "is_final_answer"),
         *("task_images", "duration", "start_time", "end_time", "plan", "facts"),
     )
 )
@@ -60,6 +61,12 @@ def read(entries: Entries, doubts: Doubts) -> list[Message]:
 def _step(fields: Fields) -> Message:
     draft = Draft("assistant", fields.at, fields.doubts)
     asked = Draft("assistant", fields.at, fields.doubts)
+    # A call that failed stands only in what the model wrote.
+    wrote = fields.object("model_output_message")
+    if wrote is not None:
+        for index, value in enumerate(wrote.entries("tool_calls")):
+            add_call(asked, value, f"{wrote.at}.tool_calls[{index}]")
+        wrote.close(("role", "content", "raw", "token_usage"))
     for index, value in enumerate(fields.entries("tool_calls")):
         add_call(asked, value, f"{fields.at}.tool_calls[{index}]")
     observed, output, error = fields.take("observations"), fields.take("action_output"), fields.take("error")
@@ -70,11 +77,9 @@ def _step(fields: Fields) -> Message:
     draft.calls.extend(tools)
     told = (dict_of(error).get("message") or as_text(error)) if says_error(error) else None
     for call in tools:
-        # Several calls of one step share one observation: which of them said what is not known.
-        value = container_in(observed) if len(tools) == 1 else None
-        draft.add_result(value, fields.at, id=call.id, name=call.name, error=told, kind=PROTOCOL_ERROR)
-    if len(tools) > 1 and observed is not None:
-        fields.doubts.doubt("tool_results", f"{fields.at}.observations: {len(tools)} calls share one observation")
+        draft.add_result(container_in(observed), fields.at, id=call.id, name=call.name, error=told, kind=PROTOCOL_ERROR)
+    if len(tools) > 1:
+        fields.doubts.note(f"{fields.at}.observations: {len(tools)} calls share what was observed")
     for call in asked.calls:
         if call.name == "final_answer":
             draft.add_text(as_text(dict_of(call.arguments).get("answer", call.arguments)), fields.at)
@@ -83,4 +88,3 @@ def _step(fields: Fields) -> Message:
     draft.usage = fields.usage("token_usage")
     fields.close(_STEP_KEYS)
     return draft.build()
-
