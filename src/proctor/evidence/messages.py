@@ -276,6 +276,9 @@ def _read(document: Json, family: Family) -> Evidence:
             raise EvidenceError(f"{at}: expected a message, found {show(entry, 40)}")
         entries.append((at, entry))
     messages = family.read(entries, doubts)
+    spoken = [message.role for message in messages if message.role in ("assistant", "user")]
+    if spoken[:1] == ["assistant"] and spoken[-1] == "user":
+        doubts.doubt("answer", "the assistant begins and nobody answers the user, so the roles may be the wrong way round")
     # MCPJam judges calls by its spans; what a tool answered may be left out.
     promised = not (family.name == "ai-sdk" and "spans" in opened.beside)
     usage = opened.usage or usage_in(opened.beside)

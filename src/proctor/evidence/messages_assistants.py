@@ -1,15 +1,17 @@
 """OpenAI Assistants: messages of a thread and steps of its runs.
 
 Messages of a thread never tell of tools; the steps of a run do. Calls are known only if the steps of every run that wrote a message are
-here. Lists come newest first, so everything is put in order of `created_at`. Read are lists of messages and steps, the lists of the API
-(`{"object": "list", "data": [...]}`), and `{"messages": ..., "run_steps": ...}` of both.
+here. Lists come newest first, so they are put in order of `created_at`, and the steps of a run before its message. Read are lists of
+messages and steps, the lists of the API (`{"object": "list", "data": [...]}`), and `{"messages": ..., "run_steps": ...}` of both.
 
-Tried with openai 1 and 2, `beta.threads.messages.list` and `beta.threads.runs.steps.list`, as the API reference shows them.
+Tried with openai 2 (`beta.threads.messages.list`, `beta.threads.runs.steps.list`).
 """
 
 from __future__ import annotations
 
 from typing import Any
+
+import msgspec
 
 from proctor.errors import EvidenceError
 from proctor.evidence.account import Doubts
@@ -77,12 +79,41 @@ def read(entries: Entries, doubts: Doubts) -> list[Message]:
     if missing is not None or not steps_of:
         for part in ("tool_calls", "tool_arguments", "tool_results"):
             doubts.doubt(part, f"{missing or '$'}: messages of a thread do not tell of tools, and the steps of its run are not here")
-    ordered = sorted(entries, key=lambda placed_entry: (placed_entry[1]["created_at"], placed_entry[1]["object"] == "thread.message"))
-    read_one = [_message(entry, at, doubts) if entry["object"] == "thread.message" else _step(entry, at, doubts) for at, entry in ordered]
-    found = [message for message in read_one if message is not None]
+    told = {
+        text_or_none(dict_of(dict_of(entry.get("step_details")).get("message_creation")).get("message_id")): entry.get("usage")
+        for _, entry in entries
+    }
+    found: list[Message] = []
+    for at, entry in _in_order(entries):
+        message = _message(entry, at, doubts) if entry["object"] == "thread.message" else _step(entry, at, doubts)
+        if message is not None:
+            spent = read_usage(told.get(text_or_none(entry.get("id")))) if message.role == "assistant" else None
+            found.append(message if spent is None else msgspec.structs.replace(message, usage=spent))
     if steps_of and not any(message.role == "assistant" and message.text is not None for message in found):
         doubts.doubt("answer", "$: steps of a run do not hold what was said, and the messages of the thread are not here")
     return found
+
+
+def _in_order(entries: Entries) -> Entries:
+    """Return messages in the order in which they were written, each after the steps of the run that wrote it."""
+    messages = _oldest_first([placed_entry for placed_entry in entries if placed_entry[1]["object"] == "thread.message"])
+    steps = _oldest_first([placed_entry for placed_entry in entries if placed_entry[1]["object"] == "thread.run.step"])
+    by_run: dict[str | None, Entries] = {}
+    for step in steps:
+        by_run.setdefault(text_or_none(step[1].get("run_id")), []).append(step)
+    ordered: Entries = []
+    for at, entry in messages:
+        run = text_or_none(entry.get("run_id"))
+        if run is not None:
+            ordered.extend(by_run.pop(run, []))
+        ordered.append((at, entry))
+    return [*ordered, *(step for left in by_run.values() for step in left)]
+
+
+def _oldest_first(entries: Entries) -> Entries:
+    if entries and entries[0][1]["created_at"] > entries[-1][1]["created_at"]:
+        entries = entries[::-1]
+    return sorted(entries, key=lambda placed_entry: placed_entry[1]["created_at"])
 
 
 def _message(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:

@@ -180,12 +180,8 @@ def open_completion(document: dict[str, Any]) -> Opened | None:
 
 
 def read(entries: Entries, doubts: Doubts) -> list[Message]:
-    """Read chat messages; who begins with an answer and ends with a question may have the roles the wrong way round."""
-    found = [read_message(entry, at, doubts, "openai messages") for at, entry in entries]
-    spoken = [message for message in found if message.role != "system"]
-    if len(spoken) > 1 and spoken[0].role == "assistant" and spoken[-1].role == "user":
-        doubts.doubt("answer", "the assistant begins and nobody answers the user, so the roles may be the wrong way round")
-    return found
+    """Read chat messages."""
+    return [read_message(entry, at, doubts, "openai messages") for at, entry in entries]
 
 
 def read_message(entry: dict[str, Any], at: str, doubts: Doubts, whose: str, *harmless: str) -> Message:
