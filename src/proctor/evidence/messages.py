@@ -289,8 +289,7 @@ def _read(document: Json, family: Family) -> Evidence:
         calls = messages_ai_sdk.mark_failed_calls(evidence.tool_calls or (), opened.beside.get("spans"))
         evidence = msgspec.structs.replace(evidence, tool_calls=calls)
     evidence = _with_envelope(evidence, opened, family, doubts)
-    words = f"{family.name} messages" if not family.summary.endswith("messages") else family.summary
-    return msgspec.structs.replace(evidence, account=doubts.account(words))
+    return msgspec.structs.replace(evidence, account=doubts.account(f"{family.name} messages"))
 
 
 def _open_plainly(document: Json) -> Opened:

@@ -108,7 +108,7 @@ def _event(entry: dict[str, Any], at: str, doubts: Doubts) -> Message | None:
             draft.role = "assistant"
     draft.usage = fields.usage("usageMetadata", "usage_metadata")
     draft.model = text_or_none(fields.take("modelVersion", "model_version"))
-    add_searches(draft, fields.take("groundingMetadata", "grounding_metadata"), at)
+    add_searches(draft, fields)
     spoken = dict_of(fields.take("outputTranscription", "output_transcription")).get("text")
     if role == "assistant" and not draft.texts:
         draft.add_text(spoken, at)

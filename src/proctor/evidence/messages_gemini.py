@@ -81,6 +81,12 @@ _CANDIDATE_KEYS = frozenset(
         *("finishReason", "finish_reason"),
     )
 )
+_GROUNDING_KEYS = frozenset(
+    (
+        *("groundingSupports", "grounding_supports", "searchEntryPoint", "search_entry_point", "retrievalMetadata", "retrieval_metadata"),
+        *("googleMapsWidgetContextToken", "google_maps_widget_context_token", "sourceFlaggingUris", "source_flagging_uris"),
+    )
+)
 _HISTORY = ("automaticFunctionCallingHistory", "automatic_function_calling_history")
 
 
@@ -127,9 +133,9 @@ def _candidate(candidates: Json, doubts: Doubts) -> tuple[str, Json]:
     content = first.take("content") if first is not None else None
     if first is None or not isinstance(content, dict):
         raise EvidenceError(f"{at}.content: an answer without content")
-    grounding = dict_of(first.take("groundingMetadata", "grounding_metadata"))
+    grounding = first.take("groundingMetadata", "grounding_metadata")
     first.close(_CANDIDATE_KEYS, role="assistant")
-    return f"{at}.content", {"role": "model", **content, **({"groundingMetadata": grounding} if grounding else {})}
+    return f"{at}.content", {"role": "model", **content, **({"groundingMetadata": grounding} if grounding is not None else {})}
 
 
 def read(entries: Entries, doubts: Doubts) -> list[Message]:
@@ -156,7 +162,7 @@ def read_content(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
     role = fields.take("role")
     draft = Draft(role_at("user" if role is None else role, at, ROLES, "gemini contents"), at, doubts)
     add_parts(draft, fields)
-    add_searches(draft, fields.take("groundingMetadata", "grounding_metadata"), at)
+    add_searches(draft, fields)
     # Without a role it is not sure who spoke.
     fields.close((), role=None if role is None else draft.role)
     return draft.build()
@@ -170,12 +176,17 @@ def add_parts(draft: Draft, fields: Fields) -> None:
             _add_part(draft, part)
 
 
-def add_searches(draft: Draft, grounding: Json, at: str) -> None:
+def add_searches(draft: Draft, fields: Fields) -> None:
     """Add the searches that Gemini made itself."""
-    queries = first_of(dict_of(grounding), "webSearchQueries", "web_search_queries")
+    grounding = fields.object("groundingMetadata", "grounding_metadata")
+    if grounding is None:
+        return
+    queries = grounding.entries("webSearchQueries", "web_search_queries")
+    found = grounding.take("groundingChunks", "grounding_chunks")
     if queries:
-        draft.add_call("google_search", {"queries": queries}, at)
-        draft.add_result(first_of(dict_of(grounding), "groundingChunks", "grounding_chunks"), at, name="google_search")
+        draft.add_call("google_search", {"queries": queries}, grounding.at)
+        draft.add_result(found, grounding.at, name="google_search")
+    grounding.close(_GROUNDING_KEYS)
 
 
 def _add_part(draft: Draft, part: Fields) -> None:

@@ -76,11 +76,12 @@ def _message(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
 
 def _add_item(draft: Draft, item: Fields) -> None:
     kind: Json = item.take("content_type", "$type")
-    role = draft.role
+    role: Role | None = draft.role
     if kind in ("text", "TextContent"):
         draft.add_text(item.take("text", "Text"), item.at)
     elif kind in ("function_call", "FunctionCallContent"):
-        own, plugin = item.take("function_name", "FunctionName"), item.left.get("PluginName") or item.left.get("plugin_name")
+        role = None
+        own, plugin = item.text("function_name", "FunctionName"), item.text("plugin_name", "PluginName")
         name = item.take("name") or (f"{plugin}-{own}" if plugin else own)
         draft.add_call(name, item.take("arguments", "Arguments"), item.at, id=item.take("id", "Id"), alias=own)
     elif kind in ("function_result", "FunctionResultContent"):
