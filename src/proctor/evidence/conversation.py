@@ -3,7 +3,10 @@
 Readers of the providers' formats turn their messages into `Message`s; this puts them together. Results are attached to calls by id,
 else to the first unanswered call of that name. The text is that of the last assistant message; none, if that message has no
 text. A user message that nobody answered changes nothing about it. With more than one user message the conversation has turns,
-one for each. Tools are always observable.
+one for each.
+
+What the messages do not tell is doubted: a result that answers no call shows that a call is missing; how a call without a result ended
+is not known; tokens that some answers report and others do not make no sum. The model is the one that spoke last.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from typing import Literal
 
 import msgspec
 
+from proctor.evidence.account import Doubts
 from proctor.evidence.calls import CONTENT_ERROR, mcp_error
 from proctor.evidence.text import as_text, json_in
 from proctor.evidence.usage import add_usage
@@ -40,6 +44,8 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     calls: tuple[ToolCall, ...] = ()
     results: tuple[Result, ...] = ()
     usage: Usage | None = None
+    model: str | None = None
+    """The model that wrote it, where the message names it."""
 
 
 class _Exchange:
@@ -56,8 +62,10 @@ class _Exchange:
 class _Pairing:
     """Which call a result answers, found without looking at all of them: the newest of its id, else the first open one of its name."""
 
-    def __init__(self) -> None:
+    def __init__(self, doubts: Doubts) -> None:
+        self._doubts = doubts
         self._by_id: dict[str, tuple[_Exchange, int]] = {}
+        self._waiting: dict[tuple[int, int], ToolCall] = {}
         self._exchange: _Exchange | None = None
         # Open calls of the newest exchange, by name (nothing: any name), and whether only those without an id are meant.
         self._open: dict[tuple[str | None, bool], deque[int]] = {}
@@ -69,6 +77,8 @@ class _Pairing:
             self._exchange, self._open, self._closed = exchange, {}, set()
         index = len(exchange.calls)
         exchange.calls.append(call)
+        if call.result is None and call.error is None:
+            self._waiting[id(exchange), index] = call
         if call.id is not None:
             # Ids may be used again, even within one exchange.
             self._by_id[call.id] = (exchange, index)
@@ -77,14 +87,26 @@ class _Pairing:
                 self._open.setdefault(key, deque()).append(index)
 
     def answer(self, result: Result) -> None:
-        """A result came; one that nobody asked for is dropped."""
+        """A result came; one that nobody asked for shows that a call is missing."""
         place = self._by_id.get(result.id) if result.id is not None else None
         exchange, index = place or (self._exchange, self._first_open(result))
         if exchange is None or index is None:
+            whose = result.id or result.name
+            why = f"a tool result{f' ({whose})' if whose else ''} answers no call in these messages, so a call is missing"
+            for part in ("tool_calls", "tool_arguments", "tool_results"):
+                self._doubts.doubt(part, why)
             return
+        self._waiting.pop((id(exchange), index), None)
         if exchange is self._exchange:
             self._closed.add(index)
         exchange.calls[index] = answered(exchange.calls[index], result)
+
+    def close(self) -> None:
+        """Nothing more comes: how calls without a result ended is not known."""
+        for call in self._waiting.values():
+            self._doubts.doubt(
+                "tool_results", f"the call of {call.name}{f' ({call.id})' if call.id else ''} has no result in these messages"
+            )
 
     def _first_open(self, result: Result) -> int | None:
         waiting = self._open.get((result.name, result.id is not None))
@@ -95,9 +117,17 @@ class _Pairing:
         return None
 
 
-def evidence_of(messages: Sequence[Message], *, usage: Usage | None = None) -> Evidence:
-    """The evidence a conversation is; `usage` is what was reported for all of it."""
-    exchanges = _exchanges(messages)
+def evidence_of(messages: Sequence[Message], doubts: Doubts, *, usage: Usage | None = None, results_promised: bool = True) -> Evidence:
+    """The evidence a conversation is; `usage` is what was reported for all of it.
+
+    Without `results_promised` the format may leave out what a tool answered although nothing went wrong.
+    """
+    pairing = _Pairing(doubts)
+    exchanges = _exchanges(messages, pairing)
+    if results_promised:
+        pairing.close()
+    if usage is None:
+        _doubt_partial_usage(messages, doubts)
     asked = [exchange for exchange in exchanges if exchange.asked is not None]
     last = next((exchange for exchange in reversed(exchanges) if exchange.answered), None)
     return Evidence(
@@ -107,12 +137,18 @@ def evidence_of(messages: Sequence[Message], *, usage: Usage | None = None) -> E
         tool_calls=tuple(call for exchange in exchanges for call in exchange.calls),
         usage=usage or add_usage(part for exchange in exchanges for part in exchange.usage),
         turns=tuple(_turn(exchange) for exchange in asked) if len(asked) > 1 else None,
+        model=next((message.model for message in reversed(messages) if message.model is not None), None),
     )
 
 
-def _exchanges(messages: Sequence[Message]) -> list[_Exchange]:
+def _doubt_partial_usage(messages: Sequence[Message], doubts: Doubts) -> None:
+    spoken = [message.usage for message in messages if message.role == "assistant"]
+    if None in spoken and any(usage is not None for usage in spoken):
+        doubts.doubt("usage", f"{spoken.count(None)} of {len(spoken)} answers of the model do not tell their tokens")
+
+
+def _exchanges(messages: Sequence[Message], pairing: _Pairing) -> list[_Exchange]:
     exchanges: list[_Exchange] = []
-    pairing = _Pairing()
     for message in messages:
         if message.role == "assistant":
             if not exchanges:
@@ -144,6 +180,9 @@ def _turn(exchange: _Exchange) -> EvidenceTurn:
 def answered(call: ToolCall, result: Result) -> ToolCall:
     """The call with what came of it."""
     error, kind = result.error, result.kind
+    if error is None and call.error is not None:
+        # Told twice: a failure stays one.
+        error, kind = call.error, call.error_kind
     if error is None:
         error = mcp_error(result.value)
         kind = CONTENT_ERROR if error is not None else None

@@ -1,8 +1,9 @@
-"""Message lists of the providers: which provider's they are, and the evidence in them.
+"""Message lists of providers and frameworks: whose they are, and the evidence in them.
 
-Accepted are a bare list of messages, `{"messages": [...]}` with keys of plain evidence beside it (`case`, `usage`, `now`, ...), and
-the answers of the providers' endpoints as they come. Each provider is known by marks no other has; messages of nothing but role and text
-are the same everywhere and are read as OpenAI's.
+Accepted are a bare list of messages, `{"messages": [...]}` with keys of plain evidence beside it (`case`, `usage`, `now`, ...), the answers
+of the providers' endpoints as they come, and the envelopes in which frameworks store them. Each format is known by marks no other has;
+messages of nothing but role and text are the same everywhere and are read as OpenAI's. Messages with marks of two formats are refused, and
+so is an envelope with a list or an object that is not understood: it could hold more messages.
 """
 
 from __future__ import annotations
@@ -13,97 +14,243 @@ from typing import Any
 import msgspec
 
 from proctor.errors import EvidenceError
-from proctor.evidence import mcplab, messages_ai_sdk, messages_anthropic, messages_gemini, messages_langchain, messages_openai
-from proctor.evidence.conversation import Message, evidence_of
+from proctor.evidence import (
+    mcplab,
+    messages_adk,
+    messages_ag2,
+    messages_agent_framework,
+    messages_agno,
+    messages_ai_sdk,
+    messages_anthropic,
+    messages_assistants,
+    messages_autogen,
+    messages_bedrock,
+    messages_beeai,
+    messages_cohere,
+    messages_gemini,
+    messages_genkit,
+    messages_haystack,
+    messages_langchain,
+    messages_llama_index,
+    messages_mistral,
+    messages_openai,
+    messages_pydantic_ai,
+    messages_responses,
+    messages_semantic_kernel,
+    messages_smolagents,
+)
+from proctor.evidence.account import Doubts
+from proctor.evidence.conversation import evidence_of
+from proctor.evidence.messages_common import Opened, Reader, placed
 from proctor.evidence.plain import KEYS, read_plain
-from proctor.evidence.shape import dict_of, list_of, object_at
-from proctor.evidence.usage import usage_in
+from proctor.evidence.shape import dict_of, first_of, list_of, text_or_none
+from proctor.evidence.usage import HOLDERS, usage_in
 from proctor.model.evidence import Evidence, Json
+from proctor.model.show import shorten, show
 
-PROVIDERS = ("openai", "responses", "anthropic", "gemini", "langchain", "ai-sdk")
 
-_READERS: dict[str, Callable[[list[dict[str, Any]]], list[Message]]] = {
-    "openai": messages_openai.read_chat,
-    "responses": messages_openai.read_items,
-    "anthropic": messages_anthropic.read,
-    "gemini": messages_gemini.read,
-    "langchain": messages_langchain.read,
-    "ai-sdk": messages_ai_sdk.read,
-}
+class Family(msgspec.Struct, frozen=True, kw_only=True):
+    """One form in which messages are written down."""
+
+    name: str
+    """What `--evidence-format` takes."""
+    summary: str
+    marks: Callable[[dict[str, Any]], bool]
+    """Whether a message can only be of this form."""
+    read: Reader
+    open: Callable[[Json], Opened | None] | None = None
+    """Finds the messages in an envelope of this form; nothing where the document is no such envelope."""
+    extends: tuple[str, ...] = ()
+    """Forms whose marks this one's messages bear too."""
+    beside: frozenset[str] = frozenset()
+    """Keys beside `messages` that carry no messages in this form."""
+    keys: tuple[str, ...] = ("messages",)
+
+
+def _in_object(open: Callable[[dict[str, Any]], Opened | None]) -> Callable[[Json], Opened | None]:
+    return lambda document: open(document) if isinstance(document, dict) else None
+
+
+_ALL = (
+    Family(
+        name="openai",
+        summary="OpenAI chat messages or a chat completion",
+        marks=messages_openai.marks,
+        read=messages_openai.read,
+        open=_in_object(messages_openai.open_completion),
+        keys=("messages", "choices"),
+    ),
+    Family(
+        name="responses",
+        summary="items or an answer of OpenAI's Responses API",
+        marks=messages_responses.is_item,
+        read=messages_responses.read,
+        open=_in_object(messages_responses.open_response),
+        keys=("output",),
+    ),
+    Family(
+        name="assistants",
+        summary="thread messages and run steps of OpenAI's Assistants API",
+        marks=messages_assistants.marks,
+        read=messages_assistants.read,
+        open=_in_object(messages_assistants.open_lists),
+        keys=("run_steps",),
+    ),
+    Family(
+        name="anthropic",
+        summary="Anthropic messages or an answer",
+        marks=messages_anthropic.marks,
+        read=messages_anthropic.read,
+        open=_in_object(messages_anthropic.open_answer),
+        beside=messages_anthropic.harmless_envelope(),
+        keys=("messages", "content"),
+    ),
+    Family(
+        name="gemini",
+        summary="Gemini contents or an answer",
+        marks=messages_gemini.marks,
+        read=messages_gemini.read,
+        open=_in_object(messages_gemini.open_contents),
+        keys=("contents", "candidates"),
+    ),
+    Family(
+        name="langchain",
+        summary="LangChain messages",
+        marks=messages_langchain.marks,
+        read=messages_langchain.read,
+        beside=frozenset(("remaining_steps", "is_last_step", "structured_response")),
+    ),
+    Family(name="ai-sdk", summary="AI SDK messages", marks=messages_ai_sdk.marks, read=messages_ai_sdk.read),
+    Family(
+        name="pydantic-ai",
+        summary="Pydantic AI messages",
+        marks=messages_pydantic_ai.marks,
+        read=messages_pydantic_ai.read,
+        open=_in_object(messages_pydantic_ai.open_result),
+        keys=("all_messages",),
+    ),
+    Family(
+        name="bedrock",
+        summary="messages of Bedrock's Converse and of Strands",
+        marks=messages_bedrock.marks,
+        read=messages_bedrock.read,
+        open=_in_object(messages_bedrock.open_answer),
+    ),
+    Family(
+        name="haystack",
+        summary="Haystack messages",
+        marks=messages_haystack.marks,
+        read=messages_haystack.read,
+        beside=frozenset(("last_message", "step_count", "token_usage", "tool_call_counts")),
+    ),
+    Family(
+        name="agent-framework",
+        summary="messages or a session of Microsoft Agent Framework",
+        marks=messages_agent_framework.marks,
+        read=messages_agent_framework.read,
+        open=_in_object(messages_agent_framework.open_session),
+    ),
+    Family(
+        name="semantic-kernel",
+        summary="a Semantic Kernel chat history",
+        marks=messages_semantic_kernel.marks,
+        read=messages_semantic_kernel.read,
+        beside=frozenset(("system_message",)),
+    ),
+    Family(
+        name="autogen",
+        summary="AutoGen messages, a task result or an agent's state",
+        marks=messages_autogen.marks,
+        read=messages_autogen.read,
+        open=messages_autogen.open_state,
+        keys=("llm_context",),
+    ),
+    Family(name="ag2", summary="the history of a chat of AG2", marks=messages_ag2.marks, read=messages_ag2.read, extends=("openai",)),
+    Family(
+        name="llama-index",
+        summary="LlamaIndex messages or a chat store",
+        marks=messages_llama_index.marks,
+        read=messages_llama_index.read,
+        open=_in_object(messages_llama_index.open_store),
+        keys=("chat_store",),
+    ),
+    Family(
+        name="adk",
+        summary="a session of Google ADK, or its events",
+        marks=messages_adk.marks,
+        read=messages_adk.read,
+        open=_in_object(messages_adk.open_session),
+        keys=("events",),
+    ),
+    Family(
+        name="cohere",
+        summary="Cohere messages or an answer",
+        marks=messages_cohere.marks,
+        read=messages_cohere.read,
+        open=_in_object(messages_cohere.open_answer),
+        extends=("openai",),
+    ),
+    Family(name="mistral", summary="Mistral messages", marks=messages_mistral.marks, read=messages_mistral.read, extends=("openai",)),
+    Family(
+        name="agno",
+        summary="Agno messages or runs",
+        marks=messages_agno.marks,
+        read=messages_agno.read,
+        open=messages_agno.open_runs,
+        extends=("openai",),
+    ),
+    Family(name="smolagents", summary="steps of smolagents' memory", marks=messages_smolagents.marks, read=messages_smolagents.read),
+    Family(name="beeai", summary="BeeAI messages", marks=messages_beeai.marks, read=messages_beeai.read),
+    Family(name="genkit", summary="Genkit messages", marks=messages_genkit.marks, read=messages_genkit.read, extends=("bedrock",)),
+)
+
+FAMILIES: dict[str, Family] = {family.name: family for family in _ALL}
 
 # Keys of plain evidence that may stand beside messages; the others would contradict them.
 BESIDE = frozenset(
     ("case", "context", "timezone", "now", "available_tools", "renders", "state", "http_status", "duration_ms", "error", "metadata")
 )
+_TAKEN = frozenset((*HOLDERS, "tools", "id", "model", "spans", "input", "meta", "responseMetadata", "response_metadata"))
+_HARMLESS_ENDS = ("id", "_at", "At", "time", "Time", "timestamp", "name", "Name", "version", "status", "reason", "Reason", "type", "object")
 
 
-def providers_of(document: Json) -> list[str]:
-    """The providers whose marks a document bears; several if it mixes them, none if these are no messages."""
+def formats_of(document: Json) -> list[str]:
+    """The formats whose marks a document bears; several if it mixes them, none if these are no messages."""
     if mcplab.sniff(document):
         # Its lines hold messages too, but say themselves what they are.
         return []
-    if isinstance(document, dict):
-        answers = [name for name, is_answer in _ANSWERS.items() if is_answer(document)]
-        if answers:
-            return answers
+    opening = [family.name for family in _ALL if family.open is not None and family.open(document) is not None]
+    if opening:
+        return _narrowest(opening)
     found = _entries(document)
-    if found is None or not all(_is_message(entry) for entry in found):
+    if found is None:
         return []
-    marked = [name for name, is_marked in _MARKS.items() if any(is_marked(entry) for entry in found)]
-    return marked or ["openai"]
+    marked = _narrowest([family.name for family in _ALL if any(family.marks(entry) for entry in found)])
+    if marked:
+        return marked
+    if not all(_is_common(entry) for entry in found):
+        return []
+    return ["ag2"] if messages_ag2.is_history(found) else ["openai"]
 
 
-def reader(provider: str) -> Callable[[Json], list[Evidence]]:
-    """Reads a document of this provider."""
-    return lambda document: [_read(document, provider)]
+def reader(name: str) -> Callable[[Json], list[Evidence]]:
+    """Reads a document of this format."""
+    return lambda document: [_read(document, FAMILIES[name])]
 
 
-def _read(document: Json, provider: str) -> Evidence:
-    entries = _all_entries(document, provider)
-    messages = _READERS[provider]([object_at(entry, f"$[{index}]") for index, entry in enumerate(entries)])
-    envelope = dict_of(document)
-    evidence = evidence_of(messages, usage=usage_in(envelope))
-    if provider == "ai-sdk":
-        calls = messages_ai_sdk.with_failed_spans(evidence.tool_calls or (), envelope.get("spans"))
-        evidence = msgspec.structs.replace(evidence, tool_calls=calls)
-    return _with_envelope(evidence, envelope)
+def unreadable(document: Json) -> EvidenceError | None:
+    """Why a list that begins like messages is none: the first entry that is not one."""
+    found = _entries(document)
+    if not found or not _is_common(found[0]):
+        return None
+    at = next((index for index, entry in enumerate(found) if not _is_common(entry)), None)
+    where = "$.messages" if isinstance(document, dict) else "$"
+    return None if at is None else EvidenceError(f"{where}[{at}]: not a message: it has no role with content, parts or tool calls")
 
 
-def _all_entries(document: Json, provider: str) -> list[Any]:
-    if not isinstance(document, dict):
-        return list_of(document)
-    entries = list_of(document.get("messages"))
-    if provider == "openai":
-        return [*entries, *messages_openai.completion_messages(document)]
-    if provider == "responses":
-        return [*entries, *messages_openai.response_items(document)]
-    if provider == "gemini":
-        return [*entries, *messages_gemini.contents_of(document)]
-    if provider == "anthropic" and messages_anthropic.is_message(document):
-        return [*entries, document]
-    return entries
-
-
-def _with_envelope(evidence: Evidence, envelope: dict[str, Any]) -> Evidence:
-    given = {key: value for key, value in envelope.items() if key in BESIDE and value is not None}
-    tools = _offered(envelope.get("tools"))
-    if tools and "available_tools" not in given:
-        given["available_tools"] = tools
-    ids = {key: envelope[key] for key in ("id", "model") if isinstance(envelope.get(key), str)}
-    if not given and not ids:
-        return evidence
-    beside = read_plain(given)
-    fields = {key: getattr(beside, key) for key in given if key in KEYS and key != "metadata"}
-    return msgspec.structs.replace(evidence, **fields, metadata={**ids, **beside.metadata})
-
-
-def _offered(tools: Json) -> list[str]:
-    """Names of the tools a request offered, in each provider's spelling."""
-    names: list[str] = []
-    for tool in map(dict_of, list_of(tools)):
-        declared = [tool, dict_of(tool.get("function")), *map(dict_of, list_of(tool.get("functionDeclarations")))]
-        names.extend(entry["name"] for entry in declared if isinstance(entry.get("name"), str))
-    return names
+def _narrowest(names: list[str]) -> list[str]:
+    covered = {wider for name in names for wider in FAMILIES[name].extends}
+    return [name for name in names if name not in covered]
 
 
 def _entries(document: Json) -> list[dict[str, Any]] | None:
@@ -114,36 +261,84 @@ def _entries(document: Json) -> list[dict[str, Any]] | None:
     return None if not entries and not isinstance(document, dict) else entries
 
 
-def _is_message(entry: dict[str, Any]) -> bool:
-    if isinstance(entry.get("role"), str) and any(key in entry for key in ("content", "tool_calls", "function_call")):
-        return True
-    if "parts" in entry:
-        return messages_gemini.marks(entry) or messages_ai_sdk.marks(entry)
-    return messages_langchain.marks(entry) or messages_openai.is_item(entry)
+def _is_common(entry: dict[str, Any]) -> bool:
+    return isinstance(entry.get("role"), str) and any(key in entry for key in ("content", "tool_calls", "function_call"))
 
 
-def unreadable(document: Json) -> EvidenceError | None:
-    """Why a list that begins like messages is none: the first entry that is not one."""
-    found = _entries(document)
-    if not found or not _is_message(found[0]):
-        return None
-    at = next((index for index, entry in enumerate(found) if not _is_message(entry)), None)
-    where = "$.messages" if isinstance(document, dict) else "$"
-    return None if at is None else EvidenceError(f"{where}[{at}]: not a message: it has no role with content, parts or tool calls")
+def _read(document: Json, family: Family) -> Evidence:
+    opened = (family.open(document) if family.open is not None else None) or _open_plainly(document)
+    doubts = Doubts()
+    for part, why in opened.doubts:
+        doubts.doubt(part, why)
+    entries: list[tuple[str, dict[str, Any]]] = []
+    for at, entry in opened.entries:
+        if not isinstance(entry, dict):
+            raise EvidenceError(f"{at}: expected a message, found {show(entry, 40)}")
+        entries.append((at, entry))
+    messages = family.read(entries, doubts)
+    spoken = [message.role for message in messages if message.role in ("assistant", "user")]
+    if spoken[:1] == ["assistant"] and spoken[-1] == "user":
+        doubts.doubt("answer", "the assistant begins and nobody answers the user, so the roles may be the wrong way round")
+    # MCPJam judges calls by its spans; what a tool answered may be left out.
+    promised = not (family.name == "ai-sdk" and "spans" in opened.beside)
+    usage = opened.usage or usage_in(opened.beside)
+    if usage is not None and usage.total_tokens is None and (usage.input_tokens is None or usage.output_tokens is None):
+        doubts.doubt("usage", "$.usage: tokens of one kind are not told")
+    evidence = evidence_of(messages, doubts, usage=usage, results_promised=promised)
+    if family.name == "ai-sdk":
+        calls = messages_ai_sdk.mark_failed_calls(evidence.tool_calls or (), opened.beside.get("spans"))
+        evidence = msgspec.structs.replace(evidence, tool_calls=calls)
+    evidence = _with_envelope(evidence, opened, family, doubts)
+    return msgspec.structs.replace(evidence, account=doubts.account(f"{family.name} messages"))
 
 
-_MARKS: dict[str, Callable[[dict[str, Any]], bool]] = {
-    "openai": messages_openai.marks_chat,
-    "responses": messages_openai.is_item,
-    "anthropic": messages_anthropic.marks,
-    "gemini": messages_gemini.marks,
-    "langchain": messages_langchain.marks,
-    "ai-sdk": messages_ai_sdk.marks,
-}
+def _open_plainly(document: Json) -> Opened:
+    if isinstance(document, list):
+        return Opened(entries=placed(document, "$"))
+    if not isinstance(document, dict) or not isinstance(document.get("messages"), list):
+        raise EvidenceError("$: expected a list of messages, or an object with a list under messages")
+    return Opened(
+        entries=placed(document["messages"], "$.messages"),
+        beside={key: value for key, value in document.items() if key != "messages"},
+    )
 
-_ANSWERS: dict[str, Callable[[dict[str, Any]], bool]] = {
-    "openai": messages_openai.is_completion,
-    "responses": messages_openai.is_response,
-    "anthropic": messages_anthropic.is_message,
-    "gemini": messages_gemini.is_response,
-}
+
+def _with_envelope(evidence: Evidence, opened: Opened, family: Family, doubts: Doubts) -> Evidence:
+    envelope = opened.beside
+    strange = _weigh_envelope(evidence, envelope, family, doubts)
+    given = {key: value for key, value in envelope.items() if key in BESIDE and value is not None}
+    tools = _offered(envelope.get("tools"))
+    if tools and "available_tools" not in given:
+        given["available_tools"] = tools
+    model = opened.model or text_or_none(envelope.get("model")) or evidence.model
+    ids = {key: envelope[key] for key in ("id", "model") if isinstance(envelope.get(key), str)}
+    if opened.model is not None:
+        ids["model"] = opened.model
+    beside = read_plain(given)
+    fields = {key: getattr(beside, key) for key in given if key in KEYS and key != "metadata"}
+    return msgspec.structs.replace(evidence, **fields, model=model, metadata={**strange, **ids, **beside.metadata})
+
+
+def _weigh_envelope(evidence: Evidence, envelope: dict[str, Json], family: Family, doubts: Doubts) -> dict[str, Json]:
+    """Refuse what could hold more messages, doubt what could be the answer; return what is kept beside."""
+    kept: dict[str, Json] = {}
+    for key, value in envelope.items():
+        if key in BESIDE or key in _TAKEN or key in family.beside or value in (None, "", False) or value == [] or value == {}:
+            continue
+        if isinstance(value, (list, dict)):
+            told = f"$.{shorten(key, 40)}: this key beside the messages is not understood ({family.name})"
+            raise EvidenceError(f"{told}; leave it out, or put it into metadata")
+        kept[key] = value
+        if isinstance(value, str) and value != evidence.text and not key.endswith(_HARMLESS_ENDS):
+            doubts.doubt("answer", f"$.{shorten(key, 40)}: this key beside the messages is not understood")
+    return kept
+
+
+def _offered(tools: Json) -> list[str]:
+    """Names of the tools a request offered, in each provider's spelling."""
+    names: list[str] = []
+    for tool in map(dict_of, list_of(tools)):
+        declared = [tool, dict_of(tool.get("function")), dict_of(tool.get("toolSpec"))]
+        declared.extend(map(dict_of, list_of(first_of(tool, "functionDeclarations", "function_declarations"))))
+        names.extend(entry["name"] for entry in declared if isinstance(entry.get("name"), str))
+    return names

@@ -1,8 +1,10 @@
-"""AI SDK: model messages with `tool-call` and `tool-result` parts, and UI messages with `parts` that hold call and result together.
+"""AI SDK: model messages with `tool-call` and `tool-result` parts; UI messages and Mastra's are read by `messages_ai_sdk_ui`.
 
 Errors, as MCPJam reads them: a part with a non-blank `error`, or an output of type `error-text`, is a `protocol-error`; a result or output
 that says `isError` is a `content-error`. An output of type `error-json` is a `protocol-error` too (MCPJam overlooks it). Text that
 is only white space counts as none.
+
+Tried with ai 4, 5, 6 and 7: `response.messages`, `convertToModelMessages`; and @mastra/core 1 `response.messages`.
 """
 
 from __future__ import annotations
@@ -11,95 +13,129 @@ from typing import Any
 
 import msgspec
 
-from proctor.evidence.calls import CONTENT_ERROR, PROTOCOL_ERROR, mcp_error, read_arguments, says_error
-from proctor.evidence.conversation import Message, Result, failure
-from proctor.evidence.messages_common import role_of, text_of_content
-from proctor.evidence.shape import dict_of, first_of, list_of, text_or_none
+from proctor.evidence.account import Doubts
+from proctor.evidence.calls import CONTENT_ERROR, PROTOCOL_ERROR, mcp_error, says_error
+from proctor.evidence.conversation import Message, Role, failure
+from proctor.evidence.messages_ai_sdk_ui import is_tool, is_ui, read_ui
+from proctor.evidence.messages_common import Draft, Entries, Fields, fields_at, require_key, role_at
+from proctor.evidence.shape import dict_of, first_of, list_of
 from proctor.evidence.usage import read_usage
 from proctor.model.evidence import Json, ToolCall
 
+_ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "tool": "tool", "system": "system"}
 _OUTPUT_TYPES = ("text", "json", "content", "error-text", "error-json", "execution-denied")
+_MESSAGE_KEYS = frozenset(
+    (
+        "id",
+        "providerOptions",
+        "providerMetadata",
+        "experimental_providerMetadata",
+        "metadata",
+        "createdAt",
+        "threadId",
+        "resourceId",
+        "usage",
+        "type",
+    )
+)
+_SILENT = (
+    *("reasoning", "redacted-reasoning", "reasoning-file", "image", "file", "source", "tool-approval-request", "tool-approval-response"),
+    *("source-url", "source-document"),
+)
+_PART_KEYS = frozenset(
+    (
+        *("providerOptions", "providerMetadata", "experimental_providerMetadata", "providerExecuted", "dynamic", "title", "toolMetadata"),
+        *("preliminary", "experimental_content", "id", "annotations"),
+    )
+)
+_CALLING = ("tool-call", "tool-result", "tool-error", "tool-approval-request", "tool-approval-response")
 
 
 def marks(message: dict[str, Any]) -> bool:
-    """Whether a message can only be the AI SDK's."""
-    parts = [dict_of(part) for part in [*list_of(message.get("content")), *list_of(message.get("parts"))]]
-    return any(part.get("type") in ("tool-call", "tool-result", "step-start") or _is_ui_tool(part) for part in parts) or (
-        isinstance(message.get("parts"), list)
-        and "role" in message
-        and any(part.get("type") == "text" and "text" in part for part in parts)
+    """Return whether a message can only be the AI SDK's."""
+    if is_ui(message):
+        return True
+    parts = [dict_of(part) for part in list_of(message.get("content"))]
+    own = any((part.get("type") in _CALLING and "tool_name" not in part) or is_tool(part) for part in parts)
+    return "role" in message and (
+        own or any("providerOptions" in part and "type" in part for part in parts) or "providerOptions" in message
     )
 
 
-def read(messages: list[dict[str, Any]]) -> list[Message]:
-    """Model messages or UI messages."""
-    return [_message(message) for message in messages]
+def read(entries: Entries, doubts: Doubts) -> list[Message]:
+    """Read model messages or UI messages."""
+    return [read_ui(entry, at, doubts) if is_ui(entry) else _message(entry, at, doubts) for at, entry in entries]
 
 
-def _is_ui_tool(part: dict[str, Any]) -> bool:
-    kind = part.get("type")
-    return isinstance(kind, str) and "toolCallId" in part and (kind.startswith("tool-") or kind == "dynamic-tool")
+def _message(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
+    require_key(entry, at, "ai-sdk messages", "content")
+    fields = Fields(entry, at, doubts)
+    draft = Draft(role_at(fields.take("role"), at, _ROLES, "ai-sdk messages"), at, doubts)
+    content = fields.take("content")
+    if isinstance(content, list):
+        for index, value in enumerate(content):
+            part = fields_at(value, f"{at}.content[{index}]", doubts)
+            if part is not None:
+                _add_part(draft, part)
+    else:
+        draft.add_text(content, f"{at}.content")
+    drop_blank_text(draft)
+    draft.usage = read_usage(dict_of(entry.get("metadata")).get("usage")) or read_usage(entry.get("usage"))
+    fields.close(_MESSAGE_KEYS, role=draft.role)
+    return draft.build()
 
 
-def _message(message: dict[str, Any]) -> Message:
-    content = message["parts"] if isinstance(message.get("parts"), list) else message.get("content")
-    parts = [dict_of(part) for part in list_of(content)]
-    calls: list[ToolCall] = []
-    results: list[Result] = []
-    for part in parts:
-        kind = part.get("type")
-        if kind == "tool-result":
-            results.append(_result(part))
-        elif kind == "tool-call" or _is_ui_tool(part):
-            calls.append(_call(part))
-            if kind != "tool-call" and part.get("state") in ("output-available", "output-error"):
-                results.append(_ui_result(part))
-    text = text_of_content(content)
-    role = role_of(message.get("role"))
-    return Message(
-        role=role,
-        text=text if role == "user" or (text is not None and text.strip()) else None,
-        calls=tuple(calls),
-        results=tuple(results),
-        usage=read_usage(dict_of(message.get("metadata")).get("usage")) or read_usage(message.get("usage")),
-    )
+def drop_blank_text(draft: Draft) -> None:
+    """Drop what an assistant says if it is only white space."""
+    if draft.role != "user" and not "".join(draft.texts).strip():
+        draft.texts.clear()
 
 
-def _call(part: dict[str, Any]) -> ToolCall:
-    name = text_or_none(part.get("toolName")) or str(part.get("type")).removeprefix("tool-")
-    return ToolCall(name=name, arguments=read_arguments(first_of(part, "input", "args")), id=text_or_none(part.get("toolCallId")))
+def _add_part(draft: Draft, part: Fields) -> None:
+    kind = part.take("type")
+    if kind == "text":
+        draft.add_text(part.take("text"), part.at)
+        part.close((*_PART_KEYS, "state"), role=draft.role)
+    elif kind == "tool-call":
+        draft.add_call(part.take("toolName"), part.take("input", "args"), part.at, id=part.take("toolCallId"))
+        part.close((*_PART_KEYS, "invalid", "error", "errorText"))
+    elif kind in ("tool-result", "tool-error"):
+        _add_result(draft, part, failed=kind == "tool-error")
+    elif kind not in _SILENT:
+        draft.misunderstand(part.at, f"a part of type {kind!r} is not understood")
 
 
-def _result(part: dict[str, Any]) -> Result:
-    output = first_of(part, "output", "result")
+def _add_result(draft: Draft, part: Fields, *, failed: bool) -> None:
+    # Since version 5 an output says of which type it is.
+    is_typed = part.left.get("output") is not None
+    output = part.take("output", "result")
     wrapped = isinstance(output, dict) and output.get("type") in _OUTPUT_TYPES and ("value" in output or "reason" in output)
+    if is_typed and not wrapped:
+        part.doubt(("tool_results",), f".output: an output of type {dict_of(output).get('type')!r} is not understood")
     value = first_of(output, "value", "reason") if wrapped else output
     error, kind = _error(part, output if wrapped else {}, value)
-    return Result(id=text_or_none(part.get("toolCallId")), name=text_or_none(part.get("toolName")), value=value, error=error, kind=kind)
+    if failed and error is None:
+        error, kind = "the call failed", PROTOCOL_ERROR
+    draft.add_result(value, part.at, id=part.take("toolCallId"), name=part.take("toolName"), error=error, kind=kind or CONTENT_ERROR)
+    part.close((*_PART_KEYS, "args", "input"), role="tool")
 
 
-def _error(part: dict[str, Any], wrapper: dict[str, Any], value: Json) -> tuple[Json, str | None]:
-    told = part.get("error")
+def _error(part: Fields, wrapper: dict[str, Any], value: Json) -> tuple[Json, str | None]:
+    told = part.take("error")
     told = dict_of(told).get("message", told)
+    is_error = part.flag("isError")
     if says_error(told):
         return told, PROTOCOL_ERROR
     if wrapper.get("type") in ("error-text", "error-json", "execution-denied"):
         return failure(value, "the call failed"), PROTOCOL_ERROR
-    if part.get("isError") is True or wrapper.get("isError") is True:
+    if is_error or wrapper.get("isError") is True:
         return mcp_error(value) or failure(value, "the tool reported an error"), CONTENT_ERROR
     error = mcp_error(value)
     return error, CONTENT_ERROR if error is not None else None
 
 
-def _ui_result(part: dict[str, Any]) -> Result:
-    if part.get("state") == "output-error":
-        error = failure(part.get("errorText"), "the call failed")
-        return Result(id=text_or_none(part.get("toolCallId")), error=error, kind=PROTOCOL_ERROR)
-    return Result(id=text_or_none(part.get("toolCallId")), value=part.get("output"))
-
-
-def with_failed_spans(calls: tuple[ToolCall, ...], spans: Json) -> tuple[ToolCall, ...]:
-    """Calls that a trace's spans of category `tool` report as failed, marked so where the messages did not say it."""
+def mark_failed_calls(calls: tuple[ToolCall, ...], spans: Json) -> tuple[ToolCall, ...]:
+    """Mark calls that a trace's spans of category `tool` report as failed, where the messages did not say it."""
     marked = list(calls)
     for span in map(dict_of, list_of(spans)):
         if span.get("category") == "tool" and span.get("status") == "error":

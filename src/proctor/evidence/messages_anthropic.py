@@ -2,75 +2,123 @@
 
 Results stand in user messages; such a message is a turn only if it also has text. `is_error` is a `content-error`. Tools the
 provider runs itself (`server_tool_use`, `mcp_tool_use`) are calls too, with results in blocks that end in `_tool_result`.
+
+Tried with anthropic 0.7x (Python and JavaScript); the blocks of server and MCP tools as its API reference shows them.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from proctor.evidence.calls import CONTENT_ERROR, read_arguments
-from proctor.evidence.conversation import Message, Result, failure
-from proctor.evidence.json_bytes import container_in
-from proctor.evidence.messages_common import role_of, text_of_content
+from proctor.evidence.account import Doubts
+from proctor.evidence.conversation import Message, Role
+from proctor.evidence.messages_common import Draft, Entries, Fields, Opened, fields_at, joined_text, placed, require_key, role_at
 from proctor.evidence.shape import dict_of, list_of, text_or_none
-from proctor.evidence.usage import read_usage
-from proctor.model.evidence import Json, ToolCall
+from proctor.evidence.usage import usage_in
+from proctor.model.evidence import Json
 
-_USES = ("tool_use", "server_tool_use", "mcp_tool_use")
+ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "system": "system"}
+_MESSAGE_KEYS = frozenset(
+    ("id", "type", "stop_sequence", "stop_details", "container", "context_management", "cache_control", "diagnostics")
+)
+_SILENT = ("thinking", "redacted_thinking", "image", "document", "search_result", "container_upload", "compaction")
+_ENVELOPE = frozenset(
+    (
+        *("max_tokens", "system", "temperature", "top_k", "top_p", "tool_choice", "stream", "stop_sequences", "thinking", "service_tier"),
+        *("mcp_servers", "betas", "container", "context_management", "output_config", "output_format", "inference_geo", "_request_id"),
+    )
+)
 
 
-def is_message(document: dict[str, Any]) -> bool:
-    """Whether this is the answer of the messages endpoint."""
+def is_answer(document: dict[str, Any]) -> bool:
+    """Return whether this is the answer of the messages endpoint."""
     return document.get("type") == "message" and document.get("role") == "assistant" and "stop_reason" in document
 
 
+def open_answer(document: dict[str, Any]) -> Opened | None:
+    """Find the message that an answer is, and what was sent, if that stands beside."""
+    if not is_answer(document) or not isinstance(document.get("messages", []), list):
+        return None
+    sent = document.get("messages", [])
+    answer = {key: value for key, value in document.items() if key not in ("messages", "tools", "case")}
+    beside = {key: document[key] for key in ("tools", "case", "id", "model") if key in document}
+    return Opened(
+        entries=[*placed(sent, "$.messages"), ("$", answer)],
+        beside=beside,
+        usage=usage_in(document),
+        model=text_or_none(document.get("model")),
+    )
+
+
 def marks(message: dict[str, Any]) -> bool:
-    """Whether a message can only be Anthropic's; LangChain keeps such blocks too, in messages that have a type instead of a role."""
-    return "role" in message and any(_is_tool_block(dict_of(block)) for block in list_of(message.get("content")))
+    """Return whether a message can only be Anthropic's; LangChain keeps such blocks too, in messages that have a type instead of a role."""
+    return "role" in message and any(is_tool_block(dict_of(block).get("type")) for block in list_of(message.get("content")))
 
 
-def read(messages: list[dict[str, Any]]) -> list[Message]:
-    """Messages with content blocks."""
-    return [_message(message) for message in messages]
+def is_tool_block(kind: Json) -> bool:
+    """Return whether a block of this type is one of Anthropic's own."""
+    return isinstance(kind, str) and (kind in ("thinking", "redacted_thinking") or _is_use(kind) or kind.endswith("tool_result"))
 
 
-def _is_tool_block(block: dict[str, Any]) -> bool:
-    kind = block.get("type")
-    return isinstance(kind, str) and (kind in _USES or kind.endswith("tool_result") or kind in ("thinking", "redacted_thinking"))
+def harmless_envelope() -> frozenset[str]:
+    """Return the keys of a request that carry no messages."""
+    return _ENVELOPE
 
 
-def _message(message: dict[str, Any]) -> Message:
-    blocks = [dict_of(block) for block in list_of(message.get("content"))]
-    calls = [_call(block) for block in blocks if block.get("type") in _USES and isinstance(block.get("name"), str)]
-    results = [_result(block) for block in blocks if str(block.get("type")).endswith("tool_result")]
-    return Message(
-        role=role_of(message.get("role")),
-        text=text_of_content(message.get("content")),
-        calls=tuple(calls),
-        results=tuple(results),
-        usage=read_usage(message.get("usage")),
-    )
+def read(entries: Entries, doubts: Doubts) -> list[Message]:
+    """Read messages with content blocks."""
+    return [_message(entry, at, doubts) for at, entry in entries]
 
 
-def _call(block: dict[str, Any]) -> ToolCall:
-    return ToolCall(
-        name=block["name"],
-        arguments=read_arguments(block.get("input")),
-        server=text_or_none(block.get("server_name")),
-        id=text_or_none(block.get("id")),
-    )
+def _message(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
+    require_key(entry, at, "anthropic messages", "content")
+    fields = Fields(entry, at, doubts)
+    draft = Draft(role_at(fields.take("role"), at, ROLES, "anthropic messages"), at, doubts)
+    content = fields.take("content")
+    if isinstance(content, list):
+        for index, block in enumerate(content):
+            add_block(draft, block, f"{at}.content[{index}]")
+    else:
+        draft.add_text(content, f"{at}.content")
+    draft.usage = fields.usage("usage")
+    draft.model = text_or_none(fields.take("model"))
+    draft.end_with(fields.take("stop_reason"))
+    fields.close(_MESSAGE_KEYS, role=draft.role)
+    return draft.build()
 
 
-def _result(block: dict[str, Any]) -> Result:
-    content: Json = block.get("content")
-    text = text_of_content(content) if isinstance(content, (str, list)) else None
-    value = container_in(text) if text is not None else content
-    # Tools the provider runs itself fail with a content of their own: {"type": "web_search_tool_result_error", "error_code": ...}.
-    told = dict_of(value).get("error_code") if str(dict_of(value).get("type")).endswith("tool_result_error") else None
-    failed = block.get("is_error") is True or told is not None
-    return Result(
-        id=text_or_none(block.get("tool_use_id")),
-        value=value,
-        error=failure(told or value, "the tool reported an error") if failed else None,
-        kind=CONTENT_ERROR if failed else None,
-    )
+def add_block(draft: Draft, value: Json, at: str) -> None:
+    """Add one block of content."""
+    block = fields_at(value, at, draft.doubts)
+    if block is None:
+        return
+    kind = block.take("type")
+    if kind == "text":
+        draft.add_text(block.take("text"), at)
+        block.close(("citations", "cache_control", "index", "id"), role=draft.role)
+    elif isinstance(kind, str) and _is_use(kind):
+        draft.add_call(block.take("name"), block.take("input"), at, id=block.take("id"), server=block.take("server_name"))
+        block.close(("cache_control", "caller", "index", "partial_json", "extras"))
+    elif isinstance(kind, str) and kind.endswith("tool_result"):
+        _add_result(draft, block, is_server=kind not in ("tool_result", "mcp_tool_result"))
+    elif kind not in _SILENT:
+        draft.misunderstand(at, f"a block of type {kind!r} is not understood")
+
+
+def _is_use(kind: str) -> bool:
+    return kind == "tool_use" or kind.endswith("_tool_use")
+
+
+def _add_result(draft: Draft, block: Fields, *, is_server: bool) -> None:
+    content = block.take("content")
+    value = joined_text(content) if isinstance(content, (str, list)) else content
+    failed, told = block.flag("is_error"), None
+    if is_server:
+        # Tools the provider runs itself answer with types of their own: {"type": "web_search_tool_result_error", "error_code": ...}.
+        kinds = [dict_of(entry).get("type") for entry in (content if isinstance(content, list) else [content])]
+        if not all(isinstance(kind, str) and kind.endswith(("result", "result_error")) for kind in kinds):
+            block.doubt(("tool_results",), ".content: what this tool answered is not understood")
+        failed = failed or any(isinstance(kind, str) and kind.endswith("error") for kind in kinds)
+        told = dict_of(value).get("error_code") if failed else None
+    draft.add_result(value, block.at, id=block.take("tool_use_id"), error=told, failed=failed)
+    block.close(("cache_control", "caller", "index", "id"), role="tool")

@@ -1,45 +1,345 @@
-"""What the message formats of all providers share: roles, and text in content that may be a list of parts."""
+"""What the readers of message lists share: a strict look at objects, and messages that are put together piece by piece.
+
+Nobody may pass what was not seen. A reader therefore says of every key that it takes it, or that it is harmless; what is left over is
+weighed by what it could hold:
+
+    nothing (null, false, "", [], {})   nothing
+    a number                            the result of a tool, where results stand
+    true                                the result of a tool, where results stand; else whether the text beside it is the answer
+    text                                the answer, the question or the result, whichever could stand there; anything in a tool call, or
+                                        if the key or the text looks like one
+    an object or a list                 anything
+
+What it could hold is then not known, with the path and the word in the account. Keys that end like ids and times carry neither.
+"""
 
 from __future__ import annotations
 
-from proctor.evidence.conversation import Role
-from proctor.evidence.shape import first_of
+import re
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
+
+import msgspec
+
+from proctor.errors import EvidenceError
+from proctor.evidence.account import Doubts
+from proctor.evidence.calls import CONTENT_ERROR, read_arguments
+from proctor.evidence.conversation import Message, Result, Role
+from proctor.evidence.json_bytes import container_in
 from proctor.evidence.text import as_text
-from proctor.model.evidence import Json
+from proctor.evidence.usage import read_usage
+from proctor.model.account import Part
+from proctor.model.evidence import Json, ToolCall, Usage
+from proctor.model.show import kind_of, show
 
-_ROLES: dict[str, Role] = {
-    "user": "user",
-    "human": "user",
-    "assistant": "assistant",
-    "ai": "assistant",
-    "model": "assistant",
-    "tool": "tool",
-    "function": "tool",
-    "system": "system",
-    "developer": "system",
-}
+EVERYTHING: tuple[Part, ...] = ("tool_calls", "tool_arguments", "tool_results", "answer", "input", "turns", "usage")
+"""What a part that nobody understands may have been about."""
 
-# Tuples, not sets, wherever a value from a document is looked up: it may be a list, which no set can be asked for.
-TEXT_PARTS = ("text", "output_text", "input_text", "refusal")
+_SHOWN = 40
+_HARMLESS_ENDS = ("id", "_at", "At", "time", "Time", "timestamp", "Timestamp", "_ms", "Ms")
+_CALLING = re.compile(r"tool|function|call|action|invo|command|handoff|transfer|execut", re.IGNORECASE)
+
+_SPOKEN_CALL = re.compile(
+    r"<tool_call\b|<function_calls?\b|<function=|<invoke\b|<\|tool|<\|python_tag\|>|\[TOOL_CALLS\]"
+    r"|\[\[ ## (?:next_tool_name|tool_calls) ## \]\]|^\s*Calling tools?:|^\s*Action:[^\n]*\n+\s*Action Input:"
+    r"|[\"'](?:server_|mcp_)?(?:tool|function)[_-]?(?:calls?|use|request|invocation)[\"']",
+    re.MULTILINE | re.IGNORECASE,
+)
+"""Tool calls that a model writes into its text: the forms of open models, of ReAct, of DSPy, and blocks of a provider as JSON text."""
+
+_WRITTEN_TYPES = ("text", "output_text", "input_text", "TextContent")
+
+_FINISHED_WITH_CALLS = ("tool_calls", "tool_use", "tool_call", "tool-calls", "function_call", "toolUse")
 
 
-def role_of(value: Json) -> Role:
-    """The role by any provider's name; one we do not know speaks for nobody."""
-    return _ROLES.get(value.lower(), "system") if isinstance(value, str) else "system"
+class Fields:
+    """One object of a message list, and which of its keys nobody has taken yet."""
+
+    __slots__ = ("at", "doubts", "left")
+
+    def __init__(self, value: dict[str, Any], at: str, doubts: Doubts) -> None:
+        self.left = dict(value)
+        self.at = at
+        self.doubts = doubts
+
+    def take(self, *keys: str) -> Json:
+        """Take these keys; return the first value that is not null."""
+        found: Json = None
+        for key in keys:
+            value = self.left.pop(key, None)
+            if found is None:
+                found = value
+        return found
+
+    def text(self, *keys: str, about: Iterable[Part] = EVERYTHING) -> str | None:
+        """Take a text; anything else that is not null is not understood."""
+        value = self.take(*keys)
+        if value is None or isinstance(value, str):
+            return value
+        self.doubt(about, f".{keys[0]}: expected text, found {kind_of(value)}")
+        return None
+
+    def flag(self, *keys: str) -> bool:
+        """Take true or false; anything else leaves open how the tool ended."""
+        value = self.take(*keys)
+        if value is not None and not isinstance(value, bool):
+            self.doubt(("tool_results",), f".{keys[0]}: expected true or false, found {kind_of(value)}")
+        return value is True
+
+    def word(self, key: str, known: Collection[str], about: Iterable[Part] = ("tool_results",)) -> str | None:
+        """Take one of the words that are known; another one is not understood."""
+        value = self.take(key)
+        if value is None or (isinstance(value, str) and value in known):
+            return value
+        self.doubt(about, f".{key}: {show(value, _SHOWN)} is not understood")
+        return None
+
+    def entries(self, *keys: str) -> list[Any]:
+        """Take a list; anything else that is not null is not understood."""
+        value = self.take(*keys)
+        if value is None or isinstance(value, list):
+            return value or []
+        self.doubt(EVERYTHING, f".{keys[0]}: expected a list, found {kind_of(value)}")
+        return []
+
+    def object(self, *keys: str) -> Fields | None:
+        """Take an object to look into; anything else that is not null is not understood."""
+        value = self.take(*keys)
+        if value is None:
+            return None
+        return fields_at(value, f"{self.at}.{keys[0]}", self.doubts)
+
+    def usage(self, *keys: str) -> Usage | None:
+        """Take the tokens spent."""
+        return usage_at(self.take(*keys), f"{self.at}.{keys[0]}", self.doubts)
+
+    def doubt(self, about: Iterable[Part], why: str) -> None:
+        """Say that parts are not known, because of something in here."""
+        for part in about:
+            self.doubts.doubt(part, self.at + why)
+
+    def close(self, harmless: Collection[str] = (), *, role: Role | None = None) -> None:
+        """Weigh the keys that nobody took."""
+        for key, value in self.left.items():
+            if key not in harmless:
+                weigh_key(self, key, value, role)
 
 
-def text_of_content(content: Json) -> str | None:
-    """The text of a message: itself, or its text parts together; nothing if it has none."""
-    if content is None or isinstance(content, str):
-        return content
-    if not isinstance(content, list):
-        return as_text(content)
-    texts: list[str] = []
-    for part in content:
-        if isinstance(part, str):
-            texts.append(part)
-        elif isinstance(part, dict) and part.get("type", "text") in TEXT_PARTS:
-            text = first_of(part, "text", "refusal")
-            if isinstance(text, str):
-                texts.append(text)
-    return "".join(texts) if texts else None
+def fields_at(value: Json, at: str, doubts: Doubts) -> Fields | None:
+    """Return the fields of an object; anything else is not understood."""
+    if isinstance(value, dict):
+        return Fields(value, at, doubts)
+    for part in EVERYTHING:
+        doubts.doubt(part, f"{at}: expected an object, found {kind_of(value)}")
+    return None
+
+
+def weigh_key(fields: Fields, key: str, value: Json, role: Role | None) -> None:
+    """Say what a key that is not understood leaves open."""
+    if value is None or value is False or (isinstance(value, (str, list, dict)) and not value):
+        return
+    spoken: Part = "tool_results" if role == "tool" else "input" if role == "user" else "answer"
+    in_call = role is None
+    why = f".{show(key, _SHOWN)[1:-1]}: this key is not understood"
+    if isinstance(value, (list, dict)):
+        fields.doubt(EVERYTHING, why)
+    elif isinstance(value, str):
+        if key.endswith(_HARMLESS_ENDS) and role != "tool" and not _CALLING.search(key):
+            return
+        calls = in_call or bool(_CALLING.search(key)) or speaks_call(value) or isinstance(container_in(value), (dict, list))
+        if calls or role != "system":
+            fields.doubt(EVERYTHING if calls else (spoken,), why)
+    elif value is True:
+        fields.doubt(EVERYTHING if _CALLING.search(key) else ("tool_results", "answer"), why)
+    elif role == "tool":
+        fields.doubt(("tool_results",), why)
+
+
+def speaks_call(text: str) -> bool:
+    """Whether a text holds what looks like a tool call in words."""
+    return _SPOKEN_CALL.search(text) is not None
+
+
+def is_written_parts(text: str) -> bool:
+    """Whether a text is the JSON of parts that somebody wrote into one text."""
+    parts = container_in(text) if text[:1] == "[" else None
+    return isinstance(parts, list) and any(
+        isinstance(part, dict) and isinstance(part.get("text"), str) and (part.keys() == {"text"} or part.get("type") in _WRITTEN_TYPES)
+        for part in parts
+    )
+
+
+def usage_at(value: Json, at: str, doubts: Doubts) -> Usage | None:
+    """Read the tokens spent; what is not understood leaves their number open."""
+    if value is None or value == {}:
+        return None
+    found = read_usage(value)
+    if found is None or (found.total_tokens is None and (found.input_tokens is None or found.output_tokens is None)):
+        doubts.doubt("usage", f"{at}: not understood as a number of tokens")
+    return found
+
+
+class Draft:
+    """One message while it is put together."""
+
+    __slots__ = ("at", "calls", "doubts", "ids", "model", "results", "role", "texts", "usage")
+
+    def __init__(self, role: Role, at: str, doubts: Doubts) -> None:
+        self.role: Role = role
+        self.at = at
+        self.doubts = doubts
+        self.texts: list[str] = []
+        self.calls: list[ToolCall] = []
+        self.results: list[Result] = []
+        self.usage: Usage | None = None
+        self.model: str | None = None
+        self.ids: set[str] = set()
+
+    def misunderstand(self, at: str, why: str) -> None:
+        """Say that something could have been anything."""
+        for part in EVERYTHING:
+            self.doubts.doubt(part, f"{at}: {why}")
+
+    def add_text(self, value: Json, at: str) -> None:
+        """Add text that was said; what is no text could be anything."""
+        if isinstance(value, str):
+            self.texts.append(value)
+            if self.role == "assistant" and speaks_call(value):
+                self.doubts.doubt("tool_calls", f"{at}: the text looks like a tool call in words, which nobody reads")
+            if self.role == "assistant" and is_written_parts(value):
+                self.misunderstand(at, "parts of a message written as one text")
+        elif value is not None:
+            self.misunderstand(at, f"expected text, found {kind_of(value)}")
+
+    def add_call(self, name: Json, arguments: Json, at: str, *, id: Json = None, server: Json = None, alias: Json = None) -> None:
+        """Add a call; one whose id is known already is told twice."""
+        if not isinstance(name, str) or not name:
+            self.misunderstand(at, "a tool call without a name")
+            return
+        if isinstance(id, str):
+            if id in self.ids:
+                return
+            self.ids.add(id)
+        elif id is not None:
+            self.doubts.doubt("tool_results", f"{at}: expected text as the id of a call, found {kind_of(id)}")
+        call = ToolCall(
+            name=name,
+            arguments=read_arguments(arguments),
+            id=id if isinstance(id, str) else None,
+            server=server if isinstance(server, str) else None,
+            aliases=(alias,) if isinstance(alias, str) and alias and alias != name else (),
+        )
+        self.calls.append(call)
+
+    def add_result(
+        self,
+        value: Json,
+        at: str,
+        *,
+        id: Json = None,
+        name: Json = None,
+        error: Json = None,
+        kind: str = CONTENT_ERROR,
+        failed: bool = False,
+    ) -> None:
+        """Add what a tool answered; `failed` makes the answer itself the error where none is given."""
+        if not isinstance(id, str) and id is not None:
+            self.doubts.doubt("tool_results", f"{at}: expected text as the id of a call, found {kind_of(id)}")
+        if failed and error is None:
+            error = as_text(value) or "the tool reported an error"
+        self.results.append(
+            Result(
+                id=id if isinstance(id, str) else None,
+                name=name if isinstance(name, str) else None,
+                value=value,
+                error=error,
+                kind=kind if error is not None else None,
+            )
+        )
+
+    def knows(self, id: Json) -> bool:
+        """Return whether a call of this id was added."""
+        return isinstance(id, str) and id in self.ids
+
+    def end_with(self, reason: Json) -> None:
+        """Take why the model stopped: one that stopped to call tools called some."""
+        if isinstance(reason, str) and reason.lower() in _FINISHED_WITH_CALLS and not self.calls:
+            self.doubts.doubt("tool_calls", f"{self.at}: the model stopped to call tools ({reason}), and no call is here")
+
+    def build(self) -> Message:
+        """Return the message."""
+        return Message(
+            role=self.role,
+            text="".join(self.texts) if self.texts else None,
+            calls=tuple(self.calls),
+            results=tuple(self.results),
+            usage=self.usage,
+            model=self.model,
+        )
+
+
+class Opened(msgspec.Struct, frozen=True, kw_only=True):
+    """A document whose messages were found: where each stands, and what stands beside them."""
+
+    entries: list[tuple[str, Json]]
+    beside: dict[str, Json] = {}
+    usage: Usage | None = None
+    model: str | None = None
+    doubts: tuple[tuple[Part, str], ...] = ()
+    """What the envelope itself leaves open."""
+
+
+Entries = list[tuple[str, dict[str, Any]]]
+Reader = Callable[[Entries, Doubts], list[Message]]
+
+
+def placed(entries: Iterable[Json], at: str) -> list[tuple[str, Json]]:
+    """Return entries of a list with their paths."""
+    return [(f"{at}[{index}]", entry) for index, entry in enumerate(entries)]
+
+
+def role_at(value: Json, at: str, roles: dict[str, Role], whose: str) -> Role:
+    """Return a role by a format's own words; raises for one it does not have."""
+    role = roles.get(value) if isinstance(value, str) else None
+    if role is None:
+        raise EvidenceError(f"{at}.role: {show(value, _SHOWN)} is no role of {whose}; known: {', '.join(roles)}")
+    return role
+
+
+def not_a_message(at: str, whose: str, expected: str) -> EvidenceError:
+    """Return the error for an entry that is no message of a format."""
+    return EvidenceError(f"{at}: not a message of {whose}: {expected}; name another format with --evidence-format")
+
+
+def require_key(entry: dict[str, Any], at: str, whose: str, *keys: str) -> None:
+    """Refuse a message that has nothing to say at all."""
+    if not any(key in entry for key in keys):
+        raise not_a_message(at, whose, f"it has no {' or '.join(keys[:2])}")
+
+
+def parts_of(entry: dict[str, Any], key: str) -> list[dict[str, Any]]:
+    """Return the parts of a message that are objects, for a look at what they are."""
+    value = entry.get(key)
+    return [part for part in value if isinstance(part, dict)] if isinstance(value, list) else []
+
+
+def joined_text(value: Json, keys: tuple[str, ...] = ("text",)) -> Json:
+    """Return the text of a result that is nothing but parts of text, parsed if it is JSON; any other result as it is."""
+    if isinstance(value, str):
+        return container_in(value)
+    if not isinstance(value, list) or not value:
+        return value
+    texts = [part if isinstance(part, str) else _only_text(part, keys) for part in value]
+    if any(text is None for text in texts):
+        return value
+    return container_in("".join(text for text in texts if text is not None))
+
+
+def _only_text(part: Json, keys: tuple[str, ...]) -> str | None:
+    if not isinstance(part, dict):
+        return None
+    for key in keys:
+        text = part.get(key)
+        if isinstance(text, str):
+            return text
+    return None

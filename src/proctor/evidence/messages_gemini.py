@@ -1,71 +1,235 @@
-"""Gemini: `contents` with `parts`, the answer in `candidates`, tools as `functionCall` and `functionResponse`.
+"""Gemini: `contents` with `parts`, the answer in `candidates`, tools as `functionCall` and `functionResponse`, in camel or snake case.
 
 Responses come from role `user` or `function`; such a content is a turn only if it also has text. A response object with an
-`error` member is a `content-error` (the API reserves `output` and `error` in it). Thoughts are not part of the text.
+`error` member is a `content-error` (the API reserves `output` and `error` in it). Thoughts are not part of the text. Tools that Gemini
+runs itself are calls: code (`code_execution`), and the searches that `groundingMetadata` tells of (`google_search`).
+
+Tried with google-genai 1 (Python, by alias and by name) and @google/genai 1 (`chat.getHistory()`).
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from proctor.evidence.calls import CONTENT_ERROR, read_arguments, says_error
-from proctor.evidence.conversation import Message, Result
-from proctor.evidence.messages_common import role_of
+from proctor.errors import EvidenceError
+from proctor.evidence.account import Doubts
+from proctor.evidence.calls import CONTENT_ERROR, says_error
+from proctor.evidence.conversation import Message, Role
+from proctor.evidence.messages_common import Draft, Entries, Fields, Opened, fields_at, placed, role_at
 from proctor.evidence.shape import dict_of, first_of, list_of, text_or_none
-from proctor.model.evidence import ToolCall
+from proctor.evidence.usage import usage_in
+from proctor.model.evidence import Json
 
-
-def is_response(document: dict[str, Any]) -> bool:
-    """Whether this is a request, an answer, or both."""
-    return isinstance(document.get("candidates"), list) or (
-        isinstance(document.get("contents"), list) and any(marks(dict_of(content)) for content in document["contents"])
+# A request may leave the role out; it is the user who speaks then.
+ROLES: dict[str, Role] = {"user": "user", "model": "assistant", "function": "tool", "tool": "tool", "system": "system"}
+_TEXT = ("text",)
+_TOOLS = ("functionCall", "function_call", "functionResponse", "function_response")
+_SILENT = ("inlineData", "inline_data", "fileData", "file_data", "audioTranscription", "audio_transcription")
+_CODE = ("executableCode", "executable_code", "codeExecutionResult", "code_execution_result")
+_SERVER = ("toolCall", "tool_call", "toolResponse", "tool_response")
+_PART_KEYS = frozenset(
+    (
+        "thoughtSignature",
+        "thought_signature",
+        "videoMetadata",
+        "video_metadata",
+        "mediaResolution",
+        "media_resolution",
+        "partMetadata",
+        "part_metadata",
     )
+)
+_CALL_KEYS = frozenset(("partialArgs", "partial_args", "willContinue", "will_continue"))
+_RESULT_KEYS = frozenset(("parts", "willContinue", "will_continue", "scheduling"))
+_ENVELOPE = frozenset(
+    (
+        *("modelVersion", "model_version", "responseId", "response_id", "createTime", "create_time", "promptFeedback", "prompt_feedback"),
+        *(
+            "systemInstruction",
+            "system_instruction",
+            "toolConfig",
+            "tool_config",
+            "generationConfig",
+            "generation_config",
+            "safetySettings",
+        ),
+        *(
+            "safety_settings",
+            "cachedContent",
+            "cached_content",
+            "usageMetadata",
+            "usage_metadata",
+            "parsed",
+            "sdkHttpResponse",
+            "sdk_http_response",
+        ),
+        *("config", "modelStatus", "model_status"),
+    )
+)
+_CANDIDATE_KEYS = frozenset(
+    (
+        *("index", "safetyRatings", "safety_ratings", "citationMetadata", "citation_metadata", "tokenCount", "token_count", "avgLogprobs"),
+        *(
+            "avg_logprobs",
+            "logprobsResult",
+            "logprobs_result",
+            "finishMessage",
+            "finish_message",
+            "urlContextMetadata",
+            "url_context_metadata",
+        ),
+        *("finishReason", "finish_reason"),
+    )
+)
+_GROUNDING_KEYS = frozenset(
+    (
+        *("groundingSupports", "grounding_supports", "searchEntryPoint", "search_entry_point", "retrievalMetadata", "retrieval_metadata"),
+        *("googleMapsWidgetContextToken", "google_maps_widget_context_token", "sourceFlaggingUris", "source_flagging_uris"),
+    )
+)
+_HISTORY = ("automaticFunctionCallingHistory", "automatic_function_calling_history")
 
 
 def marks(content: dict[str, Any]) -> bool:
-    """Whether a message can only be Gemini's: parts without a type."""
+    """Return whether a message can only be Gemini's: parts without a type."""
     parts = content.get("parts")
-    return isinstance(parts, list) and all(isinstance(part, dict) and "type" not in part for part in parts)
-
-
-def contents_of(document: dict[str, Any]) -> list[dict[str, Any]]:
-    """What was sent and the first candidate, in order."""
-    candidates = [dict_of(candidate) for candidate in list_of(document.get("candidates"))]
-    answer = [{"role": "model", **dict_of(candidates[0].get("content"))}] if candidates else []
-    return [content for content in [*list_of(document.get("contents")), *answer] if isinstance(content, dict)]
-
-
-def read(contents: list[dict[str, Any]]) -> list[Message]:
-    """Contents with parts."""
-    return [_message(content) for content in contents]
-
-
-def _message(content: dict[str, Any]) -> Message:
-    parts = [dict_of(part) for part in list_of(content.get("parts"))]
-    texts = [part["text"] for part in parts if isinstance(part.get("text"), str) and part.get("thought") is not True]
-    calls = [dict_of(first_of(part, "functionCall", "function_call")) for part in parts]
-    results = [dict_of(first_of(part, "functionResponse", "function_response")) for part in parts]
-    # A request may leave the role out; it is the user who speaks then.
-    return Message(
-        role=role_of(content.get("role", "user")),
-        text="".join(texts) if texts else None,
-        calls=tuple(_call(call) for call in calls if isinstance(call.get("name"), str)),
-        results=tuple(_result(result) for result in results if result),
+    known = (*_TEXT, *_TOOLS, *_SILENT, *_CODE, *_SERVER)
+    return (
+        isinstance(parts, list)
+        and "kind" not in content
+        and all(isinstance(part, dict) and not {"type", "kind", "part_kind"} & part.keys() for part in parts)
+        and (not parts or any(key in part for part in parts for key in known))
     )
 
 
-def _call(call: dict[str, Any]) -> ToolCall:
-    return ToolCall(name=call["name"], arguments=read_arguments(call.get("args")), id=text_or_none(call.get("id")))
-
-
-def _result(result: dict[str, Any]) -> Result:
-    response = result.get("response")
-    error = dict_of(response).get("error")
-    failed = says_error(error)
-    return Result(
-        id=text_or_none(result.get("id")),
-        name=text_or_none(result.get("name")),
-        value=response,
-        error=error if failed else None,
-        kind=CONTENT_ERROR if failed else None,
+def open_contents(document: dict[str, Any]) -> Opened | None:
+    """Find what was sent and the first candidate, in order."""
+    contents, candidates = document.get("contents"), document.get("candidates")
+    if not isinstance(candidates, list) and not (isinstance(contents, list) and any(marks(dict_of(content)) for content in contents)):
+        return None
+    history = first_of(document, *_HISTORY)
+    sent, at = (history, f"$.{_HISTORY[0]}") if isinstance(history, list) and history else (contents, "$.contents")
+    if sent is not None and not isinstance(sent, list):
+        raise EvidenceError(f"{at}: expected a list of contents")
+    doubts, entries = Doubts(), placed(sent or [], at)
+    if candidates is not None:
+        entries.append(_candidate(candidates, doubts))
+    return Opened(
+        entries=[*placed(list_of(document.get("messages")), "$.messages"), *entries],
+        beside={
+            key: value
+            for key, value in document.items()
+            if key not in ("contents", "candidates", "messages") and key not in _ENVELOPE and key not in _HISTORY
+        },
+        usage=usage_in(document),
+        model=text_or_none(first_of(document, "modelVersion", "model_version")),
+        doubts=tuple(doubts.unknown.items()),
     )
+
+
+def _candidate(candidates: Json, doubts: Doubts) -> tuple[str, Json]:
+    at = "$.candidates[0]"
+    first = fields_at(candidates[0] if isinstance(candidates, list) and candidates else None, at, doubts)
+    content = first.take("content") if first is not None else None
+    if first is None or not isinstance(content, dict):
+        raise EvidenceError(f"{at}.content: an answer without content")
+    grounding = first.take("groundingMetadata", "grounding_metadata")
+    first.close(_CANDIDATE_KEYS, role="assistant")
+    return f"{at}.content", {"role": "model", **content, **({"groundingMetadata": grounding} if grounding is not None else {})}
+
+
+def read(entries: Entries, doubts: Doubts) -> list[Message]:
+    """Read contents with parts; the pieces of a streamed answer follow each other."""
+    found: list[Message] = []
+    for at, entry in entries:
+        message = read_content(entry, at, doubts)
+        if found and message.role == found[-1].role == "assistant":
+            before = found.pop()
+            texts = [text for text in (before.text, message.text) if text is not None]
+            message = Message(
+                role="assistant",
+                text="".join(texts) if texts else None,
+                calls=before.calls + message.calls,
+                results=before.results + message.results,
+            )
+        found.append(message)
+    return found
+
+
+def read_content(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
+    """Read one content."""
+    fields = Fields(entry, at, doubts)
+    role = fields.take("role")
+    draft = Draft(role_at("user" if role is None else role, at, ROLES, "gemini contents"), at, doubts)
+    add_parts(draft, fields)
+    add_searches(draft, fields)
+    # Without a role it is not sure who spoke.
+    fields.close((), role=None if role is None else draft.role)
+    return draft.build()
+
+
+def add_parts(draft: Draft, fields: Fields) -> None:
+    """Add the parts of a content."""
+    for index, value in enumerate(fields.entries("parts")):
+        part = fields_at(value, f"{fields.at}.parts[{index}]", draft.doubts)
+        if part is not None:
+            _add_part(draft, part)
+
+
+def add_searches(draft: Draft, fields: Fields) -> None:
+    """Add the searches that Gemini made itself."""
+    grounding = fields.object("groundingMetadata", "grounding_metadata")
+    if grounding is None:
+        return
+    queries = grounding.entries("webSearchQueries", "web_search_queries")
+    found = grounding.take("groundingChunks", "grounding_chunks")
+    if queries:
+        draft.add_call("google_search", {"queries": queries}, grounding.at)
+        draft.add_result(found, grounding.at, name="google_search")
+    grounding.close(_GROUNDING_KEYS)
+
+
+def _add_part(draft: Draft, part: Fields) -> None:
+    thought = part.flag("thought")
+    if not any(key in part.left for key in (*_TEXT, *_TOOLS, *_SILENT, *_CODE, *_SERVER)):
+        if part.left:
+            draft.misunderstand(part.at, f"a part with the keys {', '.join(list(part.left)[:4])} is not understood")
+        return
+    text = part.take("text")
+    if not thought:
+        draft.add_text(text, part.at)
+    _add_tools(draft, part)
+    for key in _SILENT:
+        part.take(key)
+    part.close(_PART_KEYS, role=draft.role)
+
+
+def _add_tools(draft: Draft, part: Fields) -> None:
+    for keys in (("functionCall", "function_call"), ("toolCall", "tool_call")):
+        call = part.object(*keys)
+        if call is not None:
+            draft.add_call(call.take("name", "toolType", "tool_type"), call.take("args"), call.at, id=call.take("id"))
+            call.close(_CALL_KEYS)
+    for keys in (("functionResponse", "function_response"), ("toolResponse", "tool_response")):
+        result = part.object(*keys)
+        if result is not None:
+            response = result.take("response")
+            error = dict_of(response).get("error")
+            draft.add_result(
+                response,
+                result.at,
+                id=result.take("id"),
+                name=result.take("name", "toolType", "tool_type"),
+                error=error if says_error(error) else None,
+                kind=CONTENT_ERROR,
+            )
+            result.close(_RESULT_KEYS, role="tool")
+    code = part.object("executableCode", "executable_code")
+    if code is not None:
+        draft.add_call("code_execution", {"code": code.take("code"), "language": code.take("language")}, code.at, id=code.take("id"))
+        code.close()
+    ran = part.object("codeExecutionResult", "code_execution_result")
+    if ran is not None:
+        outcome = ran.word("outcome", ("OUTCOME_OK", "OUTCOME_FAILED", "OUTCOME_DEADLINE_EXCEEDED", "OUTCOME_UNSPECIFIED"))
+        draft.add_result(ran.take("output"), ran.at, id=ran.take("id"), name="code_execution", failed=outcome != "OUTCOME_OK")
+        ran.close(role="tool")

@@ -1,23 +1,29 @@
-"""LangChain: messages with a `type` of `human`, `ai`, `tool`, `system`, in each way LangChain writes them down.
+"""LangChain and LangGraph: messages with a `type` of `human`, `ai`, `tool`, `system`, in each way LangChain writes them down.
 
 Read are the plain form (`{"type": "ai", "content": ...}`), the stored form (`{"type": "ai", "data": {...}}`), the serialized form
-(`{"lc": 1, "type": "constructor", "id": [..., "AIMessage"], "kwargs": {...}}`), and messages with a role whose tool calls have `args`.
-A tool message of status `error` is a `protocol-error`: the tool raised.
+(`{"lc": 1, "type": "constructor", "id": [..., "AIMessage"], "kwargs": {...}}`), the fields of a JavaScript object (with `lc_kwargs`),
+and messages with a role whose tool calls have `args`. A tool message of status `error` is a `protocol-error`: the tool raised.
+Blocks of content are the provider's, or LangChain's standard ones; calls that stand there and in `tool_calls` are one call.
+
+Tried with langchain-core 1 (Python: `model_dump`, `message_to_dict`, `dumpd`) and @langchain/core 1 (JavaScript: `toDict`, stored
+messages, `JSON.stringify`), the messages of OpenAI's and Anthropic's models.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from proctor.evidence.calls import PROTOCOL_ERROR, read_arguments
-from proctor.evidence.conversation import Message, Result, failure
-from proctor.evidence.json_bytes import container_in
-from proctor.evidence.messages_common import role_of, text_of_content
+from proctor.evidence.account import Doubts
+from proctor.evidence.calls import PROTOCOL_ERROR
+from proctor.evidence.conversation import Message, Role
+from proctor.evidence.messages_anthropic import add_block, is_tool_block
+from proctor.evidence.messages_common import Draft, Entries, Fields, fields_at, joined_text, not_a_message, require_key
+from proctor.evidence.messages_openai import add_call
 from proctor.evidence.shape import dict_of, first_of, list_of, text_or_none
-from proctor.evidence.usage import read_usage, usage_in
-from proctor.model.evidence import ToolCall
+from proctor.evidence.usage import usage_in
+from proctor.model.evidence import Json
 
-_TYPES = {
+_TYPES: dict[str, Role] = {
     "human": "user",
     "HumanMessage": "user",
     "HumanMessageChunk": "user",
@@ -32,60 +38,215 @@ _TYPES = {
     "system": "system",
     "SystemMessage": "system",
     "SystemMessageChunk": "system",
-    "remove": "system",
 }
+_ROLES: dict[str, Role] = {
+    "user": "user",
+    "assistant": "assistant",
+    "tool": "tool",
+    "function": "tool",
+    "system": "system",
+    "developer": "system",
+}
+_KEYS = frozenset(
+    (
+        *("id", "name", "example", "type", "role", "artifact", "tool_call_chunks", "chunk_position", "lc_serializable", "lc_kwargs"),
+        *("lc_namespace", "response_metadata", "metadata", "created_at", "lc_direct_tool_output"),
+    )
+)
+_MORE_KEYS = frozenset(
+    (
+        *(
+            "refusal",
+            "reasoning_content",
+            "reasoning",
+            "reasoning_details",
+            "parsed",
+            "usage",
+            "stop_reason",
+            "thinking",
+            "citations",
+            "documents",
+        ),
+        *("generation_id", "audio", "finish_reason", "logprobs", "__gemini_function_call_thought_signatures__", "model", "id", "name"),
+        *("__openai_function_call_ids__", "__openai_role__", "role", "is_finished", "token_count", "search_results", "num_citations"),
+    )
+)
+_SILENT = (
+    "image_url",
+    "image",
+    "file",
+    "audio",
+    "video",
+    "text-plain",
+    "reasoning",
+    "thinking",
+    "redacted_thinking",
+    "citation",
+    "input_image",
+)
+_CALL_BLOCKS = (
+    "tool_call",
+    "tool_call_chunk",
+    "invalid_tool_call",
+    "function_call",
+    "server_tool_call",
+    "server_tool_call_chunk",
+    "input_json_delta",
+)
 
 
 def marks(message: dict[str, Any]) -> bool:
-    """Whether a message can only be LangChain's."""
+    """Return whether a message can only be LangChain's."""
     if message.get("lc") is not None and isinstance(message.get("kwargs"), dict):
         return True
     if text_or_none(message.get("type")) in _TYPES and "role" not in message and ("content" in message or "data" in message):
         return True
     calls = [dict_of(call) for call in list_of(message.get("tool_calls"))]
-    return "role" in message and any("args" in call and "name" in call for call in calls)
+    return isinstance(message.get("role"), str) and any("args" in call and "name" in call for call in calls)
 
 
-def read(messages: list[dict[str, Any]]) -> list[Message]:
-    """LangChain messages in any of their forms."""
-    return [_message(message) for message in messages]
+def read(entries: Entries, doubts: Doubts) -> list[Message]:
+    """Read LangChain messages in any of their forms."""
+    return [_message(entry, at, doubts) for at, entry in entries]
 
 
-def _message(message: dict[str, Any]) -> Message:
-    kind = message.get("type") if "role" not in message else message.get("role")
-    if isinstance(message.get("kwargs"), dict):
-        path = list_of(message.get("id"))
-        message, kind = message["kwargs"], path[-1] if path else None
-    elif isinstance(message.get("data"), dict):
-        message = message["data"]
-    role = role_of(_TYPES.get(kind, kind) if isinstance(kind, str) else None)
-    text = text_of_content(message.get("content"))
+def _message(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
+    role, inner, place = _unwrap(entry, at, doubts)
+    require_key(inner, place, "langchain messages", "content")
+    fields = Fields(inner, place, doubts)
+    draft = Draft(role, place, doubts)
     if role == "tool":
-        failed = message.get("status") == "error"
-        result = Result(
-            id=text_or_none(message.get("tool_call_id")),
-            name=text_or_none(message.get("name")),
-            value=container_in(text),
-            error=failure(text, "the tool raised an error") if failed else None,
-            kind=PROTOCOL_ERROR if failed else None,
-        )
-        return Message(role="tool", results=(result,))
-    return Message(
-        role=role,
-        text=text,
-        calls=tuple(_calls(message)),
-        usage=read_usage(message.get("usage_metadata")) or usage_in(message),
+        _add_result(fields, draft)
+    else:
+        _add_calls(fields, draft)
+        _add_content(fields, draft)
+        metadata = dict_of(inner.get("response_metadata"))
+        draft.usage = fields.usage("usage_metadata") or usage_in(inner)
+        draft.model = text_or_none(first_of(metadata, "model_name", "model", "model_id"))
+        draft.end_with(first_of(metadata, "finish_reason", "stop_reason", "stopReason"))
+    more = fields.object("additional_kwargs")
+    if more is not None:
+        more.close(_MORE_KEYS, role=role)
+    fields.close(_KEYS, role=role)
+    return draft.build()
+
+
+def _unwrap(entry: dict[str, Any], at: str, doubts: Doubts) -> tuple[Role, dict[str, Any], str]:
+    kind: Json = entry.get("type")
+    if isinstance(entry.get("kwargs"), dict) and entry.get("lc") is not None:
+        path = list_of(entry.get("id"))
+        kind = path[-1] if path else None
+        outer, inner, place = ("lc", "type", "id", "kwargs", "name", "graph"), entry["kwargs"], f"{at}.kwargs"
+    elif isinstance(entry.get("data"), dict):
+        outer, inner, place = ("type", "data"), entry["data"], f"{at}.data"
+    elif "role" in entry:
+        role = _ROLES.get(entry["role"]) if isinstance(entry["role"], str) else None
+        if role is None:
+            raise not_a_message(at, "langchain messages", f"{entry['role']!r} is no role; known: {', '.join(_ROLES)}")
+        return role, entry, at
+    else:
+        outer, inner, place = tuple(entry), entry, at
+    Fields(entry, at, doubts).close(outer)
+    role = _TYPES.get(kind) if isinstance(kind, str) else None
+    if role is None:
+        raise not_a_message(at, "langchain messages", f"{kind!r} is no type of message; known: {', '.join(_TYPES)}")
+    return role, inner, place
+
+
+def _add_result(fields: Fields, draft: Draft) -> None:
+    failed = fields.word("status", ("success", "error")) == "error"
+    draft.add_result(
+        joined_text(fields.take("content")),
+        fields.at,
+        id=fields.take("tool_call_id"),
+        name=fields.take("name"),
+        failed=failed,
+        kind=PROTOCOL_ERROR,
     )
 
 
-def _calls(message: dict[str, Any]) -> list[ToolCall]:
+def _add_calls(fields: Fields, draft: Draft) -> None:
     # Arguments that were not JSON are in `invalid_tool_calls`; the model did call.
-    given = [*list_of(message.get("tool_calls")), *list_of(message.get("invalid_tool_calls"))]
-    given = given or list_of(dict_of(message.get("additional_kwargs")).get("tool_calls"))
-    found: list[ToolCall] = []
-    for call in map(dict_of, given):
-        function = dict_of(call.get("function")) or call
-        if isinstance(function.get("name"), str):
-            arguments = first_of(function, "args", "arguments")
-            found.append(ToolCall(name=function["name"], arguments=read_arguments(arguments), id=text_or_none(call.get("id"))))
-    return found
+    for key in ("tool_calls", "invalid_tool_calls"):
+        for index, value in enumerate(fields.entries(key)):
+            place = f"{fields.at}.{key}[{index}]"
+            if "function" in dict_of(value):
+                add_call(draft, value, place)
+            else:
+                _add_call(draft, value, place)
+    more = fields.left.get("additional_kwargs")
+    if not isinstance(more, dict):
+        return
+    raw = Fields(more, f"{fields.at}.additional_kwargs", draft.doubts)
+    fields.left["additional_kwargs"] = raw.left
+    told = bool(draft.calls)
+    for index, value in enumerate(raw.entries("tool_calls")):
+        if not told or not draft.knows(dict_of(value).get("id")):
+            add_call(draft, value, f"{raw.at}.tool_calls[{index}]")
+    old = raw.object("function_call")
+    if old is not None and not told:
+        draft.add_call(old.take("name"), old.take("arguments"), old.at)
+    for index, value in enumerate(raw.entries("tool_outputs")):
+        _add_hosted(draft, value, f"{raw.at}.tool_outputs[{index}]")
+
+
+def _add_call(draft: Draft, value: Json, at: str) -> None:
+    call = fields_at(value, at, draft.doubts)
+    if call is None:
+        return
+    call.word("type", ("tool_call", "invalid_tool_call", "function", "tool_use"), ("tool_calls", "tool_arguments"))
+    draft.add_call(call.take("name"), call.take("args", "arguments"), at, id=call.take("id"))
+    call.close(("error", "index", "extras"))
+
+
+def _add_content(fields: Fields, draft: Draft) -> None:
+    content, at = fields.take("content"), f"{fields.at}.content"
+    if not isinstance(content, list):
+        draft.add_text(content, at)
+        return
+    for index, value in enumerate(content):
+        place = f"{at}[{index}]"
+        if isinstance(value, str):
+            draft.add_text(value, place)
+        else:
+            _add_block(draft, value, place)
+
+
+def _add_block(draft: Draft, value: Json, at: str) -> None:
+    block = fields_at(value, at, draft.doubts)
+    if block is None:
+        return
+    kind = block.left.get("type")
+    if kind in ("text", "output_text", "input_text", "refusal"):
+        draft.add_text(block.take("text", "refusal"), at)
+        block.close(("type", "annotations", "citations", "index", "id", "extras", "cache_control", "logprobs", "phase"), role=draft.role)
+    elif kind in _CALL_BLOCKS:
+        id = block.take("call_id") if kind == "function_call" else block.take("id")
+        # Pieces of a stream stand whole in `tool_calls`.
+        if not (kind in ("input_json_delta", "tool_call_chunk") and draft.calls):
+            draft.add_call(block.take("name"), block.take("args", "arguments", "input"), at, id=id)
+    elif kind == "server_tool_result":
+        status = block.word("status", ("success", "error"))
+        draft.add_result(block.take("output"), at, id=block.take("tool_call_id"), failed=status == "error")
+    elif is_tool_block(kind):
+        add_block(draft, value, at)
+    elif isinstance(kind, str) and kind.endswith("_call"):
+        _add_hosted(draft, value, at)
+    elif kind not in _SILENT:
+        draft.misunderstand(at, f"a block of type {kind!r} is not understood")
+
+
+def _add_hosted(draft: Draft, value: Json, at: str) -> None:
+    """Add a call that the provider made itself, as the Responses API writes it."""
+    item = dict_of(value)
+    kind = item.get("type")
+    if not isinstance(kind, str) or not kind.endswith("_call"):
+        draft.misunderstand(at, f"an item of type {kind!r} is not understood")
+        return
+    failed = item.get("status") == "failed"
+    given = first_of(item, "action", "arguments") or {key: item[key] for key in ("queries", "code") if item.get(key) is not None}
+    name = first_of(item, "name") or kind.removesuffix("_call")
+    draft.add_call(name, given, at, id=first_of(item, "call_id", "id"), server=item.get("server_label"))
+    told = "the call failed" if failed else item.get("error")
+    result = first_of(item, "output", "results", "outputs", "result")
+    draft.add_result(result, at, id=first_of(item, "call_id", "id"), error=told, kind=PROTOCOL_ERROR)

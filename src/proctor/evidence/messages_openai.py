@@ -1,181 +1,281 @@
-"""OpenAI: chat messages, chat completions, and the items of the Responses API.
+"""OpenAI chat: messages with `tool_calls[].function`, results in messages of role `tool`; `function_call` before tools existed.
 
-Chat: `tool_calls[].function` with arguments as JSON text (`function_call` before tools existed), results in messages of role `tool`.
-Responses: `function_call` and `function_call_output` items beside `message` items; what the assistant does without anyone
-answering in between is one message. Tools the provider offers itself (`web_search_call`) are calls too, named without `_call`. Of
-several choices the first counts.
+Arguments are JSON text. The same form is written by many others, with keys of their own that mean nothing here: LiteLLM, OpenRouter, vLLM,
+DeepSeek, Ollama (arguments as an object, results by `tool_name` and without ids), LangChain's `convert_to_openai_messages`, Haystack's
+`to_openai_dict_format`, Semantic Kernel's `to_dict`. Of several choices of a completion the first counts.
+
+Tried with openai 2 (Python) and 6 (JavaScript), ollama 0.6, langchain 1, haystack-ai 2, semantic-kernel 1.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from proctor.evidence.calls import PROTOCOL_ERROR, read_arguments, says_error
-from proctor.evidence.conversation import Message, Result
-from proctor.evidence.json_bytes import container_in
-from proctor.evidence.messages_common import role_of, text_of_content
-from proctor.evidence.shape import dict_of, first_of, list_of, text_or_none
-from proctor.evidence.usage import read_usage
-from proctor.model.evidence import Json, ToolCall
+from proctor.errors import EvidenceError
+from proctor.evidence.account import Doubts
+from proctor.evidence.conversation import Message, Role
+from proctor.evidence.messages_common import Draft, Entries, Fields, Opened, fields_at, joined_text, placed, require_key, role_at
+from proctor.evidence.shape import dict_of, list_of, text_or_none
+from proctor.evidence.usage import usage_in
+from proctor.model.evidence import Json
 
-_ITEM_TYPES = (
-    "function_call",
-    "function_call_output",
-    "mcp_call",
+ROLES: dict[str, Role] = {
+    "user": "user",
+    "assistant": "assistant",
+    "tool": "tool",
+    "function": "tool",
+    "system": "system",
+    "developer": "system",
+}
+
+HARMLESS = frozenset(
+    (
+        *(
+            "id",
+            "name",
+            "audio",
+            "annotations",
+            "citations",
+            "logprobs",
+            "created",
+            "created_at",
+            "timestamp",
+            "index",
+            "weight",
+            "cache_control",
+        ),
+        *(
+            "reasoning",
+            "reasoning_content",
+            "reasoning_details",
+            "reasoning_items",
+            "thinking",
+            "thinking_blocks",
+            "images",
+            "prefix",
+            "partial",
+        ),
+        *(
+            "provider_specific_fields",
+            "parsed",
+            "token_ids",
+            "content_filter_results",
+            "extra_content",
+            "metadata",
+            "object",
+            "tool_call_error",
+        ),
+    )
+)
+"""Keys of a message that carry neither a call nor what is said, whoever writes them."""
+
+_HARMLESS_PARTS = (
+    "image_url",
+    "image",
+    "input_audio",
+    "audio",
+    "file",
+    "video_url",
+    "video",
+    "document_url",
+    "reference",
+    "thinking",
     "reasoning",
-    "item_reference",
-    "custom_tool_call",
-    "custom_tool_call_output",
 )
-_HOSTED = (
-    "web_search_call",
-    "file_search_call",
-    "code_interpreter_call",
-    "image_generation_call",
-    "computer_call",
-    "local_shell_call",
-    "shell_call",
-    "apply_patch_call",
+_SAYING = ("content", "tool_calls", "toolCalls", "function_call", "refusal", "audio")
+_CALL_KEYS = frozenset(("index", "extra_content", "provider_specific_fields", "thought_signature", "cache_control"))
+_FUNCTION_KEYS = frozenset(("parsed_arguments", "strict", "index", "description", "provider_specific_fields", "thought_signature"))
+_CHOICE_KEYS = frozenset(
+    (
+        "index",
+        "logprobs",
+        "native_finish_reason",
+        "stop_reason",
+        "matched_stop",
+        "token_ids",
+        "content_filter_results",
+        "provider_specific_fields",
+    )
 )
-"""Tools the provider offers itself. Their arguments are an `action`, or stand in the item under the names of `_HOSTED_ARGUMENTS`."""
-_HOSTED_ARGUMENTS = ("queries", "code", "operation")
-_HOSTED_OUTPUTS = ("computer_call_output", "local_shell_call_output", "shell_call_output", "apply_patch_call_output")
-_SILENT = ("mcp_list_tools", "mcp_approval_request", "mcp_approval_response", "compaction")
-_ITEM_PARTS = ("output_text", "input_text", "refusal")
+_ENVELOPE = frozenset(
+    (
+        *(
+            "object",
+            "created",
+            "service_tier",
+            "system_fingerprint",
+            "prompt_logprobs",
+            "prompt_token_ids",
+            "kv_transfer_params",
+            "provider",
+        ),
+        *("citations", "search_results", "prompt_filter_results", "provider_specific_fields", "moderation", "x_groq"),
+        *(
+            "temperature",
+            "top_p",
+            "max_tokens",
+            "max_completion_tokens",
+            "tool_choice",
+            "parallel_tool_calls",
+            "stream",
+            "stream_options",
+            "seed",
+        ),
+        *(
+            "response_format",
+            "reasoning_effort",
+            "stop",
+            "n",
+            "store",
+            "user",
+            "frequency_penalty",
+            "presence_penalty",
+            "_request_id",
+            "request_id",
+        ),
+    )
+)
+
+
+def marks(message: dict[str, Any]) -> bool:
+    """Return whether a message can only be of this form."""
+    if not isinstance(message.get("role"), str):
+        return False
+    calls = list_of(message.get("tool_calls"))
+    return any("function" in dict_of(call) for call in calls) or "function_call" in message or message.get("role") == "developer"
 
 
 def is_completion(document: dict[str, Any]) -> bool:
-    """Whether this is the answer of the chat endpoint."""
+    """Return whether this is the answer of the chat endpoint."""
     return document.get("object") == "chat.completion" or (
         isinstance(document.get("choices"), list) and any("message" in dict_of(choice) for choice in document["choices"])
     )
 
 
-def is_response(document: dict[str, Any]) -> bool:
-    """Whether this is the answer of the Responses endpoint."""
-    return document.get("object") == "response" or (
-        isinstance(document.get("output"), list) and any(is_item(entry) for entry in document["output"])
-    )
-
-
-def marks_chat(message: dict[str, Any]) -> bool:
-    """Whether a message can only be OpenAI's chat format."""
-    calls = list_of(message.get("tool_calls"))
-    return any("function" in dict_of(call) for call in calls) or "function_call" in message or message.get("role") == "developer"
-
-
-def is_item(entry: Json) -> bool:
-    """Whether an entry can only be an item of the Responses API."""
-    item = dict_of(entry)
-    if item.get("type") in (*_ITEM_TYPES, *_HOSTED, *_HOSTED_OUTPUTS, *_SILENT):
-        return True
-    parts = list_of(item.get("content"))
-    return (
-        item.get("type") == "message" and "role" in item and (not parts or any(dict_of(part).get("type") in _ITEM_PARTS for part in parts))
-    )
-
-
-def read_chat(messages: list[dict[str, Any]]) -> list[Message]:
-    """Chat messages."""
-    return [_chat(message) for message in messages]
-
-
-def completion_messages(document: dict[str, Any]) -> list[dict[str, Any]]:
-    """The answer in a chat completion."""
-    choices = [dict_of(choice) for choice in list_of(document.get("choices"))]
-    return [dict_of(choices[0].get("message"))] if choices else []
-
-
-def response_items(document: dict[str, Any]) -> list[dict[str, Any]]:
-    """Input and output of a response, in order."""
-    given = document.get("input")
-    before = [{"type": "message", "role": "user", "content": given}] if isinstance(given, str) else list_of(given)
-    return [item for item in [*before, *list_of(document.get("output"))] if isinstance(item, dict)]
-
-
-def read_items(items: list[dict[str, Any]]) -> list[Message]:
-    """Items of the Responses API."""
-    found: list[Message] = []
-    for item in items:
-        message = _item(item)
-        if message is None:
-            continue
-        if message.role == "assistant" and found and found[-1].role == "assistant":
-            found[-1] = _joined(found[-1], message)
-        else:
-            found.append(message)
-    return found
-
-
-def _chat(message: dict[str, Any]) -> Message:
-    role = role_of(message.get("role"))
-    text = text_of_content(message.get("content"))
-    if role == "tool":
-        result = Result(id=text_or_none(message.get("tool_call_id")), name=text_or_none(message.get("name")), value=container_in(text))
-        return Message(role="tool", results=(result,))
-    calls = [_call(dict_of(call)) for call in list_of(message.get("tool_calls"))]
-    if isinstance(message.get("function_call"), dict):
-        calls.append(_call({"function": message["function_call"]}))
-    return Message(role=role, text=text, calls=tuple(call for call in calls if call is not None), usage=read_usage(message.get("usage")))
-
-
-def _call(call: dict[str, Any]) -> ToolCall | None:
-    function = dict_of(call.get("function")) or dict_of(call.get("custom")) or call
-    name = text_or_none(function.get("name"))
-    if name is None:
+def open_completion(document: dict[str, Any]) -> Opened | None:
+    """Find what was sent, if that stands beside, and the first choice of an answer."""
+    if not is_completion(document):
         return None
-    arguments = first_of(function, "arguments", "input", "args")
-    return ToolCall(
-        name=name,
-        arguments=read_arguments(arguments),
-        server=text_or_none(call.get("server_label")),
-        id=text_or_none(first_of(call, "id", "call_id")),
+    beside = {key: value for key, value in document.items() if key not in ("choices", "messages") and key not in _ENVELOPE}
+    choices = document.get("choices")
+    if not isinstance(choices, list) or not choices or not isinstance(dict_of(choices[0]).get("message"), dict):
+        raise EvidenceError("$.choices[0].message: a chat completion without an answer")
+    sent = document.get("messages")
+    if sent is not None and not isinstance(sent, list):
+        raise EvidenceError("$.messages: expected a list of messages")
+    doubts = Doubts()
+    choice = Fields(choices[0], "$.choices[0]", doubts)
+    message = choice.take("message")
+    reason = choice.take("finish_reason")
+    choice.close(_CHOICE_KEYS, role="assistant")
+    answer = {**message, "finish_reason": reason} if reason is not None else message
+    entries = [*placed(sent or [], "$.messages"), ("$.choices[0].message", answer)]
+    return Opened(
+        entries=entries,
+        beside=beside,
+        usage=usage_in(document),
+        model=text_or_none(document.get("model")),
+        doubts=tuple(doubts.unknown.items()),
     )
 
 
-def _item(item: dict[str, Any]) -> Message | None:
-    kind = item.get("type")
-    if kind in ("function_call", "custom_tool_call", "mcp_call"):
-        call = _call({**item, "id": item.get("call_id") or item.get("id")})
-        if call is None:
-            return None
-        return Message(role="assistant", calls=(call,), results=_own_result(item, call))
-    if kind in _HOSTED:
-        return _hosted(item)
-    if kind in ("function_call_output", "custom_tool_call_output", *_HOSTED_OUTPUTS):
-        value = text_of_content(item.get("output"))
-        return Message(role="tool", results=(Result(id=text_or_none(item.get("call_id")), value=container_in(value)),))
-    if kind in ("message", None) and "role" in item:
-        return Message(role=role_of(item.get("role")), text=text_of_content(item.get("content")))
-    return None
+def read(entries: Entries, doubts: Doubts) -> list[Message]:
+    """Read chat messages."""
+    return [read_message(entry, at, doubts, "openai messages") for at, entry in entries]
 
 
-def _hosted(item: dict[str, Any]) -> Message:
-    action = item.get("action")
-    arguments = action if isinstance(action, dict) else {key: item[key] for key in _HOSTED_ARGUMENTS if item.get(key) is not None}
-    failed = item.get("status") == "failed"
-    call = ToolCall(
-        name=str(item["type"]).removesuffix("_call"),
-        arguments=arguments,
-        result=first_of(item, "results", "outputs", "result"),
-        error="the call failed" if failed else None,
-        error_kind=PROTOCOL_ERROR if failed else None,
-        id=text_or_none(first_of(item, "call_id", "id")),
+def read_message(entry: dict[str, Any], at: str, doubts: Doubts, whose: str, *harmless: str) -> Message:
+    """Read one message of this form, written by `whose` with keys of its own that are harmless."""
+    require_key(entry, at, whose, *_SAYING)
+    fields = Fields(entry, at, doubts)
+    draft = Draft(role_at(fields.take("role"), at, ROLES, whose), at, doubts)
+    if draft.role == "tool":
+        _add_result(fields, draft)
+    else:
+        add_content(draft, fields.take("content"), f"{at}.content")
+        _add_calls(fields, draft)
+        draft.add_text(fields.take("refusal"), f"{at}.refusal")
+        _add_spoken(fields, draft)
+        draft.usage = fields.usage("usage")
+        draft.model = text_or_none(fields.take("model"))
+        draft.end_with(fields.take("finish_reason", "finishReason"))
+    fields.close(HARMLESS | frozenset(harmless), role=draft.role)
+    return draft.build()
+
+
+def add_content(draft: Draft, content: Json, at: str) -> None:
+    """Add the content of a message: text, or parts of text among parts that are no words."""
+    if not isinstance(content, list):
+        draft.add_text(content, at)
+        return
+    for index, part in enumerate(content):
+        place = f"{at}[{index}]"
+        if isinstance(part, str):
+            draft.add_text(part, place)
+            continue
+        fields = fields_at(part, place, draft.doubts)
+        if fields is None:
+            continue
+        kind = fields.take("type")
+        if kind in ("text", "refusal", "input_text", "output_text"):
+            draft.add_text(fields.take("text", "refusal"), place)
+            fields.close(("cache_control", "annotations", "citations", "logprobs", "id"), role=draft.role)
+        elif kind not in _HARMLESS_PARTS:
+            draft.misunderstand(place, f"a part of type {kind!r} is not understood")
+
+
+def _add_calls(fields: Fields, draft: Draft) -> None:
+    for index, call in enumerate(fields.entries("tool_calls", "toolCalls")):
+        add_call(draft, call, f"{fields.at}.tool_calls[{index}]")
+    old = fields.object("function_call")
+    if old is not None:
+        draft.add_call(old.take("name"), old.take("arguments"), old.at)
+        old.close()
+
+
+def add_call(draft: Draft, value: Json, at: str) -> None:
+    """Add one entry of `tool_calls`."""
+    call = fields_at(value, at, draft.doubts)
+    if call is None:
+        return
+    kind = call.word("type", ("function", "custom", "null"), ("tool_calls", "tool_arguments", "tool_results"))
+    function = call.object("custom" if kind == "custom" else "function")
+    if function is None:
+        draft.misunderstand(at, "a tool call without a function")
+    else:
+        draft.add_call(function.take("name"), function.take("arguments", "input"), at, id=call.take("id"))
+        function.close(_FUNCTION_KEYS)
+    call.close(_CALL_KEYS)
+
+
+def _add_spoken(fields: Fields, draft: Draft) -> None:
+    # What was spoken instead of written: the transcript is the text.
+    transcript = dict_of(fields.left.get("audio")).get("transcript")
+    if isinstance(transcript, str) and not draft.texts:
+        draft.add_text(transcript, f"{fields.at}.audio")
+
+
+def _add_result(fields: Fields, draft: Draft) -> None:
+    content = fields.take("content")
+    failed = fields.flag("tool_call_error", "is_error")
+    draft.add_result(
+        result_value(content),
+        fields.at,
+        id=fields.take("tool_call_id", "toolCallId"),
+        name=fields.take("name", "tool_name"),
+        failed=failed,
     )
-    return Message(role="assistant", calls=(call,))
 
 
-def _own_result(item: dict[str, Any], call: ToolCall) -> tuple[Result, ...]:
-    # A call the provider made itself (MCP) carries what came of it.
-    if item.get("type") != "mcp_call":
-        return ()
-    failed = says_error(item.get("error"))
-    error, kind = (item["error"], PROTOCOL_ERROR) if failed else (None, None)
-    return (Result(id=call.id, name=call.name, value=container_in(item.get("output")), error=error, kind=kind),)
-
-
-def _joined(before: Message, after: Message) -> Message:
-    texts = [text for text in (before.text, after.text) if text is not None]
-    return Message(
-        role="assistant", text="".join(texts) if texts else None, calls=before.calls + after.calls, results=before.results + after.results
-    )
+def result_value(content: Json) -> Json:
+    """Return what a tool answered: its text, or the data of its documents (Cohere)."""
+    documents = [dict_of(dict_of(part).get("document")).get("data") for part in list_of(content)]
+    if documents and all(data is not None for data in documents):
+        return (
+            joined_text(documents)
+            if all(isinstance(data, str) for data in documents)
+            else documents[0]
+            if len(documents) == 1
+            else documents
+        )
+    return joined_text(content)

@@ -34,12 +34,14 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     """Keys of plain evidence that this format uses for itself."""
 
 
-def _provider(name: str, summary: str, *keys: str) -> Format:
+def _messages(family: messages.Family) -> Format:
     def sniff(document: Json) -> bool:
-        return name in messages.providers_of(document)
+        return family.name in messages.formats_of(document)
 
-    owns = messages.BESIDE | {"text", "usage", "input"} if name == "responses" else messages.BESIDE | {"usage", "input"}
-    return Format(name=name, summary=summary, sniff=sniff, read=messages.reader(name), keys=keys, owns=owns)
+    owns = messages.BESIDE | {"usage", "input", "model"}
+    if family.name == "responses":
+        owns |= {"text"}
+    return Format(name=family.name, summary=family.summary, sniff=sniff, read=messages.reader(family.name), keys=family.keys, owns=owns)
 
 
 _ALL = (
@@ -77,12 +79,7 @@ _ALL = (
         keys=("scenario_id",),
         owns=frozenset(("error",)),
     ),
-    _provider("openai", "OpenAI chat messages or a chat completion", "messages", "choices"),
-    _provider("responses", "items or an answer of OpenAI's Responses API", "output"),
-    _provider("anthropic", "Anthropic messages or an answer", "messages", "content"),
-    _provider("gemini", "Gemini contents or an answer", "contents", "candidates"),
-    _provider("langchain", "LangChain messages", "messages"),
-    _provider("ai-sdk", "AI SDK messages", "messages"),
+    *(_messages(family) for family in messages.FAMILIES.values()),
 )
 
 FORMATS: dict[str, Format] = {entry.name: entry for entry in _ALL}
@@ -141,15 +138,15 @@ def _read(value: Json, named: Format | None) -> list[Evidence]:
 
 
 def _read_as(value: Json, named: Format) -> list[Evidence]:
-    if isinstance(value, list) and named.name not in messages.PROVIDERS:
+    if isinstance(value, list) and named.name not in messages.FAMILIES:
         return [evidence for index, entry in enumerate(value) for evidence in _inside(entry, index, named)]
     return named.read(value)
 
 
 def _read_list(value: list[Any]) -> list[Evidence]:
-    providers = messages.providers_of(value)
-    if providers:
-        return _only([FORMATS[name] for name in providers], value).read(value)
+    claims = messages.formats_of(value)
+    if claims:
+        return _only([FORMATS[name] for name in claims], value).read(value)
     broken = messages.unreadable(value)
     if broken is not None:
         raise broken
@@ -172,8 +169,8 @@ def _inside(entry: Json, index: int, named: Format | None) -> list[Evidence]:
 def _recognised(value: Json) -> Format:
     if not isinstance(value, dict):
         raise unknown_shape(value, _ALL)
-    specific = [entry for entry in _ALL if entry.name not in messages.PROVIDERS and entry.name != "plain" and entry.sniff(value)]
-    specific.extend(FORMATS[name] for name in messages.providers_of(value))
+    specific = [entry for entry in _ALL if entry.name not in messages.FAMILIES and entry.name != "plain" and entry.sniff(value)]
+    specific.extend(FORMATS[name] for name in messages.formats_of(value))
     claims = list(specific)
     if plain.sniff(value) and not any(plain.CARRYING.isdisjoint(value.keys() - entry.owns) for entry in specific):
         claims.insert(0, FORMATS["plain"])

@@ -1,0 +1,118 @@
+"""Google ADK: the events of a session, each with a content of Gemini's form, who wrote it and what it cost; in camel or snake case.
+
+An event of the author `user` is a question. A partial event is a piece of a stream that a whole event follows. What an event's
+`actions` do (state, artifacts, a transfer that the model called for) is not what the agent's tools do.
+
+Tried with google-adk 1 and 2 (Python, `session.model_dump`) and @google/adk 0.2 (JavaScript).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from proctor.evidence.account import Doubts
+from proctor.evidence.conversation import Message, Role
+from proctor.evidence.messages_common import Draft, Entries, Fields, Opened, not_a_message, placed, role_at
+from proctor.evidence.messages_gemini import ROLES, add_parts, add_searches
+from proctor.evidence.shape import dict_of, list_of, text_or_none
+
+_EVENT_KEYS = frozenset(
+    (
+        *(
+            "invocationId",
+            "invocation_id",
+            "actions",
+            "nodeInfo",
+            "node_info",
+            "longRunningToolIds",
+            "long_running_tool_ids",
+            "id",
+            "timestamp",
+        ),
+        *("turnComplete", "turn_complete", "finishReason", "finish_reason", "errorCode", "error_code", "errorMessage", "error_message"),
+        *("interrupted", "customMetadata", "custom_metadata", "branch", "cacheMetadata", "cache_metadata", "citationMetadata"),
+        *(
+            "citation_metadata",
+            "avgLogprobs",
+            "avg_logprobs",
+            "logprobsResult",
+            "logprobs_result",
+            "inputTranscription",
+            "input_transcription",
+        ),
+        *(
+            "liveSessionResumptionUpdate",
+            "live_session_resumption_update",
+            "interactionId",
+            "interaction_id",
+            "isolationScope",
+            "environmentId",
+        ),
+        *("liveSessionId", "live_session_id", "turnCompleteReason", "turn_complete_reason", "environment_id", "isolation_scope"),
+    )
+)
+_SESSION_KEYS = frozenset(("id", "appName", "app_name", "userId", "user_id", "state", "events", "lastUpdateTime", "last_update_time"))
+
+
+def marks(event: dict[str, Any]) -> bool:
+    """Return whether an entry can only be an event of ADK."""
+    return (
+        isinstance(event.get("author"), str)
+        and any(key in event for key in ("invocationId", "invocation_id", "actions"))
+        and "role" not in event
+    )
+
+
+def open_session(document: dict[str, Any]) -> Opened | None:
+    """Find the events of a session."""
+    events = document.get("events")
+    if not isinstance(events, list) or not any(marks(dict_of(event)) for event in events):
+        return None
+    beside = {key: value for key, value in document.items() if key not in _SESSION_KEYS}
+    return Opened(entries=placed(events, "$.events"), beside=beside)
+
+
+def read(entries: Entries, doubts: Doubts) -> list[Message]:
+    """Read events in order."""
+    found: list[Message] = []
+    streaming: str | None = None
+    for at, entry in entries:
+        if entry.get("partial") is True:
+            streaming = at
+            continue
+        message = _event(entry, at, doubts)
+        if message is not None:
+            found.append(message)
+            streaming = None
+    if streaming is not None:
+        Draft("assistant", streaming, doubts).misunderstand(streaming, "a partial event that no whole one follows")
+    return found
+
+
+def _event(entry: dict[str, Any], at: str, doubts: Doubts) -> Message | None:
+    fields = Fields(entry, at, doubts)
+    author = fields.take("author")
+    if not isinstance(author, str):
+        raise not_a_message(at, "an ADK session", "an event has an author")
+    fields.take("partial")
+    content = fields.object("content")
+    role: Role = "user" if author == "user" else "assistant"
+    if content is not None:
+        told = role_at(content.take("role") or ("user" if author == "user" else "model"), content.at, ROLES, "an ADK session")
+        role = told if author == "user" or told != "user" else "tool"
+    draft = Draft(role, at, doubts)
+    if content is not None:
+        add_parts(draft, content)
+        content.close()
+        if role == "tool" and not draft.results:
+            draft.role = "assistant"
+    draft.usage = fields.usage("usageMetadata", "usage_metadata")
+    draft.model = text_or_none(fields.take("modelVersion", "model_version"))
+    add_searches(draft, fields)
+    spoken = dict_of(fields.take("outputTranscription", "output_transcription")).get("text")
+    if role == "assistant" and not draft.texts:
+        draft.add_text(spoken, at)
+    fields.close(_EVENT_KEYS, role=role)
+    # An event without words or tools (a change of state, an end) is no message; a tool that answers is none of the user's.
+    is_empty = content is None or not list_of(dict_of(entry.get("content")).get("parts"))
+    return None if is_empty and not draft.texts and not draft.calls and draft.usage is None else draft.build()

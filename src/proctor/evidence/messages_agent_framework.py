@@ -1,0 +1,195 @@
+"""Microsoft Agent Framework: messages with `contents`, in Python (`type: function_call`) and .NET (`$type: functionCall`).
+
+Read are lists of messages, sessions with their history in memory, threads with a store of messages, and responses. A result that tells an
+`exception` is a `protocol-error`: the tool raised. Calls that wait for approval are no calls yet.
+
+Tried with agent-framework 1 (Python), a stored session; .NET's form as Microsoft.Extensions.AI writes it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from proctor.errors import EvidenceError
+from proctor.evidence.account import Doubts
+from proctor.evidence.calls import PROTOCOL_ERROR, says_error
+from proctor.evidence.conversation import Message, Role
+from proctor.evidence.json_bytes import container_in
+from proctor.evidence.messages_common import Draft, Entries, Fields, Opened, fields_at, parts_of, placed, require_key, role_at, usage_at
+from proctor.evidence.shape import dict_of, first_of
+from proctor.evidence.usage import usage_in
+from proctor.model.evidence import Json, Usage
+
+_ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "tool": "tool", "system": "system", "developer": "system"}
+_KEYS = frozenset(
+    (
+        *("type", "author_name", "authorName", "message_id", "messageId", "additional_properties", "additionalProperties", "created_at"),
+        *("createdAt", "raw_representation", "annotations", "source_id"),
+    )
+)
+_CONTENT_KEYS = frozenset(
+    (
+        *(
+            "annotations",
+            "additional_properties",
+            "additionalProperties",
+            "raw_representation",
+            "id",
+            "hosted",
+            "items",
+            "informational_only",
+        ),
+        *("informationalOnly", "protected_data", "protectedData", "user_input_request"),
+    )
+)
+_SILENT = (
+    *(
+        "textReasoning",
+        "reasoning",
+        "data",
+        "uri",
+        "hostedFile",
+        "hostedVectorStore",
+        "functionApprovalRequest",
+        "functionApprovalResponse",
+    ),
+    *("userInputRequest", "userInputResponse", "toolApprovalRequest", "toolApprovalResponse", "oauthConsentRequest"),
+)
+_RESPONSE_KEYS = frozenset(
+    (
+        *(
+            "type",
+            "messages",
+            "response_id",
+            "responseId",
+            "created_at",
+            "createdAt",
+            "usage_details",
+            "usage",
+            "additional_properties",
+            "agent_id",
+        ),
+        *(
+            "agentId",
+            "additionalProperties",
+            "finish_reason",
+            "finishReason",
+            "continuation_token",
+            "conversation_id",
+            "conversationId",
+            "modelId",
+        ),
+        *("model_id", "model", "text"),
+    )
+)
+
+
+def marks(message: dict[str, Any]) -> bool:
+    """Return whether a message can only be Agent Framework's."""
+    parts = message.get("contents")
+    typed = all("type" in part or "$type" in part for part in parts_of(message, "contents"))
+    return isinstance(parts, list) and "role" in message and typed
+
+
+def open_session(document: dict[str, Any]) -> Opened | None:
+    """Find the messages of a session, a thread or a response."""
+    for path in (("state", "in_memory"), ("chat_message_store_state",), ("storeState",), ("message_store_state",)):
+        holder: Json = document
+        for step in path:
+            holder = dict_of(holder).get(step)
+        listed = dict_of(holder).get("messages")
+        if isinstance(listed, list) and any(marks(dict_of(entry)) for entry in listed):
+            _refuse_others(document, path)
+            return Opened(entries=placed(listed, f"$.{'.'.join(path)}.messages"))
+    listed = document.get("messages")
+    if document.get("type") not in ("agent_response", "agent_run_response", "chat_response") and "responseId" not in document:
+        return None
+    if not isinstance(listed, list) or not any(marks(dict_of(entry)) for entry in listed):
+        return None
+    beside = {key: value for key, value in document.items() if key not in _RESPONSE_KEYS}
+    doubts = Doubts()
+    usage = _usage(first_of(document, "usage_details", "usage"), "$.usage_details", doubts)
+    return Opened(
+        entries=placed(listed, "$.messages"), beside=beside, usage=usage or usage_in(document), doubts=tuple(doubts.unknown.items())
+    )
+
+
+def _refuse_others(document: dict[str, Any], path: tuple[str, ...]) -> None:
+    known = (
+        path[0],
+        "type",
+        "session_id",
+        "service_session_id",
+        "service_thread_id",
+        "conversationId",
+        "aiContextProviderState",
+        "stateBag",
+    )
+    strange = [key for key, value in document.items() if key not in known and value not in (None, {}, [], "")]
+    inner = dict_of(document.get(path[0]))
+    if len(path) == 1:
+        strange.extend(f"{path[0]}.{key}" for key, value in inner.items() if key not in ("messages", "type") and value)
+    if strange:
+        raise EvidenceError(f"$.{strange[0]}: this key beside the messages of Agent Framework is not understood")
+
+
+def read(entries: Entries, doubts: Doubts) -> list[Message]:
+    """Read messages of Agent Framework."""
+    return [_message(entry, at, doubts) for at, entry in entries]
+
+
+def _message(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
+    require_key(entry, at, "agent-framework messages", "contents")
+    fields = Fields(entry, at, doubts)
+    role = fields.take("role")
+    draft = Draft(role_at(dict_of(role).get("value", role), at, _ROLES, "agent-framework messages"), at, doubts)
+    for index, value in enumerate(fields.entries("contents")):
+        part = fields_at(value, f"{at}.contents[{index}]", doubts)
+        if part is not None:
+            _add_content(draft, part)
+    fields.close(_KEYS, role=draft.role)
+    return draft.build()
+
+
+def _add_content(draft: Draft, part: Fields) -> None:
+    named = part.take("$type", "type")
+    kind = _camel(named) if isinstance(named, str) else None
+    if kind is not None:
+        kind = kind.removesuffix("Content")
+    role = draft.role
+    if kind == "text":
+        draft.add_text(part.take("text"), part.at)
+    elif kind == "usage":
+        draft.usage = _usage(part.take("usage_details", "details", "usageDetails"), part.at, draft.doubts)
+    elif kind == "error":
+        part.doubt(("answer",), ": the answer broke off with an error")
+        return
+    elif kind is not None and kind.endswith("Call"):
+        id = part.take("call_id", "callId")
+        name = part.take("name", "tool_name", "toolName") or (kind.removesuffix("ToolCall") if kind != "functionCall" else None)
+        draft.add_call(name, part.take("arguments", "inputs"), part.at, id=id, server=part.take("server_name", "serverName"))
+        part.take("exception")
+    elif kind is not None and kind.endswith("Result"):
+        role = "tool"
+        told = part.take("exception")
+        result = container_in(part.take("result", "output", "outputs"))
+        error = (told if isinstance(told, str) else "the tool raised an error") if says_error(told) else None
+        draft.add_result(result, part.at, id=part.take("call_id", "callId"), error=error, kind=PROTOCOL_ERROR)
+    elif kind in _SILENT:
+        return
+    else:
+        draft.misunderstand(part.at, f"content of type {named!r} is not understood")
+        return
+    part.close(_CONTENT_KEYS, role=role)
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
+def _usage(value: Json, at: str, doubts: Doubts) -> Usage | None:
+    told = dict_of(value)
+    names = {"input_token_count": "input_tokens", "inputTokenCount": "input_tokens", "output_token_count": "output_tokens"}
+    names |= {"outputTokenCount": "output_tokens", "total_token_count": "total_tokens", "totalTokenCount": "total_tokens"}
+    return usage_at({names.get(key, key): count for key, count in told.items()}, at, doubts) if told else None

@@ -1,0 +1,86 @@
+"""Agno: OpenAI's chat with Agno's own keys, alone or in the output of a run; `tool_call_error` tells a failed call.
+
+A run's output holds the messages of its history too (`from_history`), so runs of one session in a list are one conversation, of which
+each run adds what is not history. The answer is the content of the last run where it is text.
+
+Tried with agno 2: `message.to_dict()` and `run.to_dict()`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from proctor.errors import EvidenceError
+from proctor.evidence.account import Doubts
+from proctor.evidence.conversation import Message
+from proctor.evidence.messages_common import Entries, Opened, placed
+from proctor.evidence.messages_openai import read_message
+from proctor.evidence.shape import dict_of, list_of, text_or_none
+from proctor.evidence.usage import read_usage
+from proctor.model.evidence import Json
+
+_OWN = (
+    *("from_history", "stop_after_tool_call", "provider_data", "metrics", "tool_args", "add_to_agent_memory", "references", "citations"),
+    *(
+        "compressed_content",
+        "redacted_reasoning_content",
+        "videos",
+        "files",
+        "files_output",
+        "image_output",
+        "video_output",
+        "audio_output",
+    ),
+    *("temporary", "event_id", "tool_name", "thinking", "context", "reasoning"),
+)
+
+_RUN_KEYS = frozenset(
+    (
+        *("run_id", "agent_id", "agent_name", "team_id", "team_name", "session_id", "user_id", "parent_run_id", "workflow_id", "content"),
+        *("content_type", "model", "model_provider", "model_provider_data", "session_state", "created_at", "status", "metrics", "messages"),
+        *("tools", "input", "events", "metadata", "reasoning_content", "reasoning_steps", "citations", "references"),
+    )
+)
+
+
+def marks(message: dict[str, Any]) -> bool:
+    """Return whether a message can only be Agno's."""
+    return "role" in message and ("from_history" in message or "stop_after_tool_call" in message or "tool_call_error" in message)
+
+
+def is_run(document: Json) -> bool:
+    """Return whether this is the output of a run."""
+    return isinstance(document, dict) and "run_id" in document and "session_id" in document and isinstance(document.get("messages"), list)
+
+
+def open_runs(document: Json) -> Opened | None:
+    """Find the messages of one run, or of the runs of one session in order."""
+    runs = document if isinstance(document, list) else [document]
+    if not runs or not all(is_run(run) for run in runs):
+        return None
+    if any(run["session_id"] != runs[0]["session_id"] for run in runs):
+        raise EvidenceError("$: runs of several sessions in one list; give one session at a time")
+    entries: list[tuple[str, Json]] = []
+    for index, run in enumerate(runs):
+        at = f"$[{index}]" if isinstance(document, list) else "$"
+        strange = [key for key, value in run.items() if key not in _RUN_KEYS and value not in (None, [], {}, "", False)]
+        if strange:
+            raise EvidenceError(f"{at}.{strange[0]}: this key of a run of Agno is not understood")
+        found = placed(run["messages"], f"{at}.messages")
+        # The first run keeps what it was given as history: nobody else tells of it.
+        entries.extend((place, entry) for place, entry in found if index == 0 or dict_of(entry).get("from_history") is not True)
+    doubts: list[tuple[Any, str]] = []
+    made = {text_or_none(dict_of(call).get("id")) for _, entry in entries for call in list_of(dict_of(entry).get("tool_calls"))}
+    if any(text_or_none(dict_of(call).get("tool_call_id")) not in made for run in runs for call in list_of(run.get("tools"))):
+        doubts.append(("tool_calls", "$.tools: a call stands here that no message makes"))
+    return Opened(entries=entries, model=runs[-1].get("model") if isinstance(runs[-1].get("model"), str) else None, doubts=tuple(doubts))
+
+
+def read(entries: Entries, doubts: Doubts) -> list[Message]:
+    """Read messages of Agno."""
+    found: list[Message] = []
+    for at, entry in entries:
+        message = read_message({key: value for key, value in entry.items() if key != "metrics"}, at, doubts, "agno messages", *_OWN)
+        usage = read_usage(entry.get("metrics")) if message.role == "assistant" else None
+        found.append(Message(role=message.role, text=message.text, calls=message.calls, results=message.results, usage=usage))
+    return found

@@ -1,0 +1,172 @@
+"""OpenAI Assistants: messages of a thread and steps of its runs.
+
+Messages of a thread never tell of tools; the steps of a run do. Calls are known only if the steps of every run that wrote a message are
+here. Lists come newest first, so they are put in order of `created_at`, and the steps of a run before its message. Read are lists of
+messages and steps, the lists of the API (`{"object": "list", "data": [...]}`), and `{"messages": ..., "run_steps": ...}` of both.
+
+Tried with openai 2 (`beta.threads.messages.list`, `beta.threads.runs.steps.list`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from proctor.errors import EvidenceError
+from proctor.evidence.account import Doubts
+from proctor.evidence.calls import PROTOCOL_ERROR
+from proctor.evidence.conversation import Message
+from proctor.evidence.json_bytes import container_in
+from proctor.evidence.messages_common import Draft, Entries, Fields, Opened, fields_at, not_a_message, placed, role_at
+from proctor.evidence.messages_openai import ROLES
+from proctor.evidence.shape import dict_of, list_of, text_or_none
+from proctor.evidence.usage import read_usage
+from proctor.model.account import Part
+from proctor.model.evidence import Json
+
+_OBJECTS = ("thread.message", "thread.run.step")
+_MESSAGE_KEYS = frozenset(
+    (
+        *("object", "id", "created_at", "completed_at", "incomplete_at", "incomplete_details", "thread_id", "run_id", "assistant_id"),
+        *("attachments", "metadata", "status", "file_ids"),
+    )
+)
+_STEP_KEYS = frozenset(
+    (
+        *("object", "id", "created_at", "completed_at", "cancelled_at", "expired_at", "expires_at", "failed_at", "thread_id", "run_id"),
+        *("assistant_id", "metadata", "type", "last_error", "usage", "cancelled_at"),
+    )
+)
+
+
+def marks(entry: dict[str, Any]) -> bool:
+    """Return whether an entry is a message of a thread or a step of a run."""
+    return entry.get("object") in _OBJECTS
+
+
+def open_lists(document: dict[str, Any]) -> Opened | None:
+    """Find messages and steps in a list of the API, or in two of them."""
+    if document.get("object") == "list" and any(marks(dict_of(entry)) for entry in list_of(document.get("data"))):
+        beside = {key: value for key, value in document.items() if key not in ("object", "data", "first_id", "last_id", "has_more")}
+        more: tuple[tuple[Part, str], ...] = (("tool_calls", "$.has_more: the list goes on elsewhere"),)
+        return Opened(entries=placed(document["data"], "$.data"), beside=beside, doubts=more if document.get("has_more") is True else ())
+    entries: list[tuple[str, Json]] = []
+    keys = [key for key in ("messages", "run_steps", "steps") if key in document]
+    for key in keys:
+        inner = document[key]
+        listed = inner.get("data") if isinstance(inner, dict) else inner
+        if not isinstance(listed, list):
+            return None
+        entries.extend(placed(listed, f"$.{key}"))
+    if not any(marks(dict_of(entry)) for _, entry in entries):
+        return None
+    return Opened(entries=entries, beside={key: value for key, value in document.items() if key not in keys})
+
+
+def read(entries: Entries, doubts: Doubts) -> list[Message]:
+    """Read messages and steps in the order in which they were made."""
+    for at, entry in entries:
+        if not marks(entry):
+            raise not_a_message(at, "assistants", "its object is neither thread.message nor thread.run.step")
+        if isinstance(entry.get("created_at"), bool) or not isinstance(entry.get("created_at"), (int, float)):
+            raise EvidenceError(f"{at}.created_at: expected a number")
+    steps_of = [entry.get("run_id") for _, entry in entries if entry["object"] == "thread.run.step"]
+    steps_of = {run for run in steps_of if isinstance(run, str)}
+    missing = next(
+        (at for at, entry in entries if entry.get("role") == "assistant" and text_or_none(entry.get("run_id")) not in steps_of), None
+    )
+    if missing is not None or not steps_of:
+        for part in ("tool_calls", "tool_arguments", "tool_results"):
+            doubts.doubt(part, f"{missing or '$'}: messages of a thread do not tell of tools, and the steps of its run are not here")
+    told = {
+        text_or_none(dict_of(dict_of(entry.get("step_details")).get("message_creation")).get("message_id")): entry.get("usage")
+        for _, entry in entries
+    }
+    found: list[Message] = []
+    for at, entry in _in_order(entries):
+        message = _message(entry, at, doubts) if entry["object"] == "thread.message" else _step(entry, at, doubts)
+        if message is not None:
+            spent = read_usage(told.get(text_or_none(entry.get("id")))) if message.role == "assistant" else None
+            found.append(message if spent is None else msgspec.structs.replace(message, usage=spent))
+    if steps_of and not any(message.role == "assistant" and message.text is not None for message in found):
+        doubts.doubt("answer", "$: steps of a run do not hold what was said, and the messages of the thread are not here")
+    return found
+
+
+def _in_order(entries: Entries) -> Entries:
+    """Return messages in the order in which they were written, each after the steps of the run that wrote it."""
+    messages = _oldest_first([placed_entry for placed_entry in entries if placed_entry[1]["object"] == "thread.message"])
+    steps = _oldest_first([placed_entry for placed_entry in entries if placed_entry[1]["object"] == "thread.run.step"])
+    by_run: dict[str | None, Entries] = {}
+    for step in steps:
+        by_run.setdefault(text_or_none(step[1].get("run_id")), []).append(step)
+    ordered: Entries = []
+    for at, entry in messages:
+        run = text_or_none(entry.get("run_id"))
+        if run is not None:
+            ordered.extend(by_run.pop(run, []))
+        ordered.append((at, entry))
+    return [*ordered, *(step for left in by_run.values() for step in left)]
+
+
+def _oldest_first(entries: Entries) -> Entries:
+    if entries and entries[0][1]["created_at"] > entries[-1][1]["created_at"]:
+        entries = entries[::-1]
+    return sorted(entries, key=lambda placed_entry: placed_entry[1]["created_at"])
+
+
+def _message(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
+    fields = Fields(entry, at, doubts)
+    draft = Draft(role_at(fields.take("role"), at, ROLES, "assistants"), at, doubts)
+    for index, value in enumerate(fields.entries("content")):
+        part = fields_at(value, f"{at}.content[{index}]", doubts)
+        if part is None:
+            continue
+        kind = part.take("type")
+        if kind == "text":
+            text = part.take("text")
+            draft.add_text(dict_of(text).get("value", text), part.at)
+        elif kind == "refusal":
+            draft.add_text(part.take("refusal"), part.at)
+        elif kind not in ("image_file", "image_url"):
+            draft.misunderstand(part.at, f"a part of type {kind!r} is not understood")
+    fields.close(_MESSAGE_KEYS, role=draft.role)
+    return draft.build()
+
+
+def _step(entry: dict[str, Any], at: str, doubts: Doubts) -> Message | None:
+    fields = Fields(entry, at, doubts)
+    details = fields.object("step_details")
+    kind = details.take("type") if details is not None else None
+    status = fields.word("status", ("completed", "in_progress", "failed", "cancelled", "expired"))
+    draft = Draft("assistant", at, doubts)
+    fields.close(_STEP_KEYS)
+    if details is None or kind not in ("tool_calls", "message_creation"):
+        draft.misunderstand(at, f"a step of type {kind!r} is not understood")
+        return None
+    if kind == "message_creation":
+        return None
+    for index, value in enumerate(details.entries("tool_calls")):
+        call = fields_at(value, f"{details.at}.tool_calls[{index}]", doubts)
+        if call is not None:
+            _add_call(draft, call, failed=status in ("failed", "cancelled", "expired"))
+    details.close()
+    draft.usage = read_usage(entry.get("usage"))
+    return draft.build()
+
+
+def _add_call(draft: Draft, call: Fields, *, failed: bool) -> None:
+    kind, id = call.take("type"), call.take("id")
+    inner = call.object(kind) if isinstance(kind, str) else None
+    if inner is None:
+        draft.misunderstand(call.at, f"a call of type {kind!r} is not understood")
+        return
+    name = inner.take("name") if kind == "function" else kind
+    given = inner.take("arguments", "input")
+    draft.add_call(name, given, call.at, id=id)
+    output = container_in(inner.take("output", "outputs", "results"))
+    if output is not None or kind != "function":
+        draft.add_result(output, call.at, id=id, name=name, failed=failed, kind=PROTOCOL_ERROR)
+    inner.close(("ranking_options",))
+    call.close(("index",))

@@ -1,0 +1,154 @@
+"""AutoGen: messages and events of agents (`TextMessage`, `ToolCallRequestEvent`, ...), and messages of its models (`UserMessage`, ...).
+
+What an agent whose name is not `user` says is the answer. A `ToolCallSummaryMessage` repeats calls that events told before. Thoughts,
+queries of memory and pieces of a stream are no messages. Read are lists of messages, a `TaskResult` and the state of an agent.
+
+Tried with autogen-agentchat 0.7: messages of a `TaskResult`, `save_state()` of an `AssistantAgent`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from proctor.errors import EvidenceError
+from proctor.evidence.account import Doubts
+from proctor.evidence.conversation import Message, Role
+from proctor.evidence.json_bytes import container_in
+from proctor.evidence.messages_common import Draft, Entries, Fields, Opened, fields_at, not_a_message, placed, require_key
+from proctor.evidence.shape import dict_of
+from proctor.evidence.text import as_text
+from proctor.model.evidence import Json
+
+_USERS = ("user", "user_proxy", "human")
+_SPOKEN = ("TextMessage", "StopMessage", "HandoffMessage", "MultiModalMessage", "ToolCallSummaryMessage", "UserMessage", "AssistantMessage")
+_SILENT = (
+    *(
+        "ThoughtEvent",
+        "UserInputRequestedEvent",
+        "MemoryQueryEvent",
+        "ModelClientStreamingChunkEvent",
+        "SelectSpeakerEvent",
+        "SelectorEvent",
+    ),
+    *("SystemMessage",),
+)
+_REQUESTS = ("ToolCallRequestEvent",)
+_RESULTS = ("ToolCallExecutionEvent", "FunctionExecutionResultMessage")
+_KEYS = frozenset(("id", "metadata", "created_at", "thought", "target", "context", "format_string", "full_message_id"))
+
+
+def marks(message: dict[str, Any]) -> bool:
+    """Return whether a message can only be AutoGen's."""
+    return _is_type(message.get("type")) and "role" not in message
+
+
+def _is_type(kind: Json) -> bool:
+    return isinstance(kind, str) and (kind in (*_SPOKEN, *_SILENT, *_REQUESTS, *_RESULTS) or kind.startswith("StructuredMessage"))
+
+
+def open_state(document: Json) -> Opened | None:
+    """Find the messages in the result of a task, or in the state of an agent."""
+    if isinstance(document, list):
+        return _open_results(document)
+    context = dict_of(document.get("llm_context")).get("messages")
+    if isinstance(context, list) and any(marks(dict_of(entry)) for entry in context):
+        beside = {key: value for key, value in document.items() if key not in ("type", "version", "llm_context")}
+        return Opened(entries=placed(context, "$.llm_context.messages"), beside=beside)
+    listed = document.get("messages")
+    if isinstance(listed, list) and any(marks(dict_of(entry)) for entry in listed):
+        beside = {key: value for key, value in document.items() if key not in ("messages", "stop_reason")}
+        return Opened(entries=placed(listed, "$.messages"), beside=beside)
+    return None
+
+
+def _open_results(results: list[Json]) -> Opened | None:
+    keys = {"messages", "stop_reason"}
+    if not results or not all(isinstance(result, dict) and result.keys() == keys for result in results):
+        return None
+    opened = [open_state(result) for result in results]
+    if any(one is None for one in opened):
+        return None
+    if len(results) > 1:
+        raise EvidenceError(
+            "$: several results of AutoGen in one list are several runs or one conversation; give one at a time, or as JSON Lines"
+        )
+    return Opened(entries=placed(results[0]["messages"], "$[0].messages"))
+
+
+def read(entries: Entries, doubts: Doubts) -> list[Message]:
+    """Read messages and events."""
+    found: list[Message] = []
+    made: set[str] = set()
+    for at, entry in entries:
+        message = _message(entry, at, doubts, made)
+        if message is not None:
+            found.append(message)
+            made.update(call.id for call in message.calls if call.id is not None)
+    return found
+
+
+def _message(entry: dict[str, Any], at: str, doubts: Doubts, made: set[str]) -> Message | None:
+    fields = Fields(entry, at, doubts)
+    kind, source = fields.take("type"), fields.take("source")
+    if not _is_type(kind):
+        raise not_a_message(at, "autogen messages", f"{kind!r} is no type of message that is understood")
+    if kind in _SILENT:
+        return None
+    require_key(entry, at, "autogen messages", "content")
+    from_user = kind == "UserMessage" or (source in _USERS and kind in _SPOKEN and kind != "AssistantMessage")
+    role: Role = "tool" if kind in _RESULTS else "user" if from_user else "assistant"
+    draft = Draft(role, at, doubts)
+    if not isinstance(source, str) and kind in _SPOKEN:
+        draft.misunderstand(at, "nobody is named as the source")
+    content = fields.take("content")
+    if kind in _RESULTS:
+        _add_results(draft, content, f"{at}.content")
+    elif kind in _REQUESTS or (kind == "AssistantMessage" and isinstance(content, list)):
+        _add_calls(draft, content, f"{at}.content")
+    elif isinstance(kind, str) and kind.startswith("StructuredMessage"):
+        draft.add_text(as_text(content), f"{at}.content")
+    else:
+        _add_spoken(draft, content, f"{at}.content")
+    if kind == "ToolCallSummaryMessage":
+        draft.ids.update(made)
+        _add_calls(draft, fields.take("tool_calls") or [], f"{at}.tool_calls")
+        fields.take("results")
+    draft.usage = fields.usage("models_usage")
+    fields.close(_KEYS, role=role)
+    return draft.build()
+
+
+def _add_spoken(draft: Draft, content: Json, at: str) -> None:
+    if not isinstance(content, list):
+        draft.add_text(content, at)
+        return
+    for index, part in enumerate(content):
+        # Pictures are objects with their data.
+        if isinstance(part, str):
+            draft.add_text(part, f"{at}[{index}]")
+        elif "data" not in dict_of(part) and "url" not in dict_of(part):
+            draft.misunderstand(f"{at}[{index}]", "a part of this kind is not understood")
+
+
+def _add_calls(draft: Draft, content: Json, at: str) -> None:
+    if not isinstance(content, list):
+        draft.misunderstand(at, "expected a list of calls")
+        return
+    for index, value in enumerate(content):
+        call = fields_at(value, f"{at}[{index}]", draft.doubts)
+        if call is not None:
+            draft.add_call(call.take("name"), call.take("arguments"), call.at, id=call.take("id"))
+            call.close()
+
+
+def _add_results(draft: Draft, content: Json, at: str) -> None:
+    if not isinstance(content, list):
+        draft.misunderstand(at, "expected a list of results")
+        return
+    for index, value in enumerate(content):
+        result = fields_at(value, f"{at}[{index}]", draft.doubts)
+        if result is not None:
+            failed = result.flag("is_error")
+            answer = container_in(result.take("content"))
+            draft.add_result(answer, result.at, id=result.take("call_id"), name=result.take("name"), failed=failed)
+            result.close(role="tool")

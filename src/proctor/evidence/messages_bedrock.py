@@ -1,0 +1,118 @@
+"""Bedrock's Converse, and Strands Agents, which keeps messages in its form: blocks known by their one key, `toolUse` and `toolResult`.
+
+Results stand in user messages; such a message is a turn only if it also has text. A result of status `error` is a `content-error`.
+Strands adds `metadata` with the tokens, and wraps each message of a stored session (`{"message": {...}, "message_id": 0}`).
+
+Tried with boto3 1.4x (`converse`), strands-agents 1 (Python) and @strands-agents/sdk 0.1 (TypeScript).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from proctor.errors import EvidenceError
+from proctor.evidence.account import Doubts
+from proctor.evidence.conversation import Message, Role
+from proctor.evidence.messages_common import Draft, Entries, Fields, Opened, fields_at, joined_text, parts_of, placed, require_key, role_at
+from proctor.evidence.shape import dict_of
+from proctor.evidence.usage import usage_in
+from proctor.model.evidence import Json
+
+_ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "system": "system"}
+_SILENT = ("image", "document", "video", "audio", "guardContent", "cachePoint", "reasoningContent", "searchResult")
+_BLOCKS = ("text", "toolUse", "toolResult", "citationsContent", *_SILENT)
+_ENVELOPE = frozenset(
+    ("metrics", "ResponseMetadata", "additionalModelResponseFields", "trace", "performanceConfig", "serviceTier", "$metadata")
+)
+_STORED_KEYS = frozenset(("message_id", "redact_message", "created_at", "updated_at"))
+
+
+def marks(message: dict[str, Any]) -> bool:
+    """Return whether a message can only be of this form."""
+    if isinstance(message.get("message"), dict) and "message_id" in message:
+        return marks(message["message"])
+    parts = parts_of(message, "content")
+    if message.get("role") not in tuple(_ROLES) or not parts or {"meta", "name"} & message.keys():
+        return False
+    tools = any("toolUse" in part or "toolResult" in part for part in parts)
+    return tools or (message["role"] == "assistant" and all(len(part) == 1 and next(iter(part)) in _BLOCKS for part in parts))
+
+
+def open_answer(document: dict[str, Any]) -> Opened | None:
+    """Find the message in an answer of Converse, and what was sent, if that stands beside."""
+    output = document.get("output")
+    if not isinstance(output, dict) or not isinstance(output.get("message"), dict) or "stopReason" not in document:
+        return None
+    sent = document.get("messages", [])
+    if len(output) > 1 or not isinstance(sent, list):
+        raise EvidenceError("$.output: expected nothing but a message")
+    answer = {**output["message"], "stopReason": document["stopReason"]}
+    taken = ("output", "stopReason", "messages", "usage")
+    return Opened(
+        entries=[*placed(sent, "$.messages"), ("$.output.message", answer)],
+        beside={key: value for key, value in document.items() if key not in taken and key not in _ENVELOPE},
+        usage=usage_in(document),
+    )
+
+
+def read(entries: Entries, doubts: Doubts) -> list[Message]:
+    """Read messages with blocks."""
+    found: list[Message] = []
+    for at, entry in entries:
+        if isinstance(entry.get("message"), dict) and "message_id" in entry:
+            stored = Fields(entry, at, doubts)
+            found.append(_message(stored.take("message"), f"{at}.message", doubts))
+            stored.close(_STORED_KEYS)
+        else:
+            found.append(_message(entry, at, doubts))
+    return found
+
+
+def _message(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
+    require_key(entry, at, "bedrock messages", "content")
+    fields = Fields(entry, at, doubts)
+    draft = Draft(role_at(fields.take("role"), at, _ROLES, "bedrock messages"), at, doubts)
+    content = fields.take("content")
+    if not isinstance(content, list):
+        draft.add_text(content, f"{at}.content")
+    else:
+        for index, value in enumerate(content):
+            block = fields_at(value, f"{at}.content[{index}]", doubts)
+            if block is not None:
+                _add_block(draft, block)
+    metadata = fields.object("metadata")
+    if metadata is not None:
+        draft.usage = metadata.usage("usage")
+        metadata.close(("metrics", "custom"), role=draft.role)
+    draft.end_with(fields.take("stopReason", "stop_reason"))
+    fields.close(("trackingId", "type"), role=draft.role)
+    return draft.build()
+
+
+def _add_block(draft: Draft, block: Fields) -> None:
+    if not any(key in block.left for key in _BLOCKS):
+        draft.misunderstand(block.at, f"a block with the keys {', '.join(list(block.left)[:4])} is not understood")
+        return
+    draft.add_text(block.take("text"), block.at)
+    use = block.object("toolUse")
+    if use is not None:
+        draft.add_call(use.take("name"), use.take("input"), use.at, id=use.take("toolUseId"))
+        use.word("type", ("server_tool_use", "tool_use"), ("tool_calls",))
+        use.close(("reasoningSignature",))
+    result = block.object("toolResult")
+    if result is not None:
+        failed = result.word("status", ("success", "error")) == "error"
+        draft.add_result(_value(result.take("content")), result.at, id=result.take("toolUseId"), failed=failed)
+        result.close(("type",), role="tool")
+    cited = block.object("citationsContent")
+    if cited is not None:
+        draft.add_text(joined_text(cited.take("content")), cited.at)
+        cited.close(("citations",), role=draft.role)
+    block.close((*_SILENT, "type"), role=draft.role)
+
+
+def _value(content: Json) -> Json:
+    # One block of JSON is what the tool answered.
+    if isinstance(content, list) and len(content) == 1 and "json" in dict_of(content[0]):
+        return content[0]["json"]
+    return joined_text(content)

@@ -1,0 +1,69 @@
+"""Cohere: version 2, as OpenAI's chat with a `tool_plan` and results in documents; version 1, a `chat_history` with roles in capitals.
+
+A plan is not part of the text. Version 1 has no ids: results name the call they answer.
+
+Tried with cohere 5 (`ClientV2`), messages and responses.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from proctor.evidence.account import Doubts
+from proctor.evidence.conversation import Message, Role
+from proctor.evidence.messages_common import Draft, Entries, Fields, Opened, fields_at, placed, role_at, usage_at
+from proctor.evidence.messages_openai import read_message
+from proctor.evidence.shape import dict_of, list_of
+
+_OLD_ROLES: dict[str, Role] = {"USER": "user", "CHATBOT": "assistant", "TOOL": "tool", "SYSTEM": "system"}
+
+
+def marks(message: dict[str, Any]) -> bool:
+    """Return whether a message can only be Cohere's."""
+    if isinstance(message.get("role"), str) and message["role"] in _OLD_ROLES and ("message" in message or "tool_results" in message):
+        return True
+    has_document = any(dict_of(part).get("type") == "document" and "document" in dict_of(part) for part in list_of(message.get("content")))
+    return "tool_plan" in message or (message.get("role") == "tool" and has_document)
+
+
+def open_answer(document: dict[str, Any]) -> Opened | None:
+    """Find the message in an answer of version 2, and what was sent, if that stands beside."""
+    message = document.get("message")
+    if not isinstance(message, dict) or "finish_reason" not in document or not isinstance(document.get("messages", []), list):
+        return None
+    doubts = Doubts()
+    counted = dict_of(document.get("usage")).get("tokens")
+    usage = usage_at(counted, "$.usage.tokens", doubts)
+    entries = [*placed(document.get("messages", []), "$.messages"), ("$.message", {**message, "finish_reason": document["finish_reason"]})]
+    beside = {
+        key: value for key, value in document.items() if key not in ("message", "messages", "finish_reason", "usage", "logprobs", "prompt")
+    }
+    return Opened(entries=entries, beside=beside, usage=usage, doubts=tuple(doubts.unknown.items()))
+
+
+def read(entries: Entries, doubts: Doubts) -> list[Message]:
+    """Read messages of either version."""
+    return [
+        _old(entry, at, doubts)
+        if entry.get("role") in tuple(_OLD_ROLES)
+        else read_message(entry, at, doubts, "cohere messages", "tool_plan")
+        for at, entry in entries
+    ]
+
+
+def _old(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
+    fields = Fields(entry, at, doubts)
+    draft = Draft(role_at(fields.take("role"), at, _OLD_ROLES, "cohere messages"), at, doubts)
+    draft.add_text(fields.take("message"), f"{at}.message")
+    for index, value in enumerate(fields.entries("tool_calls")):
+        call = fields_at(value, f"{at}.tool_calls[{index}]", doubts)
+        if call is not None:
+            draft.add_call(call.take("name"), call.take("parameters"), call.at)
+            call.close(("generation_id",))
+    for index, value in enumerate(fields.entries("tool_results")):
+        result = fields_at(value, f"{at}.tool_results[{index}]", doubts)
+        if result is not None:
+            draft.add_result(result.take("outputs"), result.at, name=dict_of(result.take("call")).get("name"))
+            result.close(role="tool")
+    fields.close(role=draft.role)
+    return draft.build()

@@ -1,0 +1,129 @@
+"""LlamaIndex: `ChatMessage` with `blocks` known by their `block_type`, and what the model's provider left in `additional_kwargs`.
+
+A call that stands in a block and in `additional_kwargs` is one call. Results are messages of role `tool`, which does not say how the tool
+ended. Read are lists of messages and chat stores with one conversation.
+
+Tried with llama-index-core 0.14 (`model_dump`), and the form before blocks (`content` beside `additional_kwargs`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from proctor.errors import EvidenceError
+from proctor.evidence.account import Doubts
+from proctor.evidence.conversation import Message, Role
+from proctor.evidence.messages_common import Draft, Entries, Fields, Opened, fields_at, joined_text, placed, require_key, role_at
+from proctor.evidence.messages_openai import add_call
+from proctor.evidence.shape import dict_of, list_of
+from proctor.evidence.usage import read_usage
+from proctor.model.evidence import Json
+
+_ROLES: dict[str, Role] = {
+    "user": "user",
+    "assistant": "assistant",
+    "model": "assistant",
+    "chatbot": "assistant",
+    "tool": "tool",
+    "function": "tool",
+    "system": "system",
+    "developer": "system",
+}
+_SILENT = ("image", "audio", "video", "document", "thinking", "cache", "citable", "citation", "cite")
+_MORE_KEYS = frozenset(
+    (
+        *(
+            "name",
+            "prompt_tokens",
+            "completion_tokens",
+            "total_tokens",
+            "refusal",
+            "reasoning_content",
+            "thinking",
+            "annotations",
+            "citations",
+        ),
+        *("thinking_signature", "thought_signatures", "stop_reason", "id", "is_error"),
+    )
+)
+
+
+def marks(message: dict[str, Any]) -> bool:
+    """Return whether a message can only be LlamaIndex's."""
+    blocks = [dict_of(block) for block in list_of(message.get("blocks"))]
+    return isinstance(message.get("role"), str) and (
+        any("block_type" in block for block in blocks) or ("additional_kwargs" in message and ("blocks" in message or "content" in message))
+    )
+
+
+def open_store(document: dict[str, Any]) -> Opened | None:
+    """Find the messages of a chat store that holds one conversation."""
+    store = document.get("chat_store", document)
+    kept = dict_of(store).get("store")
+    if not isinstance(kept, dict) or not kept or not all(isinstance(listed, list) for listed in kept.values()):
+        return None
+    if len(kept) > 1:
+        raise EvidenceError(f"$.store: {len(kept)} conversations in one chat store; give one at a time")
+    key, listed = next(iter(kept.items()))
+    known = ("store", "class_name", "chat_store", "chat_store_key", "token_limit")
+    return Opened(entries=placed(listed, f"$.store.{key}"), beside={name: value for name, value in document.items() if name not in known})
+
+
+def read(entries: Entries, doubts: Doubts) -> list[Message]:
+    """Read messages of LlamaIndex."""
+    return [_message(entry, at, doubts) for at, entry in entries]
+
+
+def _message(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
+    require_key(entry, at, "llama-index messages", "blocks", "content")
+    fields = Fields(entry, at, doubts)
+    draft = Draft(role_at(fields.take("role"), at, _ROLES, "llama-index messages"), at, doubts)
+    more = fields.object("additional_kwargs") or Fields({}, f"{at}.additional_kwargs", doubts)
+    blocks, content = fields.entries("blocks"), fields.take("content")
+    if draft.role == "tool":
+        value = joined_text([_text_of(block) for block in blocks]) if blocks else joined_text(content)
+        name = more.left.get("name")
+        draft.add_result(value, at, id=more.take("tool_call_id"), name=name, failed=more.flag("is_error"))
+        _doubt_strange_blocks(draft, blocks)
+    else:
+        _add_blocks(draft, blocks)
+        if not blocks:
+            draft.add_text(content, f"{at}.content")
+        told = bool(draft.calls)
+        for index, value in enumerate(more.entries("tool_calls")):
+            if not told or not draft.knows(dict_of(value).get("id")):
+                add_call(draft, value, f"{more.at}.tool_calls[{index}]")
+        old = more.object("function_call")
+        if old is not None:
+            draft.add_call(old.take("name"), old.take("arguments"), old.at)
+        draft.usage = read_usage(dict(more.left))
+    more.close(_MORE_KEYS, role=draft.role)
+    fields.close(("name", "id"), role=draft.role)
+    return draft.build()
+
+
+def _text_of(block: Json) -> Json:
+    inner = dict_of(block)
+    return {"text": inner["text"]} if inner.get("block_type") == "text" and "text" in inner else block
+
+
+def _doubt_strange_blocks(draft: Draft, blocks: list[Json]) -> None:
+    for index, block in enumerate(blocks):
+        if dict_of(block).get("block_type") not in ("text", *_SILENT):
+            draft.doubts.doubt("tool_results", f"{draft.at}.blocks[{index}]: a block of this kind is not understood")
+
+
+def _add_blocks(draft: Draft, blocks: list[Json]) -> None:
+    for index, value in enumerate(blocks):
+        block = fields_at(value, f"{draft.at}.blocks[{index}]", draft.doubts)
+        if block is None:
+            continue
+        kind = block.take("block_type")
+        if kind == "text":
+            draft.add_text(block.take("text"), block.at)
+            block.close(role=draft.role)
+        elif kind == "tool_call":
+            draft.add_call(block.take("tool_name"), block.take("tool_kwargs"), block.at, id=block.take("tool_call_id"))
+            block.close()
+        elif kind not in _SILENT:
+            draft.misunderstand(block.at, f"a block of type {kind!r} is not understood")

@@ -1,0 +1,78 @@
+"""Mistral: OpenAI's chat with `prefix`, in snake case (Python) or camel case (TypeScript); and the entries of its conversations.
+
+Entries: `message.input`, `message.output`, `function.call`, `function.result`, `tool.execution` (tools that Mistral runs itself, named by
+`name`) and `agent.handoff`, which says who speaks from now on.
+
+Tried with mistralai 1 (Python), messages of `chat.complete`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from proctor.evidence.account import Doubts
+from proctor.evidence.conversation import Message, Role
+from proctor.evidence.messages_common import Draft, Entries, Fields, joined_text, not_a_message, role_at
+from proctor.evidence.messages_openai import ROLES, add_content, read_message
+
+_ENTRY_TYPES = ("message.input", "message.output", "function.call", "function.result", "tool.execution", "agent.handoff")
+_ENTRY_KEYS = frozenset(
+    (
+        "object",
+        "id",
+        "created_at",
+        "createdAt",
+        "completed_at",
+        "completedAt",
+        "agent_id",
+        "agentId",
+        "model",
+        "prefix",
+        "confirmation_status",
+    )
+)
+
+
+def marks(message: dict[str, Any]) -> bool:
+    """Return whether a message can only be Mistral's."""
+    kind = message.get("type")
+    return (isinstance(kind, str) and kind in _ENTRY_TYPES) or ("role" in message and ("prefix" in message or "toolCalls" in message))
+
+
+def read(entries: Entries, doubts: Doubts) -> list[Message]:
+    """Read messages, or entries of a conversation."""
+    found: list[Message] = []
+    for at, entry in entries:
+        if entry.get("type") in _ENTRY_TYPES:
+            found.append(_entry(entry, at, doubts))
+        elif "role" in entry:
+            found.append(read_message(entry, at, doubts, "mistral messages"))
+        else:
+            raise not_a_message(at, "mistral messages", "it has neither a role nor a type of entry")
+    return found
+
+
+def _entry(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
+    fields = Fields(entry, at, doubts)
+    kind = fields.take("type")
+    role: Role = "tool" if kind == "function.result" else "system" if kind == "agent.handoff" else "assistant"
+    if kind in ("message.input", "message.output"):
+        role = role_at(fields.take("role") or ("user" if kind == "message.input" else "assistant"), at, ROLES, "mistral messages")
+    draft = Draft(role, at, doubts)
+    harmless = set(_ENTRY_KEYS)
+    match kind:
+        case "message.input" | "message.output":
+            add_content(draft, fields.take("content"), f"{at}.content")
+        case "function.call":
+            draft.add_call(fields.take("name"), fields.take("arguments"), at, id=fields.take("tool_call_id", "toolCallId"))
+        case "function.result":
+            draft.add_result(joined_text(fields.take("result")), at, id=fields.take("tool_call_id", "toolCallId"))
+        case "tool.execution":
+            name = fields.take("name", "function")
+            draft.add_call(name, fields.take("arguments"), at, id=entry.get("id"))
+            draft.add_result(fields.take("info"), at, id=entry.get("id"), name=name)
+        case _:
+            harmless |= {"previous_agent_id", "previousAgentId", "previous_agent_name", "previousAgentName"}
+            harmless |= {"next_agent_id", "nextAgentId", "next_agent_name", "nextAgentName"}
+    fields.close(harmless, role=role)
+    return draft.build()

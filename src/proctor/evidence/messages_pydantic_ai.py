@@ -1,0 +1,140 @@
+"""Pydantic AI: requests and responses with parts, as `all_messages_json()` writes them.
+
+A `retry-prompt` that names a tool is the failed result of its call; one without tells the model to answer otherwise. Of a `tool-return`,
+every `outcome` but `success` is a failure. Tools that the provider runs itself (`builtin-tool-call`) are calls too.
+
+Tried with pydantic-ai 1 and 2, the messages of OpenAI's, Anthropic's and Google's models.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from proctor.evidence.account import Doubts
+from proctor.evidence.calls import PROTOCOL_ERROR
+from proctor.evidence.conversation import Message
+from proctor.evidence.messages_common import Draft, Entries, Fields, Opened, fields_at, not_a_message, parts_of, placed, require_key
+from proctor.evidence.shape import list_of, text_or_none
+from proctor.evidence.usage import usage_in
+from proctor.model.evidence import Json
+
+_MESSAGE_KEYS = frozenset(
+    (
+        *(
+            "timestamp",
+            "instructions",
+            "kind",
+            "run_id",
+            "conversation_id",
+            "metadata",
+            "state",
+            "model_id",
+            "provider_name",
+            "provider_url",
+        ),
+        *("provider_details", "vendor_details", "vendor_id", "canonical_system", "provider_response_id", "workspace_ref", "history_digest"),
+    )
+)
+_PART_KEYS = frozenset(
+    ("timestamp", "id", "provider_name", "provider_details", "citations", "metadata", "name", "dynamic_ref", "tool_kind", "retry")
+)
+_SILENT = ("system-prompt", "thinking", "file", "instruction", "compaction")
+_OUTCOMES = ("success", "failed", "denied", "retried", "interrupted")
+_SILENT_CONTENT = ("image-url", "audio-url", "video-url", "document-url", "binary", "cache-point", "uploaded-file")
+
+
+def marks(message: dict[str, Any]) -> bool:
+    """Return whether a message can only be Pydantic AI's."""
+    return message.get("kind") in ("request", "response") and any("part_kind" in part for part in parts_of(message, "parts"))
+
+
+def open_result(document: dict[str, Any]) -> Opened | None:
+    """Find the messages in a dumped result of a run."""
+    for key in ("all_messages", "message_history", "messages", "_all_messages"):
+        listed = document.get(key)
+        if isinstance(listed, list) and any(marks(entry) for entry in listed if isinstance(entry, dict)):
+            beside = {name: value for name, value in document.items() if name not in (key, "output", "new_messages", "run_id", "usage")}
+            return Opened(entries=placed(listed, f"$.{key}"), beside=beside, usage=usage_in(document))
+    return None
+
+
+def read(entries: Entries, doubts: Doubts) -> list[Message]:
+    """Read requests and responses."""
+    found: list[Message] = []
+    for at, entry in entries:
+        if entry.get("kind") not in ("request", "response"):
+            raise not_a_message(at, "pydantic-ai messages", f"its kind is {entry.get('kind')!r}, neither request nor response")
+        found.extend(_message(entry, at, doubts))
+    return found
+
+
+def _message(entry: dict[str, Any], at: str, doubts: Doubts) -> list[Message]:
+    require_key(entry, at, "pydantic-ai messages", "parts")
+    fields = Fields(entry, at, doubts)
+    is_response = entry["kind"] == "response"
+    draft = Draft("assistant" if is_response else "tool", at, doubts)
+    asked = Draft("user", at, doubts)
+    for index, value in enumerate(fields.entries("parts")):
+        part = fields_at(value, f"{at}.parts[{index}]", doubts)
+        if part is not None:
+            _add_part(draft if is_response else asked, draft, part)
+    if is_response:
+        draft.usage = fields.usage("usage")
+        draft.model = text_or_none(fields.take("model_name"))
+        draft.end_with(fields.take("finish_reason"))
+    fields.close(_MESSAGE_KEYS, role="assistant" if is_response else "user")
+    built = [draft.build()] if is_response or draft.results else []
+    return [*built, asked.build()] if asked.texts else built
+
+
+def _add_part(said: Draft, draft: Draft, part: Fields) -> None:
+    kind: Json = part.take("part_kind")
+    if kind in _SILENT:
+        return
+    role = draft.role
+    if kind == "text":
+        said.add_text(part.take("content"), part.at)
+    elif kind == "user-prompt":
+        _add_prompt(said, part)
+    elif isinstance(kind, str) and kind.endswith("tool-call"):
+        draft.add_call(part.take("tool_name"), part.take("args"), part.at, id=part.take("tool_call_id"))
+    elif isinstance(kind, str) and kind.endswith("tool-return"):
+        role = "tool"
+        outcome = part.word("outcome", _OUTCOMES)
+        _add_result(draft, part, failed=outcome not in (None, "success"))
+    elif kind == "retry-prompt":
+        role = "tool"
+        if part.left.get("tool_name") is not None:
+            _add_result(draft, part, failed=True)
+        else:
+            part.take("content", "tool_name")
+            part.take("tool_call_id")
+    else:
+        draft.misunderstand(part.at, f"a part of kind {kind!r} is not understood")
+        return
+    part.close(_PART_KEYS, role=role)
+
+
+def _add_result(draft: Draft, part: Fields, *, failed: bool) -> None:
+    draft.add_result(
+        part.take("content"), part.at, id=part.take("tool_call_id"), name=part.take("tool_name"), failed=failed, kind=PROTOCOL_ERROR
+    )
+
+
+def _add_prompt(said: Draft, part: Fields) -> None:
+    content = part.take("content")
+    if not isinstance(content, list):
+        said.add_text(content, part.at)
+        return
+    said.texts.append("")
+    for index, value in enumerate(list_of(content)):
+        if isinstance(value, str):
+            said.add_text(value, part.at)
+            continue
+        piece = fields_at(value, f"{part.at}.content[{index}]", said.doubts)
+        if piece is None or piece.left.get("kind") in _SILENT_CONTENT:
+            continue
+        if piece.left.get("kind") in ("text", "text-content"):
+            said.add_text(piece.take("content", "text"), piece.at)
+        else:
+            said.misunderstand(piece.at, f"content of kind {piece.left.get('kind')!r} is not understood")

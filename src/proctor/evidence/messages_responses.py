@@ -1,0 +1,260 @@
+"""OpenAI's Responses API and Agents SDK: items in a row, each a message, a call or an output.
+
+`function_call` and `function_call_output` stand beside `message` items; what the assistant does without anyone answering in between is
+one message. Tools the provider offers itself (`web_search_call`) are calls too, named without `_call`; one that is new to us is a call
+whose arguments and result are not known. An `item_reference` points at something that is not here.
+
+Tried with openai 2 (Python) and 6 (JavaScript), openai-agents 0.6 (`to_input_list()`) and @openai/agents 0.3 (`result.history`, which
+writes `callId` and `function_call_result`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from proctor.errors import EvidenceError
+from proctor.evidence.account import Doubts
+from proctor.evidence.calls import PROTOCOL_ERROR, says_error
+from proctor.evidence.conversation import Message
+from proctor.evidence.json_bytes import container_in
+from proctor.evidence.messages_common import Draft, Entries, Fields, Opened, fields_at, joined_text, not_a_message, placed, role_at
+from proctor.evidence.messages_openai import ROLES
+from proctor.evidence.shape import dict_of, first_of, list_of, text_or_none
+from proctor.evidence.usage import usage_in
+from proctor.model.evidence import Json
+
+_CALLS = ("function_call", "custom_tool_call", "mcp_call", "hosted_tool_call")
+_OUTPUTS = ("function_call_output", "custom_tool_call_output", "function_call_result")
+_HOSTED = (
+    *("web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call", "computer_call", "local_shell_call"),
+    *("shell_call", "apply_patch_call", "tool_search_call"),
+)
+"""Tools the provider offers itself. Their arguments are an `action`, or stand in the item under the names of `_HOSTED_ARGUMENTS`."""
+_HOSTED_ARGUMENTS = ("queries", "code", "operation", "arguments")
+_HOSTED_OUTPUTS = (
+    *("computer_call_output", "local_shell_call_output", "shell_call_output", "apply_patch_call_output", "tool_search_output"),
+    *("computer_call_result",),
+)
+_ENDS_ITSELF = ("web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call")
+"""Calls whose item says how they ended; the others have an output of their own."""
+_SILENT = (
+    "reasoning",
+    "mcp_list_tools",
+    "mcp_approval_request",
+    "mcp_approval_response",
+    "compaction",
+    "context_compaction",
+    "compaction_trigger",
+)
+_HARMLESS_PARTS = (
+    "input_image",
+    "input_file",
+    "input_audio",
+    "image",
+    "audio",
+    "file",
+    "summary_text",
+    "reasoning_text",
+    "computer_screenshot",
+)
+_TEXT_PARTS = ("output_text", "input_text", "refusal", "text")
+_ITEM_KEYS = frozenset(("id", "status", "providerData", "phase", "annotations", "namespace", "created_by", "agent", "caller", "execution"))
+_CALL_KEYS = _ITEM_KEYS | {"approval_request_id", "title"}
+_HOSTED_KEYS = _ITEM_KEYS | {
+    *("container_id", "pending_safety_checks", "environment", "background", "output_format", "quality", "revised_prompt", "size", "tools"),
+    *("max_output_length", "acknowledged_safety_checks"),
+}
+_STATUS = ("completed", "in_progress", "incomplete", "failed", "searching", "interpreting", "generating", "calling")
+_ENVELOPE = frozenset(
+    (
+        *(
+            "object",
+            "created_at",
+            "completed_at",
+            "status",
+            "background",
+            "incomplete_details",
+            "instructions",
+            "max_output_tokens",
+            "text",
+            "store",
+        ),
+        *(
+            "max_tool_calls",
+            "parallel_tool_calls",
+            "previous_response_id",
+            "prompt",
+            "prompt_cache_key",
+            "prompt_cache_retention",
+            "reasoning",
+        ),
+        *("service_tier", "temperature", "tool_choice", "top_logprobs", "top_p", "truncation", "user", "output_text", "safety_identifier"),
+        *(
+            "conversation",
+            "billing",
+            "frequency_penalty",
+            "presence_penalty",
+            "include",
+            "stream",
+            "moderation",
+            "_request_id",
+            "context_management",
+        ),
+    )
+)
+
+
+def is_item(entry: Json) -> bool:
+    """Return whether an entry can only be an item of the Responses API."""
+    item = dict_of(entry)
+    kind = item.get("type")
+    if not isinstance(kind, str) or isinstance(item.get("contents"), list):
+        return False
+    if kind in (*_CALLS, *_OUTPUTS, *_HOSTED, *_HOSTED_OUTPUTS, *_SILENT, "item_reference") or _is_new_call(kind):
+        return "role" not in item
+    parts = list_of(item.get("content"))
+    return kind == "message" and "role" in item and (not parts or any(dict_of(part).get("type") in _TEXT_PARTS[:3] for part in parts))
+
+
+def is_response(document: dict[str, Any]) -> bool:
+    """Return whether this is the answer of the Responses endpoint."""
+    return document.get("object") == "response" or (
+        isinstance(document.get("output"), list) and any(is_item(entry) for entry in document["output"])
+    )
+
+
+def open_response(document: dict[str, Any]) -> Opened | None:
+    """Find input and output of a response, in order."""
+    if not is_response(document):
+        return None
+    output, given, sent = document.get("output"), document.get("input"), document.get("messages", [])
+    if not isinstance(output, list):
+        raise EvidenceError("$.output: a response without its items")
+    if not isinstance(sent, list) or not (given is None or isinstance(given, (str, list))):
+        raise EvidenceError(f"$.{'input' if isinstance(sent, list) else 'messages'}: expected text or a list of items")
+    before = (
+        [("$.input", {"type": "message", "role": "user", "content": given})] if isinstance(given, str) else placed(given or [], "$.input")
+    )
+    return Opened(
+        entries=[*placed(sent, "$.messages"), *before, *placed(output, "$.output")],
+        beside={key: value for key, value in document.items() if key not in ("output", "input", "messages") and key not in _ENVELOPE},
+        usage=usage_in(document),
+        model=text_or_none(document.get("model")),
+    )
+
+
+def read(entries: Entries, doubts: Doubts) -> list[Message]:
+    """Read items; what the assistant does in a row is one message."""
+    found: list[Message] = []
+    for at, item in entries:
+        message = _item(item, at, doubts)
+        if message is None:
+            continue
+        if message.role == "assistant" and found and found[-1].role == "assistant":
+            found[-1] = _join(found[-1], message)
+        else:
+            found.append(message)
+    return found
+
+
+def _item(item: dict[str, Any], at: str, doubts: Doubts) -> Message | None:
+    fields = Fields(item, at, doubts)
+    kind = fields.take("type")
+    if kind in ("message", None) and "role" in item:
+        return _message(fields)
+    if not isinstance(kind, str):
+        raise not_a_message(at, "responses items", "it has neither a type nor a role")
+    if kind in _SILENT:
+        return None
+    if kind in _CALLS:
+        return _call(fields, kind)
+    if kind in _HOSTED or _is_new_call(kind):
+        return _hosted(fields, kind)
+    if kind in (*_OUTPUTS, *_HOSTED_OUTPUTS) or kind.endswith(("_call_output", "_call_result")):
+        return _output(fields)
+    Draft("assistant", at, doubts).misunderstand(at, f"an item of type {kind!r} is not understood")
+    return None
+
+
+def _is_new_call(kind: str) -> bool:
+    return kind.endswith("_call") and kind not in _CALLS
+
+
+def _message(fields: Fields) -> Message:
+    draft = Draft(role_at(fields.take("role"), fields.at, ROLES, "responses items"), fields.at, fields.doubts)
+    content = fields.take("content")
+    if draft.role == "tool":
+        raise not_a_message(fields.at, "responses items", "results are items of type function_call_output")
+    if not isinstance(content, list):
+        draft.add_text(content, f"{fields.at}.content")
+    for index, value in enumerate(list_of(content)):
+        part = fields_at(value, f"{fields.at}.content[{index}]", fields.doubts)
+        if part is None:
+            continue
+        kind = part.take("type")
+        if kind in _TEXT_PARTS:
+            draft.add_text(part.take("text", "refusal"), part.at)
+            part.close(("annotations", "logprobs", "parsed", "providerData", "id"), role=draft.role)
+        elif kind not in _HARMLESS_PARTS:
+            draft.misunderstand(part.at, f"a part of type {kind!r} is not understood")
+    fields.close(_ITEM_KEYS | {"name"}, role=draft.role)
+    return draft.build()
+
+
+def _call(fields: Fields, kind: str) -> Message:
+    draft = Draft("assistant", fields.at, fields.doubts)
+    own = fields.take("id")
+    id = fields.take("call_id", "callId") or own
+    name = fields.take("name")
+    status = fields.word("status", _STATUS)
+    draft.add_call(name, fields.take("arguments", "input"), fields.at, id=id, server=fields.take("server_label"))
+    # A call that the provider made itself carries what came of it.
+    if kind in ("mcp_call", "hosted_tool_call"):
+        error = fields.take("error")
+        failed = says_error(error) or status == "failed"
+        told = (error if says_error(error) else "the call failed") if failed else None
+        draft.add_result(container_in(fields.take("output")), fields.at, id=id, name=name, error=told, kind=PROTOCOL_ERROR)
+    fields.close(_CALL_KEYS)
+    return draft.build()
+
+
+def _hosted(fields: Fields, kind: str) -> Message:
+    draft = Draft("assistant", fields.at, fields.doubts)
+    item = dict(fields.left)
+    status = fields.word("status", _STATUS)
+    action = fields.take("action")
+    given = {key: item[key] for key in _HOSTED_ARGUMENTS if item.get(key) is not None}
+    for key in _HOSTED_ARGUMENTS:
+        fields.take(key)
+    id = fields.take("call_id", "callId") or item.get("id")
+    draft.add_call(kind.removesuffix("_call"), action if isinstance(action, dict) else given, fields.at, id=id)
+    result = fields.take("results", "outputs", "result")
+    if kind in _ENDS_ITSELF or status == "failed":
+        error = "the call failed" if status == "failed" else None
+        draft.add_result(result, fields.at, id=id, name=kind.removesuffix("_call"), error=error, kind=PROTOCOL_ERROR)
+    if kind not in _HOSTED:
+        fields.doubt(("tool_arguments", "tool_results"), f": an item of type {kind!r} is not wholly understood")
+    fields.close(_HOSTED_KEYS)
+    return draft.build()
+
+
+def _output(fields: Fields) -> Message:
+    draft = Draft("tool", fields.at, fields.doubts)
+    output = fields.take("output")
+    value = joined_text([output] if isinstance(dict_of(output).get("text"), str) else output)
+    status = fields.word("status", _STATUS)
+    id, name = fields.take("call_id", "callId"), fields.take("name")
+    draft.add_result(value, fields.at, id=id, name=name, failed=status == "failed", kind=PROTOCOL_ERROR)
+    fields.close(_HOSTED_KEYS, role="tool")
+    return draft.build()
+
+
+def _join(before: Message, after: Message) -> Message:
+    texts = [text for text in (before.text, after.text) if text is not None]
+    return Message(
+        role="assistant",
+        text="".join(texts) if texts else None,
+        calls=before.calls + after.calls,
+        results=before.results + after.results,
+        usage=first_of({"before": before.usage, "after": after.usage}, "before", "after"),
+    )
