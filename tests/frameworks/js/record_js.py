@@ -62,7 +62,7 @@ def run_driver(name: str, row: Json, folder: Path, recording: Recording) -> str:
         }
         command = ["node", *row.get("node", []), f"drive-{row['driver']}.mjs"]
         done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False)
-    return "" if done.returncode == 0 else f"exit {done.returncode}: {(done.stdout + done.stderr).strip()[:1500]}"
+    return "" if done.returncode == 0 else f"exit {done.returncode}: {(done.stdout + done.stderr).strip()[-1500:]}"
 
 
 def write_document(path: Path, document: Any, indent: int | None = None) -> None:

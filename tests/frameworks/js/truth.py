@@ -145,9 +145,9 @@ def tell_traces(row: Json, recording: Recording) -> tuple[Json, list[str]]:
         else:
             remarks.append(f"{scenario}: {len(runs)} traces look like a run: {[[span['name'] for span in trace.spans] for trace in runs]}")
     if any(truth.get("hidden") for truth in told.values()):
-        # Where calls would not be seen, a run without calls is not known to be one.
+        # Where calls would not be seen, a run without calls is not known to be one; with its words recorded that may be argued, so nothing is said.
         for truth in told.values():
-            if truth.pop("calls", None) is not None:
+            if truth.pop("calls", None) is not None and "text" not in truth:
                 truth["hidden"] = True
     strays = [trace for trace in found if trace.scenario is None]
     remarks += [f"a trace outside of all scenarios: {[span['name'] for span in trace.spans]}" for trace in strays]
@@ -196,8 +196,9 @@ def tell_run(row: Json, scenario: str, trace: Trace, turns: list[Json], replies:
     if texts and has("text", trace.holds_text(texts[-1])):
         truth["text"] = texts[-1]
     wanted = {float(count) for reply in replies for count in (reply.input_tokens, reply.output_tokens)}
-    if has("usage", wanted <= trace.counts()):
-        truth["usage"] = [sum(reply.input_tokens for reply in replies), sum(reply.output_tokens for reply in replies)]
+    totals = [sum(reply.input_tokens for reply in replies), sum(reply.output_tokens for reply in replies)]
+    if has("usage", wanted <= trace.counts() or set(totals) <= trace.counts()):
+        truth["usage"] = totals
     if len(texts) > 1 and "calls" in truth and has("turns", all(trace.holds_text(word) for word in inputs + texts)):
         by_turn = [[call.name for reply in replies if reply.turn == turn for call in reply.calls] for turn in range(len(texts))]
         truth["turns"] = [{"input": i, "text": t, "calls": c} for i, t, c in zip(inputs, texts, by_turn, strict=True)]
