@@ -42,7 +42,13 @@ const forgiving = createMiddleware({
     }
   },
 });
-const agent = createAgent({ model, tools, systemPrompt: SYSTEM, name: "shop_agent", middleware: [forgiving] });
+let agent;
+if (VARIANT.has("react")) {
+  const { createReactAgent, ToolNode } = require("@langchain/langgraph/prebuilt");
+  agent = createReactAgent({ llm: model, tools: new ToolNode(tools, { handleToolErrors: true }), prompt: SYSTEM, name: "shop_agent" });
+} else {
+  agent = createAgent({ model, tools, systemPrompt: SYSTEM, name: "shop_agent", middleware: [forgiving] });
+}
 
 async function converse({ name, inputs, streamed }) {
   let messages = [];

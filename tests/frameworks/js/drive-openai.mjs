@@ -1,7 +1,7 @@
 // The openai SDK in a hand-written loop, with the instrumentations that patch it: chat completions or Responses.
 import { createRequire } from "node:module";
 import { act, driveAll, keepMessages, OPENAI_URL, SPECS, SYSTEM, VARIANT } from "./lib/shop.mjs";
-import { startOtel, traceExporter, within } from "./lib/otel.mjs";
+import { SERVICE, startOtel, traceExporter, within } from "./lib/otel.mjs";
 
 const require = createRequire(import.meta.url);
 const instrumentations = [];
@@ -24,8 +24,14 @@ if (VARIANT.has("langsmith")) {
   const { LangSmithOTLPSpanProcessor } = require("langsmith/experimental/otel/processor");
   processors = [new LangSmithOTLPSpanProcessor(traceExporter())];
 }
-const { flush: send, provider } = startOtel({ instrumentations, processors, withLogs: VARIANT.has("genai") });
-let flush = send;
+let flush, provider;
+if (VARIANT.has("workflow")) {
+  const traceloop = require("@traceloop/node-server-sdk");
+  traceloop.initialize({ appName: SERVICE, exporter: traceExporter(), disableBatch: false, silenceInitializationMessage: true, traceloopSyncEnabled: false, traceContent: !VARIANT.has("hidden") });
+  flush = () => traceloop.forceFlush();
+} else {
+  ({ flush, provider } = startOtel({ instrumentations, processors, withLogs: VARIANT.has("genai") }));
+}
 const OpenAI = require("openai").default ?? require("openai");
 let client = new OpenAI({ baseURL: OPENAI_URL, apiKey: "key" });
 let tool = (name, args) => act(name, args);
@@ -67,10 +73,18 @@ if (VARIANT.has("langsmith")) {
   tool = (name, args) => traceable((given) => act(name, given), { name, run_type: "tool", client: langsmith })(args);
   agent = (input, work) => traceable(async (_) => work(), { name: "shop_agent", run_type: "chain", client: langsmith })(input);
   root = (work) => traceable(async () => work(), { name: "conversation", run_type: "chain", client: langsmith })();
+  const send = flush;
   flush = async () => {
     await langsmith.awaitPendingTraceBatches();
     await send();
   };
+}
+
+if (VARIANT.has("workflow")) {
+  const traceloop = require("@traceloop/node-server-sdk");
+  tool = (name, args) => traceloop.withTool({ name }, (given) => act(name, given), args);
+  agent = (input, work) => traceloop.withAgent({ name: "shop_agent" }, (_) => work(), input);
+  root = (work) => traceloop.withWorkflow({ name: "support_request" }, () => work());
 }
 
 async function runTool(name, text) {

@@ -147,8 +147,9 @@ def tell_traces(row: Json, recording: Recording) -> tuple[Json, list[str]]:
     if any(truth.get("hidden") for truth in told.values()):
         # Where calls would not be seen, a run without calls is not known to be one; with its words recorded that may be argued, so nothing is said.
         for truth in told.values():
-            if truth.pop("calls", None) is not None and "text" not in truth:
-                truth["hidden"] = True
+            if truth.get("calls") == []:
+                del truth["calls"]
+                truth |= {} if "text" in truth else {"hidden": True}
     strays = [trace for trace in found if trace.scenario is None]
     remarks += [f"a trace outside of all scenarios: {[span['name'] for span in trace.spans]}" for trace in strays]
     return told, remarks

@@ -70,8 +70,10 @@ def locate_in_chat(body: Json) -> tuple[int, int]:
         for index, message in enumerate(body["messages"]):
             if message["role"] == "user":
                 yield "user"
-            elif message["role"] == "assistant" and message.get("tool_calls"):
-                yield str(index)
+            elif message["role"] == "assistant":
+                # Some frameworks merge the calls of several rounds into one message; the round is in the id that the model gave.
+                for call in message.get("tool_calls") or []:
+                    yield call["id"].split("_")[1] if call["id"].startswith("call_") else str(index)
 
     return _locate(marks())
 
