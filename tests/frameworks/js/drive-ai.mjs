@@ -89,12 +89,14 @@ async function converse({ name, inputs, streamed }) {
   if (VARIANT.has("messages")) {
     await chatAsUi(name, inputs);
   }
-  await around(inputs, async () => {
+  const talk = async () => {
     for (const input of inputs) {
       history.push({ role: "user", content: input });
       history.push(...(await answer(history, streamed)));
     }
-  });
+  };
+  // Most programs have no span around a conversation: each turn is a trace that carries the earlier turns as history.
+  await (VARIANT.has("apart") ? talk() : around(inputs, talk));
   if (VARIANT.has("messages") && !VARIANT.has("dynamic")) await keepMessages(`ai-sdk-${MAJOR}-model`, name, history);
 }
 

@@ -1,7 +1,7 @@
-"""Records what real JavaScript agent frameworks send: npm packages, a scripted model, an OTLP receiver. usage: python -m tests.frameworks.js.record_js [NAME...]
+"""Records what real JavaScript agent frameworks send. usage: python -m tests.frameworks.js.record_js [NAME...]
 
-Each row of combinations.json names a driver, the npm packages it needs and what its telemetry is known to lack. Packages are installed under
-.frameworks/js/<set>; recordings, message lists and their truth are written under tests/evidence/frameworks.
+Each row of combinations.json names a driver, the npm packages it needs and what its telemetry is known to lack. Packages are installed
+under .frameworks/js/<set>; recordings, message lists and their truth are written under tests/evidence/frameworks.
 """
 
 from __future__ import annotations
@@ -89,7 +89,12 @@ def record_combination(name: str, row: Json, table: Json, evidence: Path) -> lis
         traces, remarks = tell_traces(row, recording)
         notes += remarks
         write_document(evidence / f"{name}.json", requests)
-        entry = {"framework": row["framework"], "instrumentation": row["instrumentation"], "versions": read_versions(folder, row["versions"]), "traces": traces}
+        entry = {
+            "framework": row["framework"],
+            "instrumentation": row["instrumentation"],
+            "versions": read_versions(folder, row["versions"]),
+            "traces": traces,
+        }
         merge_document(evidence / "truth-js.json", {name: entry})
     for kind, documents in recording.messages.items():
         promise = row["messages"][kind]

@@ -1,4 +1,4 @@
-"""One loopback server for a recording: the scripted model, the OTLP receiver, and the desk where a driver says which scenario begins and ends."""
+"""One loopback server for a recording: the scripted model, the OTLP receiver, and the desk where a driver says what begins and ends."""
 
 from __future__ import annotations
 
@@ -48,6 +48,7 @@ class Handler(BaseHTTPRequestHandler):
     """Routes one request; the recording hangs on the server."""
 
     protocol_version = "HTTP/1.1"
+    server_version, sys_version = "model", ""
     recording: Recording
 
     def log_message(self, format: str, *args: Any) -> None:
@@ -78,7 +79,7 @@ class Handler(BaseHTTPRequestHandler):
         return b"".join(parts)
 
     def route(self, path: str, body: bytes) -> None:
-        if path.endswith("/traces") or path.endswith("/logs"):
+        if path.endswith(("/traces", "/logs")):
             return self.receive(path, body)
         if path.endswith("/metrics"):
             return self.answer({})
@@ -151,15 +152,24 @@ class Handler(BaseHTTPRequestHandler):
 def read_protobuf(message: Any) -> Json:
     """Return an OTLP message as OTLP JSON, where ids are hexadecimal instead of base64."""
     document: Json = MessageToDict(message, use_integers_for_enums=True)
-    sources = [message.resource_spans, "resourceSpans", "scope_spans", "scopeSpans", "spans"] if hasattr(message, "resource_spans") else None
-    groups: Any = sources[0] if sources else message.resource_logs
-    top, inner, key, leaf = ("resourceSpans", "scope_spans", "scopeSpans", "spans") if sources else ("resourceLogs", "scope_logs", "scopeLogs", "log_records")
-    for resource, told in zip(groups, document.get(top, []), strict=True):
-        for scope, said in zip(getattr(resource, inner), told.get(key, []), strict=True):
-            written = said.get("spans") or said.get("logRecords") or []
-            for one, record in zip(getattr(scope, leaf), written, strict=True):
-                write_ids(one, record)
+    top, scopes, leaves = (
+        ("resource_spans", "scope_spans", "spans") if hasattr(message, "resource_spans") else ("resource_logs", "scope_logs", "log_records")
+    )
+    sources = [leaf for resource in getattr(message, top) for scope in getattr(resource, scopes) for leaf in getattr(scope, leaves)]
+    written = [
+        leaf
+        for resource in document.get(_camel(top), [])
+        for scope in resource.get(_camel(scopes), [])
+        for leaf in scope.get(_camel(leaves), [])
+    ]
+    for source, record in zip(sources, written, strict=True):
+        write_ids(source, record)
     return document
+
+
+def _camel(name: str) -> str:
+    first, second = name.split("_") if "_" in name else (name, "")
+    return first + second.capitalize()
 
 
 def write_ids(source: Any, record: Json) -> None:

@@ -1,7 +1,7 @@
-"""The scripted model's answers in the words of four providers: OpenAI chat completions, OpenAI Responses, Anthropic messages, Gemini.
+"""The scripted model's answers in the words of OpenAI chat completions, OpenAI Responses, Anthropic messages and Gemini.
 
-The model is told which scenario runs; which turn and which step it is in, it reads from the conversation that the framework sends, so that a
-framework which forgets a tool result is caught by its own recording.
+The model is told which scenario runs; which turn and which step it is in, it reads from the conversation that the framework sends, so that
+a framework which forgets a tool result is caught by its own recording.
 """
 
 from __future__ import annotations
@@ -183,7 +183,14 @@ def _halve(text: str) -> list[str]:
 def _responses_items(reply: Reply) -> list[Json]:
     if reply.calls:
         return [
-            {"type": "function_call", "id": c.id.replace("call", "fc"), "call_id": c.id, "name": c.name, "arguments": json.dumps(c.arguments), "status": "completed"}
+            {
+                "type": "function_call",
+                "id": c.id.replace("call", "fc"),
+                "call_id": c.id,
+                "name": c.name,
+                "arguments": json.dumps(c.arguments),
+                "status": "completed",
+            }
             for c in reply.calls
         ]
     part = {"type": "output_text", "text": reply.text, "annotations": [], "logprobs": []}
@@ -227,13 +234,17 @@ def speak_responses(reply: Reply, body: Json) -> Json | list[tuple[str | None, J
     for index, item in enumerate(document["output"]):
         where = {"item_id": item["id"], "output_index": index}
         if item["type"] == "function_call":
-            events.append({"type": "response.output_item.added", "output_index": index, "item": item | {"arguments": "", "status": "in_progress"}})
+            events.append(
+                {"type": "response.output_item.added", "output_index": index, "item": item | {"arguments": "", "status": "in_progress"}}
+            )
             events += [{"type": "response.function_call_arguments.delta", **where, "delta": part} for part in _halve(item["arguments"])]
             events.append({"type": "response.function_call_arguments.done", **where, "name": item["name"], "arguments": item["arguments"]})
         else:
             part = item["content"][0]
             spot = {**where, "content_index": 0}
-            events.append({"type": "response.output_item.added", "output_index": index, "item": item | {"content": [], "status": "in_progress"}})
+            events.append(
+                {"type": "response.output_item.added", "output_index": index, "item": item | {"content": [], "status": "in_progress"}}
+            )
             events.append({"type": "response.content_part.added", **spot, "part": part | {"text": ""}})
             events += [{"type": "response.output_text.delta", **spot, "delta": piece, "logprobs": []} for piece in _halve(part["text"])]
             events.append({"type": "response.output_text.done", **spot, "text": part["text"], "logprobs": []})
@@ -245,14 +256,23 @@ def speak_responses(reply: Reply, body: Json) -> Json | list[tuple[str | None, J
 
 def speak_anthropic(reply: Reply, body: Json) -> Json | list[tuple[str | None, Json | str]]:
     """Answer an Anthropic messages request, whole or as events."""
-    blocks: list[Json] = [{"type": "tool_use", "id": c.id, "name": c.name, "input": c.arguments} for c in reply.calls] or [{"type": "text", "text": reply.text}]
+    blocks: list[Json] = [{"type": "tool_use", "id": c.id, "name": c.name, "input": c.arguments} for c in reply.calls] or [
+        {"type": "text", "text": reply.text}
+    ]
     stop = "tool_use" if reply.calls else "end_turn"
-    usage = {"input_tokens": reply.input_tokens, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0, "output_tokens": reply.output_tokens}
+    usage = {
+        "input_tokens": reply.input_tokens,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": 0,
+        "output_tokens": reply.output_tokens,
+    }
     head: Json = {"id": f"msg_{reply.number}", "type": "message", "role": "assistant", "model": "claude-sonnet-4-5"}
     whole = head | {"content": blocks, "stop_reason": stop, "stop_sequence": None, "usage": usage}
     if not body.get("stream"):
         return whole
-    events: list[Json] = [{"type": "message_start", "message": whole | {"content": [], "stop_reason": None, "usage": usage | {"output_tokens": 1}}}]
+    events: list[Json] = [
+        {"type": "message_start", "message": whole | {"content": [], "stop_reason": None, "usage": usage | {"output_tokens": 1}}}
+    ]
     for index, block in enumerate(blocks):
         empty = block | ({"input": {}} if block["type"] == "tool_use" else {"text": ""})
         events.append({"type": "content_block_start", "index": index, "content_block": empty})
@@ -262,7 +282,9 @@ def speak_anthropic(reply: Reply, body: Json) -> Json | list[tuple[str | None, J
             deltas = [{"type": "text_delta", "text": part} for part in _halve(block["text"])]
         events += [{"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas]
         events.append({"type": "content_block_stop", "index": index})
-    events.append({"type": "message_delta", "delta": {"stop_reason": stop, "stop_sequence": None}, "usage": {"output_tokens": reply.output_tokens}})
+    events.append(
+        {"type": "message_delta", "delta": {"stop_reason": stop, "stop_sequence": None}, "usage": {"output_tokens": reply.output_tokens}}
+    )
     events.append({"type": "message_stop"})
     return [(event["type"], event) for event in events]
 
@@ -280,7 +302,12 @@ def speak_gemini(reply: Reply, streamed: bool) -> Json | list[tuple[str | None, 
         }
         if last:
             candidate["finishReason"] = "STOP"
-        return {"candidates": [candidate], "usageMetadata": counts, "modelVersion": "gemini-2.5-flash", "responseId": f"resp_{reply.number}"}
+        return {
+            "candidates": [candidate],
+            "usageMetadata": counts,
+            "modelVersion": "gemini-2.5-flash",
+            "responseId": f"resp_{reply.number}",
+        }
 
     if not streamed:
         return document(calls or [{"text": reply.text}], last=True)
