@@ -20,6 +20,8 @@ def scrub_documents(document: Any, root: Path) -> Any:
 def _scrub(value: Any, places: list[str], host: str) -> Any:
     if isinstance(value, dict):
         made = {key: _scrub(one, places, host) for key, one in value.items()}
+        if made.get("key") in ("server.port", "net.peer.port"):
+            made["value"] = {"intValue": 8080}
         if isinstance(made.get("resource"), dict) and ("scopeSpans" in made or "scopeLogs" in made):
             kept = [one for one in made["resource"].get("attributes", []) if one["key"].startswith(_KEPT)]
             made["resource"] = {"attributes": kept}
