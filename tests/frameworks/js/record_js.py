@@ -76,10 +76,17 @@ def merge_document(path: Path, entries: Json) -> None:
     write_document(path, known | entries, indent=1)
 
 
+def sort_traces(traces: Json) -> Json:
+    """Keep the runs without tools and the turns that are traces of their own apart from the scenarios that a suite has cases for."""
+    plain = {trace: truth for trace, truth in traces.items() if truth["scenario"] == "plain"}
+    apart = {trace: truth for trace, truth in traces.items() if "-" in truth["scenario"]}
+    rest = {trace: truth for trace, truth in traces.items() if trace not in plain and trace not in apart}
+    return {"traces": rest, "plain": plain} | ({"apart": apart} if apart else {})
+
+
 def record_combination(name: str, row: Json, table: Json, evidence: Path) -> list[str]:
     """Record one combination and return what a person should look at."""
-    packages = table["sets"][row["set"]]
-    folder = install_packages(row["set"], table["always"] + packages)
+    folder = install_packages(row["set"], table["sets"][row["set"]])
     recording = Recording(table["scenarios"])
     said = run_driver(name, row, folder, recording)
     notes = [said] if said and not row.get("ends_at_error") else []
@@ -93,7 +100,7 @@ def record_combination(name: str, row: Json, table: Json, evidence: Path) -> lis
             "framework": row["framework"],
             "instrumentation": row["instrumentation"],
             "versions": read_versions(folder, row["versions"]),
-            "traces": traces,
+            **sort_traces(traces),
         }
         merge_document(evidence / "truth-js.json", {name: entry})
     for kind, documents in recording.messages.items():
