@@ -1,0 +1,124 @@
+"""A scripted model on loopback: it speaks the APIs of the providers and says, step by step, what the scenario has it say."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Iterable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from tests.frameworks.shop import BY_NAME, Scenario
+from tests.frameworks.wires import Said, anthropic, gemini, openai_chat, openai_responses, others
+
+
+class Script:
+    """The place in the running scenario, and everything that the model was asked and said."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.scenario: Scenario | None = None
+        self.place = 0
+        self.number = 0
+        self.said: dict[str, list[Said]] = {}
+        self.too_many: list[str] = []
+
+    def begin(self, name: str) -> None:
+        with self.lock:
+            self.scenario, self.place = BY_NAME[name], 0
+            self.said[name] = []
+
+    def next(self, model: str) -> Said:
+        with self.lock:
+            scenario = self.scenario
+            if scenario is None or self.place >= len(scenario.steps):
+                name = scenario.name if scenario else "none"
+                self.too_many.append(name)
+                raise LookupError(f"the script of {name} has no step {self.place + 1}")
+            turn_place, step = scenario.steps[self.place]
+            self.place += 1
+            self.number += 1
+            said = Said(step, self.number, 100 + 10 * turn_place, 10 + turn_place, model)
+            self.said[scenario.name].append(said)
+            return said
+
+
+def answer(path: str, request: dict[str, Any], script: Script) -> tuple[str, Iterable[bytes]]:
+    """Content type and body for one request to a provider's API."""
+    streamed = bool(request.get("stream"))
+    route = path.split("?")[0]
+    if found := re.search(r"models/([^/:]+):(stream)?[gG]enerateContent", route):
+        said = script.next(found[1])
+        return ("text/event-stream", gemini.stream(said)) if found[2] else ("application/json", one(gemini.whole(said)))
+    if found := re.search(r"/model/([^/]+)/converse(-stream)?$", route):
+        said = script.next(found[1])
+        return ("application/vnd.amazon.eventstream", others.bedrock_stream(said)) if found[2] else ("application/json", one(others.bedrock(said)))
+    said = script.next(str(request.get("model") or "unknown"))
+    if route.endswith("/chat/completions"):
+        # Some providers report usage at the end of every stream, not only when asked.
+        options = request | {"always_usage": "/mistral/" in route or "/groq/" in route}
+        return ("text/event-stream", openai_chat.stream(said, options)) if streamed else ("application/json", one(openai_chat.whole(said)))
+    if route.endswith("/responses"):
+        return ("text/event-stream", openai_responses.stream(said, request)) if streamed else ("application/json", one(openai_responses.whole(said, request)))
+    if route.endswith("/messages"):
+        return ("text/event-stream", anthropic.stream(said)) if streamed else ("application/json", one(anthropic.whole(said)))
+    if route.endswith("/api/chat"):
+        return "application/x-ndjson", others.ollama(said, request.get("stream", True))
+    if route.endswith("/v2/chat"):
+        return ("text/event-stream", others.cohere_stream(said)) if streamed else ("application/json", one(others.cohere(said)))
+    raise LookupError(f"no provider has the path {path}")
+
+
+def one(document: dict[str, Any]) -> Iterator[bytes]:
+    yield json.dumps(document).encode()
+
+
+class Handler(BaseHTTPRequestHandler):
+    """One request to the scripted model."""
+
+    protocol_version = "HTTP/1.1"
+    script: Script
+
+    def do_GET(self) -> None:
+        self.send(200, "application/json", [b'{"object": "list", "data": []}'])
+
+    def do_POST(self) -> None:
+        if self.headers.get("transfer-encoding") == "chunked":
+            body = b"".join(self.chunks())
+        else:
+            body = self.rfile.read(int(self.headers.get("content-length") or 0))
+        try:
+            kind, parts = answer(self.path, json.loads(body or b"{}"), self.script)
+        except LookupError as error:
+            self.send(404, "application/json", [json.dumps({"error": {"message": str(error)}}).encode()])
+            return
+        self.send(200, kind, parts)
+
+    def chunks(self) -> Iterator[bytes]:
+        while size := int(self.rfile.readline().strip() or b"0", 16):
+            yield self.rfile.read(size)
+            self.rfile.readline()
+        self.rfile.readline()
+
+    def send(self, status: int, kind: str, parts: Iterable[bytes]) -> None:
+        self.send_response(status)
+        self.send_header("content-type", kind)
+        self.send_header("transfer-encoding", "chunked")
+        self.end_headers()
+        for part in parts:
+            self.wfile.write(f"{len(part):x}\r\n".encode() + part + b"\r\n")
+            self.wfile.flush()
+        self.wfile.write(b"0\r\n\r\n")
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing: the recorder says what is worth saying."""
+
+
+def serve(script: Script, port: int = 0) -> ThreadingHTTPServer:
+    """Start the model on loopback."""
+    handler = type("ScriptHandler", (Handler,), {"script": script})
+    server = ThreadingHTTPServer(("127.0.0.1", port), handler)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server

@@ -1,0 +1,184 @@
+"""Records what real agent frameworks send: `python -m tests.frameworks.record [NAME ...] [--keep-going]`.
+
+Each combination of `combinations.yaml` runs in an environment of its own under `.frameworks/`, against a scripted model and an OTLP collector on
+loopback. Its requests go to `tests/evidence/frameworks/NAME.json`, what happened goes to `truth.json` beside it, and the message lists that the
+framework keeps go to `messages/`. Nothing here uses a reader of proctor: the truth is what the scripted model and the tools saw.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.frameworks import collector, model, truth
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+ENVIRONMENTS = Path(os.environ.get("PROCTOR_FRAMEWORKS") or ROOT / ".frameworks")
+OUT = Path(os.environ.get("PROCTOR_RECORDINGS") or ROOT / "tests/evidence/frameworks")
+PACKAGES = yaml.safe_load((HERE / "environments.yaml").read_text())
+COMBINATIONS = yaml.safe_load((HERE / "combinations.yaml").read_text())
+UV = os.environ.get("UV") or shutil.which("uv")
+PATIENCE_S = 240
+
+
+def make_environment(name: str) -> Path:
+    """The Python of an environment, made anew when its packages have changed."""
+    packages = [*PACKAGES["common"], *PACKAGES["environments"][name]]
+    folder = ENVIRONMENTS / name
+    python, stamp = folder / "bin/python", folder / ".packages"
+    wanted = "\n".join(packages)
+    if stamp.exists() and stamp.read_text() == wanted:
+        return python
+    shutil.rmtree(folder, ignore_errors=True)
+    if UV:
+        subprocess.run([UV, "venv", "--quiet", "--python", sys.executable, folder], check=True)
+        subprocess.run([UV, "pip", "install", "--quiet", "--python", python, *packages], check=True)
+    else:
+        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+        subprocess.run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *packages], check=True)
+    stamp.write_text(wanted)
+    return python
+
+
+def read_versions(python: Path, packages: list[str]) -> dict[str, str]:
+    code = "import importlib.metadata as m, json, sys; print(json.dumps({p: m.version(p) for p in sys.argv[1:]}))"
+    return json.loads(subprocess.run([python, "-c", code, *packages], check=True, capture_output=True, text=True).stdout)
+
+
+def variables(row: dict[str, Any], name: str, ports: dict[str, int], folder: str) -> dict[str, str]:
+    """The environment of a driver: nothing of the caller's that could lead it to a real provider."""
+    keep = {k: v for k, v in os.environ.items() if k in ("PATH", "LANG", "SSL_CERT_FILE")}
+    otlp = f"http://127.0.0.1:{ports['otlp']}"
+    given = {k: str(v).format(**ports) for k, v in (row.get("env") or {}).items()}
+    keys = ("OPENAI", "ANTHROPIC", "GOOGLE", "GEMINI", "MISTRAL", "GROQ", "COHERE", "TOGETHER", "CO", "LANGSMITH", "PORTKEY")
+    return {
+        **keep,
+        **{f"{provider}_API_KEY": "sk-none" for provider in keys if provider != "GEMINI"},
+        "HOME": folder,
+        "PYTHONPATH": str(ROOT),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "COMBINATION": json.dumps({"name": name, **row}),
+        "SCENARIOS": os.environ.get("SCENARIOS", ""),
+        "SHOP_LOG": f"{folder}/tools.jsonl",
+        "MODEL_URL": f"http://127.0.0.1:{ports['model']}",
+        "OTLP_URL": otlp,
+        "OTEL_EXPORTER_OTLP_ENDPOINT": otlp,
+        "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
+        "OTEL_SERVICE_NAME": name,
+        "AWS_ACCESS_KEY_ID": "none",
+        "AWS_SECRET_ACCESS_KEY": "none",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "NO_PROXY": "*",
+        **given,
+    }
+
+
+def drive(python: Path, name: str, row: dict[str, Any], folder: str) -> tuple[model.Script, collector.Collector, dict[str, Any], int]:
+    """Run the driver and take note of what it says, what the model said and what was exported."""
+    script, kept = model.Script(), collector.Collector()
+    servers = model.serve(script), collector.serve(kept)
+    ports = {"model": servers[0].server_address[1], "otlp": servers[1].server_address[1]}
+    command = [str(python), "-m", "tests.frameworks.drive"]
+    messages: dict[str, Any] = {}
+    with open(f"{folder}/errors.txt", "w") as errors:
+        process = subprocess.Popen(command, cwd=folder, env=variables(row, name, ports, folder), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True)
+        timer = threading.Timer(PATIENCE_S, process.kill)
+        timer.start()
+        assert process.stdin and process.stdout
+        for line in process.stdout:
+            if "\x1e" not in line:
+                continue
+            told = json.loads(line.partition("\x1e")[2])
+            if told["word"] == "begin":
+                script.begin(told["scenario"])
+                kept.scenario = told["scenario"]
+            elif told["word"] == "end":
+                kept.scenario = ""
+            else:
+                messages = told["documents"]
+            process.stdin.write("\n")
+            process.stdin.flush()
+        code = process.wait()
+        timer.cancel()
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+    return script, kept, messages, code
+
+
+def record(name: str, row: dict[str, Any]) -> str:
+    """Record one combination; returns what went wrong."""
+    python = make_environment(row["environment"])
+    with tempfile.TemporaryDirectory() as folder:
+        script, kept, messages, code = drive(python, name, row, folder)
+        errors = Path(folder, "errors.txt").read_text()
+        log = Path(folder, "tools.jsonl")
+        tools = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+    scrub = collector.Scrubber([(str(ENVIRONMENTS / row["environment"]), "/app/.venv"), (str(ROOT), "/app"), (folder, "/home/app"), (sys.base_prefix, "/usr"), (str(Path.home()), "/home/app")], name)
+    requests = [(scenario, scrub.request(request)) for scenario, request in kept.kept]
+    happened = truth.happened(script, tools)
+    trouble = [f"{scenario}: {problem}" for scenario, problem in truth.problems(happened, script)]
+    entry = truth.entry(requests, happened, row)
+    entry = {
+        "framework": row["framework"],
+        "instrumentation": row["instrumentation"],
+        "versions": read_versions(python, row["versions"]),
+        **entry,
+    }
+    if code or trouble:
+        Path("/tmp", f"frameworks-{name}.txt").write_text(errors)
+        trouble.append(f"the driver ended with {code}: {errors.strip()[-1500:]}")
+    if entry["traces"]:
+        write(name, [request for _, request in requests], entry)
+    for kind, documents in messages.items():
+        write_messages(kind, {s: scrub.value(d) for s, d in documents.items()}, happened, row)
+    return "; ".join(trouble)
+
+
+def write(name: str, requests: list[dict[str, Any]], entry: dict[str, Any]) -> None:
+    OUT.mkdir(parents=True, exist_ok=True)
+    (OUT / f"{name}.json").write_text("[\n" + ",\n".join(json.dumps(r, ensure_ascii=False, separators=(",", ":")) for r in requests) + "\n]\n")
+    update(OUT / "truth.json", name, entry)
+
+
+def write_messages(kind: str, documents: dict[str, Any], happened: dict[str, Any], row: dict[str, Any]) -> None:
+    folder = OUT / "messages"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{kind}.json").write_text(json.dumps(documents, ensure_ascii=False, indent=1) + "\n")
+    about = (row.get("messages") or {}).get(kind) or {}
+    update(folder / "truth.json", kind, truth.message_entry(documents, happened, about))
+
+
+def update(path: Path, name: str, entry: dict[str, Any]) -> None:
+    known = json.loads(path.read_text()) if path.exists() else {}
+    known[name] = entry
+    path.write_text(json.dumps(dict(sorted(known.items())), ensure_ascii=False, indent=1) + "\n")
+
+
+def main(arguments: list[str]) -> int:
+    names = [a for a in arguments if not a.startswith("-")] or list(COMBINATIONS)
+    bad = 0
+    for name in names:
+        row = COMBINATIONS[name]
+        try:
+            trouble = record(name, row)
+        except subprocess.CalledProcessError as error:
+            trouble = f"the environment cannot be made: {error}"
+        entry = json.loads((OUT / "truth.json").read_text()).get(name) if (OUT / "truth.json").exists() else None
+        print(f"{name}: {trouble or 'recorded'}\n{truth.summary(entry)}", flush=True)
+        bad += bool(trouble)
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
