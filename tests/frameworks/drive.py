@@ -60,7 +60,7 @@ def main() -> int:
         if (only and scenario.name not in only) or scenario.name in (settings.get("without") or []):
             continue
         os.environ["SHOP_SCENARIO"] = scenario.name
-        tell("begin", scenario=scenario.name)
+        tell("begin", scenario=scenario.name, finish=settings.get("finish"))
         try:
             around = getattr(telemetry, "around", None)
             with around(scenario) if around else contextlib.nullcontext():

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from tests.frameworks.shop import BY_NAME, Scenario
+from tests.frameworks.shop import BY_NAME, Scenario, Step
 from tests.frameworks.wires import Said, anthropic, gemini, openai_chat, openai_responses, others
 
 
@@ -23,10 +23,12 @@ class Script:
         self.number = 0
         self.said: dict[str, list[Said]] = {}
         self.too_many: list[str] = []
+        self.finish: str | None = None
 
-    def begin(self, name: str) -> None:
+    def begin(self, name: str, finish: str | None = None) -> None:
+        """Start a scenario; `finish` names the tool by which the agent must be told its answer, where text would not end its loop."""
         with self.lock:
-            self.scenario, self.place = BY_NAME[name], 0
+            self.scenario, self.place, self.finish = BY_NAME[name], 0, finish
             self.said[name] = []
 
     def next(self, model: str) -> Said:
@@ -37,6 +39,9 @@ class Script:
                 self.too_many.append(name)
                 raise LookupError(f"the script of {name} has no step {self.place + 1}")
             turn_place, step = scenario.steps[self.place]
+            if self.finish and step.text:
+                tool, _, parameter = self.finish.partition(".")
+                step = Step(calls=((tool, {parameter: step.text}),), answer=step.text)
             self.place += 1
             self.number += 1
             said = Said(step, self.number, 100 + 10 * turn_place, 10 + turn_place, model)

@@ -7,6 +7,7 @@ framework keeps go to `messages/`. Nothing here uses a reader of proctor: the tr
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -27,6 +28,18 @@ ENVIRONMENTS = Path(os.environ.get("PROCTOR_FRAMEWORKS") or ROOT / ".frameworks"
 OUT = Path(os.environ.get("PROCTOR_RECORDINGS") or ROOT / "tests/evidence/frameworks")
 PACKAGES = yaml.safe_load((HERE / "environments.yaml").read_text())
 COMBINATIONS = yaml.safe_load((HERE / "combinations.yaml").read_text())
+
+
+def complete_row(name: str) -> dict[str, Any]:
+    """A row of the table; what it does not say is as in the row that it is `like`."""
+    row = COMBINATIONS[name]
+    if "like" not in row:
+        return row
+    base = complete_row(row["like"])
+    merged = {key: {**(base.get(key) or {}), **(row.get(key) or {})} for key in ("settings", "env", "carries", "messages")}
+    return {**base, **row, **merged}
+
+
 UV = os.environ.get("UV") or shutil.which("uv")
 PATIENCE_S = 240
 
@@ -66,7 +79,6 @@ def variables(row: dict[str, Any], name: str, ports: dict[str, int], folder: str
         **{f"{provider}_API_KEY": "sk-none" for provider in keys if provider != "GEMINI"},
         "HOME": folder,
         "PYTHONPATH": str(ROOT),
-        "PYTHONDONTWRITEBYTECODE": "1",
         "COMBINATION": json.dumps({"name": name, **row}),
         "SCENARIOS": os.environ.get("SCENARIOS", ""),
         "SHOP_LOG": f"{folder}/tools.jsonl",
@@ -100,7 +112,7 @@ def drive(python: Path, name: str, row: dict[str, Any], folder: str) -> tuple[mo
                 continue
             told = json.loads(line.partition("\x1e")[2])
             if told["word"] == "begin":
-                script.begin(told["scenario"])
+                script.begin(told["scenario"], told.get("finish"))
                 kept.scenario = told["scenario"]
             elif told["word"] == "end":
                 kept.scenario = ""
@@ -116,8 +128,8 @@ def drive(python: Path, name: str, row: dict[str, Any], folder: str) -> tuple[mo
     return script, kept, messages, code
 
 
-def record(name: str, row: dict[str, Any]) -> str:
-    """Record one combination; returns what went wrong."""
+def record(name: str, row: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Record one combination; returns what went wrong and the truth."""
     python = make_environment(row["environment"])
     with tempfile.TemporaryDirectory() as folder:
         script, kept, messages, code = drive(python, name, row, folder)
@@ -142,7 +154,7 @@ def record(name: str, row: dict[str, Any]) -> str:
         write(name, [request for _, request in requests], entry)
     for kind, documents in messages.items():
         write_messages(kind, {s: scrub.value(d) for s, d in documents.items()}, happened, row)
-    return "; ".join(trouble)
+    return "; ".join(trouble), entry
 
 
 def write(name: str, requests: list[dict[str, Any]], entry: dict[str, Any]) -> None:
@@ -160,21 +172,25 @@ def write_messages(kind: str, documents: dict[str, Any], happened: dict[str, Any
 
 
 def update(path: Path, name: str, entry: dict[str, Any]) -> None:
-    known = json.loads(path.read_text()) if path.exists() else {}
-    known[name] = entry
-    path.write_text(json.dumps(dict(sorted(known.items())), ensure_ascii=False, indent=1) + "\n")
+    with open(path, "a+", encoding="utf-8") as file:
+        # Several recorders may run at once, each for combinations of its own.
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.seek(0)
+        known = json.loads(file.read() or "{}")
+        known[name] = entry
+        file.truncate(0)
+        file.write(json.dumps(dict(sorted(known.items())), ensure_ascii=False, indent=1) + "\n")
 
 
 def main(arguments: list[str]) -> int:
     names = [a for a in arguments if not a.startswith("-")] or list(COMBINATIONS)
     bad = 0
     for name in names:
-        row = COMBINATIONS[name]
+        row = complete_row(name)
         try:
-            trouble = record(name, row)
+            trouble, entry = record(name, row)
         except subprocess.CalledProcessError as error:
-            trouble = f"the environment cannot be made: {error}"
-        entry = json.loads((OUT / "truth.json").read_text()).get(name) if (OUT / "truth.json").exists() else None
+            trouble, entry = f"the environment cannot be made: {error}", None
         print(f"{name}: {trouble or 'recorded'}\n{truth.summary(entry)}", flush=True)
         bad += bool(trouble)
     return 1 if bad else 0

@@ -21,10 +21,11 @@ TOTALS = {17: 42.5, 23: 9.0}
 
 @dataclass(frozen=True)
 class Step:
-    """What the model says once: calls of tools, or a text."""
+    """What the model says once: calls of tools, or a text; or, where only a tool can end the loop, a call that carries the answer."""
 
     calls: tuple[tuple[str, dict[str, Any]], ...] = ()
     text: str = ""
+    answer: str = ""
 
 
 @dataclass(frozen=True)

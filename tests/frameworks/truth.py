@@ -24,17 +24,17 @@ def happened(script: Script, tools: list[Json]) -> dict[str, Json]:
     for name, said in script.said.items():
         scenario = BY_NAME[name]
         left = [t for t in tools if t["scenario"] == name]
-        calls = [finish(call, arguments, left) for one in said for call, arguments in one.step.calls]
-        turns, texts = [], [one for one in said if one.step.text]
+        calls = [finish(call, arguments, left) for one in said for call, arguments in one.step.calls if not one.step.answer]
+        turns, texts = [], [one.step.text or one.step.answer for one in said if one.step.text or one.step.answer]
         place = 0
         for turn in scenario.turns:
             mine = said[place : place + len(turn.steps)]
             place += len(turn.steps)
-            turns.append({"input": turn.input, "text": turn.steps[-1].text, "calls": [c for one in mine for c, _ in one.step.calls]})
+            turns.append({"input": turn.input, "text": turn.steps[-1].text, "calls": [c for one in mine for c, _ in one.step.calls if not one.step.answer]})
         found[name] = {
             "calls": calls,
             "input": scenario.turns[0].input,
-            "text": texts[-1].step.text if texts else "",
+            "text": texts[-1] if texts else "",
             "usage": [sum(one.input_tokens for one in said), sum(one.output_tokens for one in said)],
             "pairs": [(one.input_tokens, one.output_tokens) for one in said],
             "turns": turns if len(turns) > 1 else None,
@@ -119,9 +119,17 @@ def entry(requests: list[tuple[str, Json]], happened: dict[str, Json], row: Json
         if not ids:
             continue
         mine = [s["traceId"] for s in spans if s["scope"] == "shop" and not s.get("parentSpanId")] or [weightiest(spans, facts)]
-        run, others = mine[0], sorted(set(ids) - {mine[0]})
+        run = mine[0]
+        # A trace of its own that tells of the model is a part of the run that lost its parent; only the rest is surely no run.
+        models = {s["traceId"] for s in spans if any(re.search(r"usage|token|finish_reason|request\.model$", key) for key in s["attributes"])}
+        others, stray = sorted(set(ids) - {run} - models), sorted(models - {run})
         carried = carry(facts, [s for s in spans if s["traceId"] == run], row)
-        (plain if scenario == "plain" else traces)[run] = {"scenario": scenario, "others": others, "run": True, **carried}
+        (plain if scenario == "plain" else traces)[run] = {"scenario": scenario, "others": others, **({"stray": stray} if stray else {}), "run": True, **carried}
+    # Where a failure cannot be told, neither can it be told that there was none.
+    if any("failed" not in c for t in traces.values() if t["scenario"] == "error" for c in t.get("calls", [])):
+        for trace in traces.values():
+            for call in trace.get("calls", []):
+                call.pop("failed", None)
     return {"traces": traces, **({"plain": plain} if plain else {})}
 
 
@@ -213,7 +221,7 @@ def is_tool_span(span: Json, name: str) -> bool:
         return False
     if re.search(rf"(^|[^a-z_]){name}([^a-z_]|$)", span["name"]):
         return True
-    return any(value == name for key, value in span["attributes"].items() if re.search(r"tool[._]?name|entity\.name|function", key))
+    return any(value == name for key, value in span["attributes"].items() if re.search(r"^name$|tool[._]?name|entity\.name|function", key))
 
 
 def failure_is_told(facts: Json, tools: list[tuple[Json, str]]) -> bool:
@@ -258,5 +266,5 @@ def summary(entry: Json | None) -> str:
     for trace in [*((entry or {}).get("traces") or {}).values(), *((entry or {}).get("plain") or {}).values()]:
         calls = "hidden" if trace.get("hidden") else " ".join(f"{c['name']}[{','.join(k[:1] for k in ('arguments', 'result', 'failed', 'timed') if k in c)}]" for c in trace["calls"])
         rest = [k for k in ("input", "text", "usage", "turns", "agent", "beside") if k in trace]
-        lines.append(f"  {trace['scenario']:<10} {calls or 'none':<60} {' '.join(rest)}{' others ' + str(len(trace['others'])) if trace['others'] else ''}")
+        lines.append(f"  {trace['scenario']:<10} {calls or 'none':<60} {' '.join(rest)}{' others ' + str(len(trace['others'])) if trace['others'] else ''}{' stray ' + str(len(trace['stray'])) if trace.get('stray') else ''}")
     return "\n".join(lines)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 from typing import Any
@@ -9,23 +10,51 @@ from typing import Any
 from tests.frameworks import shop
 
 
-def prepare(settings: dict[str, Any]) -> Any:
-    from openai import OpenAI
+def make_client(settings: dict[str, Any]) -> Any:
+    """The openai client, or one of those that copied its form."""
+    address = os.environ["MODEL_URL"] + settings.get("path", "/v1")
+    module, _, name = settings.get("client", "openai.OpenAI").rpartition(".")
+    if module == "litellm":
+        import litellm
 
-    client = OpenAI(base_url=os.environ["MODEL_URL"] + settings.get("path", "/v1"), api_key="sk-none")
+        litellm.callbacks = [settings["callback"]] if "callback" in settings else []
+        return LiteLLM()
+    client = getattr(importlib.import_module(module), name)(base_url=address, api_key="sk-none", **settings.get("options", {}))
     if settings.get("wrapper") == "langsmith":
         from langsmith.wrappers import wrap_openai
 
-        client = wrap_openai(client)
-    loop = Responses if settings.get("api") == "responses" else Chat
-    return lambda: loop(client)
+        return wrap_openai(client)
+    if settings.get("wrapper") == "instructor":
+        import instructor
+
+        return instructor.from_openai(client)
+    return client
+
+
+class LiteLLM:
+    """litellm's function in the form of a client."""
+
+    def __init__(self) -> None:
+        self.chat = self.completions = self
+
+    def create(self, *, model: str, **options: Any) -> Any:
+        import litellm
+
+        return litellm.completion(model=f"openai/{model}", api_base=os.environ["MODEL_URL"] + "/v1", api_key="sk-none", **options)
+
+
+def prepare(settings: dict[str, Any]) -> Any:
+    client = make_client(settings)
+    if settings.get("api") == "responses":
+        return lambda: Responses(client)
+    return lambda: Chat(client, settings.get("no_stream_options", False))
 
 
 class Chat:
     """One conversation over chat completions."""
 
-    def __init__(self, client: Any) -> None:
-        self.client = client
+    def __init__(self, client: Any, bare: bool = False) -> None:
+        self.client, self.bare = client, bare
         self.history: list[Any] = [{"role": "system", "content": shop.SYSTEM}]
         self.tools = [
             {"type": "function", "function": {"name": name, "description": shop.describe(name), "parameters": schema}}
@@ -49,8 +78,8 @@ class Chat:
 
     def stream(self) -> dict[str, Any]:
         text, calls = "", {}
-        options = {"include_usage": True}
-        for chunk in self.client.chat.completions.create(model=shop.MODEL, messages=self.history, tools=self.tools, stream=True, stream_options=options):
+        options: dict[str, Any] = {} if self.bare else {"stream_options": {"include_usage": True}}
+        for chunk in self.client.chat.completions.create(model=shop.MODEL, messages=self.history, tools=self.tools, stream=True, **options):
             for choice in chunk.choices:
                 text += choice.delta.content or ""
                 for part in choice.delta.tool_calls or []:

@@ -30,7 +30,8 @@ def make_model(settings: dict[str, Any]) -> Any:
 def prepare(settings: dict[str, Any]) -> Any:
     from pydantic_ai import Agent, ModelRetry
 
-    if options := settings.get("instrumentation"):
+    options = settings.get("instrumentation")
+    if options is not None:
         from pydantic_ai.models.instrumented import InstrumentationSettings
 
         Agent.instrument_all(InstrumentationSettings(**options))
