@@ -8,6 +8,7 @@ import gzip
 import json
 import re
 import socket
+import sys
 import threading
 import zlib
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -128,10 +129,19 @@ class Handler(BaseHTTPRequestHandler):
         """Say nothing: the recorder says what is worth saying."""
 
 
+class QuietServer(ThreadingHTTPServer):
+    """Clients that end while a connection is open are no news."""
+
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
+
+
 def serve(collector: Collector) -> ThreadingHTTPServer:
     """Start the collector on loopback."""
     handler = type("CollectorHandler", (Handler,), {"collector": collector})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    server.daemon_threads = True
+    server = QuietServer(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     return server

@@ -66,6 +66,7 @@ def attach_logging(loggers: Any) -> None:
 
     from opentelemetry.sdk._logs import LoggingHandler
 
+    logging.getLogger("semantic_kernel").setLevel(logging.INFO)
     logging.getLogger().addHandler(LoggingHandler(logger_provider=loggers))
 
 
@@ -111,6 +112,35 @@ def start_mlflow(settings: dict[str, Any]) -> Telemetry:
     return telemetry
 
 
+def start_traceloop(settings: dict[str, Any]) -> Telemetry:
+    from opentelemetry import trace
+    from traceloop.sdk import Traceloop
+
+    Traceloop.init(app_name=os.environ["OTEL_SERVICE_NAME"], api_endpoint=os.environ["OTLP_URL"], disable_batch=False, telemetry_enabled=False)
+    telemetry = Telemetry()
+    telemetry.providers.append(trace.get_tracer_provider())
+    return telemetry
+
+
+def start_openlit(settings: dict[str, Any]) -> Telemetry:
+    import openlit
+
+    telemetry = set_up_sdk(settings)
+    openlit.init(application_name=os.environ["OTEL_SERVICE_NAME"], disable_metrics=True, **settings.get("openlit", {}))
+    return telemetry
+
+
+def start_langtrace(settings: dict[str, Any]) -> Telemetry:
+    from langtrace_python_sdk import langtrace
+    from opentelemetry import trace
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+
+    langtrace.init(custom_remote_exporter=OTLPSpanExporter(), batch=True, service_name=os.environ["OTEL_SERVICE_NAME"], disable_logging=True)
+    telemetry = Telemetry()
+    telemetry.providers.append(trace.get_tracer_provider())
+    return telemetry
+
+
 class LangSmithFlush:
     """LangSmith makes its spans in a thread of its own, some time after the run."""
 
@@ -120,7 +150,7 @@ class LangSmithFlush:
         get_cached_client().flush()
 
 
-SPECIAL = {"logfire": start_logfire, "langfuse": start_langfuse, "mlflow": start_mlflow}
+SPECIAL = {"logfire": start_logfire, "langfuse": start_langfuse, "mlflow": start_mlflow, "traceloop": start_traceloop, "openlit": start_openlit, "langtrace": start_langtrace}
 
 
 def start(kind: str, settings: dict[str, Any]) -> Telemetry:
@@ -134,5 +164,5 @@ def start(kind: str, settings: dict[str, Any]) -> Telemetry:
             continue
         module, _, attribute = name.rpartition(".")
         instrumentor = getattr(importlib.import_module(module), attribute)
-        instrumentor().instrument(**(settings.get("instrument") or {}))
+        instrumentor(**(settings.get("constructor") or {})).instrument(**(settings.get("instrument") or {}))
     return telemetry

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import threading
 from collections.abc import Iterable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -61,8 +62,8 @@ def answer(path: str, request: dict[str, Any], script: Script) -> tuple[str, Ite
         return ("application/vnd.amazon.eventstream", others.bedrock_stream(said)) if found[2] else ("application/json", one(others.bedrock(said)))
     said = script.next(str(request.get("model") or "unknown"))
     if route.endswith("/chat/completions"):
-        # Some providers report usage at the end of every stream, not only when asked.
-        options = request | {"always_usage": "/mistral/" in route or "/groq/" in route}
+        # Some providers report usage at the end of every stream, not only when asked; Mistral sends calls in one piece.
+        options = request | {"always_usage": "/mistral/" in route or "/groq/" in route, "whole_calls": "/mistral/" in route}
         return ("text/event-stream", openai_chat.stream(said, options)) if streamed else ("application/json", one(openai_chat.whole(said)))
     if route.endswith("/responses"):
         return ("text/event-stream", openai_responses.stream(said, request)) if streamed else ("application/json", one(openai_responses.whole(said, request)))
@@ -120,10 +121,19 @@ class Handler(BaseHTTPRequestHandler):
         """Say nothing: the recorder says what is worth saying."""
 
 
+class QuietServer(ThreadingHTTPServer):
+    """Clients that end while a connection is open are no news."""
+
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]
+
+
 def serve(script: Script, port: int = 0) -> ThreadingHTTPServer:
     """Start the model on loopback."""
     handler = type("ScriptHandler", (Handler,), {"script": script})
-    server = ThreadingHTTPServer(("127.0.0.1", port), handler)
-    server.daemon_threads = True
+    server = QuietServer(("127.0.0.1", port), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     return server

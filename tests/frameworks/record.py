@@ -36,8 +36,9 @@ def complete_row(name: str) -> dict[str, Any]:
     if "like" not in row:
         return row
     base = complete_row(row["like"])
-    merged = {key: {**(base.get(key) or {}), **(row.get(key) or {})} for key in ("settings", "env", "carries", "messages")}
-    return {**base, **row, **merged}
+    merged = {key: {**(base.get(key) or {}), **(row.get(key) or {})} for key in ("settings", "env", "carries")}
+    # Message lists are taken from the combinations that name them, not from all that are like them.
+    return {**base, "messages": None, **row, **merged}
 
 
 UV = os.environ.get("UV") or shutil.which("uv")
@@ -150,9 +151,11 @@ def record(name: str, row: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     if code or trouble:
         Path("/tmp", f"frameworks-{name}.txt").write_text(errors)
         trouble.append(f"the driver ended with {code}: {errors.strip()[-1500:]}")
-    if entry["traces"]:
+    elif entry["traces"]:
         write(name, [request for _, request in requests], entry)
     for kind, documents in messages.items():
+        if trouble or kind not in (row.get("messages") or {}):
+            continue
         write_messages(kind, {s: scrub.value(d) for s, d in documents.items()}, happened, row)
     return "; ".join(trouble), entry
 

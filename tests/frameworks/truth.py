@@ -164,11 +164,15 @@ def carry(facts: Json, spans: list[Json], row: Json) -> Json:
         found["usage"] = facts["usage"]
     if facts["turns"] and says.get("turns", has_input and has_text and all(flat(t["text"]) in text and flat(t["input"]) in text for t in facts["turns"])):
         found["turns"] = facts["turns"]
-    if row.get("agent_name"):
+    if row.get("agent_name") and names_agent(row["agent_name"], spans):
         found["agent"] = row["agent_name"]
     if says.get("beside"):
         found["beside"] = says["beside"]
     return found
+
+
+def names_agent(name: str, spans: list[Json]) -> bool:
+    return any(name in span["name"] or name in span["attributes"].values() for span in spans)
 
 
 def defines_tools(key: str) -> bool:
@@ -206,18 +210,20 @@ def carried_calls(facts: Json, spans: list[Json], text: str, says: Json) -> list
 
 def loosely(arguments: Json, text: str) -> bool:
     """The arguments in another order or with other numbers: 10 may have become 10.0."""
-    pairs = [rf'"{key}":{re.escape(flat(json.dumps(value)))}(\.0)?' for key, value in arguments.items()]
+    pairs = [rf'"{key}":{re.escape(flat(json.dumps(value)).removesuffix(".0"))}(\.0)?' for key, value in arguments.items()]
     return any(re.search(r"\{" + ",".join(order) + r"\}", text) for order in (pairs, pairs[::-1]))
 
 
 def result_is_told(result: Any, text: str) -> bool:
     first = result[0] if isinstance(result, list) else result
     key, value = ("total", first["total"]) if "total" in first else next(iter(first.items()))
-    return f'"{key}":{flat(json.dumps(value))}' in text
+    # A number may have lost or gained its ".0" on the way.
+    number = re.escape(f"{value:g}") + r"(\.0)?(?![\d.])" if isinstance(value, int | float) else re.escape(flat(json.dumps(value)))
+    return bool(re.search(f'"{key}":{number}', text))
 
 
 def is_tool_span(span: Json, name: str) -> bool:
-    if span["scope"] == "shop" or any(re.search(r"^llm\.|request\.model$", key) for key in span["attributes"]):
+    if span["scope"] == "shop" or any(re.search(r"^llm\.(model_name|token_count|input_messages|output_messages)|request\.model$", key) for key in span["attributes"]):
         return False
     if re.search(rf"(^|[^a-z_]){name}([^a-z_]|$)", span["name"]):
         return True

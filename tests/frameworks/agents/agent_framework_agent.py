@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from typing import Any
 
 from tests.frameworks import shop
+from tests.frameworks.agents import shared_loop
 
 
 def prepare(settings: dict[str, Any]) -> Any:
@@ -31,7 +31,7 @@ class Conversation:
     def __init__(self, agent: Any) -> None:
         self.agent = agent
         self.session = agent.create_session()
-        self.loop = asyncio.new_event_loop()
+        self.loop = shared_loop()
 
     def ask(self, text: str, streamed: bool) -> str:
         return self.loop.run_until_complete(self.run(text, streamed))

@@ -45,3 +45,6 @@ class Agent:
             for _ in stream:
                 pass
             return stream.get_final_message()
+
+    def messages(self) -> dict[str, Any]:
+        return {"anthropic-messages": self.history}

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 from typing import Any
 
 from tests.frameworks import shop
+from tests.frameworks.agents import shared_loop
 
 
 def prepare(settings: dict[str, Any]) -> Any:
@@ -41,7 +41,7 @@ class Conversation:
     def __init__(self, agent: Any) -> None:
         self.agent = agent
         self.results: list[Any] = []
-        self.loop = asyncio.new_event_loop()
+        self.loop = shared_loop()
 
     def ask(self, text: str, streamed: bool) -> str:
         return self.loop.run_until_complete(self.run(text, streamed))

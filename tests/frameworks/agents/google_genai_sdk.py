@@ -57,3 +57,7 @@ class Agent:
         if not streamed:
             return self.client.models.generate_content(**options).candidates[0].content.parts
         return [part for chunk in self.client.models.generate_content_stream(**options) for part in chunk.candidates[0].content.parts]
+
+    def messages(self) -> dict[str, Any]:
+        found = self.chat.get_history() if self.chat else self.history
+        return {"gemini-snake": [content.model_dump(mode="json", exclude_none=True) for content in found]}

@@ -92,4 +92,13 @@ class Conversation:
                     self.state = chunk
         else:
             self.state = self.graph.invoke(given, config=self.config)
-        return str(self.state["messages"][-1].text)
+        text = self.state["messages"][-1].text
+        # A method before langchain 1, a text since.
+        return str(text if isinstance(text, str) else text())
+
+    def messages(self) -> dict[str, Any]:
+        from langchain_core.load import dumpd
+        from langchain_core.messages import convert_to_openai_messages, messages_to_dict
+
+        found = self.state["messages"]
+        return {"langchain-dict": messages_to_dict(found), "langchain-lc": dumpd(found), "langchain-openai": convert_to_openai_messages(found), "langgraph-dumpd": dumpd(self.state)}

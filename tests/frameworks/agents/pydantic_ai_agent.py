@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
+import json
 import os
 from typing import Any
 
 from tests.frameworks import shop
+from tests.frameworks.agents import shared_loop
 
 
 def make_model(settings: dict[str, Any]) -> Any:
@@ -59,7 +60,7 @@ class Conversation:
     def __init__(self, agent: Any) -> None:
         self.agent = agent
         self.result: Any = None
-        self.loop = asyncio.new_event_loop()
+        self.loop = shared_loop()
 
     def ask(self, text: str, streamed: bool) -> str:
         return self.loop.run_until_complete(self.run(text, streamed))
@@ -74,3 +75,6 @@ class Conversation:
                 pass
             self.result = result
             return str(await result.get_output())
+
+    def messages(self) -> dict[str, Any]:
+        return {"pydantic-ai-messages": json.loads(self.result.all_messages_json())}

@@ -26,7 +26,7 @@ def prepare(settings: dict[str, Any]) -> Any:
 
     def make() -> Conversation:
         tools = [tool(function) for function in shop.TOOLS.values()]
-        return Conversation(Agent(model=make_model(), tools=tools, system_prompt=shop.SYSTEM, name="shop_agent", callback_handler=None))
+        return Conversation(Agent(model=make_model(), tools=tools, system_prompt=shop.SYSTEM, name="shop_agent", callback_handler=None), make_model)
 
     return make
 
@@ -34,8 +34,13 @@ def prepare(settings: dict[str, Any]) -> Any:
 class Conversation:
     """One conversation."""
 
-    def __init__(self, agent: Any) -> None:
-        self.agent = agent
+    def __init__(self, agent: Any, make_model: Any) -> None:
+        self.agent, self.make_model = agent, make_model
 
     def ask(self, text: str, streamed: bool) -> str:
+        # Every turn runs in an event loop of its own, which a kept connection would not survive.
+        self.agent.model = self.make_model()
         return str(self.agent(text)).strip()
+
+    def messages(self) -> dict[str, Any]:
+        return {"strands-messages": self.agent.messages}

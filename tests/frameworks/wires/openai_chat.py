@@ -48,6 +48,9 @@ def stream(said: Said, options: dict[str, Any]) -> Iterator[bytes]:
 
     yield chunk({"role": "assistant", "content": None if said.step.calls else ""})
     for index, (id, name, arguments) in enumerate(said.calls()):
+        if options.get("whole_calls"):
+            yield chunk({"tool_calls": [{"index": index, "id": id, "function": {"name": name, "arguments": json.dumps(arguments)}}]})
+            continue
         first, second = halves(json.dumps(arguments))
         yield chunk({"tool_calls": [{"index": index, "id": id, "type": "function", "function": {"name": name, "arguments": ""}}]})
         yield chunk({"tool_calls": [{"index": index, "function": {"arguments": first}}]})
