@@ -24,17 +24,11 @@ def tell(word: str, **fields: Any) -> None:
     sys.stdin.readline()
 
 
-def outer_span(name: str) -> Any:
-    from opentelemetry import trace
-
-    return trace.get_tracer("shop").start_as_current_span(name)
-
-
-def converse(make: Callable[[], Any], scenario: Any, wrap: str, messages: dict[str, Any]) -> None:
+def converse(make: Callable[[], Any], scenario: Any, wrap: str, outer: Callable[[str], Any], messages: dict[str, Any]) -> None:
     """One conversation, with the user's own span around it where the combination asks for it."""
     several = len(scenario.turns) > 1
     name = {"always": "support_request", "multi": "conversation" if several else "", "never": ""}[wrap]
-    with outer_span(name) if name else contextlib.nullcontext():
+    with outer(name) if name else contextlib.nullcontext():
         agent = make()
         for turn in scenario.turns:
             text = agent.ask(turn.input, scenario.streamed)
@@ -60,11 +54,9 @@ def main() -> int:
         if (only and scenario.name not in only) or scenario.name in (settings.get("without") or []):
             continue
         os.environ["SHOP_SCENARIO"] = scenario.name
-        tell("begin", scenario=scenario.name, finish=settings.get("finish"))
+        tell("begin", scenario=scenario.name)
         try:
-            around = getattr(telemetry, "around", None)
-            with around(scenario) if around else contextlib.nullcontext():
-                converse(make, scenario, settings.get("wrap", "multi"), messages)
+            converse(make, scenario, settings.get("wrap", "multi"), telemetry.outer, messages)
         except (Exception, SystemExit):
             failed += 1
             traceback.print_exc()

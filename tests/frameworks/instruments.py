@@ -17,6 +17,12 @@ class Telemetry:
     def __init__(self) -> None:
         self.providers: list[Any] = []
 
+    def outer(self, name: str) -> Any:
+        """The user's own span around a conversation."""
+        from opentelemetry import trace
+
+        return trace.get_tracer("shop").start_as_current_span(name)
+
     def flush(self) -> None:
         for provider in self.providers:
             if hasattr(provider, "force_flush"):
@@ -85,7 +91,7 @@ def start_logfire(settings: dict[str, Any]) -> Telemetry:
 def start_langfuse(settings: dict[str, Any]) -> Telemetry:
     from langfuse import Langfuse
 
-    client = Langfuse(public_key="pk", secret_key="sk", base_url=os.environ["OTLP_URL"])
+    client = Langfuse(public_key="pk", secret_key="sk", **{settings.get("address", "base_url"): os.environ["OTLP_URL"]})
     telemetry = Telemetry()
     client.force_flush = client.flush
     telemetry.providers.append(client)
@@ -109,6 +115,7 @@ def start_mlflow(settings: dict[str, Any]) -> Telemetry:
                 real.force_flush()
 
     telemetry.providers.append(Flush())
+    telemetry.outer = mlflow.start_span  # type: ignore[method-assign]
     return telemetry
 
 

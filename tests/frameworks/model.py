@@ -10,43 +10,41 @@ from collections.abc import Iterable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from tests.frameworks.shop import BY_NAME, Scenario, Step
+from tests.frameworks.shop import BY_NAME
+from tests.frameworks.styles import Spoken, speak
 from tests.frameworks.wires import Said, anthropic, gemini, openai_chat, openai_responses, others
 
 
 class Script:
     """The place in the running scenario, and everything that the model was asked and said."""
 
-    def __init__(self) -> None:
+    def __init__(self, style: str = "calls") -> None:
         self.lock = threading.Lock()
-        self.scenario: Scenario | None = None
-        self.place = 0
+        self.style = style
+        self.scenario = ""
+        self.left: list[Spoken] = []
         self.number = 0
         self.said: dict[str, list[Said]] = {}
+        self.unsaid: dict[str, list[Spoken]] = {}
         self.too_many: list[str] = []
-        self.finish: str | None = None
 
-    def begin(self, name: str, finish: str | None = None) -> None:
-        """Start a scenario; `finish` names the tool by which the agent must be told its answer, where text would not end its loop."""
+    def begin(self, name: str) -> None:
+        """Start a scenario."""
         with self.lock:
-            self.scenario, self.place, self.finish = BY_NAME[name], 0, finish
+            self.scenario = name
+            self.left = self.unsaid[name] = speak(BY_NAME[name], self.style)
             self.said[name] = []
 
     def next(self, model: str) -> Said:
+        """What the model says now; its tokens grow with the place in the turn."""
         with self.lock:
-            scenario = self.scenario
-            if scenario is None or self.place >= len(scenario.steps):
-                name = scenario.name if scenario else "none"
-                self.too_many.append(name)
-                raise LookupError(f"the script of {name} has no step {self.place + 1}")
-            turn_place, step = scenario.steps[self.place]
-            if self.finish and step.text:
-                tool, _, parameter = self.finish.partition(".")
-                step = Step(calls=((tool, {parameter: step.text}),), answer=step.text)
-            self.place += 1
+            if not self.left:
+                self.too_many.append(self.scenario)
+                raise LookupError(f"the script of {self.scenario or 'nothing'} has no further step")
+            spoken = self.left.pop(0)
             self.number += 1
-            said = Said(step, self.number, 100 + 10 * turn_place, 10 + turn_place, model)
-            self.said[scenario.name].append(said)
+            said = Said(spoken.says, spoken.means, self.number, 100 + 10 * spoken.place, 10 + spoken.place, model)
+            self.said[self.scenario].append(said)
             return said
 
 

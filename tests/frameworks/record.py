@@ -98,7 +98,7 @@ def variables(row: dict[str, Any], name: str, ports: dict[str, int], folder: str
 
 def drive(python: Path, name: str, row: dict[str, Any], folder: str) -> tuple[model.Script, collector.Collector, dict[str, Any], int]:
     """Run the driver and take note of what it says, what the model said and what was exported."""
-    script, kept = model.Script(), collector.Collector()
+    script, kept = model.Script((row.get("settings") or {}).get("style", "calls")), collector.Collector()
     servers = model.serve(script), collector.serve(kept)
     ports = {"model": servers[0].server_address[1], "otlp": servers[1].server_address[1]}
     command = [str(python), "-m", "tests.frameworks.drive"]
@@ -113,7 +113,7 @@ def drive(python: Path, name: str, row: dict[str, Any], folder: str) -> tuple[mo
                 continue
             told = json.loads(line.partition("\x1e")[2])
             if told["word"] == "begin":
-                script.begin(told["scenario"], told.get("finish"))
+                script.begin(told["scenario"])
                 kept.scenario = told["scenario"]
             elif told["word"] == "end":
                 kept.scenario = ""

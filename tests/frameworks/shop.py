@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 SYSTEM = "You are a shop support agent. Use the tools to help the customer."
@@ -21,11 +21,10 @@ TOTALS = {17: 42.5, 23: 9.0}
 
 @dataclass(frozen=True)
 class Step:
-    """What the model says once: calls of tools, or a text; or, where only a tool can end the loop, a call that carries the answer."""
+    """What the model says once: calls of tools, or a text."""
 
     calls: tuple[tuple[str, dict[str, Any]], ...] = ()
     text: str = ""
-    answer: str = ""
 
 
 @dataclass(frozen=True)
@@ -43,11 +42,6 @@ class Scenario:
     name: str
     turns: tuple[Turn, ...]
     streamed: bool = False
-    steps: tuple[tuple[int, Step], ...] = field(init=False, default=())
-
-    def __post_init__(self) -> None:
-        # The number beside a step is its place in its turn: the reported tokens grow with it.
-        object.__setattr__(self, "steps", tuple(pair for turn in self.turns for pair in enumerate(turn.steps)))
 
 
 def call(*calls: tuple[str, dict[str, Any]]) -> Step:

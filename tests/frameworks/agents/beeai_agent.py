@@ -35,7 +35,7 @@ def prepare(settings: dict[str, Any]) -> Any:
         model = OpenAIChatModel(shop.MODEL, api_key="sk-none", base_url=os.environ["MODEL_URL"] + "/v1", allow_parallel_tool_calls=True)
         tools = [lookup_order, refund, search_docs]
         memory = UnconstrainedMemory()
-        agent = RequirementAgent(llm=model, tools=tools, memory=memory, name="shop_agent", instructions=shop.SYSTEM, tool_call_checker=False, final_answer_as_tool="finish" in settings)
+        agent = RequirementAgent(llm=model, tools=tools, memory=memory, name="shop_agent", instructions=shop.SYSTEM, tool_call_checker=False, final_answer_as_tool="style" in settings)
         return Conversation(agent)
 
     return make

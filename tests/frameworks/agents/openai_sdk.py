@@ -24,10 +24,6 @@ def make_client(settings: dict[str, Any]) -> Any:
         from langsmith.wrappers import wrap_openai
 
         return wrap_openai(client)
-    if settings.get("wrapper") == "instructor":
-        import instructor
-
-        return instructor.from_openai(client)
     return client
 
 

@@ -1,4 +1,4 @@
-"""smolagents' ToolCallingAgent, which ends by the tool final_answer."""
+"""smolagents' ToolCallingAgent, which ends by the tool final_answer, or its CodeAgent."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.frameworks import shop
 
 
 def prepare(settings: dict[str, Any]) -> Any:
-    from smolagents import OpenAIModel, Tool, ToolCallingAgent
+    from smolagents import CodeAgent, OpenAIModel, Tool, ToolCallingAgent
 
     def as_tool(name: str) -> Any:
         kinds = {"id": ("integer", int), "amount": ("number", float), "query": ("string", str)}
@@ -20,7 +20,8 @@ def prepare(settings: dict[str, Any]) -> Any:
 
     def make() -> Conversation:
         model = OpenAIModel(model_id=shop.MODEL, api_base=os.environ["MODEL_URL"] + "/v1", api_key="sk-none")
-        agent = ToolCallingAgent(tools=[as_tool(name) for name in shop.TOOLS], model=model, name="shop_agent", description="Shop support", stream_outputs=False, verbosity_level=0)
+        kind = CodeAgent if settings["style"] == "code" else ToolCallingAgent
+        agent = kind(tools=[as_tool(name) for name in shop.TOOLS], model=model, name="shop_agent", description="Shop support", stream_outputs=False, verbosity_level=0)
         return Conversation(agent)
 
     return make

@@ -12,9 +12,10 @@ from tests.frameworks.shop import Step
 
 @dataclass(frozen=True)
 class Said:
-    """One answer of the model: a step, its number among all answers, and the tokens it reports."""
+    """One answer of the model: what it says, what it means, its number among all answers, and the tokens it reports."""
 
     step: Step
+    means: Step
     number: int
     input_tokens: int
     output_tokens: int
