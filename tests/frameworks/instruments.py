@@ -123,7 +123,9 @@ def start_traceloop(settings: dict[str, Any]) -> Telemetry:
     from opentelemetry import trace
     from traceloop.sdk import Traceloop
 
-    Traceloop.init(app_name=os.environ["OTEL_SERVICE_NAME"], api_endpoint=os.environ["OTLP_URL"], disable_batch=False, telemetry_enabled=False)
+    Traceloop.init(
+        app_name=os.environ["OTEL_SERVICE_NAME"], api_endpoint=os.environ["OTLP_URL"], disable_batch=False, telemetry_enabled=False
+    )
     telemetry = Telemetry()
     telemetry.providers.append(trace.get_tracer_provider())
     return telemetry
@@ -142,7 +144,9 @@ def start_langtrace(settings: dict[str, Any]) -> Telemetry:
     from opentelemetry import trace
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
-    langtrace.init(custom_remote_exporter=OTLPSpanExporter(), batch=True, service_name=os.environ["OTEL_SERVICE_NAME"], disable_logging=True)
+    langtrace.init(
+        custom_remote_exporter=OTLPSpanExporter(), batch=True, service_name=os.environ["OTEL_SERVICE_NAME"], disable_logging=True
+    )
     telemetry = Telemetry()
     telemetry.providers.append(trace.get_tracer_provider())
     return telemetry
@@ -157,7 +161,14 @@ class LangSmithFlush:
         get_cached_client().flush()
 
 
-SPECIAL = {"logfire": start_logfire, "langfuse": start_langfuse, "mlflow": start_mlflow, "traceloop": start_traceloop, "openlit": start_openlit, "langtrace": start_langtrace}
+SPECIAL = {
+    "logfire": start_logfire,
+    "langfuse": start_langfuse,
+    "mlflow": start_mlflow,
+    "traceloop": start_traceloop,
+    "openlit": start_openlit,
+    "langtrace": start_langtrace,
+}
 
 
 def start(kind: str, settings: dict[str, Any]) -> Telemetry:

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from tests.frameworks.shop import BY_NAME
+from tests.frameworks.shop import BY_NAME, PURE, Step
 from tests.frameworks.styles import Spoken, speak
-from tests.frameworks.wires import Said, anthropic, gemini, openai_chat, openai_responses, others
+from tests.frameworks.wires import Said, anthropic, gemini, hosted, openai_chat, openai_responses, others
 
 
 class Script:
@@ -27,6 +27,7 @@ class Script:
         self.said: dict[str, list[Said]] = {}
         self.unsaid: dict[str, list[Spoken]] = {}
         self.too_many: list[str] = []
+        self.tools: list[dict[str, Any]] = []
 
     def begin(self, name: str) -> None:
         """Start a scenario."""
@@ -47,6 +48,43 @@ class Script:
             self.said[self.scenario].append(said)
             return said
 
+    def aside(self, model: str) -> Said:
+        """An answer to what is no part of the conversation."""
+        with self.lock:
+            self.number += 1
+            return Said(Step(text="Shop"), Step(), self.number, 1, 1, model)
+
+    def whole_turn(self, model: str) -> Said:
+        """All that the model does until its answer, with tools that the provider calls itself."""
+        with self.lock:
+            spoken: list[Spoken] = []
+            while self.left and not (spoken and spoken[-1].means.text):
+                spoken.append(self.left.pop(0))
+            if not spoken:
+                self.too_many.append(self.scenario)
+                raise LookupError(f"the script of {self.scenario or 'nothing'} has no further turn")
+            self.number += 1
+            means = Step(calls=tuple(call for one in spoken for call in one.means.calls), text=spoken[-1].means.text)
+            hosted = tuple(self.call_tool(name, arguments) for name, arguments in means.calls)
+            said = Said(means, means, self.number, 100, 10, model, hosted)
+            self.said[self.scenario].append(said)
+            return said
+
+    def call_tool(self, name: str, arguments: dict[str, Any]) -> tuple[Any, str | None]:
+        noted = {"scenario": self.scenario, "name": name, "arguments": arguments}
+        try:
+            result = PURE[name](**arguments)
+        except ValueError as error:
+            self.tools.append({**noted, "error": str(error)})
+            return None, str(error)
+        self.tools.append({**noted, "result": result})
+        return result, None
+
+
+def is_aside(script: Script, request: dict[str, Any]) -> bool:
+    """Some command lines ask the model things of their own; those requests have none of the shop's tools."""
+    return script.style == "mcp" and not any("lookup_order" in str(tool.get("name")) for tool in request.get("tools") or [])
+
 
 def answer(path: str, request: dict[str, Any], script: Script) -> tuple[str, Iterable[bytes]]:
     """Content type and body for one request to a provider's API."""
@@ -57,14 +95,39 @@ def answer(path: str, request: dict[str, Any], script: Script) -> tuple[str, Ite
         return ("text/event-stream", gemini.stream(said)) if found[2] else ("application/json", one(gemini.whole(said)))
     if found := re.search(r"/model/([^/]+)/converse(-stream)?$", route):
         said = script.next(found[1])
-        return ("application/vnd.amazon.eventstream", others.bedrock_stream(said)) if found[2] else ("application/json", one(others.bedrock(said)))
-    said = script.next(str(request.get("model") or "unknown"))
+        return (
+            ("application/vnd.amazon.eventstream", others.bedrock_stream(said))
+            if found[2]
+            else ("application/json", one(others.bedrock(said)))
+        )
+    model = str(request.get("model") or "unknown")
+    if route.endswith("/responses") and any(tool.get("type") == "mcp" for tool in request.get("tools") or []):
+        said = script.whole_turn(model)
+        return (
+            ("text/event-stream", hosted.openai_stream(said, request))
+            if streamed
+            else ("application/json", one(hosted.openai(said, request)))
+        )
+    if route.endswith("/messages") and request.get("mcp_servers"):
+        said = script.whole_turn(model)
+        return ("text/event-stream", hosted.anthropic_stream(said)) if streamed else ("application/json", one(hosted.anthropic(said)))
+    if route.endswith("/count_tokens"):
+        return "application/json", one({"input_tokens": 100})
+    said = script.aside(model) if is_aside(script, request) else script.next(model)
     if route.endswith("/chat/completions"):
         # Some providers report usage at the end of every stream, not only when asked; Mistral sends calls in one piece.
         options = request | {"always_usage": "/mistral/" in route or "/groq/" in route, "whole_calls": "/mistral/" in route}
-        return ("text/event-stream", openai_chat.stream(said, options)) if streamed else ("application/json", one(openai_chat.whole(said)))
+        return (
+            ("text/event-stream", openai_chat.stream(said, options))
+            if streamed
+            else ("application/json", one(openai_chat.whole(said, functions="functions" in request)))
+        )
     if route.endswith("/responses"):
-        return ("text/event-stream", openai_responses.stream(said, request)) if streamed else ("application/json", one(openai_responses.whole(said, request)))
+        return (
+            ("text/event-stream", openai_responses.stream(said, request))
+            if streamed
+            else ("application/json", one(openai_responses.whole(said, request)))
+        )
     if route.endswith("/messages"):
         return ("text/event-stream", anthropic.stream(said)) if streamed else ("application/json", one(anthropic.whole(said)))
     if route.endswith("/api/chat"):

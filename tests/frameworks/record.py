@@ -1,8 +1,9 @@
-"""Records what real agent frameworks send: `python -m tests.frameworks.record [NAME ...] [--keep-going]`.
+"""Records what real agent frameworks send: `python -m tests.frameworks.record [NAME ...]`.
 
-Each combination of `combinations.yaml` runs in an environment of its own under `.frameworks/`, against a scripted model and an OTLP collector on
-loopback. Its requests go to `tests/evidence/frameworks/NAME.json`, what happened goes to `truth.json` beside it, and the message lists that the
-framework keeps go to `messages/`. Nothing here uses a reader of proctor: the truth is what the scripted model and the tools saw.
+Each combination of `combinations.yaml` runs in an environment of its own under `.frameworks/`, against a scripted model and an OTLP collector
+on loopback. Its requests go to `tests/evidence/frameworks/NAME.json`, what happened goes to `truth.json` beside it, and the message lists that
+the framework keeps go to `messages/`. A combination that does not follow the script is not written. Nothing here uses a reader of proctor: the
+truth is what the scripted model and the tools saw.
 """
 
 from __future__ import annotations
@@ -104,7 +105,15 @@ def drive(python: Path, name: str, row: dict[str, Any], folder: str) -> tuple[mo
     command = [str(python), "-m", "tests.frameworks.drive"]
     messages: dict[str, Any] = {}
     with open(f"{folder}/errors.txt", "w") as errors:
-        process = subprocess.Popen(command, cwd=folder, env=variables(row, name, ports, folder), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True)
+        process = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=variables(row, name, ports, folder),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        )
         timer = threading.Timer(PATIENCE_S, process.kill)
         timer.start()
         assert process.stdin and process.stdout
@@ -137,32 +146,35 @@ def record(name: str, row: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         errors = Path(folder, "errors.txt").read_text()
         log = Path(folder, "tools.jsonl")
         tools = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
-    scrub = collector.Scrubber([(str(ENVIRONMENTS / row["environment"]), "/app/.venv"), (str(ROOT), "/app"), (folder, "/home/app"), (sys.base_prefix, "/usr"), (str(Path.home()), "/home/app")], name)
+    scrub = make_scrubber(name, row, folder)
     requests = [(scenario, scrub.request(request)) for scenario, request in kept.kept]
-    happened = truth.happened(script, tools)
+    happened = truth.happened(script, [*tools, *script.tools])
     trouble = [f"{scenario}: {problem}" for scenario, problem in truth.problems(happened, script)]
-    entry = truth.entry(requests, happened, row)
-    entry = {
-        "framework": row["framework"],
-        "instrumentation": row["instrumentation"],
-        "versions": read_versions(python, row["versions"]),
-        **entry,
-    }
+    about = {"framework": row["framework"], "instrumentation": row["instrumentation"], "versions": read_versions(python, row["versions"])}
+    entry = {**about, **truth.entry(requests, happened, row)}
     if code or trouble:
-        Path("/tmp", f"frameworks-{name}.txt").write_text(errors)
-        trouble.append(f"the driver ended with {code}: {errors.strip()[-1500:]}")
-    elif entry["traces"]:
+        (ENVIRONMENTS / f"{name}.errors.txt").write_text(errors)
+        return "; ".join([*trouble, f"the driver ended with {code}: {errors.strip()[-1500:]}"]), entry
+    if entry["traces"]:
         write(name, [request for _, request in requests], entry)
     for kind, documents in messages.items():
-        if trouble or kind not in (row.get("messages") or {}):
-            continue
-        write_messages(kind, {s: scrub.value(d) for s, d in documents.items()}, happened, row)
-    return "; ".join(trouble), entry
+        if kind in (row.get("messages") or {}):
+            write_messages(kind, {scenario: scrub.value(document) for scenario, document in documents.items()}, happened, row)
+    return "", entry
+
+
+def make_scrubber(name: str, row: dict[str, Any], folder: str) -> collector.Scrubber:
+    """Folders of this machine and what is written in their place."""
+    environment, home = str(ENVIRONMENTS / row["environment"]), str(Path.home())
+    shown = [(environment, "/app/.venv"), (str(ROOT), "/app"), (folder, "/home/app"), (sys.base_prefix, "/usr"), (home, "/home/app")]
+    return collector.Scrubber(shown, name)
 
 
 def write(name: str, requests: list[dict[str, Any]], entry: dict[str, Any]) -> None:
     OUT.mkdir(parents=True, exist_ok=True)
-    (OUT / f"{name}.json").write_text("[\n" + ",\n".join(json.dumps(r, ensure_ascii=False, separators=(",", ":")) for r in requests) + "\n]\n")
+    (OUT / f"{name}.json").write_text(
+        "[\n" + ",\n".join(json.dumps(r, ensure_ascii=False, separators=(",", ":")) for r in requests) + "\n]\n"
+    )
     update(OUT / "truth.json", name, entry)
 
 

@@ -49,7 +49,11 @@ def call(*calls: tuple[str, dict[str, Any]]) -> Step:
 
 
 def refund_of(amount: float) -> tuple[Turn, ...]:
-    steps = (call(("lookup_order", {"id": 17})), call(("refund", {"id": 17, "amount": amount})), Step(text="Refund of 42.5 processed for order 17."))
+    steps = (
+        call(("lookup_order", {"id": 17})),
+        call(("refund", {"id": 17, "amount": amount})),
+        Step(text="Refund of 42.5 processed for order 17."),
+    )
     return (Turn("Order 17 was charged twice, please refund it.", steps),)
 
 
@@ -103,10 +107,28 @@ def note(name: str, arguments: dict[str, Any], **outcome: Any) -> None:
         log.write(json.dumps({"scenario": os.environ.get("SHOP_SCENARIO"), "name": name, "arguments": arguments, **outcome}) + "\n")
 
 
+def find_order(id: int) -> dict[str, Any]:
+    return {"id": id, "total": TOTALS.get(id, 0.0), "status": "shipped"}
+
+
+def pay_back(id: int, amount: float) -> dict[str, Any]:
+    if id not in TOTALS:
+        raise ValueError(f"order {id} not found")
+    return {"refunded": amount, "id": id}
+
+
+def read_docs(query: str) -> list[dict[str, Any]]:
+    return [{"title": "Returns", "text": "Returns are free within 30 days."}]
+
+
+# The tools without their duration and their note.
+PURE = {"lookup_order": find_order, "refund": pay_back, "search_docs": read_docs}
+
+
 def lookup_order(id: int) -> dict[str, Any]:
     """Look up an order by its number."""
     time.sleep(0.02)
-    result = {"id": id, "total": TOTALS.get(id, 0.0), "status": "shipped"}
+    result = find_order(id)
     note("lookup_order", {"id": id}, result=result)
     return result
 
@@ -114,10 +136,11 @@ def lookup_order(id: int) -> dict[str, Any]:
 def refund(id: int, amount: float) -> dict[str, Any]:
     """Refund an amount of an order."""
     time.sleep(0.02)
-    if id not in TOTALS:
-        note("refund", {"id": id, "amount": amount}, error=f"order {id} not found")
-        raise ValueError(f"order {id} not found")
-    result = {"refunded": amount, "id": id}
+    try:
+        result = pay_back(id, amount)
+    except ValueError as error:
+        note("refund", {"id": id, "amount": amount}, error=str(error))
+        raise
     note("refund", {"id": id, "amount": amount}, result=result)
     return result
 
@@ -125,7 +148,7 @@ def refund(id: int, amount: float) -> dict[str, Any]:
 def search_docs(query: str) -> list[dict[str, Any]]:
     """Search the documents of the shop."""
     time.sleep(0.006)
-    result = [{"title": "Returns", "text": "Returns are free within 30 days."}]
+    result = read_docs(query)
     note("search_docs", {"query": query}, result=result)
     return result
 

@@ -56,6 +56,11 @@ def one_by_one(steps: tuple[Step, ...]) -> Iterator[Step]:
             yield Step(calls=(one,))
 
 
+def by_single_calls(steps: tuple[Step, ...]) -> Iterator[tuple[Step, Step]]:
+    for step in one_by_one(steps):
+        yield step, step
+
+
 def by_code(steps: tuple[Step, ...]) -> Iterator[tuple[Step, Step]]:
     """smolagents' CodeAgent."""
     for step in steps:
@@ -90,6 +95,7 @@ def by_fields(steps: tuple[Step, ...]) -> Iterator[tuple[Step, Step]]:
 
 STYLES: dict[str, Callable[[tuple[Step, ...]], Iterator[tuple[Step, Step]]]] = {
     "calls": by_calls,
+    "single_calls": by_single_calls,
     "final_answer": by_final_tool("final_answer", "answer"),
     "beeai_final_answer": by_final_tool("final_answer", "response"),
     "plugin": by_prefix("Shop-"),

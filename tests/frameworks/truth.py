@@ -1,8 +1,8 @@
 """What happened in a recorded conversation, and how much of it the recording carries.
 
-What happened comes from the scripted model (what it asked for and answered) and from the tools (what they were given and returned). How much the
-recording carries is found by looking for those very texts in it, with no knowledge of any vocabulary; where a look at the text cannot tell,
-the combination's row says it (`carries`).
+What happened comes from the scripted model (what it asked for and answered) and from the tools (what they were given and returned). How much
+the recording carries is found by looking for those very texts in it, with no knowledge of any vocabulary; where a look at the text cannot
+tell, the combination's row says it (`carries`).
 """
 
 from __future__ import annotations
@@ -104,11 +104,27 @@ def spans_of(requests: list[Json]) -> list[Json]:
                 for span in scope.get("spans", []):
                     events = [{"name": e.get("name"), **read_attributes(e.get("attributes"))} for e in span.get("events", [])]
                     times = int(span["endTimeUnixNano"]) - int(span["startTimeUnixNano"])
-                    spans.append({**span, "attributes": read_attributes(span.get("attributes")), "events": events, "ms": times / 1e6, "scope": (scope.get("scope") or {}).get("name"), "logs": []})
+                    spans.append(
+                        {
+                            **span,
+                            "attributes": read_attributes(span.get("attributes")),
+                            "events": events,
+                            "ms": times / 1e6,
+                            "scope": (scope.get("scope") or {}).get("name"),
+                            "logs": [],
+                        }
+                    )
         for resource in request.get("resourceLogs", []):
             for scope in resource.get("scopeLogs", []):
                 for entry in scope.get("logRecords", []):
-                    logs.append({"span": entry.get("spanId"), "trace": entry.get("traceId"), "body": plain_value(entry.get("body")), "attributes": read_attributes(entry.get("attributes"))})
+                    logs.append(
+                        {
+                            "span": entry.get("spanId"),
+                            "trace": entry.get("traceId"),
+                            "body": plain_value(entry.get("body")),
+                            "attributes": read_attributes(entry.get("attributes")),
+                        }
+                    )
     by_id = {span["spanId"]: span for span in spans}
     for entry in logs:
         if entry["span"] in by_id:
@@ -133,11 +149,17 @@ def entry(requests: list[tuple[str, Json]], happened: dict[str, Json], row: Json
             continue
         mine = [s["traceId"] for s in spans if s["scope"] == "shop" and not s.get("parentSpanId")] or [weightiest(spans, facts)]
         run = mine[0]
-        # A trace of its own that tells of the model is a part of the run that lost its parent; only the rest is surely no run.
-        models = {s["traceId"] for s in spans if any(re.search(r"usage|token|finish_reason|request\.model$", key) for key in s["attributes"])}
-        others, stray = sorted(set(ids) - {run} - models), sorted(models - {run})
+        # A trace of its own that tells of the run is a part of it that lost its parent; only the rest is surely no run.
+        parts = {s["traceId"] for s in spans if tells_of_run(s, facts)}
+        others, stray = sorted(set(ids) - {run} - parts), sorted(parts - {run})
         carried = carry(facts, [s for s in spans if s["traceId"] == run], row)
-        (plain if scenario == "plain" else traces)[run] = {"scenario": scenario, "others": others, **({"stray": stray} if stray else {}), "run": True, **carried}
+        (plain if scenario == "plain" else traces)[run] = {
+            "scenario": scenario,
+            "others": others,
+            **({"stray": stray} if stray else {}),
+            "run": True,
+            **carried,
+        }
     # Where a failure cannot be told, neither can it be told that there was none.
     if any("failed" not in c for t in traces.values() if t["scenario"] == "error" for c in t.get("calls", [])):
         for trace in traces.values():
@@ -147,6 +169,16 @@ def entry(requests: list[tuple[str, Json]], happened: dict[str, Json], row: Json
     if any(t.get("hidden") for t in traces.values() if t["scenario"] != "streamed"):
         plain = {key: {k: v for k, v in {**t, "hidden": True}.items() if k != "calls"} for key, t in plain.items()}
     return {"traces": traces, **({"plain": plain} if plain else {})}
+
+
+def tells_of_run(span: Json, facts: Json) -> bool:
+    """Whether a span is about the model, a tool, the question or the answer."""
+    if any(re.search(r"usage|token|finish_reason|request\.model$", key) for key in span["attributes"]):
+        return True
+    if any(is_tool_span(span, name) for call in facts["calls"] for name in {call["name"], bare(call["name"])}):
+        return True
+    text = flat([span["attributes"], span["events"], span["logs"]])
+    return flat(facts["input"]) in text or flat(facts["text"]) in text
 
 
 def weightiest(spans: list[Json], facts: Json) -> str:
@@ -166,10 +198,13 @@ def carry(facts: Json, spans: list[Json], row: Json) -> Json:
     text = flat([[s["name"], s["attributes"], s["events"], s["logs"]] for s in shown])
     found: Json = {}
     calls = carried_calls(facts, shown, text, says)
-    if calls is None:
-        found["hidden"] = True
-    else:
+    if calls is not None:
         found["calls"] = calls
+    elif any(flat(c["arguments"]) in text or loosely(c["arguments"], text) for c in facts["calls"]):
+        # The instrumentation lost some of the calls: neither told nor hidden.
+        found["partial"] = True
+    else:
+        found["hidden"] = True
     has_input = says.get("input", flat(facts["input"]) in text)
     has_text = says.get("text", flat(facts["text"]) in text)
     if has_input:
@@ -178,7 +213,9 @@ def carry(facts: Json, spans: list[Json], row: Json) -> Json:
         found["text"] = facts["text"]
     if says.get("usage", has_usage(facts["pairs"], spans)):
         found["usage"] = facts["usage"]
-    if facts["turns"] and says.get("turns", has_input and has_text and all(flat(t["text"]) in text and flat(t["input"]) in text for t in facts["turns"])):
+    if facts["turns"] and says.get(
+        "turns", has_input and has_text and all(flat(t["text"]) in text and flat(t["input"]) in text for t in facts["turns"])
+    ):
         found["turns"] = facts["turns"]
     if row.get("agent_name") and names_agent(row["agent_name"], spans):
         found["agent"] = row["agent_name"]
@@ -192,7 +229,12 @@ def names_agent(name: str, spans: list[Json]) -> bool:
 
 
 def defines_tools(key: str) -> bool:
-    return bool(re.search(r"tool[_.]?def|available_tools|llm\.tools|request\.functions|model_request_parameters|invocation_parameters|^tools$|request\.tools|agent\.tools|crew_tools", key))
+    return bool(
+        re.search(
+            r"tool[_.]?def|available_tools|llm\.tools|request\.functions|model_request_parameters|invocation_parameters|^tools$|request\.tools|agent\.tools|crew_tools",
+            key,
+        )
+    )
 
 
 def carried_calls(facts: Json, spans: list[Json], text: str, says: Json) -> list[Json] | None:
@@ -238,8 +280,15 @@ def result_is_told(result: Any, text: str) -> bool:
     return bool(re.search(f'"{key}":{number}', text))
 
 
+def bare(name: str) -> str:
+    """A tool's name without that of its plugin or server."""
+    return re.split("-|__", name)[-1]
+
+
 def is_tool_span(span: Json, name: str) -> bool:
-    if span["scope"] == "shop" or any(re.search(r"^llm\.(model_name|token_count|input_messages|output_messages)|request\.model$", key) for key in span["attributes"]):
+    if span["scope"] == "shop" or any(
+        re.search(r"^llm\.(model_name|token_count|input_messages|output_messages)|request\.model$", key) for key in span["attributes"]
+    ):
         return False
     if re.search(rf"(^|[^a-z_]){name}([^a-z_]|$)", span["name"]):
         return True
@@ -249,18 +298,22 @@ def is_tool_span(span: Json, name: str) -> bool:
 def failure_is_told(facts: Json, tools: list[tuple[Json, str]]) -> bool:
     """Whether a failed call can be told from a good one by its span. Where none failed, there is nothing to miss."""
     bad = {c["name"] for c in facts["calls"] if c.get("failed")}
-    return all(any((s.get("status") or {}).get("code") == 2 or any(e["name"] == "exception" for e in s["events"]) for s, n in tools if n == name) for name in bad)
+    return all(
+        any((s.get("status") or {}).get("code") == 2 or any(e["name"] == "exception" for e in s["events"]) for s, n in tools if n == name)
+        for name in bad
+    )
 
 
 def has_usage(pairs: list[tuple[int, int]], spans: list[Json]) -> bool:
-    """Whether every model call's tokens are in a span of their own."""
+    """Whether every model call's tokens are in a span of their own: as attributes, or in the JSON of one."""
     left = Counter(pairs)
     for span in spans:
-        counts = {v for k, v in span["attributes"].items() if isinstance(v, int | float) and re.search("token|usage", k)}
-        counts |= {int(n) for n in TOKENS.findall(flat(list(span["attributes"].values())))}
-        for pair in left:
-            if pair[0] in counts and pair[1] in counts:
-                left[pair] -= 1
+        plain = {v for k, v in span["attributes"].items() if isinstance(v, int | float) and re.search("token|usage", k)}
+        nested = {int(n) for n in TOKENS.findall(flat(list(span["attributes"].values())))}
+        for counts in (plain, nested):
+            fitting = [pair for pair, count in left.items() if count > 0 and set(pair) <= counts]
+            if fitting:
+                left[max(fitting)] -= 1
                 break
     return bool(pairs) and all(count <= 0 for count in left.values())
 
@@ -280,14 +333,25 @@ def message_entry(documents: Json, happened: dict[str, Json], about: Json) -> Js
         if facts["turns"] and about.get("turns", True):
             one["turns"] = facts["turns"]
         scenarios[name] = one
-    return {"what": about.get("what", ""), "required": about.get("required", False), "scenarios": scenarios}
+    # Apart, since the usual comparison asks that tools were called.
+    plain = {name: scenarios.pop(name) for name in ["plain"] if name in scenarios}
+    return {
+        "what": about.get("what", ""),
+        "required": about.get("required", False),
+        "scenarios": scenarios,
+        **({"plain": plain} if plain else {}),
+    }
 
 
 def summary(entry: Json | None) -> str:
     """What a recording carries, a line per scenario."""
-    lines: list[str] = []
-    for trace in [*((entry or {}).get("traces") or {}).values(), *((entry or {}).get("plain") or {}).values()]:
-        calls = "hidden" if trace.get("hidden") else " ".join(f"{c['name']}[{','.join(k[:1] for k in ('arguments', 'result', 'failed', 'timed') if k in c)}]" for c in trace["calls"])
-        rest = [k for k in ("input", "text", "usage", "turns", "agent", "beside") if k in trace]
-        lines.append(f"  {trace['scenario']:<10} {calls or 'none':<60} {' '.join(rest)}{' others ' + str(len(trace['others'])) if trace['others'] else ''}{' stray ' + str(len(trace['stray'])) if trace.get('stray') else ''}")
-    return "\n".join(lines)
+    traces = [*((entry or {}).get("traces") or {}).values(), *((entry or {}).get("plain") or {}).values()]
+    return "\n".join(f"  {trace['scenario']:<10} {sum_up(trace)}" for trace in traces)
+
+
+def sum_up(trace: Json) -> str:
+    parts = [k for k in ("input", "text", "usage", "turns", "agent", "beside") if k in trace]
+    parts += [f"{k} {len(trace[k])}" for k in ("others", "stray") if trace.get(k)]
+    told = [f"{c['name']}[{','.join(k[0] for k in ('arguments', 'result', 'failed', 'timed') if k in c)}]" for c in trace.get("calls", [])]
+    calls = "hidden" if trace.get("hidden") else "partial" if trace.get("partial") else " ".join(told) or "none"
+    return f"{calls:<60} {' '.join(parts)}"

@@ -31,7 +31,13 @@ def prepare(settings: dict[str, Any]) -> Any:
     os.environ["GOOGLE_GEMINI_BASE_URL"] = os.environ["MODEL_URL"]
 
     def make() -> Conversation:
-        agent = LlmAgent(name="shop_agent", model=shop.GEMINI_MODEL, instruction=shop.SYSTEM, tools=[shop.lookup_order, refund, shop.search_docs], **options)
+        agent = LlmAgent(
+            name="shop_agent",
+            model=shop.GEMINI_MODEL,
+            instruction=shop.SYSTEM,
+            tools=[shop.lookup_order, refund, shop.search_docs],
+            **options,
+        )
         return Conversation(InMemoryRunner(agent=agent, app_name="shop"), types)
 
     return make
@@ -60,5 +66,10 @@ class Conversation:
         return found
 
     def messages(self) -> dict[str, Any]:
-        session = self.loop.run_until_complete(self.runner.session_service.get_session(app_name="shop", user_id="u", session_id=self.session.id))
-        return {"adk-session-snake": session.model_dump(mode="json", exclude_none=True), "adk-events": [e.model_dump(mode="json", by_alias=True, exclude_none=True) for e in session.events]}
+        session = self.loop.run_until_complete(
+            self.runner.session_service.get_session(app_name="shop", user_id="u", session_id=self.session.id)
+        )
+        return {
+            "adk-session-snake": session.model_dump(mode="json", exclude_none=True),
+            "adk-events": [e.model_dump(mode="json", by_alias=True, exclude_none=True) for e in session.events],
+        }

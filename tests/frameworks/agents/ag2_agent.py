@@ -26,8 +26,16 @@ def prepare(settings: dict[str, Any]) -> Any:
 
         def __init__(self) -> None:
             entry = {"model": shop.MODEL, "api_key": "sk-none", "base_url": os.environ["MODEL_URL"] + "/v1", "price": [0, 0]}
-            self.agent = ConversableAgent("shop_agent", system_message=shop.SYSTEM, llm_config={"config_list": [entry], "cache_seed": None}, human_input_mode="NEVER")
-            self.user = ConversableAgent("customer", llm_config=False, human_input_mode="NEVER", default_auto_reply="", is_termination_msg=lambda m: not m.get("tool_calls"))
+            self.agent = ConversableAgent(
+                "shop_agent", system_message=shop.SYSTEM, llm_config={"config_list": [entry], "cache_seed": None}, human_input_mode="NEVER"
+            )
+            self.user = ConversableAgent(
+                "customer",
+                llm_config=False,
+                human_input_mode="NEVER",
+                default_auto_reply="",
+                is_termination_msg=lambda m: not m.get("tool_calls"),
+            )
             for function in (lookup_order, refund, search_docs):
                 register_function(function, caller=self.agent, executor=self.user, description=shop.describe(function.__name__))
             self.first = True

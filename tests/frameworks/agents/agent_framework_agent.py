@@ -31,18 +31,24 @@ class Conversation:
     def __init__(self, agent: Any) -> None:
         self.agent = agent
         self.session = agent.create_session()
+        self.said: list[Any] = []
         self.loop = shared_loop()
 
     def ask(self, text: str, streamed: bool) -> str:
         return self.loop.run_until_complete(self.run(text, streamed))
 
     async def run(self, text: str, streamed: bool) -> str:
-        if not streamed:
-            return str((await self.agent.run(text, session=self.session)).text)
-        stream = self.agent.run(text, session=self.session, stream=True)
-        async for _ in stream:
-            pass
-        return str((await stream.get_final_response()).text)
+        from agent_framework import Message
+
+        if streamed:
+            stream = self.agent.run(text, session=self.session, stream=True)
+            async for _ in stream:
+                pass
+            response = await stream.get_final_response()
+        else:
+            response = await self.agent.run(text, session=self.session)
+        self.said += [Message("user", [text]), *response.messages]
+        return str(response.text)
 
     def messages(self) -> dict[str, Any]:
-        return {"agent-framework-session": self.session.to_dict()}
+        return {"agent-framework-session": self.session.to_dict(), "agent-framework": [message.to_dict() for message in self.said]}

@@ -18,7 +18,15 @@ def prepare(settings: dict[str, Any]) -> Any:
 
     def make() -> Conversation:
         model = kind(id=shop.MODEL, base_url=os.environ["MODEL_URL"] + "/v1", api_key="sk-none")
-        agent = Agent(name="shop_agent", model=model, tools=list(shop.TOOLS.values()), instructions=shop.SYSTEM, db=InMemoryDb(), add_history_to_context=True, telemetry=False)
+        agent = Agent(
+            name="shop_agent",
+            model=model,
+            tools=list(shop.TOOLS.values()),
+            instructions=shop.SYSTEM,
+            db=InMemoryDb(),
+            add_history_to_context=True,
+            telemetry=False,
+        )
         return Conversation(agent)
 
     return make

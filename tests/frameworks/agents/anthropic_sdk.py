@@ -21,7 +21,9 @@ class Agent:
     def __init__(self, client: Any) -> None:
         self.client = client
         self.history: list[Any] = []
-        self.tools = [{"name": name, "description": shop.describe(name), "input_schema": schema} for name, schema in shop.PARAMETERS.items()]
+        self.tools = [
+            {"name": name, "description": shop.describe(name), "input_schema": schema} for name, schema in shop.PARAMETERS.items()
+        ]
 
     def ask(self, text: str, streamed: bool) -> str:
         self.history.append({"role": "user", "content": text})

@@ -25,11 +25,15 @@ def prepare(settings: dict[str, Any]) -> Any:
         def search_docs(query: str) -> str:
             return json.dumps(shop.search_docs(query))
 
-        return FunctionTool({"lookup_order": lookup_order, "refund": refund, "search_docs": search_docs}[name], description=shop.describe(name), name=name)
+        return FunctionTool(
+            {"lookup_order": lookup_order, "refund": refund, "search_docs": search_docs}[name], description=shop.describe(name), name=name
+        )
 
     def make() -> Conversation:
         model = OpenAIChatCompletionClient(model=shop.MODEL, base_url=os.environ["MODEL_URL"] + "/v1", api_key="sk-none")
-        agent = AssistantAgent("shop_agent", model, tools=[as_tool(n) for n in shop.TOOLS], system_message=shop.SYSTEM, max_tool_iterations=5)
+        agent = AssistantAgent(
+            "shop_agent", model, tools=[as_tool(n) for n in shop.TOOLS], system_message=shop.SYSTEM, max_tool_iterations=5
+        )
         return Conversation(agent)
 
     return make
@@ -59,4 +63,7 @@ class Conversation:
 
     def messages(self) -> dict[str, Any]:
         state = self.loop.run_until_complete(self.agent.save_state())
-        return {"autogen-state": json.loads(json.dumps(state, default=str)), "autogen-results": [r.model_dump(mode="json") for r in self.results]}
+        return {
+            "autogen-state": json.loads(json.dumps(state, default=str)),
+            "autogen-results": [r.model_dump(mode="json") for r in self.results],
+        }

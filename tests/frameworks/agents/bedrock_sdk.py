@@ -22,7 +22,11 @@ class Agent:
     def __init__(self, client: Any) -> None:
         self.client = client
         self.history: list[Any] = []
-        self.tools = {"tools": [{"toolSpec": {"name": n, "description": shop.describe(n), "inputSchema": {"json": s}}} for n, s in shop.PARAMETERS.items()]}
+        self.tools = {
+            "tools": [
+                {"toolSpec": {"name": n, "description": shop.describe(n), "inputSchema": {"json": s}}} for n, s in shop.PARAMETERS.items()
+            ]
+        }
 
     def ask(self, text: str, streamed: bool) -> str:
         self.history.append({"role": "user", "content": [{"text": text}]})
@@ -36,7 +40,9 @@ class Agent:
             for use in uses:
                 result, failed = shop.use(use["name"], use["input"])
                 content = [{"text": result}] if failed or result.startswith("[") else [{"json": json.loads(result)}]
-                results.append({"toolResult": {"toolUseId": use["toolUseId"], "content": content, "status": "error" if failed else "success"}})
+                results.append(
+                    {"toolResult": {"toolUseId": use["toolUseId"], "content": content, "status": "error" if failed else "success"}}
+                )
             self.history.append({"role": "user", "content": results})
 
     def options(self) -> dict[str, Any]:

@@ -35,7 +35,15 @@ def prepare(settings: dict[str, Any]) -> Any:
         model = OpenAIChatModel(shop.MODEL, api_key="sk-none", base_url=os.environ["MODEL_URL"] + "/v1", allow_parallel_tool_calls=True)
         tools = [lookup_order, refund, search_docs]
         memory = UnconstrainedMemory()
-        agent = RequirementAgent(llm=model, tools=tools, memory=memory, name="shop_agent", instructions=shop.SYSTEM, tool_call_checker=False, final_answer_as_tool="style" in settings)
+        agent = RequirementAgent(
+            llm=model,
+            tools=tools,
+            memory=memory,
+            name="shop_agent",
+            instructions=shop.SYSTEM,
+            tool_call_checker=False,
+            final_answer_as_tool="style" in settings,
+        )
         return Conversation(agent)
 
     return make
@@ -56,4 +64,9 @@ class Conversation:
         return str(result.last_message.text)
 
     def messages(self) -> dict[str, Any]:
-        return {"beeai": [json.loads(json.dumps(m.to_json_safe() if hasattr(m, "to_json_safe") else m.model_dump(mode="json"), default=str)) for m in self.agent.memory.messages]}
+        return {
+            "beeai": [
+                json.loads(json.dumps(m.to_json_safe() if hasattr(m, "to_json_safe") else m.model_dump(mode="json"), default=str))
+                for m in self.agent.memory.messages
+            ]
+        }

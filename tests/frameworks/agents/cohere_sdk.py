@@ -22,7 +22,10 @@ class Agent:
     def __init__(self, client: Any) -> None:
         self.client = client
         self.history: list[Any] = [{"role": "system", "content": shop.SYSTEM}]
-        self.tools = [{"type": "function", "function": {"name": n, "description": shop.describe(n), "parameters": s}} for n, s in shop.PARAMETERS.items()]
+        self.tools = [
+            {"type": "function", "function": {"name": n, "description": shop.describe(n), "parameters": s}}
+            for n, s in shop.PARAMETERS.items()
+        ]
 
     def ask(self, text: str, streamed: bool) -> str:
         self.history.append({"role": "user", "content": text})

@@ -52,8 +52,15 @@ class Agent:
             self.history.append(types.Content(role="user", parts=results))
 
     def generate(self, streamed: bool) -> list[Any]:
-        declared = [self.types.FunctionDeclaration(name=n, description=shop.describe(n), parameters_json_schema=s) for n, s in shop.PARAMETERS.items()]
-        options = {"model": shop.GEMINI_MODEL, "contents": self.history, "config": self.configure([self.types.Tool(function_declarations=declared)])}
+        declared = [
+            self.types.FunctionDeclaration(name=n, description=shop.describe(n), parameters_json_schema=s)
+            for n, s in shop.PARAMETERS.items()
+        ]
+        options = {
+            "model": shop.GEMINI_MODEL,
+            "contents": self.history,
+            "config": self.configure([self.types.Tool(function_declarations=declared)]),
+        }
         if not streamed:
             return self.client.models.generate_content(**options).candidates[0].content.parts
         return [part for chunk in self.client.models.generate_content_stream(**options) for part in chunk.candidates[0].content.parts]

@@ -19,7 +19,9 @@ def prepare(settings: dict[str, Any]) -> Any:
         switch_tracing(settings.get("content", False))
 
     def make() -> Conversation:
-        generator = OpenAIChatGenerator(api_key=Secret.from_token("sk-none"), model=shop.MODEL, api_base_url=os.environ["MODEL_URL"] + "/v1", generation_kwargs={})
+        generator = OpenAIChatGenerator(
+            api_key=Secret.from_token("sk-none"), model=shop.MODEL, api_base_url=os.environ["MODEL_URL"] + "/v1", generation_kwargs={}
+        )
         tools = [Tool(name=n, description=shop.describe(n), parameters=shop.PARAMETERS[n], function=f) for n, f in shop.TOOLS.items()]
         agent = Agent(chat_generator=generator, tools=tools, system_prompt=shop.SYSTEM)
         if hasattr(agent, "warm_up"):
@@ -62,4 +64,7 @@ class Conversation:
         return str(result["messages"][-1].text)
 
     def messages(self) -> dict[str, Any]:
-        return {"haystack": [json.loads(json.dumps(m.to_dict(), default=str)) for m in self.history], "haystack-openai": [m.to_openai_dict_format() for m in self.history]}
+        return {
+            "haystack": [json.loads(json.dumps(m.to_dict(), default=str)) for m in self.history],
+            "haystack-openai": [m.to_openai_dict_format() for m in self.history],
+        }

@@ -16,7 +16,11 @@ def make_model(settings: dict[str, Any]) -> Any:
     from langchain_openai import ChatOpenAI
 
     return ChatOpenAI(
-        model=shop.MODEL, base_url=os.environ["MODEL_URL"] + "/v1", api_key="sk-none", stream_usage=True, use_responses_api=settings.get("api") == "responses"
+        model=shop.MODEL,
+        base_url=os.environ["MODEL_URL"] + "/v1",
+        api_key="sk-none",
+        stream_usage=True,
+        use_responses_api=settings.get("api") == "responses",
     )
 
 
@@ -101,4 +105,9 @@ class Conversation:
         from langchain_core.messages import convert_to_openai_messages, messages_to_dict
 
         found = self.state["messages"]
-        return {"langchain-dict": messages_to_dict(found), "langchain-lc": dumpd(found), "langchain-openai": convert_to_openai_messages(found), "langgraph-dumpd": dumpd(self.state)}
+        return {
+            "langchain-dict": messages_to_dict(found),
+            "langchain-lc": dumpd(found),
+            "langchain-openai": convert_to_openai_messages(found),
+            "langgraph-dumpd": dumpd(self.state),
+        }

@@ -19,7 +19,9 @@ def prepare(settings: dict[str, Any]) -> Any:
         from llama_index.observability.otel import LlamaIndexOpenTelemetry
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
-        LlamaIndexOpenTelemetry(span_exporter=OTLPSpanExporter(), service_name_or_resource=os.environ["OTEL_SERVICE_NAME"]).start_registering()
+        LlamaIndexOpenTelemetry(
+            span_exporter=OTLPSpanExporter(), service_name_or_resource=os.environ["OTEL_SERVICE_NAME"]
+        ).start_registering()
 
     def make() -> Conversation:
         model = OpenAI(model=shop.MODEL, api_base=os.environ["MODEL_URL"] + "/v1", api_key="sk-none")

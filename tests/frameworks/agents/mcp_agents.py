@@ -39,7 +39,7 @@ def pydantic_ai(settings: dict[str, Any]) -> Any:
 
     async def talk(text: str, streamed: bool) -> str:
         transport = StdioTransport(sys.executable, COMMAND, env=dict(os.environ), keep_alive=False)
-        agent = Agent(make_model(settings), name="shop_agent", instructions=shop.SYSTEM, toolsets=[MCPToolset(transport)])
+        agent = Agent(make_model(settings), name="shop_agent", instructions=shop.SYSTEM, toolsets=[MCPToolset(transport, init_timeout=60)])
         async with agent:
             if streamed:
                 async with agent.run_stream(text, message_history=history) as result:
@@ -62,8 +62,15 @@ def openai_agents(settings: dict[str, Any]) -> Any:
 
     async def talk(text: str, streamed: bool) -> str:
         client = AsyncOpenAI(base_url=os.environ["MODEL_URL"] + "/v1", api_key="sk-none")
-        async with MCPServerStdio(params={"command": sys.executable, "args": COMMAND, "env": dict(os.environ)}, name="shop", client_session_timeout_seconds=60) as server:
-            agent = Agent(name="Shop agent", instructions=shop.SYSTEM, mcp_servers=[server], model=OpenAIResponsesModel(model=shop.MODEL, openai_client=client))
+        async with MCPServerStdio(
+            params={"command": sys.executable, "args": COMMAND, "env": dict(os.environ)}, name="shop", client_session_timeout_seconds=60
+        ) as server:
+            agent = Agent(
+                name="Shop agent",
+                instructions=shop.SYSTEM,
+                mcp_servers=[server],
+                model=OpenAIResponsesModel(model=shop.MODEL, openai_client=client),
+            )
             given = [*history, {"role": "user", "content": text}]
             if streamed:
                 result = Runner.run_streamed(agent, given)
@@ -119,7 +126,14 @@ def strands(settings: dict[str, Any]) -> Any:
         model = OpenAIModel(client_args={"api_key": "sk-none", "base_url": os.environ["MODEL_URL"] + "/v1"}, model_id=shop.MODEL)
         client = MCPClient(lambda: stdio_client(StdioServerParameters(command=sys.executable, args=COMMAND, env=dict(os.environ))))
         with client:
-            agent = Agent(model=model, tools=client.list_tools_sync(), system_prompt=shop.SYSTEM, name="shop_agent", callback_handler=None, messages=list(history))
+            agent = Agent(
+                model=model,
+                tools=client.list_tools_sync(),
+                system_prompt=shop.SYSTEM,
+                name="shop_agent",
+                callback_handler=None,
+                messages=list(history),
+            )
             answer = str(await agent.invoke_async(text)).strip()
         history[:] = agent.messages
         return answer
@@ -137,7 +151,9 @@ def agent_framework(settings: dict[str, Any]) -> Any:
 
     async def talk(text: str, streamed: bool) -> str:
         client = OpenAIChatCompletionClient(model=shop.MODEL, api_key="sk-none", base_url=os.environ["MODEL_URL"] + "/v1")
-        async with MCPStdioTool(name="shop", command=sys.executable, args=COMMAND, env=dict(os.environ), approval_mode="never_require") as tool:
+        async with MCPStdioTool(
+            name="shop", command=sys.executable, args=COMMAND, env=dict(os.environ), approval_mode="never_require"
+        ) as tool:
             agent = Agent(client, instructions=shop.SYSTEM, name="shop_agent", tools=[tool])
             session = kept.setdefault("session", agent.create_session())
             if not streamed:

@@ -30,7 +30,10 @@ class Agent:
     def __init__(self, client: Any) -> None:
         self.client = client
         self.history: list[Any] = [{"role": "system", "content": shop.SYSTEM}]
-        self.tools = [{"type": "function", "function": {"name": n, "description": shop.describe(n), "parameters": s}} for n, s in shop.PARAMETERS.items()]
+        self.tools = [
+            {"type": "function", "function": {"name": n, "description": shop.describe(n), "parameters": s}}
+            for n, s in shop.PARAMETERS.items()
+        ]
 
     def ask(self, text: str, streamed: bool) -> str:
         self.history.append({"role": "user", "content": text})
@@ -53,7 +56,9 @@ class Agent:
             for choice in event.data.choices:
                 text += choice.delta.content if isinstance(choice.delta.content, str) else ""
                 for part in choice.delta.tool_calls or []:
-                    call = calls.setdefault(part.index or 0, {"id": part.id, "type": "function", "function": {"name": part.function.name, "arguments": ""}})
+                    call = calls.setdefault(
+                        part.index or 0, {"id": part.id, "type": "function", "function": {"name": part.function.name, "arguments": ""}}
+                    )
                     call["function"]["arguments"] += part.function.arguments or ""
         return {"role": "assistant", "content": "", "tool_calls": list(calls.values())} if calls else {"role": "assistant", "content": text}
 

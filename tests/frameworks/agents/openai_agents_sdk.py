@@ -20,7 +20,9 @@ def prepare(settings: dict[str, Any]) -> Any:
     def make() -> Conversation:
         client = AsyncOpenAI(base_url=os.environ["MODEL_URL"] + "/v1", api_key="sk-none")
         tools = [function_tool(tool) for tool in shop.TOOLS.values()]
-        return Conversation(Agent(name="Shop agent", instructions=shop.SYSTEM, tools=tools, model=kind(model=shop.MODEL, openai_client=client)))
+        return Conversation(
+            Agent(name="Shop agent", instructions=shop.SYSTEM, tools=tools, model=kind(model=shop.MODEL, openai_client=client))
+        )
 
     return make
 

@@ -79,7 +79,9 @@ class Chat:
             for choice in chunk.choices:
                 text += choice.delta.content or ""
                 for part in choice.delta.tool_calls or []:
-                    call = calls.setdefault(part.index, {"id": part.id, "type": "function", "function": {"name": part.function.name, "arguments": ""}})
+                    call = calls.setdefault(
+                        part.index, {"id": part.id, "type": "function", "function": {"name": part.function.name, "arguments": ""}}
+                    )
                     call["function"]["arguments"] += part.function.arguments or ""
         return {"role": "assistant", "tool_calls": list(calls.values())} if calls else {"role": "assistant", "content": text}
 
@@ -94,7 +96,8 @@ class Responses:
         self.client = client
         self.history: list[Any] = []
         self.tools = [
-            {"type": "function", "name": name, "description": shop.describe(name), "parameters": schema} for name, schema in shop.PARAMETERS.items()
+            {"type": "function", "name": name, "description": shop.describe(name), "parameters": schema}
+            for name, schema in shop.PARAMETERS.items()
         ]
 
     def ask(self, text: str, streamed: bool) -> str:

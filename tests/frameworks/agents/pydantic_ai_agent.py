@@ -48,7 +48,9 @@ def prepare(settings: dict[str, Any]) -> Any:
             raise ModelRetry(str(error)) from error
 
     def make() -> Conversation:
-        agent = Agent(make_model(settings), name="shop_agent", instructions=shop.SYSTEM, tools=[shop.lookup_order, refund, shop.search_docs])
+        agent = Agent(
+            make_model(settings), name="shop_agent", instructions=shop.SYSTEM, tools=[shop.lookup_order, refund, shop.search_docs]
+        )
         return Conversation(agent)
 
     return make

@@ -66,4 +66,7 @@ class Conversation:
             return [message async for message in self.thread.get_messages()]
 
         found = self.loop.run_until_complete(collect())
-        return {"semantic-kernel": {"messages": [json.loads(m.model_dump_json(exclude_none=True)) for m in found]}, "semantic-kernel-to-dict": [m.to_dict() for m in found]}
+        return {
+            "semantic-kernel": {"messages": [json.loads(m.model_dump_json(exclude_none=True)) for m in found]},
+            "semantic-kernel-to-dict": [m.to_dict() for m in found],
+        }

@@ -14,14 +14,32 @@ def prepare(settings: dict[str, Any]) -> Any:
     def as_tool(name: str) -> Any:
         kinds = {"id": ("integer", int), "amount": ("number", float), "query": ("string", str)}
         inputs = {key: {"type": kinds[key][0], "description": key} for key in shop.PARAMETERS[name]["properties"]}
-        source = {"lookup_order": lambda self, id: shop.lookup_order(id), "refund": lambda self, id, amount: shop.refund(id, amount), "search_docs": lambda self, query: shop.search_docs(query)}
-        body = {"name": name, "description": shop.describe(name), "inputs": inputs, "output_type": "object", "forward": source[name], "skip_forward_signature_validation": True}
+        source = {
+            "lookup_order": lambda self, id: shop.lookup_order(id),
+            "refund": lambda self, id, amount: shop.refund(id, amount),
+            "search_docs": lambda self, query: shop.search_docs(query),
+        }
+        body = {
+            "name": name,
+            "description": shop.describe(name),
+            "inputs": inputs,
+            "output_type": "object",
+            "forward": source[name],
+            "skip_forward_signature_validation": True,
+        }
         return type(f"{name}_tool", (Tool,), body)()
 
     def make() -> Conversation:
         model = OpenAIModel(model_id=shop.MODEL, api_base=os.environ["MODEL_URL"] + "/v1", api_key="sk-none")
         kind = CodeAgent if settings["style"] == "code" else ToolCallingAgent
-        agent = kind(tools=[as_tool(name) for name in shop.TOOLS], model=model, name="shop_agent", description="Shop support", stream_outputs=False, verbosity_level=0)
+        agent = kind(
+            tools=[as_tool(name) for name in shop.TOOLS],
+            model=model,
+            name="shop_agent",
+            description="Shop support",
+            stream_outputs=False,
+            verbosity_level=0,
+        )
         return Conversation(agent)
 
     return make

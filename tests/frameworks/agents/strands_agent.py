@@ -15,7 +15,9 @@ def prepare(settings: dict[str, Any]) -> Any:
         if settings.get("provider") == "anthropic":
             from strands.models.anthropic import AnthropicModel
 
-            return AnthropicModel(client_args={"api_key": "sk-none", "base_url": os.environ["MODEL_URL"]}, model_id=shop.ANTHROPIC_MODEL, max_tokens=500)
+            return AnthropicModel(
+                client_args={"api_key": "sk-none", "base_url": os.environ["MODEL_URL"]}, model_id=shop.ANTHROPIC_MODEL, max_tokens=500
+            )
         if settings.get("provider") == "bedrock":
             from strands.models import BedrockModel
 
@@ -26,7 +28,9 @@ def prepare(settings: dict[str, Any]) -> Any:
 
     def make() -> Conversation:
         tools = [tool(function) for function in shop.TOOLS.values()]
-        return Conversation(Agent(model=make_model(), tools=tools, system_prompt=shop.SYSTEM, name="shop_agent", callback_handler=None), make_model)
+        return Conversation(
+            Agent(model=make_model(), tools=tools, system_prompt=shop.SYSTEM, name="shop_agent", callback_handler=None), make_model
+        )
 
     return make
 

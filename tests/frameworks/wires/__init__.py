@@ -20,6 +20,8 @@ class Said:
     input_tokens: int
     output_tokens: int
     model: str
+    # What the provider itself got from the tools that it called: output and error of each.
+    hosted: tuple[tuple[Any, str | None], ...] = ()
 
     @property
     def total(self) -> int:

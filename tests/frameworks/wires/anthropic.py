@@ -53,5 +53,7 @@ def stream(said: Said) -> Iterator[bytes]:
             for piece in said.pieces():
                 yield send("content_block_delta", index=index, delta={"type": "text_delta", "text": piece})
         yield send("content_block_stop", index=index)
-    yield send("message_delta", delta={"stop_reason": full["stop_reason"], "stop_sequence": None}, usage={"output_tokens": said.output_tokens})
+    yield send(
+        "message_delta", delta={"stop_reason": full["stop_reason"], "stop_sequence": None}, usage={"output_tokens": said.output_tokens}
+    )
     yield send("message_stop")

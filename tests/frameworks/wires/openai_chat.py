@@ -31,13 +31,18 @@ def head(said: Said, kind: str) -> dict[str, Any]:
     }
 
 
-def whole(said: Said) -> dict[str, Any]:
+def whole(said: Said, *, functions: bool = False) -> dict[str, Any]:
+    """The answer; with `functions` as it was before there were tools."""
     message: dict[str, Any] = {"role": "assistant", "content": said.step.text or None, "refusal": None}
     if said.step.calls:
         message["tool_calls"] = [
-            {"id": id, "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}} for id, name, arguments in said.calls()
+            {"id": id, "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
+            for id, name, arguments in said.calls()
         ]
     finish = "tool_calls" if said.step.calls else "stop"
+    if functions and said.step.calls:
+        message["function_call"] = message.pop("tool_calls")[0]["function"]
+        finish = "function_call"
     choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish}
     return {**head(said, "chat.completion"), "choices": [choice], "usage": usage(said)}
 
@@ -58,7 +63,10 @@ def stream(said: Said, options: dict[str, Any]) -> Iterator[bytes]:
     if said.step.text:
         for piece in said.pieces():
             yield chunk({"content": piece})
-    last = {**head(said, "chat.completion.chunk"), "choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls" if said.step.calls else "stop"}]}
+    last = {
+        **head(said, "chat.completion.chunk"),
+        "choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls" if said.step.calls else "stop"}],
+    }
     if options.get("always_usage"):
         last["usage"] = usage(said)
     yield event(last)

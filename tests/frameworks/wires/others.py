@@ -13,7 +13,12 @@ from tests.frameworks.wires import Said, event, halves
 
 def ollama(said: Said, streamed: bool) -> Iterator[bytes]:
     def line(message: dict[str, Any], done: bool) -> bytes:
-        found: dict[str, Any] = {"model": said.model, "created_at": "2026-11-01T00:00:00Z", "message": {"role": "assistant", **message}, "done": done}
+        found: dict[str, Any] = {
+            "model": said.model,
+            "created_at": "2026-11-01T00:00:00Z",
+            "message": {"role": "assistant", **message},
+            "done": done,
+        }
         if done:
             counts = {"prompt_eval_count": said.input_tokens, "eval_count": said.output_tokens}
             found |= {"done_reason": "stop", "total_duration": 9000000, "load_duration": 1000000, **counts}
@@ -41,7 +46,8 @@ def cohere(said: Said) -> dict[str, Any]:
     if said.step.calls:
         message["tool_plan"] = "I will use the tools."
         message["tool_calls"] = [
-            {"id": id, "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}} for id, name, arguments in said.calls()
+            {"id": id, "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
+            for id, name, arguments in said.calls()
         ]
     else:
         message["content"] = [{"type": "text", "text": said.step.text}]
@@ -53,7 +59,11 @@ def cohere_stream(said: Said) -> Iterator[bytes]:
     def send(kind: str, **fields: Any) -> bytes:
         return event({"type": kind, **fields}, kind)
 
-    yield send("message-start", id=f"cohere-{said.number}", delta={"message": {"role": "assistant", "content": [], "tool_plan": "", "tool_calls": []}})
+    yield send(
+        "message-start",
+        id=f"cohere-{said.number}",
+        delta={"message": {"role": "assistant", "content": [], "tool_plan": "", "tool_calls": []}},
+    )
     for index, (id, name, arguments) in enumerate(said.calls()):
         start = {"id": id, "type": "function", "function": {"name": name, "arguments": ""}}
         yield send("tool-call-start", index=index, delta={"message": {"tool_calls": start}})
