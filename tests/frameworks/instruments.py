@@ -42,6 +42,9 @@ def set_up_sdk(settings: dict[str, Any]) -> Telemetry:
 
     telemetry = Telemetry()
     tracers = TracerProvider()
+    for name in settings.get("processors") or []:
+        # Translators of one vocabulary into another change a span before it is exported.
+        tracers.add_span_processor(find(name)())
     tracers.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(), schedule_delay_millis=60000))
     trace.set_tracer_provider(tracers)
     telemetry.providers.append(tracers)
@@ -152,6 +155,21 @@ def start_langtrace(settings: dict[str, Any]) -> Telemetry:
     return telemetry
 
 
+def start_laminar(settings: dict[str, Any]) -> Telemetry:
+    from lmnr import Laminar
+
+    port = int(os.environ["OTLP_URL"].rpartition(":")[2])
+    Laminar.initialize(project_api_key="none", base_url="http://127.0.0.1", http_port=port, force_http=True)
+
+    class Flush:
+        def force_flush(self) -> None:
+            Laminar.flush()
+
+    telemetry = Telemetry()
+    telemetry.providers.append(Flush())
+    return telemetry
+
+
 class LangSmithFlush:
     """LangSmith makes its spans in a thread of its own, some time after the run."""
 
@@ -168,7 +186,14 @@ SPECIAL = {
     "traceloop": start_traceloop,
     "openlit": start_openlit,
     "langtrace": start_langtrace,
+    "laminar": start_laminar,
 }
+
+
+def find(name: str) -> Any:
+    """What a dotted name means."""
+    module, _, attribute = name.rpartition(".")
+    return getattr(importlib.import_module(module), attribute)
 
 
 def start(kind: str, settings: dict[str, Any]) -> Telemetry:
@@ -180,7 +205,5 @@ def start(kind: str, settings: dict[str, Any]) -> Telemetry:
     for name in names:
         if name == "otel" or name in SPECIAL:
             continue
-        module, _, attribute = name.rpartition(".")
-        instrumentor = getattr(importlib.import_module(module), attribute)
-        instrumentor(**(settings.get("constructor") or {})).instrument(**(settings.get("instrument") or {}))
+        find(name)(**(settings.get("constructor") or {})).instrument(**(settings.get("instrument") or {}))
     return telemetry

@@ -1,9 +1,9 @@
 """Records what real agent frameworks send: `python -m tests.frameworks.record [NAME ...]`.
 
-Each combination of `combinations.yaml` runs in an environment of its own under `.frameworks/`, against a scripted model and an OTLP collector
-on loopback. Its requests go to `tests/evidence/frameworks/NAME.json`, what happened goes to `truth.json` beside it, and the message lists that
-the framework keeps go to `messages/`. A combination that does not follow the script is not written. Nothing here uses a reader of proctor: the
-truth is what the scripted model and the tools saw.
+Each combination of `combinations.yaml` runs in an environment of its own under `.frameworks/`, against a scripted model and an OTLP
+collector on loopback. Its requests go to `tests/evidence/frameworks/NAME.json`, what happened goes to `truth.json` beside it, and the
+message lists that the framework keeps go to `messages/`. A combination that does not follow the script is not written. Nothing here
+uses a reader of proctor: the truth is what the scripted model and the tools saw.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What happened in a recorded conversation, and how much of it the recording carries.
 
-What happened comes from the scripted model (what it asked for and answered) and from the tools (what they were given and returned). How much
-the recording carries is found by looking for those very texts in it, with no knowledge of any vocabulary; where a look at the text cannot
-tell, the combination's row says it (`carries`).
+What happened comes from the scripted model (what it asked for and answered) and from the tools (what they were given and returned). How
+much the recording carries is found by looking for those very texts in it, with no knowledge of any vocabulary; where a look at the text
+cannot tell, the combination's row says it (`carries`).
 """
 
 from __future__ import annotations
@@ -259,7 +259,7 @@ def carried_calls(facts: Json, spans: list[Json], text: str, says: Json) -> list
         if "result" in call and says.get("results", result_is_told(call["result"], text)):
             one["result"] = call["result"]
         if errors:
-            one["failed"] = call["failed"]
+            one["failed"] = call.get("failed", False)
         if timed:
             one["timed"] = True
         found.append(one)

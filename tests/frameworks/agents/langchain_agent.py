@@ -69,7 +69,44 @@ def make_agent(settings: dict[str, Any]) -> Any:
     return create_agent(make_model(settings), make_tools(), system_prompt=shop.SYSTEM, name="shop_agent", middleware=[handle_errors])
 
 
+class Executor:
+    """langchain's AgentExecutor of before version 1, in the form of a graph."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        from langchain.agents import AgentExecutor, create_tool_calling_agent
+        from langchain_core.prompts import ChatPromptTemplate, MessagesPlaceholder
+
+        places = [
+            ("system", shop.SYSTEM),
+            MessagesPlaceholder("chat_history"),
+            ("human", "{input}"),
+            MessagesPlaceholder("agent_scratchpad"),
+        ]
+        tools = make_tools()
+        for one in tools:
+            one.handle_tool_error = True
+        agent = create_tool_calling_agent(make_model(settings), tools, ChatPromptTemplate.from_messages(places))
+        self.executor = AgentExecutor(agent=agent, tools=tools, name="shop_agent")
+
+    def invoke(self, given: dict[str, Any], config: dict[str, Any]) -> dict[str, Any]:
+        from langchain_core.messages import AIMessage
+
+        *history, question = given["messages"]
+        done = self.executor.invoke({"input": question.content, "chat_history": history}, config=config)
+        return {"messages": [*given["messages"], AIMessage(done["output"])]}
+
+    def stream(self, given: dict[str, Any], config: dict[str, Any], stream_mode: Any) -> Any:
+        from langchain_core.messages import AIMessage
+
+        *history, question = given["messages"]
+        for chunk in self.executor.stream({"input": question.content, "chat_history": history}, config=config):
+            if "output" in chunk:
+                yield "values", {"messages": [*given["messages"], AIMessage(chunk["output"])]}
+
+
 def prepare(settings: dict[str, Any]) -> Any:
+    if settings.get("executor"):
+        return lambda: Conversation(Executor(settings), {})
     graph = make_graph(settings) if settings.get("graph") else make_agent(settings)
     config: dict[str, Any] = {}
     if settings.get("handler") == "langfuse":
