@@ -167,6 +167,8 @@ def start_laminar(settings: dict[str, Any]) -> Telemetry:
 
     telemetry = Telemetry()
     telemetry.providers.append(Flush())
+    # Its spans are children of its own spans only.
+    telemetry.outer = Laminar.start_as_current_span  # type: ignore[method-assign]
     return telemetry
 
 

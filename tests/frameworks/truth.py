@@ -182,11 +182,11 @@ def tells_of_run(span: Json, facts: Json) -> bool:
 
 
 def weightiest(spans: list[Json], facts: Json) -> str:
-    """The trace in which the run is: the one that names its tools, else the one with the most spans."""
-    names = {c["name"] for c in facts["calls"]}
+    """The trace in which the run is: the one with the most that tells of it, else the one with the most spans."""
     weight: Counter[str] = Counter()
     for span in spans:
-        weight[span["traceId"]] += 1 + 100 * any(name in flat([span["name"], span["attributes"], span["events"]]) for name in names)
+        text = flat([span["attributes"], span["events"], span["logs"]])
+        weight[span["traceId"]] += 1 + 100 * tells_of_run(span, facts) + 100 * (flat(facts["input"]) in text or flat(facts["text"]) in text)
     return weight.most_common(1)[0][0]
 
 
@@ -287,7 +287,8 @@ def bare(name: str) -> str:
 
 def is_tool_span(span: Json, name: str) -> bool:
     if span["scope"] == "shop" or any(
-        re.search(r"^llm\.(model_name|token_count|input_messages|output_messages)|request\.model$", key) for key in span["attributes"]
+        re.search(r"^llm\.(model_name|token_count|input_messages|output_messages)|request\.model$|messages\.\d", key)
+        for key in span["attributes"]
     ):
         return False
     if re.search(rf"(^|[^a-z_]){name}([^a-z_]|$)", span["name"]):

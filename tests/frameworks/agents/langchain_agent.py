@@ -30,6 +30,15 @@ def make_tools() -> list[Any]:
     return [tool(function) for function in shop.TOOLS.values()]
 
 
+def refund_or_tell(id: int, amount: float) -> dict[str, Any]:
+    from langchain_core.tools import ToolException
+
+    try:
+        return shop.refund(id, amount)
+    except ValueError as error:
+        raise ToolException(str(error)) from error
+
+
 def tell_error(error: Exception) -> str:
     return f"Error: {error}"
 
@@ -83,8 +92,8 @@ class Executor:
             MessagesPlaceholder("agent_scratchpad"),
         ]
         tools = make_tools()
-        for one in tools:
-            one.handle_tool_error = True
+        # An AgentExecutor tells the model of nothing but this exception.
+        tools[1].func, tools[1].handle_tool_error = refund_or_tell, True
         agent = create_tool_calling_agent(make_model(settings), tools, ChatPromptTemplate.from_messages(places))
         self.executor = AgentExecutor(agent=agent, tools=tools, name="shop_agent")
 
