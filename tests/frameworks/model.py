@@ -6,6 +6,7 @@ import json
 import re
 import sys
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -65,6 +66,8 @@ class Script:
                 raise LookupError(f"the script of {self.scenario or 'nothing'} has no further turn")
             self.number += 1
             means = Step(calls=tuple(call for one in spoken for call in one.means.calls), text=spoken[-1].means.text)
+            # A provider that calls tools is not done at once.
+            time.sleep(0.015 * len(spoken))
             hosted = tuple(self.call_tool(name, arguments) for name, arguments in means.calls)
             said = Said(means, means, self.number, 100, 10, model, hosted)
             self.said[self.scenario].append(said)

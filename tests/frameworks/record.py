@@ -37,9 +37,9 @@ def complete_row(name: str) -> dict[str, Any]:
     if "like" not in row:
         return row
     base = complete_row(row["like"])
-    merged = {key: {**(base.get(key) or {}), **(row.get(key) or {})} for key in ("settings", "env", "carries")}
-    # Message lists are taken from the combinations that name them, not from all that are like them.
-    return {**base, "messages": None, **row, **merged}
+    merged = {key: {**(base.get(key) or {}), **(row.get(key) or {})} for key in ("settings", "env")}
+    # What a recording carries, and the message lists taken from it, are its own.
+    return {**base, "messages": None, "carries": None, **row, **merged}
 
 
 UV = os.environ.get("UV") or shutil.which("uv")

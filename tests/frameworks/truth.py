@@ -200,21 +200,23 @@ def carry(facts: Json, spans: list[Json], row: Json) -> Json:
     calls = carried_calls(facts, shown, text, says)
     if calls is not None:
         found["calls"] = calls
-    elif any(flat(c["arguments"]) in text or loosely(c["arguments"], text) for c in facts["calls"]):
-        # The instrumentation lost some of the calls: neither told nor hidden.
+    elif says.get("unsure") or any(flat(c["arguments"]) in text or loosely(c["arguments"], text) for c in facts["calls"]):
+        # The instrumentation lost some of the calls, or tells of them where no reader need look: neither told nor hidden.
         found["partial"] = True
     else:
         found["hidden"] = True
     has_input = says.get("input", flat(facts["input"]) in text)
-    has_text = says.get("text", flat(facts["text"]) in text)
+    has_text = says.get("text", answer_is_told(facts, text))
     if has_input:
         found["input"] = facts["input"]
     if has_text:
         found["text"] = facts["text"]
     if says.get("usage", has_usage(facts["pairs"], spans)):
         found["usage"] = facts["usage"]
-    if facts["turns"] and says.get(
-        "turns", has_input and has_text and all(flat(t["text"]) in text and flat(t["input"]) in text for t in facts["turns"])
+    if (
+        facts["turns"]
+        and calls is not None
+        and says.get("turns", has_input and has_text and all(flat(t["text"]) in text and flat(t["input"]) in text for t in facts["turns"]))
     ):
         found["turns"] = facts["turns"]
     if row.get("agent_name") and names_agent(row["agent_name"], spans):
@@ -225,7 +227,10 @@ def carry(facts: Json, spans: list[Json], row: Json) -> Json:
 
 
 def names_agent(name: str, spans: list[Json]) -> bool:
-    return any(name in span["name"] or name in span["attributes"].values() for span in spans)
+    """Whether an attribute about agents or nodes has this name, or a span is called so."""
+    keys = re.compile(r"agent|node\.|node_id|functionId|^name$|entity\.name|role$|span\.name")
+    told = [value for span in spans for key, value in span["attributes"].items() if keys.search(key)]
+    return name in told or any(span["name"] in (name, f"{name}.agent", f"invoke_agent {name}") for span in spans)
 
 
 def defines_tools(key: str) -> bool:
@@ -239,11 +244,11 @@ def defines_tools(key: str) -> bool:
 
 def carried_calls(facts: Json, spans: list[Json], text: str, says: Json) -> list[Json] | None:
     """The calls with what is told of them, or None if the spans tell nothing of calls."""
-    if says.get("hidden"):
+    if says.get("unsure"):
         return None
     if not facts["calls"]:
         # A run without calls is known to be one only where what the model said is told.
-        return [] if says.get("text", flat(facts["text"]) in text) else None
+        return [] if says.get("text", answer_is_told(facts, text)) else None
     tools = [(s, name) for s in spans for name in {c["name"] for c in facts["calls"]} if is_tool_span(s, name)]
     arguments = says.get("arguments", all(flat(c["arguments"]) in text or loosely(c["arguments"], text) for c in facts["calls"]))
     if not tools and not arguments:
@@ -272,8 +277,19 @@ def loosely(arguments: Json, text: str) -> bool:
     return any(re.search(r"\{" + ",".join(order) + r"\}", text) for order in (pairs, pairs[::-1]))
 
 
+def answer_is_told(facts: Json, text: str) -> bool:
+    """Whether the answer is there, and not only as what a tool returned."""
+    for call in facts["calls"]:
+        for page in call["result"] if isinstance(call.get("result"), list) else []:
+            text = text.replace(flat(json.dumps(page)).strip("{}"), "")
+    return flat(facts["text"]) in text
+
+
 def result_is_told(result: Any, text: str) -> bool:
     first = result[0] if isinstance(result, list) else result
+    if isinstance(result, list):
+        # MCP servers send the items of a list one by one, which is not the list.
+        return f"[{flat(json.dumps(first))}" in text
     key, value = ("total", first["total"]) if "total" in first else next(iter(first.items()))
     # A number may have lost or gained its ".0" on the way.
     number = re.escape(f"{value:g}") + r"(\.0)?(?![\d.])" if isinstance(value, int | float) else re.escape(flat(json.dumps(value)))

@@ -70,7 +70,9 @@ class Conversation:
         await self.client.query(text)
         answer = ""
         async for message in self.client.receive_response():
-            self.said.append({"kind": type(message).__name__, **json.loads(json.dumps(asdict(message), default=str))})
+            if type(message).__name__ != "SystemMessage":
+                # The first message tells of the machine, not of the conversation.
+                self.said.append({"kind": type(message).__name__, **json.loads(json.dumps(asdict(message), default=str))})
             if type(message).__name__ == "ResultMessage":
                 answer = str(message.result)
         return answer
