@@ -73,3 +73,8 @@ endif
 platforms: .venv/.ready
 	$(BIN)/python -m tests.platforms.install $(PLATFORM)
 	$(BIN)/python -m pytest -m platform -q $(if $(PLATFORM),$(PLATFORM:%=tests/platforms/test_%.py),tests/platforms)
+
+# Installs real agent frameworks (minutes, gigabytes, under .frameworks/) and records their traces anew; `make frameworks ONLY="langgraph-oi strands-mcp"` for some.
+.PHONY: frameworks
+frameworks: .venv/.ready
+	$(BIN)/python -m tests.frameworks.record $(ONLY)

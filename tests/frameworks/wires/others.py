@@ -1,0 +1,123 @@
+"""Ollama's chat, Cohere's second chat API and Bedrock's Converse."""
+
+from __future__ import annotations
+
+import binascii
+import json
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+from tests.frameworks.wires import Said, event, halves
+
+
+def ollama(said: Said, streamed: bool) -> Iterator[bytes]:
+    def line(message: dict[str, Any], done: bool) -> bytes:
+        found: dict[str, Any] = {
+            "model": said.model,
+            "created_at": "2026-11-01T00:00:00Z",
+            "message": {"role": "assistant", **message},
+            "done": done,
+        }
+        if done:
+            counts = {"prompt_eval_count": said.input_tokens, "eval_count": said.output_tokens}
+            found |= {"done_reason": "stop", "total_duration": 9000000, "load_duration": 1000000, **counts}
+        return json.dumps(found).encode() + b"\n"
+
+    calls = [{"id": id, "function": {"name": name, "arguments": arguments}} for id, name, arguments in said.calls()]
+    if not streamed:
+        yield line({"content": said.step.text, **({"tool_calls": calls} if calls else {})}, True)
+        return
+    if calls:
+        yield line({"content": "", "tool_calls": calls}, False)
+    else:
+        for piece in said.pieces():
+            yield line({"content": piece}, False)
+    yield line({"content": ""}, True)
+
+
+def cohere_usage(said: Said) -> dict[str, Any]:
+    counts = {"input_tokens": said.input_tokens, "output_tokens": said.output_tokens}
+    return {"billed_units": counts, "tokens": counts}
+
+
+def cohere(said: Said) -> dict[str, Any]:
+    message: dict[str, Any] = {"role": "assistant"}
+    if said.step.calls:
+        message["tool_plan"] = "I will use the tools."
+        message["tool_calls"] = [
+            {"id": id, "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
+            for id, name, arguments in said.calls()
+        ]
+    else:
+        message["content"] = [{"type": "text", "text": said.step.text}]
+    finish = "TOOL_CALL" if said.step.calls else "COMPLETE"
+    return {"id": f"cohere-{said.number}", "message": message, "finish_reason": finish, "usage": cohere_usage(said)}
+
+
+def cohere_stream(said: Said) -> Iterator[bytes]:
+    def send(kind: str, **fields: Any) -> bytes:
+        return event({"type": kind, **fields}, kind)
+
+    yield send(
+        "message-start",
+        id=f"cohere-{said.number}",
+        delta={"message": {"role": "assistant", "content": [], "tool_plan": "", "tool_calls": []}},
+    )
+    for index, (id, name, arguments) in enumerate(said.calls()):
+        start = {"id": id, "type": "function", "function": {"name": name, "arguments": ""}}
+        yield send("tool-call-start", index=index, delta={"message": {"tool_calls": start}})
+        for half in halves(json.dumps(arguments)):
+            yield send("tool-call-delta", index=index, delta={"message": {"tool_calls": {"function": {"arguments": half}}}})
+        yield send("tool-call-end", index=index)
+    if said.step.text:
+        yield send("content-start", index=0, delta={"message": {"content": {"type": "text", "text": ""}}})
+        for piece in said.pieces():
+            yield send("content-delta", index=0, delta={"message": {"content": {"text": piece}}})
+        yield send("content-end", index=0)
+    finish = "TOOL_CALL" if said.step.calls else "COMPLETE"
+    yield send("message-end", delta={"finish_reason": finish, "usage": cohere_usage(said)})
+
+
+def bedrock_usage(said: Said) -> dict[str, int]:
+    return {"inputTokens": said.input_tokens, "outputTokens": said.output_tokens, "totalTokens": said.total}
+
+
+def bedrock(said: Said) -> dict[str, Any]:
+    content: list[dict[str, Any]] = [
+        {"toolUse": {"toolUseId": f"tooluse_{said.number}_{index}", "name": name, "input": arguments}}
+        for index, (_, name, arguments) in enumerate(said.calls())
+    ] or [{"text": said.step.text}]
+    return {
+        "output": {"message": {"role": "assistant", "content": content}},
+        "stopReason": "tool_use" if said.step.calls else "end_turn",
+        "usage": bedrock_usage(said),
+        "metrics": {"latencyMs": 7},
+    }
+
+
+def frame(kind: str, payload: dict[str, Any]) -> bytes:
+    """One message of the event stream encoding of AWS: lengths, headers, payload, checksums."""
+    headers = b""
+    for key, value in ((":event-type", kind), (":content-type", "application/json"), (":message-type", "event")):
+        headers += bytes([len(key)]) + key.encode() + b"\x07" + struct.pack(">H", len(value)) + value.encode()
+    data = json.dumps(payload).encode()
+    prelude = struct.pack(">II", 12 + len(headers) + len(data) + 4, len(headers))
+    message = prelude + struct.pack(">I", binascii.crc32(prelude)) + headers + data
+    return message + struct.pack(">I", binascii.crc32(message))
+
+
+def bedrock_stream(said: Said) -> Iterator[bytes]:
+    yield frame("messageStart", {"role": "assistant"})
+    for index, (_, name, arguments) in enumerate(said.calls()):
+        start = {"toolUse": {"toolUseId": f"tooluse_{said.number}_{index}", "name": name}}
+        yield frame("contentBlockStart", {"contentBlockIndex": index, "start": start})
+        for half in halves(json.dumps(arguments)):
+            yield frame("contentBlockDelta", {"contentBlockIndex": index, "delta": {"toolUse": {"input": half}}})
+        yield frame("contentBlockStop", {"contentBlockIndex": index})
+    if said.step.text:
+        for piece in said.pieces():
+            yield frame("contentBlockDelta", {"contentBlockIndex": 0, "delta": {"text": piece}})
+        yield frame("contentBlockStop", {"contentBlockIndex": 0})
+    yield frame("messageStop", {"stopReason": "tool_use" if said.step.calls else "end_turn"})
+    yield frame("metadata", {"usage": bedrock_usage(said), "metrics": {"latencyMs": 7}})
