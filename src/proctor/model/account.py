@@ -30,7 +30,7 @@ PART_NAMES: dict[Part, str] = {
 """What a sentence calls a part."""
 
 
-class Account(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+class Account(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
     """What is known about one evidence."""
 
     reader: str = ""
