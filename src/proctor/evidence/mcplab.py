@@ -4,6 +4,8 @@ The final text is that of the last assistant message without a tool call: text b
 its turn limit has the final text "". A run that ended in an error is recorded without messages: its text and calls are not known,
 so nothing about them can pass. `is_error` means that the call raised, a `protocol-error`; a result that itself says
 `isError` is a `content-error` (MCPLab counts it as a success, and has no check that looks). Lines of other types are skipped.
+
+A role, a block or a member that MCPLab does not write could be a call, a result or the answer: those are then not known.
 """
 
 from __future__ import annotations
@@ -12,15 +14,31 @@ from typing import Any
 
 import msgspec
 
+from proctor.evidence.account import Doubts
 from proctor.evidence.calls import CONTENT_ERROR, PROTOCOL_ERROR, mcp_error, read_arguments
 from proctor.evidence.json_bytes import container_in
-from proctor.evidence.shape import dict_of, list_at, list_of, object_at, text_at, text_or_none
+from proctor.evidence.members import holds_more, not_understood, unknown_members, words
+from proctor.evidence.shape import SHOWN, dict_of, list_at, list_of, object_at, text_at, text_or_none
 from proctor.evidence.text import as_text, json_in
 from proctor.evidence.times import iso_ms_between
 from proctor.evidence.usage import add_usage, read_usage
-from proctor.model.evidence import Evidence, Json, ToolCall
+from proctor.model.evidence import Evidence, Json, ToolCall, Usage
+from proctor.model.show import kind_of, show
 
 _KEPT = ("agent", "provider", "model", "run_index", "request_id", "pass", "outcome", "trace_version")
+_LINE = words("type scenario_id messages error metrics extracted failures") | frozenset(_KEPT)
+_MESSAGE = words("role content usage ts")
+_ROLES = ("user", "assistant", "tool", "system")
+_BLOCKS = {
+    "text": words("type text"),
+    "image": words("type media_type data url name"),
+    "document": words("type media_type data url name"),
+    "tool_use": words("type id name input server estimated_tokens"),
+    "tool_result": words("type tool_use_id name server content is_error duration_ms ts_start ts_end estimated_tokens"),
+}
+"""The blocks of a message and their members."""
+_LONGEST_TEXT = 4000
+"""Where MCPLab cuts an answer and puts three dots."""
 
 
 def sniff(document: Json) -> bool:
@@ -35,13 +53,20 @@ def read(document: Json) -> list[Evidence]:
     entry = object_at(document, "$")
     if entry.get("type") == "trace_meta":
         return []
+    doubts = Doubts()
+    recorded = entry.get("messages")
     messages = [
-        object_at(message, f"$.messages[{index}]") for index, message in enumerate(list_at(entry.get("messages", []), "$.messages"))
+        object_at(message, f"$.messages[{index}]")
+        for index, message in enumerate(list_at(recorded, "$.messages") if recorded is not None else ())
     ]
     error = as_text(entry.get("error")) or None
+    _doubt_line(entry, recorded is not None, error, doubts)
+    for index, message in enumerate(messages):
+        _doubt_message(message, f"$.messages[{index}]", doubts)
     text = _final_text(messages)
-    calls = _calls(messages)
-    if text is None and error is None:
+    calls = _calls(messages, doubts)
+    _doubt_cuts(text, calls, doubts)
+    if text is None and error is None and recorded is not None:
         text = ""
     return [
         Evidence(
@@ -49,14 +74,77 @@ def read(document: Json) -> list[Evidence]:
             input=next((_text(message) for message in messages if message.get("role") == "user"), None),
             text=text,
             body=json_in(text),
-            tool_calls=calls if calls or error is None else None,
+            tool_calls=calls if calls or (error is None and recorded is not None) else None,
             duration_ms=iso_ms_between(entry.get("ts_start"), entry.get("ts_end")),
-            usage=add_usage(read_usage(message.get("usage")) for message in messages),
+            usage=_usage(messages, doubts),
             now=text_or_none(entry.get("ts_start")),
             error=error,
+            model=text_or_none(entry.get("model")),
+            account=doubts.account("MCPLab trace"),
             metadata={key: entry[key] for key in _KEPT if entry.get(key) is not None},
         )
     ]
+
+
+def _doubt_line(entry: dict[str, Any], has_messages: bool, error: str | None, doubts: Doubts) -> None:
+    for key in unknown_members(entry, _LINE):
+        if holds_more(entry[key]) or (isinstance(entry[key], str) and not has_messages):
+            _doubt_all(not_understood("$", key, _LINE, advice=""), doubts)
+    if not has_messages and error is None:
+        _doubt_all("the line has no messages", doubts)
+
+
+def _doubt_all(why: str, doubts: Doubts) -> None:
+    for part in ("tool_calls", "answer", "usage", "turns"):
+        doubts.doubt(part, why)
+
+
+def _doubt_message(message: dict[str, Any], path: str, doubts: Doubts) -> None:
+    if message.get("role") not in _ROLES:
+        _doubt_all(f"the role {show(message.get('role'), SHOWN)} at {path} is not understood", doubts)
+    for key in unknown_members(message, _MESSAGE):
+        _doubt_all(not_understood(path, key, _MESSAGE, advice=""), doubts)
+    content = message.get("content")
+    if not isinstance(content, (str, list)) and content is not None:
+        _doubt_all(f"the content at {path} is {kind_of(content)} instead of a list of blocks", doubts)
+    for index, block in enumerate(list_of(content)):
+        _doubt_block(block, f"{path}.content[{index}]", doubts)
+
+
+def _doubt_block(block: Json, path: str, doubts: Doubts) -> None:
+    kind = dict_of(block).get("type")
+    known = _BLOCKS.get(kind) if isinstance(kind, str) else None
+    if known is None:
+        _doubt_all(f"a block of type {show(kind, SHOWN)} at {path} is not understood", doubts)
+        return
+    for key in unknown_members(block, known):
+        why = not_understood(path, key, known, advice="")
+        doubts.doubt("tool_results" if kind in ("tool_use", "tool_result") else "answer", why)
+    if kind == "text" and not isinstance(block.get("text"), str):
+        doubts.doubt("answer", f"the text at {path} is {kind_of(block.get('text'))} instead of text")
+    if kind == "tool_use" and not isinstance(block.get("name"), str):
+        doubts.doubt("tool_calls", f"the tool use at {path} has no name")
+    if kind == "tool_use" and block.get("input") is None:
+        doubts.doubt("tool_arguments", f"the tool use at {path} has no input")
+    if kind == "tool_result" and block.get("is_error") is not None and not isinstance(block["is_error"], bool):
+        doubts.doubt("tool_results", f"is_error at {path} is {kind_of(block['is_error'])} instead of true or false")
+
+
+def _doubt_cuts(text: str | None, calls: tuple[ToolCall, ...], doubts: Doubts) -> None:
+    """Note what MCPLab cut off: what stood behind the cut is not known."""
+    if text is not None and len(text) > _LONGEST_TEXT and text.endswith("..."):
+        doubts.doubt("answer", f"the trace cut the answer at {_LONGEST_TEXT} characters")
+    for call in calls:
+        if isinstance(call.result, str) and call.error is None and call.result.startswith(("{", "[")) and call.result.endswith("..."):
+            doubts.doubt("tool_results", f"the trace cut the result of {show(call.name, SHOWN)}")
+
+
+def _usage(messages: list[dict[str, Any]], doubts: Doubts) -> Usage | None:
+    """Return the tokens of all answers; where one of them reports none, the sum is not the whole."""
+    answers = [read_usage(message.get("usage"), doubts) for message in messages if message.get("role") == "assistant"]
+    if any(usage is None for usage in answers) and any(answers):
+        doubts.doubt("usage", "one of the answers reports no tokens, and others do")
+    return add_usage(answers)
 
 
 def _blocks(message: dict[str, Any], kind: str) -> list[dict[str, Any]]:
@@ -76,16 +164,18 @@ def _final_text(messages: list[dict[str, Any]]) -> str | None:
     return None
 
 
-def _calls(messages: list[dict[str, Any]]) -> tuple[ToolCall, ...]:
+def _calls(messages: list[dict[str, Any]], doubts: Doubts) -> tuple[ToolCall, ...]:
     results = {text_or_none(block.get("tool_use_id")): block for message in messages for block in _blocks(message, "tool_result")}
     used = [block for message in messages for block in _blocks(message, "tool_use")]
+    if not results.keys() <= {block["id"] for block in used if isinstance(block.get("id"), str)}:
+        doubts.doubt("tool_results", "a result answers no call that was recorded")
     return tuple(_call(block, results.get(text_or_none(block.get("id")))) for block in used)
 
 
 def _call(block: dict[str, Any], result: dict[str, Any] | None) -> ToolCall:
     call = ToolCall(
         name=as_text(block.get("name")) or "",
-        arguments=read_arguments(block.get("input")),
+        arguments=None if block.get("input") is None else read_arguments(block["input"]),
         server=text_or_none(block.get("server")),
         id=text_or_none(block.get("id")),
     )
