@@ -8,7 +8,7 @@ with `x-`, and everything under `metadata`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from proctor.evidence.json_bytes import container_in
@@ -54,7 +54,7 @@ def holds_more(value: Json) -> bool:
     return bool(value) and isinstance(container_in(value), (list, dict))
 
 
-def may_hold_call(key: str, value: Json) -> bool:
+def may_hold_call(key: str, value: Json, names: tuple[str, ...] = _NAMES) -> bool:
     """Whether a member of somebody's own document could be a record of tool calls.
 
     Where a document belongs to the agent its members are free, and few of them are calls. One could be if its name speaks of tools, or
@@ -64,22 +64,41 @@ def may_hold_call(key: str, value: Json) -> bool:
     if not value or not isinstance(value, (list, dict)):
         return False
     lowered = key.lower()
-    return any(word in lowered for word in _CALL_WORDS) or _has_named_object(value)
+    return any(word in lowered for word in _CALL_WORDS) or has_object_with(value, lambda entry: _is_named(entry, names))
 
 
-def _has_named_object(value: Json) -> bool:
-    waiting: list[Any] = [value]
+def _is_named(entry: dict[str, Any], names: tuple[str, ...]) -> bool:
+    return any(isinstance(entry.get(name), (str, dict)) for name in names)
+
+
+def has_object_with(value: Json, fits: Callable[[dict[str, Any]], bool]) -> bool:
+    """Whether an object at any depth of a value is of a kind; also where there is too much to look at it all."""
+    waiting: list[Any] = [container_in(value)]
     for _ in range(_MOST_LOOKED_AT):
         if not waiting:
             return False
         current = waiting.pop()
         if isinstance(current, dict):
-            if any(isinstance(current.get(name), (str, dict)) for name in _NAMES):
+            if fits(current):
                 return True
             waiting.extend(current.values())
         elif isinstance(current, list):
             waiting.extend(current)
-    return True  # too much to look at is not known to be none
+    return True
+
+
+def is_misspelt(key: str, known: Collection[str]) -> bool:
+    """Whether a key is a known one with one letter more, less or another."""
+    return key not in known and any(_one_letter_apart(key, word) for word in known)
+
+
+def _one_letter_apart(one: str, other: str) -> bool:
+    if len(one) > len(other):
+        one, other = other, one
+    if len(other) - len(one) > 1:
+        return False
+    same = next((index for index, letter in enumerate(one) if letter != other[index]), len(one))
+    return one[same + (len(one) == len(other)) :] == other[same + 1 :]
 
 
 def not_understood(path: str, key: str, known: Collection[str], advice: str = "; put what is yours under metadata") -> str:

@@ -36,8 +36,8 @@ from proctor.evidence.shape import (
     wrong,
 )
 from proctor.evidence.state import read_state
-from proctor.evidence.text import as_text, json_in, may_be_json, text_in
-from proctor.evidence.usage import add_usage, usage_in
+from proctor.evidence.text import HTTP_KEYS, as_text, json_in, may_be_json, misspelt_answer, text_in
+from proctor.evidence.usage import add_usage, holds_counts, usage_in
 from proctor.model.account import Part
 from proctor.model.evidence import Evidence, EvidenceTurn, Json, Node, Render, ToolCall, Usage
 from proctor.model.show import shorten, show
@@ -192,12 +192,13 @@ class _Observed(msgspec.Struct, frozen=True, kw_only=True):
     usage: Usage | None
 
 
-def _observe(entry: dict[str, Any], path: str, doubts: Doubts) -> _Observed:
+def _observe(entry: dict[str, Any], path: str, doubts: Doubts, *, is_turn: bool = False) -> _Observed:
     text, body = text_at(entry.get("text"), f"{path}.text"), entry.get("body")
     calls = None if entry.get("tool_calls") is None else read_calls(entry["tool_calls"], f"{path}.tool_calls", doubts)
     if calls is None:
-        calls = _calls_in(body, f"{path}.body", doubts)
+        calls = _calls_in(body, entry.get("nodes") is not None or is_turn, f"{path}.body", doubts)
     usage = read_usage_at(entry.get("usage"), f"{path}.usage", doubts) or usage_in(body, doubts)
+    _doubt_body(text, body, usage, f"{path}.body", doubts)
     inner = Doubts()
     nodes = None if entry.get("nodes") is None else read_nodes(entry["nodes"], f"{path}.nodes", inner)
     for part, why in inner.unknown.items():
@@ -215,7 +216,19 @@ def _observe(entry: dict[str, Any], path: str, doubts: Doubts) -> _Observed:
     )
 
 
-def _calls_in(body: Json, path: str, doubts: Doubts) -> tuple[ToolCall, ...] | None:
+def _doubt_body(text: str | None, body: Json, usage: Usage | None, path: str, doubts: Doubts) -> None:
+    """Note what an answer may tell under a misspelt name, where it is needed."""
+    if not isinstance(body, dict):
+        return
+    misspelt = misspelt_answer(body) if text is None else None
+    if misspelt is not None:
+        doubts.doubt("answer", not_understood(path, misspelt, HTTP_KEYS, advice=""))
+    for key, value in body.items() if usage is None else ():
+        if holds_counts(value):
+            doubts.doubt("usage", f"{show(shorten(key, 60))} at {path} counts tokens and is not understood")
+
+
+def _calls_in(body: Json, others_record: bool, path: str, doubts: Doubts) -> tuple[ToolCall, ...] | None:
     """Return the calls an answer lists; the body belongs to the agent, so a member that only shares our word is no mistake in it."""
     document = dict_of(body)
     inside = document.get("tool_calls")
@@ -225,7 +238,8 @@ def _calls_in(body: Json, path: str, doubts: Doubts) -> tuple[ToolCall, ...] | N
         except EvidenceError as error:
             doubts.doubt("tool_calls", f"what the answer lists as tool calls cannot be read: {error.message}")
             return None
-    for key, value in document.items():
+    # Where nothing else records tools they are not recorded, and nobody needs to be told why.
+    for key, value in document.items() if others_record else ():
         if may_hold_call(key, value):
             doubts.doubt("tool_calls", f"{show(shorten(key, 60))} at {path} may tell of tool calls and is not understood")
     return None
@@ -257,7 +271,7 @@ def _without_calls(turn: EvidenceTurn) -> EvidenceTurn:
 
 def _turn(value: Json, path: str, doubts: Doubts) -> EvidenceTurn:
     entry = {ALIASES.get(key, key): member for key, member in object_at(value, path).items()}
-    observed = _observe(entry, path, doubts)
+    observed = _observe(entry, path, doubts, is_turn=True)
     _doubt_strange(entry, _TURN_KEYS, path, doubts)
     nodes, calls = nested_in_nodes(observed.nodes, observed.tool_calls)
     metadata = {key: member for key, member in entry.items() if key not in _TURN_KEYS}

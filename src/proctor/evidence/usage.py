@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from proctor.evidence.account import Doubts
-from proctor.evidence.members import HARMLESS
+from proctor.evidence.members import HARMLESS, has_object_with
 from proctor.evidence.shape import dict_of
 from proctor.model.evidence import Json, Usage
 
@@ -109,6 +109,11 @@ def usage_in(value: Json, doubts: Doubts | None = None) -> Usage | None:
                 if found is not None:
                     return found
     return None
+
+
+def holds_counts(value: Json) -> bool:
+    """Whether token counts stand anywhere inside a value."""
+    return isinstance(value, (dict, list)) and has_object_with(value, lambda entry: not _COUNTS.isdisjoint(entry))
 
 
 def add_usage(parts: Iterable[Usage | None]) -> Usage | None:
