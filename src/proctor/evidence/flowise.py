@@ -127,7 +127,7 @@ def _doubt_members(entry: dict[str, Any], known: frozenset[str], path: str, doub
 
 def _node(step: dict[str, Any], path: str, doubts: Doubts) -> Node:
     data = _object_at(step, "data", path, doubts)
-    output, name = data.get("output"), as_text(first_of(step, "nodeLabel", "nodeId")) or ""
+    output, name = data.get("output"), _name_at(step, ("nodeLabel", "nodeId"), path, doubts)
     _doubt_members(step, _STEP, path, doubts)
     _doubt_members(data, _DATA, f"{path}.data", doubts)
     if step.get("status") is not None and step["status"] not in _STATUSES:
@@ -151,9 +151,16 @@ def _node(step: dict[str, Any], path: str, doubts: Doubts) -> Node:
     )
 
 
+def _name_at(step: dict[str, Any], keys: tuple[str, ...], path: str, doubts: Doubts) -> str:
+    name = first_of(step, *keys)
+    if not isinstance(name, str):
+        _doubt(_TOOLS, f"{path} has no name", doubts)
+    return as_text(name) or ""
+
+
 def _object_at(entry: dict[str, Any], key: str, path: str, doubts: Doubts) -> dict[str, Any]:
     value = entry.get(key)
-    if holds_more(value) and not isinstance(value, dict):
+    if value is not None and not isinstance(value, dict):
         _doubt(("tool_calls", "nodes", "usage"), f"{path}.{key} is {kind_of(value)} instead of an object", doubts)
     return dict_of(value)
 
@@ -168,8 +175,10 @@ def _doubt_asked(output: dict[str, Any], calls: tuple[ToolCall, ...], path: str,
 
 
 def _reasoning_node(step: dict[str, Any], path: str, doubts: Doubts) -> Node:
-    name = as_text(first_of(step, "agentName", "nodeName", "nodeId")) or ""
+    name = _name_at(step, ("agentName", "nodeName", "nodeId"), path, doubts)
     messages = [message for message in list_of(step.get("messages")) if isinstance(message, str)]
+    if step.get("messages") is not None and (not isinstance(step["messages"], list) or len(messages) < len(step["messages"])):
+        doubts.doubt("nodes", f"the messages at {path} are not a list of texts")
     _doubt_members(step, _REASONING, path, doubts)
     return Node(
         name=name,

@@ -18,7 +18,7 @@ from proctor.evidence.account import Doubts
 from proctor.evidence.calls import CONTENT_ERROR, PROTOCOL_ERROR, mcp_error, read_arguments
 from proctor.evidence.json_bytes import container_in
 from proctor.evidence.members import holds_more, not_understood, unknown_members, words
-from proctor.evidence.shape import SHOWN, dict_of, list_at, list_of, object_at, text_at, text_or_none
+from proctor.evidence.shape import SHOWN, dict_of, list_at, list_of, object_at, text_or_none, wrong
 from proctor.evidence.text import as_text, json_in
 from proctor.evidence.times import iso_ms_between
 from proctor.evidence.usage import add_usage, read_usage
@@ -45,7 +45,7 @@ def sniff(document: Json) -> bool:
     """Whether this is a line of a trace."""
     if not isinstance(document, dict):
         return False
-    return document.get("type") == "trace_meta" or (document.get("type") == "scenario_run" and "scenario_id" in document)
+    return document.get("type") in ("trace_meta", "scenario_run") or ("scenario_id" in document and "messages" in document)
 
 
 def read(document: Json) -> list[Evidence]:
@@ -53,28 +53,29 @@ def read(document: Json) -> list[Evidence]:
     entry = object_at(document, "$")
     if entry.get("type") == "trace_meta":
         return []
+    if entry.get("type") != "scenario_run":
+        raise wrong("$.type", "scenario_run or trace_meta", entry.get("type"))
+    if not isinstance(entry.get("scenario_id"), str):
+        raise wrong("$.scenario_id", "text", entry.get("scenario_id"))
     doubts = Doubts()
-    recorded = entry.get("messages")
-    messages = [
-        object_at(message, f"$.messages[{index}]")
-        for index, message in enumerate(list_at(recorded, "$.messages") if recorded is not None else ())
-    ]
+    listed = list_at(entry["messages"], "$.messages") if entry.get("messages") is not None else []
+    messages = [object_at(message, f"$.messages[{index}]") for index, message in enumerate(listed)]
     error = as_text(entry.get("error")) or None
-    _doubt_line(entry, recorded is not None, error, doubts)
+    _doubt_line(entry, bool(messages), error, doubts)
     for index, message in enumerate(messages):
         _doubt_message(message, f"$.messages[{index}]", doubts)
     text = _final_text(messages)
     calls = _calls(messages, doubts)
     _doubt_cuts(text, calls, doubts)
-    if text is None and error is None and recorded is not None:
+    if text is None and error is None and messages:
         text = ""
     return [
         Evidence(
-            case=text_at(entry.get("scenario_id"), "$.scenario_id"),
+            case=entry["scenario_id"],
             input=next((_text(message) for message in messages if message.get("role") == "user"), None),
             text=text,
             body=json_in(text),
-            tool_calls=calls if calls or (error is None and recorded is not None) else None,
+            tool_calls=calls if calls or (error is None and messages) else None,
             duration_ms=iso_ms_between(entry.get("ts_start"), entry.get("ts_end")),
             usage=_usage(messages, doubts),
             now=text_or_none(entry.get("ts_start")),
@@ -105,7 +106,7 @@ def _doubt_message(message: dict[str, Any], path: str, doubts: Doubts) -> None:
     for key in unknown_members(message, _MESSAGE):
         _doubt_all(not_understood(path, key, _MESSAGE, advice=""), doubts)
     content = message.get("content")
-    if not isinstance(content, (str, list)) and content is not None:
+    if content is not None and not isinstance(content, list) and (not isinstance(content, str) or holds_more(content)):
         _doubt_all(f"the content at {path} is {kind_of(content)} instead of a list of blocks", doubts)
     for index, block in enumerate(list_of(content)):
         _doubt_block(block, f"{path}.content[{index}]", doubts)

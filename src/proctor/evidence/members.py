@@ -41,6 +41,7 @@ HARMLESS = words(
 
 _NAMES = ("name", "toolName", "tool_name", "tool", "function")
 _CALL_WORDS = ("tool", "call", "function", "action")
+_CALL_LISTS = words("tool_calls toolCalls tools_called toolsCalled usedTools calledTools function_call functionCall")
 _MOST_LOOKED_AT = 10_000
 
 
@@ -58,7 +59,7 @@ def may_hold_call(key: str, value: Json, names: tuple[str, ...] = _NAMES) -> boo
     """Whether a member of somebody's own document could be a record of tool calls.
 
     Where a document belongs to the agent its members are free, and few of them are calls. One could be if its name speaks of tools, or
-    if an object anywhere inside has a name as tool calls have.
+    if an object anywhere inside has a name as tool calls have, or a list of them.
     """
     value = container_in(value)
     if not value or not isinstance(value, (list, dict)):
@@ -68,7 +69,7 @@ def may_hold_call(key: str, value: Json, names: tuple[str, ...] = _NAMES) -> boo
 
 
 def _is_named(entry: dict[str, Any], names: tuple[str, ...]) -> bool:
-    return any(isinstance(entry.get(name), (str, dict)) for name in names)
+    return any(isinstance(entry.get(name), (str, dict)) for name in names) or not _CALL_LISTS.isdisjoint(entry)
 
 
 def has_object_with(value: Json, fits: Callable[[dict[str, Any]], bool]) -> bool:

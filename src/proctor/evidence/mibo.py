@@ -17,10 +17,10 @@ from typing import Any
 
 import msgspec
 
-from proctor.errors import EvidenceError
 from proctor.evidence import flowise, n8n
 from proctor.evidence.account import Doubts
 from proctor.evidence.calls import read_call, read_calls
+from proctor.evidence.json_bytes import container_in
 from proctor.evidence.members import (
     has_object_with,
     holds_more,
@@ -34,7 +34,7 @@ from proctor.evidence.n8n_account import doubt_agent_output
 from proctor.evidence.n8n_tools import call_of_step
 from proctor.evidence.plain import nested_in_nodes
 from proctor.evidence.plain_nodes import doubt_status
-from proctor.evidence.shape import dict_of, first_of, integer_at, list_of, number_at, object_at, text_or_none
+from proctor.evidence.shape import dict_of, first_of, integer_at, list_at, list_of, number_at, object_at, text_or_none, wrong
 from proctor.evidence.span_evidence import evidence_of
 from proctor.evidence.spans import read_span
 from proctor.evidence.text import HTTP_KEYS, as_text, json_in, misspelt_answer, text_in
@@ -50,6 +50,8 @@ _LIST = words("input nodes status")
 _LISTED = words("nodeName items nodeType type")
 _DEFINED = words("nodes connections name active settings staticData pinData")
 _COMMON = frozenset((*HTTP_KEYS, *HOLDERS, "tool_calls", "status"))
+_PLATFORMS = words("resultData runData executionIndex agentFlowExecutedData usedTools agentReasoning spans resourceSpans nodeName")
+"""Members by which documents of platforms are known; one that was not recognised may hold anything."""
 _READER = "Mibo data body"
 
 
@@ -89,14 +91,14 @@ def _are_spans(value: Json) -> bool:
 
 
 def _read_spans(body: dict[str, Any]) -> list[Evidence]:
-    found = [read_span(span, f"$.spans[{index}]") for index, span in enumerate(list_of(body["spans"]))]
+    found = [read_span(span, f"$.spans[{index}]") for index, span in enumerate(list_at(body["spans"], "$.spans"))]
     return [evidence_of(found, canonical=True)]
 
 
 def _read_data(body: dict[str, Any]) -> list[Evidence]:
-    data = body.get("data")
-    if data is None:
-        raise EvidenceError("$: expected a Mibo body with data or spans, found neither")
+    data = container_in(body.get("data"))
+    if not isinstance(data, (dict, str)):
+        raise wrong("$.data", "an object", data)
     inner = dict_of(data)
     doubts = Doubts()
     if n8n.has_run_data(inner):
@@ -106,10 +108,11 @@ def _read_data(body: dict[str, Any]) -> list[Evidence]:
     _doubt_all(unknown_members(body, _ENVELOPE), body, _ENVELOPE, "$", doubts)
     if isinstance(body.get("status"), str) and _is_node_map(inner):
         return [_of_nodes(_mapped_nodes(inner, "$.data", doubts), doubts)]
-    if isinstance(inner.get("status"), str) and _is_node_map(inner.get("data")):
+    deeper = container_in(inner.get("data"))
+    if isinstance(inner.get("status"), str) and _is_node_map(deeper):
         known = frozenset(("status", "data", "metadata"))
         _doubt_all(unknown_members(inner, known), inner, known, "$.data", doubts)
-        return [_of_nodes(_mapped_nodes(inner["data"], "$.data.data", doubts), doubts, dict_of(inner.get("metadata")))]
+        return [_of_nodes(_mapped_nodes(deeper, "$.data.data", doubts), doubts, dict_of(inner.get("metadata")))]
     if _is_node_list(inner.get("nodes")):
         return [_of_nodes(_listed_nodes(inner, doubts), doubts)]
     return [_common(data, doubts)]
@@ -127,7 +130,7 @@ def _is_node_map(value: Json) -> bool:
     return (
         isinstance(value, dict)
         and bool(value)
-        and all(isinstance(node, dict) and ("output" in node or "status" in node) for node in value.values())
+        and any(isinstance(node, dict) and ("output" in node or "status" in node) for node in value.values())
     )
 
 
@@ -154,7 +157,13 @@ def nested_calls(nodes: tuple[Node, ...]) -> tuple[ToolCall, ...]:
 
 
 def _mapped_nodes(members: dict[str, Any], path: str, doubts: Doubts) -> tuple[Node, ...]:
-    nodes = [_mapped_node(name, node, f"{path}.{shorten(name, 60)}", doubts) for name, node in members.items()]
+    nodes: list[Node] = []
+    for name, node in members.items():
+        at = f"{path}.{shorten(name, 60)}"
+        if not isinstance(node, dict) or not ("output" in node or "status" in node):
+            _say_unknown(f"{at} is no node: it has neither output nor status", doubts)
+        if isinstance(node, dict):
+            nodes.append(_mapped_node(name, node, at, doubts))
     return with_parameters(nodes)
 
 
@@ -287,18 +296,24 @@ def _doubt_response(document: dict[str, Any], nodes: set[str], usage_told: bool,
     misspelt = misspelt_answer(document)
     if misspelt is not None:
         doubts.doubt("answer", not_understood("$.data", misspelt, HTTP_KEYS, advice=""))
-    speechless = bool(nodes) and all(document.get(key) is None for key in HTTP_KEYS)
+    speechless = all(document.get(key) is None for key in HTTP_KEYS)
     for key, value in document.items():
         if key in nodes or key in _COMMON:
             continue
         why = f"{show(shorten(key, 60))} at $.data is not understood"
+        if (
+            key in _PLATFORMS
+            or (key == "nodes" and holds_more(value))
+            or has_object_with(value, lambda entry: not _PLATFORMS.isdisjoint(entry))
+        ):
+            _say_unknown(why, doubts)
         if may_hold_call(key, value) and (called is None or key not in ("meta", "metadata")):
             doubts.doubt("tool_calls", why)
         if has_object_with(value, _may_be_node):
             doubts.doubt("nodes", why)
             if speechless:
                 doubts.doubt("answer", why)
-        if speechless and isinstance(value, str) and is_misspelt(key, HTTP_KEYS):
+        if speechless and nodes and isinstance(value, str) and is_misspelt(key, HTTP_KEYS):
             doubts.doubt("answer", why)
         if not usage_told and holds_counts(value):
             doubts.doubt("usage", why)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from proctor.evidence.account import Doubts
-from proctor.evidence.members import holds_more, may_hold_call, not_understood, unknown_members, words
+from proctor.evidence.members import holds_more, is_misspelt, may_hold_call, not_understood, unknown_members, words
 from proctor.evidence.shape import SHOWN, dict_of, list_of
 from proctor.evidence.workflow import is_ai
 from proctor.model.account import Part
@@ -52,7 +52,7 @@ def doubt_execution(document: dict[str, Any], runs: dict[str, Any], path: str, d
         for key in unknown_members(document, _EXECUTION):
             if holds_more(document[key]):
                 _doubt(not_understood(path, key, _EXECUTION, advice=""), doubts)
-        if holds_more(workflow):
+        if workflow is not None:
             _doubt(f"workflowData is {kind_of(workflow)} instead of an object", doubts)
     _doubt_workflow(dict_of(workflow), runs, doubts)
     for name, records in runs.items():
@@ -73,7 +73,7 @@ def doubt_agent_output(node_type: str | None, items: list[Json], name: str, doub
         return
     for item in items:
         for key, value in dict_of(item).items():
-            if key not in _AGENT_OUTPUT and may_hold_call(key, value, _STEP_NAMES):
+            if key not in _AGENT_OUTPUT and (may_hold_call(key, value, _STEP_NAMES) or is_misspelt(key, ("intermediateSteps",))):
                 why = f"{show(shorten(key, 60))} in the output of {show(name, SHOWN)} may tell of tool calls and is not understood"
                 doubts.doubt("tool_calls", why)
         steps = dict_of(item).get("intermediateSteps")
@@ -123,20 +123,30 @@ def _doubt_record(record: dict[str, Any], path: str, doubts: Doubts) -> None:
     for key in unknown_members(record, _RECORD):
         _doubt(not_understood(path, key, _RECORD, advice=""), doubts)
     status = record.get("executionStatus")
-    if status is not None and status not in _STATUSES:
+    if status is not None and not (isinstance(status, str) and status in _STATUSES):
         _doubt(f"the status {show(status, SHOWN)} at {path} is not understood", doubts)
     for key in ("data", "inputOverride"):
         _doubt_items(record.get(key), f"{path}.{key}", doubts)
     sources = record.get("source")
     if sources is not None and not isinstance(sources, list):
         _doubt(f"the source at {path} is {kind_of(sources)} instead of a list", doubts)
-    for source in list_of(sources):
-        strange = source is not None and (not isinstance(source, dict) or bool(unknown_members(source, _SOURCE)))
-        if strange or (source and not isinstance(source.get("previousNode"), str)):
-            _doubt(f"the source at {path} is not understood", doubts)
+    if any(not _is_source(source) for source in list_of(sources)):
+        _doubt(f"the source at {path} is not understood", doubts)
     for key in ("executionIndex", "startTime"):
         if record.get(key) is not None and not isinstance(record[key], (int, float)):
             _doubt(f"{key} at {path} is {kind_of(record[key])} instead of a number", doubts)
+
+
+def _is_source(value: Json) -> bool:
+    """Whether this says which run a run came from, or that it came from none."""
+    if not value:
+        return value is None or isinstance(value, dict)
+    return (
+        isinstance(value, dict)
+        and isinstance(value.get("previousNode"), str)
+        and isinstance(value.get("previousNodeRun") or 0, int)
+        and not unknown_members(value, _SOURCE)
+    )
 
 
 def _doubt_items(data: Json, path: str, doubts: Doubts) -> None:

@@ -240,7 +240,7 @@ def _calls_in(body: Json, others_record: bool, path: str, doubts: Doubts) -> tup
             return None
     # Where nothing else records tools they are not recorded, and nobody needs to be told why.
     for key, value in document.items() if others_record else ():
-        if may_hold_call(key, value):
+        if may_hold_call(key, value) or (key == "tool_calls" and value is not None):
             doubts.doubt("tool_calls", f"{show(shorten(key, 60))} at {path} may tell of tool calls and is not understood")
     return None
 

@@ -13,6 +13,8 @@ from proctor.model.account import PARTS, Account
 from proctor.model.evidence import Json
 from proctor.model.show import show
 
+_FIELDS = frozenset(Account.__struct_fields__)
+
 
 def read_account(value: Json, path: str) -> Account | None:
     """Read the account that was stored with evidence; one that cannot be read is an error, as what it says not to know would pass."""
@@ -30,8 +32,13 @@ def refuse_lost_account(entry: dict[str, Any], known: frozenset[str], path: str)
         inside = entry[key]
         while isinstance(inside, list) and len(inside) == 1:
             inside = inside[0]
-        if isinstance(inside, dict) and isinstance(inside.get("unknown"), dict) and not inside["unknown"].keys().isdisjoint(PARTS):
+        if isinstance(inside, dict) and _is_account(inside):
             raise EvidenceError(f"{path}.{key}: expected the name 'account' for an account of evidence, found {show(key)}")
+
+
+def _is_account(entry: dict[str, Any]) -> bool:
+    unknown = entry.get("unknown")
+    return len(_FIELDS & entry.keys()) > 1 or (isinstance(unknown, dict) and not unknown.keys().isdisjoint(PARTS))
 
 
 def close_account(doubts: Doubts, stored: Account | None) -> Account | None:

@@ -140,8 +140,8 @@ def _portal(value: Json, path: str, doubts: Doubts) -> dict[str, list[dict[str, 
     for name, rows in object_at(value, path).items():
         at = f"{path}.{name}"
         if isinstance(rows, dict):
-            # One row in short; but a row whose members are rows themselves is a collection too deep.
-            if any(_is_list_of_objects(member) for member in rows.values()):
+            # One row in short; but what has nothing but rows in it is a portal, one level too deep.
+            if rows and all(isinstance(member, dict) or _is_list_of_objects(member) for member in rows.values()):
                 doubts.doubt("state", f"{at} holds collections instead of rows")
             tables[name] = [rows]
             continue
@@ -156,8 +156,12 @@ def _is_list_of_objects(value: Json) -> bool:
 def _files(value: Json, path: str, doubts: Doubts) -> tuple[StateFile, ...]:
     if isinstance(value, dict):
         for name, content in value.items():
-            if _is_list_of_objects(content) and any("path" in entry for entry in content):
-                doubts.doubt("state", f"{path}.{name} holds a list of files instead of the content of one")
+            inside = [content] if isinstance(content, dict) else content if _is_list_of_objects(content) else []
+            named = "." in name or "/" in name
+            if (not named and isinstance(content, (dict, list))) or any(
+                "path" in entry or any("." in key or "/" in key for key in entry) for entry in inside
+            ):
+                doubts.doubt("state", f"{path}.{name} may hold files instead of the content of one")
         return tuple(StateFile(path=name, content=content) for name, content in value.items())
     files: list[StateFile] = []
     for index, entry in enumerate(list_at(value, path)):

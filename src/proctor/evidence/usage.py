@@ -117,7 +117,7 @@ def holds_counts(value: Json) -> bool:
 
 
 def add_usage(parts: Iterable[Usage | None]) -> Usage | None:
-    """The sum; a kind of count that no part reports stays unreported."""
+    """Return the sum; a kind of count that not every part reports stays unreported, and the total is then the sum of totals."""
     known = [part for part in parts if part is not None]
     if not known:
         return None
@@ -125,9 +125,14 @@ def add_usage(parts: Iterable[Usage | None]) -> Usage | None:
         return known[0]
     inputs = [part.input_tokens for part in known if part.input_tokens is not None]
     outputs = [part.output_tokens for part in known if part.output_tokens is not None]
+    uneven = len(inputs) not in (0, len(known)) or len(outputs) not in (0, len(known))
     # Once one part reports a total of its own, the sum needs the totals of all.
-    totals = [part.total() or 0 for part in known] if any(part.total_tokens is not None for part in known) else []
-    return _usage(sum(inputs) if inputs else None, sum(outputs) if outputs else None, sum(totals) if totals else None)
+    totals = [part.total() or 0 for part in known] if uneven or any(part.total_tokens is not None for part in known) else []
+    return _usage(
+        sum(inputs) if len(inputs) == len(known) else None,
+        sum(outputs) if len(outputs) == len(known) else None,
+        sum(totals) if totals else None,
+    )
 
 
 def _generic(tokens: Json, doubts: Doubts | None) -> Usage | None:
