@@ -217,61 +217,72 @@ def read_or_refuse(document: Any, reader: str) -> list[Evidence]:
             return []
 
 
-def originals(pool: Pool) -> Iterator[tuple[str, Any, Claims]]:
-    """Documents of one run each, with the claims that fail on them."""
-    for name, document in pool.documents.items():
-        found = read_or_refuse(document, pool.reader)
-        if len(found) == 1:
-            yield name, document, claims_against(found[0])
+class Original(NamedTuple):
+    """One document of one run, and the claims that fail on it."""
+
+    pool: Pool
+    name: str
+    document: Any
+    claims: Claims
 
 
-def turned_green(document: Any, pool: Pool, claims: Claims, *changes: Mutation) -> list[str]:
+def _has_doubts(evidence: Evidence) -> bool:
+    return evidence.account is not None and bool(evidence.account.unknown or evidence.account.notes)
+
+
+def _originals() -> Iterator[Original]:
+    for pool in POOLS:
+        for name, document in pool.documents.items():
+            found = read_or_refuse(document, pool.reader)
+            # What is not wholly understood to begin with may well be destroyed by a change.
+            if len(found) == 1 and ("account" in document or not _has_doubts(found[0])):
+                yield Original(pool, name, document, claims_against(found[0]))
+
+
+ORIGINALS = tuple(_originals())
+each_original = pytest.mark.parametrize("original", ORIGINALS, ids=lambda original: f"{original.pool.reader}-{original.name}")
+
+
+def turned_green(original: Original, *changes: Mutation) -> list[str]:
     """The claims that pass on a document with these changes."""
+    document, free, other = original.document, original.pool.free, NOTHING
     for mutation in changes:
         document = apply(document, mutation)
-    other = NOTHING
-    if any(pool.free.is_answer(change[1]) for change in changes):
+    if any(free.is_answer(change[1]) for change in changes):
         other = ABOUT_THE_ANSWER
-    elif any(pool.free.is_body(change[1]) for change in changes):
+    elif any(free.is_body(change[1]) for change in changes):
         other = ABOUT_JSON
-    found = read_or_refuse(document, pool.reader)
     return [
         f"{' and '.join(map(describe, changes))}: {name}"
-        for evidence in found
-        for name, decide in claims.items()
+        for evidence in read_or_refuse(document, original.pool.reader)
+        for name, decide in original.claims.items()
         if not other.search(name) and outcome_of(decide, evidence) == "pass"
     ]
 
 
-@pytest.mark.parametrize("pool", POOLS, ids=lambda pool: pool.reader)
-def test_a_change_into_something_unknown_turns_no_check_green(pool: Pool) -> None:
-    wrong: list[str] = []
-    for name, document, claims in originals(pool):
-        for mutation in mutations(document, pool.free):
-            wrong.extend(f"{name}: {told}" for told in turned_green(document, pool, claims, mutation))
-    assert not wrong, f"{len(wrong)}\n" + "\n".join(wrong[:40])
-
-
-def pairs(document: Any, pool: Pool, count: int, seed: str) -> Iterator[tuple[Mutation, Mutation]]:
+def pairs(original: Original) -> Iterator[tuple[Mutation, Mutation]]:
     """Pairs of changes at different places, the inner one first."""
-    every = list(mutations(document, pool.free))
-    draw = random.Random(seed)
-    for _ in range(count if len(every) > 1 else 0):
+    every = list(mutations(original.document, original.pool.free))
+    draw = random.Random(original.name)
+    for _ in range(PAIRS if len(every) > 1 else 0):
         first, second = sorted(draw.sample(every, 2), key=lambda change: -len(change[1]))
         if first[1] != second[1]:
             yield first, second
 
 
-@pytest.mark.parametrize("pool", POOLS, ids=lambda pool: pool.reader)
-def test_two_changes_turn_no_check_green_either(pool: Pool) -> None:
-    wrong: list[str] = []
-    for name, document, claims in originals(pool):
-        for first, second in pairs(document, pool, PAIRS, name):
-            wrong.extend(f"{name}: {told}" for told in turned_green(document, pool, claims, first, second))
+@each_original
+def test_a_change_into_something_unknown_turns_no_check_green(original: Original) -> None:
+    wrong = [told for mutation in mutations(original.document, original.pool.free) for told in turned_green(original, mutation)]
+    assert not wrong, f"{len(wrong)}\n" + "\n".join(wrong[:40])
+
+
+@each_original
+def test_two_changes_turn_no_check_green_either(original: Original) -> None:
+    wrong = [told for pair in pairs(original) for told in turned_green(original, *pair)]
     assert not wrong, f"{len(wrong)}\n" + "\n".join(wrong[:40])
 
 
 def test_there_are_at_least_twenty_thousand_examples() -> None:
-    single = sum(1 for pool in POOLS for _, document, _ in originals(pool) for _ in mutations(document, pool.free))
-    double = sum(1 for pool in POOLS for name, document, _ in originals(pool) for _ in pairs(document, pool, PAIRS, name))
-    assert single + double >= 20_000
+    single = sum(1 for original in ORIGINALS for _ in mutations(original.document, original.pool.free))
+    double = sum(1 for original in ORIGINALS for _ in pairs(original))
+    assert single + double >= 20_000, f"{single} single changes and {double} pairs"

@@ -22,7 +22,7 @@ import msgspec
 from proctor.errors import EvidenceError
 from proctor.evidence.account import Doubts
 from proctor.evidence.calls import read_calls
-from proctor.evidence.members import holds_more, may_hold_call, not_understood, unknown_members
+from proctor.evidence.members import holds_more, is_misspelt, may_hold_call, not_understood, unknown_members
 from proctor.evidence.plain_account import close_account, read_account, refuse_lost_account
 from proctor.evidence.plain_nodes import read_names, read_nodes, read_usage_at
 from proctor.evidence.shape import (
@@ -117,7 +117,7 @@ def _doubt_strange(entry: dict[str, Any], known: frozenset[str], path: str, doub
                 if part in known and entry.get(part) is None:
                     doubts.doubt(part, why)
         if carries or isinstance(entry[key], str):
-            if entry.get("input") is None:
+            if entry.get("input") is None and is_misspelt(key, ("input",)):
                 doubts.doubt("input", why)
             if entry.get("text") is None or (carries and entry.get("body") is None and _may_be_body(entry["text"])):
                 doubts.doubt("answer", why)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from proctor.evidence.account import Doubts
-from proctor.evidence.members import holds_more, not_understood, unknown_members, words
+from proctor.evidence.members import not_understood, unknown_members, words
 from proctor.evidence.shape import first_of, list_at, object_at, text_at, wrong
 from proctor.model.evidence import FhirState, Hl7State, Json, State, StateFile, VoiceState, VoiceTurn, X12State
 
@@ -88,7 +88,7 @@ def _doubt_strange(entry: dict[str, Any], known: frozenset[str], path: str, doub
 
 def _content(value: dict[str, Any], key: str, path: str, doubts: Doubts) -> Json:
     """Return what a family holds: nothing where it is not there and something we do not understand may be it."""
-    strange = [name for name in unknown_members(value, (key,)) if isinstance(value[name], str) or holds_more(value[name])]
+    strange = unknown_members(value, (key,))
     why = not_understood(path, strange[0], (key,)) if strange else ""
     if value.get(key) is not None:
         if why:
