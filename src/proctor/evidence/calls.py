@@ -29,8 +29,10 @@ PROTOCOL_ERROR = "protocol-error"
 
 
 _ARGUMENTS = ("arguments", "args", "input", "toolInput")
+_ARGUMENT_KEYS = frozenset(_ARGUMENTS)
 _RESULTS = ("result", "output", "toolOutput")
 _ENDINGS = ("error", "is_error", "isError", "status")
+_SAID = frozenset(("is_error", "isError", "status"))
 _IDS = ("id", "toolCallId", "tool_call_id", "call_id")
 KNOWN = frozenset(("name", "toolName", "tool_name", "tool", "function", "type", *_ARGUMENTS, *_RESULTS, *_ENDINGS, *_IDS)) | words(
     "error_kind duration_ms durationMs node server serverId aliases"
@@ -55,41 +57,48 @@ def read_call(value: Json, path: str, doubts: Doubts | None = None) -> ToolCall:
     given = function.get("arguments") if given is None else given
     error, kind = _error(entry, result)
     strange = _strange(entry, function, path)
-    known = given is not None or not (strange or any(key in entry for key in _ARGUMENTS) or "arguments" in function)
+    known = given is not None or not (strange or not _ARGUMENT_KEYS.isdisjoint(entry) or "arguments" in function)
     if doubts is not None:
         if not known:
             doubts.doubt("tool_arguments", strange or f"the arguments of {path} are null, which is not recorded")
         _doubt_ending(entry, error, strange, path, doubts)
         if strange is not None:
             _doubt_names(entry, strange, doubts)
+    duration = first_of(entry, "duration_ms", "durationMs")
     return ToolCall(
         name=name,
         arguments=read_arguments(given) if known else None,
         result=result,
         error=error,
-        error_kind=text_at(entry.get("error_kind"), f"{path}.error_kind") or kind,
-        duration_ms=number_at(first_of(entry, "duration_ms", "durationMs"), f"{path}.duration_ms"),
-        node=text_at(entry.get("node"), f"{path}.node"),
-        server=text_at(first_of(entry, "server", "serverId"), f"{path}.server"),
-        id=text_at(first_of(entry, *_IDS), f"{path}.id"),
-        aliases=_aliases(entry.get("aliases"), f"{path}.aliases"),
+        error_kind=_text(entry.get("error_kind"), path, "error_kind") or kind,
+        duration_ms=duration if duration is None else number_at(duration, f"{path}.duration_ms"),
+        node=_text(entry.get("node"), path, "node"),
+        server=_text(first_of(entry, "server", "serverId"), path, "server"),
+        id=_text(first_of(entry, *_IDS), path, "id"),
+        aliases=() if entry.get("aliases") is None else _aliases(entry["aliases"], f"{path}.aliases"),
     )
+
+
+def _text(value: Json, path: str, key: str) -> str | None:
+    """Return a text, or nothing where it is null; the place is put into words only where it is wrong."""
+    return value if value is None or isinstance(value, str) else text_at(value, f"{path}.{key}")
 
 
 def _strange(entry: dict[str, Any], function: dict[str, Any], path: str) -> str | None:
     """Return what is said of the first member of a call that is not understood."""
     for key in unknown_members(entry, KNOWN):
         return not_understood(path, key, KNOWN)
-    for key in unknown_members(function, _FUNCTION):
-        return not_understood(f"{path}.function", key, _FUNCTION)
-    if entry.get("function") is not None and not isinstance(entry["function"], dict):
-        return not_understood(path, "function", ())
+    if "function" in entry:
+        for key in unknown_members(function, _FUNCTION):
+            return not_understood(f"{path}.function", key, _FUNCTION)
+        if entry["function"] is not None and not isinstance(entry["function"], dict):
+            return not_understood(path, "function", ())
     return None
 
 
 def _doubt_ending(entry: dict[str, Any], error: Json, strange: str | None, path: str, doubts: Doubts) -> None:
     """Note what keeps us from knowing how a call ended; one that failed is known to have failed."""
-    if error is not None:
+    if error is not None or (strange is None and _SAID.isdisjoint(entry)):
         return
     status = entry.get("status")
     if status is not None and not (isinstance(status, str) and status.lower() in _SUCCEEDED):
@@ -126,7 +135,7 @@ def _name(entry: dict[str, Any], function: dict[str, Any], path: str) -> str:
     for key in ("name", "toolName", "tool_name", "tool"):
         value = entry.get(key)
         if value is not None:
-            return text_at(value, f"{path}.{key}") or ""
+            return _text(value, path, key) or ""
     if function.get("name") is not None:
         return text_at(function["name"], f"{path}.function.name") or ""
     raise wrong(f"{path}.name", "text", None)
@@ -146,6 +155,4 @@ def _error(entry: dict[str, Any], result: Json) -> tuple[Json, str | None]:
 
 
 def _aliases(value: Json, path: str) -> tuple[str, ...]:
-    if value is None:
-        return ()
     return tuple(text_at(alias, f"{path}[{index}]") or "" for index, alias in enumerate(list_at(value, path)))

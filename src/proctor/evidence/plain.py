@@ -75,8 +75,9 @@ def read_plain(document: Json, path: str = "$") -> Evidence:
     turns = _turns(entry.get("turns"), f"{path}.turns", doubts, stored is not None and "tool_calls" in stored.unknown)
     observed = _observe(entry, path, doubts)
     state, other_families = read_state(entry["state"], f"{path}.state", doubts) if entry.get("state") is not None else (None, {})
-    refuse_lost_account(entry, KEYS, path)
-    _doubt_strange(entry, KEYS, path, doubts)
+    if not KEYS.issuperset(entry):
+        refuse_lost_account(entry, KEYS, path)
+        _doubt_strange(entry, KEYS, path, doubts)
     metadata = {key: value for key, value in entry.items() if key not in KEYS}
     if other_families:
         metadata["state"] = other_families
@@ -199,8 +200,9 @@ def _observe(entry: dict[str, Any], path: str, doubts: Doubts, *, is_turn: bool 
         calls = _calls_in(body, entry.get("nodes") is not None or is_turn, f"{path}.body", doubts)
     usage = read_usage_at(entry.get("usage"), f"{path}.usage", doubts) or usage_in(body, doubts)
     _doubt_body(text, body, usage, f"{path}.body", doubts)
-    inner = Doubts()
-    nodes = None if entry.get("nodes") is None else read_nodes(entry["nodes"], f"{path}.nodes", inner)
+    nodes, inner = None, Doubts()
+    if entry.get("nodes") is not None:
+        nodes = read_nodes(entry["nodes"], f"{path}.nodes", inner)
     for part, why in inner.unknown.items():
         # What is told of the whole run does not depend on its nodes; what is told of each of them does.
         told = (part == "tool_calls" and entry.get("tool_calls") is not None) or (part == "usage" and entry.get("usage") is not None)
@@ -224,7 +226,7 @@ def _doubt_body(text: str | None, body: Json, usage: Usage | None, path: str, do
     if misspelt is not None:
         doubts.doubt("answer", not_understood(path, misspelt, HTTP_KEYS, advice=""))
     for key, value in body.items() if usage is None else ():
-        if holds_counts(value):
+        if isinstance(value, (dict, list)) and holds_counts(value):
             doubts.doubt("usage", f"{show(shorten(key, 60))} at {path} counts tokens and is not understood")
 
 
