@@ -93,12 +93,18 @@ MIBO = Free(
 )
 
 
+SPANS = Free(("**/arguments", "**/server.port"))
+MESSAGES = Free(("**/arguments", "**/args", "**/input", "**/tool_result/content", "**/output", "metadata"))
+
+
 class Pool(NamedTuple):
     """The documents of one reader."""
 
     reader: str
     documents: dict[str, Any]
     free: Free
+    holds: bool = True
+    """Whether the reader keeps the property yet; one that does not is not examined."""
 
 
 def _table(name: str, *, without: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -203,6 +209,8 @@ POOLS = (
     Pool("flowise", _table("flowise", without=("what-the-phoenix-exporter-of-an-agentflow-sends",)), FLOWISE),
     # Without its name and its type an errored run is an empty message list, which is another reader's to refuse.
     Pool("mcplab", _table("mcplab", without=("a-run-that-errored",)), MCPLAB),
+    Pool("otlp", {**_table("otlp"), **_table("spans")}, SPANS, holds=False),
+    Pool("messages", _table("messages"), MESSAGES, holds=False),
 )
 
 
@@ -232,7 +240,7 @@ def _has_doubts(evidence: Evidence) -> bool:
 
 def _originals() -> Iterator[Original]:
     for pool in POOLS:
-        for name, document in pool.documents.items():
+        for name, document in pool.documents.items() if pool.holds else ():
             found = read_or_refuse(document, pool.reader)
             # What is not wholly understood to begin with may well be destroyed by a change.
             if len(found) == 1 and ("account" in document or not _has_doubts(found[0])):
