@@ -20,6 +20,7 @@ from proctor.formats.building import type_of
 from proctor.formats.field_docs import field_docs
 from proctor.formats.native_schema import native_schema
 from proctor.model import evidence as model
+from proctor.model.account import Account
 
 NOTICE = "<!-- Generated from the code by `python -m docs.generate`. Do not edit: change the code and run `make docs`. -->"
 _WIDTH = 100
@@ -209,6 +210,7 @@ def evidence_fields() -> str:
         ("Usage", model.Usage),
         ("Render", model.Render),
         ("State", model.State),
+        ("Account", Account),
     ):
         docs = field_docs(struct)
         lines += ["", f"### {title}", "", (struct.__doc__ or "").strip().split("\n\n")[0].replace("\n    ", " ")]

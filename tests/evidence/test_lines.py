@@ -87,3 +87,41 @@ def test_lines_of_other_formats_are_read_too() -> None:
     assert isinstance(run, Evidence) and run.case == "s"
     several = read_line(b'[{"text":"a"},{"text":"b"}]')
     assert isinstance(several, list) and [evidence.text for evidence in several] == ["a", "b"]
+
+
+STORED = (
+    {**PLAIN, "account": {"reader": "otlp", "unknown": {"tool_calls": "a span is not understood"}, "notes": ["x"]}},
+    {
+        "text": "a",
+        "tool_calls": [{"name": "t", "arguments": None}],
+        "account": {"reader": "x", "unknown": {"tool_arguments": "not captured"}},
+    },
+    {"turns": [{"text": "a", "tool_calls": []}, {"text": "b"}], "account": {"reader": "x", "unknown": {"tool_calls": "not captured"}}},
+)
+
+
+@pytest.mark.parametrize("document", STORED, ids=("fast", "arguments", "turns"))
+def test_stored_evidence_reads_back_as_it_was(document: dict[str, Any]) -> None:
+    (evidence,) = read_document(document)
+    assert evidence.account is not None
+    stored = msgspec.json.encode(evidence)
+    again = read_line(stored)
+    assert isinstance(again, Evidence)
+    assert as_json(again) == as_json(evidence)
+    assert as_json(evidence)["account"] == document["account"]
+
+
+def test_evidence_of_a_platform_reads_back_as_it_was() -> None:
+    runs = {"T": [{"executionIndex": 1, "source": [{"previousNode": "A"}], "data": {"ai_tool": [[{"json": {"response": "x"}}]]}}]}
+    (evidence,) = read_document({"data": {"resultData": {"runData": runs}}})
+    again = read_line(msgspec.json.encode(evidence))
+    assert isinstance(again, Evidence)
+    assert again.account == evidence.account
+    assert again.tool_calls == evidence.tool_calls
+
+
+def test_plain_evidence_in_our_own_spelling_needs_no_account() -> None:
+    fast = decode_line(line())
+    assert fast is not None and fast.account is None
+    assert read_document(PLAIN)[0].account is None
+    assert decode_line(line(account={"unknownz": {}})) is None

@@ -193,6 +193,9 @@ def _verdict(found: list[Said], runs: list[Spoken], speaker: str | None, turns: 
     if not runs:
         there = sorted({turn.speaker for turn in turns})[:5]
         told += f" (no turn of {show(speaker)}; speakers: {', '.join(map(show, there))})"
+    if not wrong and not runs:
+        # Where the speaker is not heard at all, nobody knows what they said.
+        return missing(f"a turn of {show(speaker)}")
     if not wrong:
         return passed(told, details=details, pointers=tuple(dict.fromkeys(pointers)))
     more = f"; and {len(wrong) - 3} more" if len(wrong) > 3 else ""

@@ -16,13 +16,14 @@ def turn_evidence(evidence: Evidence, turn: int) -> Evidence | None:
     if turn >= len(turns):
         return None
     observed = turns[turn]
+    recorded = any(one.tool_calls is not None or one.nodes is not None for one in turns)
     return Evidence(
         case=evidence.case,
         input=observed.input,
         text=observed.text,
         body=observed.body,
         # Among turns, one that records tools makes them observable in all.
-        tool_calls=() if observed.tool_calls is None and evidence.tool_calls is not None else observed.tool_calls,
+        tool_calls=() if recorded and observed.tool_calls is None and observed.nodes is None else observed.tool_calls,
         nodes=observed.nodes,
         http_status=observed.http_status,
         duration_ms=observed.duration_ms,

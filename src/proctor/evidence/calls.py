@@ -2,50 +2,121 @@
 
     name        name, toolName, tool_name, tool, function.name
     arguments   arguments, args, input, toolInput, function.arguments; JSON text of an object or list is parsed, other text is
-                kept as text; absent, null and empty text are {}
+                kept as text; absent and empty text are {}, null is not recorded
     result      result, output, toolOutput
-    error       error; else is_error or isError true; else status "error"; else an MCP result that says `isError: true`
+    error       error; else is_error or isError true; else status "error" or "failed"; else an MCP result that says `isError: true`
 
 A failed MCP result is a `content-error`: the tool answered, and its answer is that it failed.
+
+A call with a member that is not understood keeps what was: without arguments beside it they are not known, and without both a
+result and a word on its success neither is how it ended.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from proctor.evidence.account import Doubts
 from proctor.evidence.json_bytes import container_in
-from proctor.evidence.shape import dict_of, first_of, list_at, number_at, object_at, text_at, wrong
+from proctor.evidence.members import not_understood, unknown_members, words
+from proctor.evidence.shape import SHOWN, dict_of, first_of, list_at, number_at, object_at, text_at, wrong
 from proctor.evidence.text import as_text
 from proctor.model.evidence import Json, ToolCall, mcp_error
+from proctor.model.show import kind_of, show
 
 CONTENT_ERROR = "content-error"
 PROTOCOL_ERROR = "protocol-error"
 
 
-def read_calls(value: Json, path: str) -> tuple[ToolCall, ...]:
-    """A list of tool calls."""
-    return tuple(read_call(entry, f"{path}[{index}]") for index, entry in enumerate(list_at(value, path)))
+_ARGUMENTS = ("arguments", "args", "input", "toolInput")
+_ARGUMENT_KEYS = frozenset(_ARGUMENTS)
+_RESULTS = ("result", "output", "toolOutput")
+_ENDINGS = ("error", "is_error", "isError", "status")
+_SAID = frozenset(("is_error", "isError", "status"))
+_IDS = ("id", "toolCallId", "tool_call_id", "call_id")
+KNOWN = frozenset(("name", "toolName", "tool_name", "tool", "function", "type", *_ARGUMENTS, *_RESULTS, *_ENDINGS, *_IDS)) | words(
+    "error_kind duration_ms durationMs node server serverId aliases"
+)
+"""Every member of a tool call that means something to us."""
+_FUNCTION = frozenset(("name", "arguments", "description", "parameters"))
+_FAILED = frozenset(("error", "failed", "failure", "errored"))
+_SUCCEEDED = frozenset(("success", "succeeded", "ok", "completed", "complete", "done", "finished"))
 
 
-def read_call(value: Json, path: str) -> ToolCall:
-    """One tool call in any of the known spellings."""
+def read_calls(value: Json, path: str, doubts: Doubts | None = None) -> tuple[ToolCall, ...]:
+    """Read a list of tool calls; what is not understood is noted in `doubts`."""
+    return tuple(read_call(entry, f"{path}[{index}]", doubts) for index, entry in enumerate(list_at(value, path)))
+
+
+def read_call(value: Json, path: str, doubts: Doubts | None = None) -> ToolCall:
+    """Read one tool call in any of the known spellings; what is not understood is noted in `doubts`."""
     entry = object_at(value, path)
     function = dict_of(entry.get("function"))
-    name, result = _name(entry, function, path), first_of(entry, "result", "output", "toolOutput")
-    given = first_of(entry, "arguments", "args", "input", "toolInput")
+    name, result = _name(entry, function, path), first_of(entry, *_RESULTS)
+    given = first_of(entry, *_ARGUMENTS)
+    given = function.get("arguments") if given is None else given
     error, kind = _error(entry, result)
+    strange = _strange(entry, function, path)
+    known = given is not None or not (strange or not _ARGUMENT_KEYS.isdisjoint(entry) or "arguments" in function)
+    if doubts is not None:
+        if not known:
+            doubts.doubt("tool_arguments", strange or f"the arguments of {path} are null, which is not recorded")
+        _doubt_ending(entry, error, strange, path, doubts)
+        if strange is not None:
+            _doubt_names(entry, strange, doubts)
+    duration = first_of(entry, "duration_ms", "durationMs")
     return ToolCall(
         name=name,
-        arguments=read_arguments(function.get("arguments") if given is None else given),
+        arguments=read_arguments(given) if known else None,
         result=result,
         error=error,
-        error_kind=text_at(entry.get("error_kind"), f"{path}.error_kind") or kind,
-        duration_ms=number_at(first_of(entry, "duration_ms", "durationMs"), f"{path}.duration_ms"),
-        node=text_at(entry.get("node"), f"{path}.node"),
-        server=text_at(first_of(entry, "server", "serverId"), f"{path}.server"),
-        id=text_at(first_of(entry, "id", "toolCallId", "tool_call_id", "call_id"), f"{path}.id"),
-        aliases=_aliases(entry.get("aliases"), f"{path}.aliases"),
+        error_kind=_text(entry.get("error_kind"), path, "error_kind") or kind,
+        duration_ms=duration if duration is None else number_at(duration, f"{path}.duration_ms"),
+        node=_text(entry.get("node"), path, "node"),
+        server=_text(first_of(entry, "server", "serverId"), path, "server"),
+        id=_text(first_of(entry, *_IDS), path, "id"),
+        aliases=() if entry.get("aliases") is None else _aliases(entry["aliases"], f"{path}.aliases"),
     )
+
+
+def _text(value: Json, path: str, key: str) -> str | None:
+    """Return a text, or nothing where it is null; the place is put into words only where it is wrong."""
+    return value if value is None or isinstance(value, str) else text_at(value, f"{path}.{key}")
+
+
+def _strange(entry: dict[str, Any], function: dict[str, Any], path: str) -> str | None:
+    """Return what is said of the first member of a call that is not understood."""
+    for key in unknown_members(entry, KNOWN):
+        return not_understood(path, key, KNOWN)
+    if "function" in entry:
+        for key in unknown_members(function, _FUNCTION):
+            return not_understood(f"{path}.function", key, _FUNCTION)
+        if entry["function"] is not None and not isinstance(entry["function"], dict):
+            return not_understood(path, "function", ())
+    return None
+
+
+def _doubt_ending(entry: dict[str, Any], error: Json, strange: str | None, path: str, doubts: Doubts) -> None:
+    """Note what keeps us from knowing how a call ended; one that failed is known to have failed."""
+    if error is not None or (strange is None and _SAID.isdisjoint(entry)):
+        return
+    status = entry.get("status")
+    if status is not None and not (isinstance(status, str) and status.lower() in _SUCCEEDED):
+        doubts.doubt("tool_results", f"the status {show(status, SHOWN)} at {path} is not understood; expected success or error")
+    for key in ("is_error", "isError"):
+        if entry.get(key) is not None and not isinstance(entry[key], bool):
+            doubts.doubt("tool_results", f"{key} at {path} is {kind_of(entry[key])} instead of true or false")
+    told = any(key in entry for key in _ENDINGS) and any(entry.get(key) is not None for key in _RESULTS)
+    if strange is not None and not told:
+        doubts.doubt("tool_results", strange)
+
+
+def _doubt_names(entry: dict[str, Any], strange: str, doubts: Doubts) -> None:
+    """Note that a member nobody understands may be another name of the tool, or the node the call belongs to."""
+    if entry.get("node") is None:
+        doubts.doubt("nodes", strange)
+    if entry.get("aliases") is None and any(isinstance(entry[key], list) for key in unknown_members(entry, KNOWN)):
+        doubts.doubt("tool_calls", strange)
 
 
 def read_arguments(value: Json) -> Json:
@@ -64,7 +135,7 @@ def _name(entry: dict[str, Any], function: dict[str, Any], path: str) -> str:
     for key in ("name", "toolName", "tool_name", "tool"):
         value = entry.get(key)
         if value is not None:
-            return text_at(value, f"{path}.{key}") or ""
+            return _text(value, path, key) or ""
     if function.get("name") is not None:
         return text_at(function["name"], f"{path}.function.name") or ""
     raise wrong(f"{path}.name", "text", None)
@@ -76,13 +147,12 @@ def _error(entry: dict[str, Any], result: Json) -> tuple[Json, str | None]:
         return error, None
     if entry.get("is_error") is True or entry.get("isError") is True:
         return as_text(result) or "the tool reported an error", CONTENT_ERROR
-    if entry.get("status") == "error":
+    status = entry.get("status")
+    if isinstance(status, str) and status.lower() in _FAILED:
         return as_text(result) or "the call ended in an error", None
     told = mcp_error(result)
     return (told, CONTENT_ERROR) if told is not None else (None, None)
 
 
 def _aliases(value: Json, path: str) -> tuple[str, ...]:
-    if value is None:
-        return ()
     return tuple(text_at(alias, f"{path}[{index}]") or "" for index, alias in enumerate(list_at(value, path)))

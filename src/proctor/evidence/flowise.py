@@ -3,23 +3,46 @@
 A chatflow lists `usedTools`; an agentflow lists what each node did in `agentFlowExecutedData`, older multi-agent flows in
 `agentReasoning`. Nodes are known by their label, tools are nested in the node that used them. Tokens are summed over the nodes.
 `json_match` and the like read the structured answer (`json`), else the JSON in the text, else the prediction itself.
+
+A prediction shows its tools by its own contract: none listed means none used. A member that Flowise does not write and that could
+list them makes them not known.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from proctor.evidence.account import Doubts
 from proctor.evidence.calls import read_arguments, says_error
-from proctor.evidence.shape import dict_of, first_of, list_of, text_or_none
+from proctor.evidence.members import holds_more, not_understood, unknown_members, words
+from proctor.evidence.shape import SHOWN, dict_of, first_of, list_of, text_or_none
 from proctor.evidence.text import as_text, json_in
 from proctor.evidence.times import iso_of_ms
 from proctor.evidence.usage import add_usage, usage_in
+from proctor.model.account import Part
 from proctor.model.evidence import Evidence, Json, Node, ToolCall
+from proctor.model.show import kind_of, show
 
 _IDS = ("chatId", "chatMessageId", "sessionId", "executionId", "memoryType")
 _LISTS = ("agentFlowExecutedData", "usedTools", "agentReasoning")
 # A node that waits for a person (`STOPPED`) has run; one that was cut off has failed.
 _FAILED = ("ERROR", "TERMINATED", "TIMEOUT")
+_STATUSES = (*_FAILED, "FINISHED", "STOPPED", "INPROGRESS")
+_PREDICTION = frozenset((*_IDS, *_LISTS, "text", "json", "question", "case")) | words(
+    "sourceDocuments fileAnnotations artifacts action isStreamValid followUpPrompts flowVariables usage usageMetadata apiMessageId"
+)
+_STEP = words("nodeId nodeLabel data previousNodeIds status")
+_DATA = words("id name input output state chatHistory error")
+_OUTPUT = words(
+    "content timeMetadata usageMetadata responseMetadata usedTools availableTools calledTools toolCalls sourceDocuments artifacts"
+    " fileAnnotations reasonContent isWaitingForHumanInput additionalKwargs question form http conditions json usage tokenUsage"
+)
+_REASONING = words(
+    "agentName nodeName nodeId messages usedTools sourceDocuments artifacts instructions next state fileAnnotations data nodeLabel"
+)
+_USED = words("tool toolInput toolOutput sourceDocuments artifacts error")
+_TOOLS: tuple[Part, ...] = ("tool_calls", "nodes")
+_ALL: tuple[Part, ...] = ("answer", "tool_calls", "nodes", "usage", "turns")
 
 
 def sniff(document: Json) -> bool:
@@ -35,13 +58,18 @@ def sniff(document: Json) -> bool:
 def read(document: Json) -> list[Evidence]:
     """The prediction as evidence."""
     entry = dict_of(document)
-    nodes = [_node(dict_of(step)) for step in list_of(entry.get("agentFlowExecutedData"))]
-    nodes = nodes or [_reasoning_node(dict_of(step)) for step in list_of(entry.get("agentReasoning")) if isinstance(step, dict)]
-    calls = tuple(call for node in nodes for call in node.tool_calls) or _calls(entry.get("usedTools"), None)
+    doubts = Doubts()
+    _doubt_prediction(entry, doubts)
+    nodes = [_node(step, f"$.agentFlowExecutedData[{index}]", doubts) for index, step in _objects(entry, "agentFlowExecutedData", doubts)]
+    nodes = nodes or [
+        _reasoning_node(step, f"$.agentReasoning[{index}]", doubts) for index, step in _objects(entry, "agentReasoning", doubts)
+    ]
+    calls = tuple(call for node in nodes for call in node.tool_calls) or _calls(entry.get("usedTools"), None, "$.usedTools", doubts)
     text = text_or_none(entry.get("text"))
     answer = entry.get("json")
     spoken = json_in(text)
     structured = answer if answer is not None else spoken if isinstance(spoken, (dict, list)) else None
+    reported = [node.usage for node in nodes]
     return [
         Evidence(
             case=text_or_none(entry.get("case")),
@@ -50,56 +78,140 @@ def read(document: Json) -> list[Evidence]:
             body=structured if structured is not None else entry,
             tool_calls=calls,
             nodes=tuple(nodes),
-            usage=usage_in(entry) or add_usage(node.usage for node in nodes),
+            usage=usage_in(entry, doubts) or add_usage(reported),
             available_tools=_offered(entry),
             now=_started(entry),
             error=next((as_text(node.error) for node in nodes if node.status == "error"), None) if text is None else None,
+            account=doubts.account("Flowise prediction"),
             metadata={key: entry[key] for key in _IDS if entry.get(key) is not None},
         )
     ]
 
 
-def _node(step: dict[str, Any]) -> Node:
-    data = dict_of(step.get("data"))
-    output, name = data.get("output"), as_text(first_of(step, "nodeLabel", "nodeId")) or ""
-    duration = dict_of(dict_of(output).get("timeMetadata")).get("delta")
+def _doubt_prediction(entry: dict[str, Any], doubts: Doubts) -> None:
+    told = entry.get("text") is not None
+    if told and not isinstance(entry["text"], str):
+        doubts.doubt("answer", f"the text is {kind_of(entry['text'])} instead of text")
+    for key in unknown_members(entry, _PREDICTION):
+        why = not_understood("$", key, _PREDICTION, advice="")
+        if holds_more(entry[key]):
+            # Without a structured answer the JSON of the text, or the prediction itself, is what claims about fields read.
+            _doubt(_ALL if not told or entry.get("json") is None else _ALL[1:], why, doubts)
+        elif isinstance(entry[key], str) and not told:
+            doubts.doubt("answer", why)
+
+
+def _objects(entry: dict[str, Any], key: str, doubts: Doubts) -> list[tuple[int, dict[str, Any]]]:
+    """Return the objects of a list with their places; anything else in it is not understood."""
+    value = entry.get(key)
+    if value is not None and not isinstance(value, list):
+        _doubt(_TOOLS, f"{key} is {kind_of(value)} instead of a list", doubts)
+    for index, step in enumerate(list_of(value)):
+        if step is not None and not isinstance(step, dict):
+            _doubt(_TOOLS, f"{key}[{index}] is {kind_of(step)} instead of an object", doubts)
+    return [(index, step) for index, step in enumerate(list_of(value)) if isinstance(step, dict)]
+
+
+def _doubt(parts: tuple[Part, ...], why: str, doubts: Doubts) -> None:
+    for part in parts:
+        doubts.doubt(part, why)
+
+
+def _doubt_members(entry: dict[str, Any], known: frozenset[str], path: str, doubts: Doubts) -> None:
+    """Note the members that could list tools, or be the output, the state or the tokens of a node."""
+    for key in unknown_members(entry, known):
+        if holds_more(entry[key]) or isinstance(entry[key], str):
+            parts: tuple[Part, ...] = ("tool_calls", "nodes", "usage") if holds_more(entry[key]) else ("nodes",)
+            _doubt(parts, not_understood(path, key, known, advice=""), doubts)
+
+
+def _node(step: dict[str, Any], path: str, doubts: Doubts) -> Node:
+    data = _object_at(step, "data", path, doubts)
+    output, name = data.get("output"), _name_at(step, ("nodeLabel", "nodeId"), path, doubts)
+    _doubt_members(step, _STEP, path, doubts)
+    _doubt_members(data, _DATA, f"{path}.data", doubts)
+    if step.get("status") is not None and step["status"] not in _STATUSES:
+        doubts.doubt("nodes", f"the status {show(step['status'], SHOWN)} at {path} is not understood")
+    used = _object_at(data, "output", f"{path}.data", doubts)
+    _doubt_members(used, _OUTPUT, f"{path}.data.output", doubts)
+    duration = dict_of(used.get("timeMetadata")).get("delta")
     failed = step.get("status") in _FAILED or says_error(data.get("error"))
+    calls = _calls(used.get("usedTools"), name, f"{path}.data.output.usedTools", doubts)
+    _doubt_asked(used, calls, path, doubts)
     return Node(
         name=name,
         type=text_or_none(data.get("name")),
         status="error" if failed else "success",
         input=data.get("input"),
         output=output,
-        tool_calls=_calls(first_of(dict_of(output), "usedTools"), name),
+        tool_calls=calls,
         duration_ms=duration if isinstance(duration, (int, float)) and not isinstance(duration, bool) else None,
         error=(data.get("error") or "the node failed") if failed else None,
-        usage=usage_in(output),
+        usage=usage_in(output, doubts),
     )
 
 
-def _reasoning_node(step: dict[str, Any]) -> Node:
-    name = as_text(first_of(step, "agentName", "nodeName", "nodeId")) or ""
+def _name_at(step: dict[str, Any], keys: tuple[str, ...], path: str, doubts: Doubts) -> str:
+    name = first_of(step, *keys)
+    if not isinstance(name, str):
+        _doubt(_TOOLS, f"{path} has no name", doubts)
+    return as_text(name) or ""
+
+
+def _object_at(entry: dict[str, Any], key: str, path: str, doubts: Doubts) -> dict[str, Any]:
+    value = entry.get(key)
+    if value is not None and not isinstance(value, dict):
+        _doubt(("tool_calls", "nodes", "usage"), f"{path}.{key} is {kind_of(value)} instead of an object", doubts)
+    return dict_of(value)
+
+
+def _doubt_asked(output: dict[str, Any], calls: tuple[ToolCall, ...], path: str, doubts: Doubts) -> None:
+    """Note the tools that the model asked for and of which nobody tells that they were used."""
+    used = {call.name for call in calls}
+    for key in ("calledTools", "toolCalls"):
+        for asked in list_of(output.get(key)):
+            if dict_of(asked).get("name") not in used:
+                doubts.doubt("tool_calls", f"{key} at {path} names a tool that is not among those used")
+
+
+def _reasoning_node(step: dict[str, Any], path: str, doubts: Doubts) -> Node:
+    name = _name_at(step, ("agentName", "nodeName", "nodeId"), path, doubts)
     messages = [message for message in list_of(step.get("messages")) if isinstance(message, str)]
+    if step.get("messages") is not None and (not isinstance(step["messages"], list) or len(messages) < len(step["messages"])):
+        doubts.doubt("nodes", f"the messages at {path} are not a list of texts")
+    _doubt_members(step, _REASONING, path, doubts)
     return Node(
         name=name,
         type=text_or_none(step.get("nodeName")),
         output={"text": messages[-1]} if messages else None,
-        tool_calls=_calls(step.get("usedTools"), name),
+        tool_calls=_calls(step.get("usedTools"), name, f"{path}.usedTools", doubts),
     )
 
 
-def _calls(value: Json, node: str | None) -> tuple[ToolCall, ...]:
+def _calls(value: Json, node: str | None, path: str, doubts: Doubts) -> tuple[ToolCall, ...]:
+    if value is not None and not isinstance(value, list):
+        doubts.doubt("tool_calls", f"{path} is {kind_of(value)} instead of a list")
     # Flowise leaves nulls in these lists where an agent answered without a tool.
-    used = [entry for entry in list_of(value) if isinstance(entry, dict) and isinstance(entry.get("tool"), str)]
-    return tuple(
-        ToolCall(
-            name=entry["tool"],
-            arguments=read_arguments(entry.get("toolInput")),
-            result=entry.get("toolOutput"),
-            error=entry.get("error") if says_error(entry.get("error")) else None,
-            node=node,
-        )
-        for entry in used
+    used = [(index, entry) for index, entry in enumerate(list_of(value)) if entry is not None]
+    return tuple(call for index, entry in used if (call := _call(entry, node, f"{path}[{index}]", doubts)) is not None)
+
+
+def _call(entry: Json, node: str | None, path: str, doubts: Doubts) -> ToolCall | None:
+    if not isinstance(entry, dict) or not isinstance(entry.get("tool"), str):
+        doubts.doubt("tool_calls", f"{path} does not name its tool")
+        return None
+    strange = unknown_members(entry, _USED)
+    if strange:
+        _doubt(("tool_results",), not_understood(path, strange[0], _USED, advice=""), doubts)
+    known = entry.get("toolInput") is not None or not strange
+    if not known:
+        doubts.doubt("tool_arguments", not_understood(path, strange[0], _USED, advice=""))
+    return ToolCall(
+        name=entry["tool"],
+        arguments=read_arguments(entry.get("toolInput")) if known else None,
+        result=entry.get("toolOutput"),
+        error=entry.get("error") if says_error(entry.get("error")) else None,
+        node=node,
     )
 
 

@@ -5,6 +5,8 @@ its turn limit has the final text "", which our own traces say with `final_text`
 messages: its text and calls are not known, so nothing about them can pass. `is_error` means that the call raised, a `protocol-error`; a
 result that itself says `isError` is a `content-error` (MCPLab counts it as a success, and has no check that looks). Lines of other types
 are skipped.
+
+A role, a block or a member that MCPLab does not write could be a call, a result or the answer: those are then not known.
 """
 
 from __future__ import annotations
@@ -13,25 +15,41 @@ from typing import Any
 
 import msgspec
 
+from proctor.evidence.account import Doubts
 from proctor.evidence.calls import CONTENT_ERROR, PROTOCOL_ERROR, mcp_error, read_arguments
 from proctor.evidence.json_bytes import container_in
-from proctor.evidence.shape import dict_of, list_at, list_of, object_at, text_at, text_or_none
+from proctor.evidence.members import holds_more, not_understood, unknown_members, words
+from proctor.evidence.shape import SHOWN, dict_of, list_at, list_of, object_at, text_or_none, wrong
 from proctor.evidence.text import as_text, json_in
 from proctor.evidence.times import iso_ms_between
 from proctor.evidence.usage import add_usage, read_usage
-from proctor.model.account import UNSEEN_IN_A_PAGE, Account
-from proctor.model.evidence import Evidence, Json, ToolCall
+from proctor.model.account import UNSEEN_IN_A_PAGE
+from proctor.model.evidence import Evidence, Json, ToolCall, Usage
+from proctor.model.show import kind_of, show
 
 _READ_FROM_OUTSIDE = "external"
 """What MCPLab writes for the model of a browser agent."""
 _KEPT = ("agent", "provider", "model", "run_index", "request_id", "pass", "outcome", "trace_version")
+_LINE = words("type scenario_id messages error metrics extracted failures") | frozenset(_KEPT)
+_MESSAGE = words("role content usage ts")
+_ROLES = ("user", "assistant", "tool", "system")
+_BLOCKS = {
+    "text": words("type text"),
+    "image": words("type media_type data url name"),
+    "document": words("type media_type data url name"),
+    "tool_use": words("type id name input server estimated_tokens"),
+    "tool_result": words("type tool_use_id name server content is_error duration_ms ts_start ts_end estimated_tokens"),
+}
+"""The blocks of a message and their members."""
+_LONGEST_TEXT = 4000
+"""Where MCPLab cuts an answer and puts three dots."""
 
 
 def sniff(document: Json) -> bool:
     """Whether this is a line of a trace."""
     if not isinstance(document, dict):
         return False
-    return document.get("type") == "trace_meta" or (document.get("type") == "scenario_run" and "scenario_id" in document)
+    return document.get("type") in ("trace_meta", "scenario_run") or ("scenario_id" in document and "messages" in document)
 
 
 def read(document: Json) -> list[Evidence]:
@@ -39,33 +57,105 @@ def read(document: Json) -> list[Evidence]:
     entry = object_at(document, "$")
     if entry.get("type") == "trace_meta":
         return []
-    messages = [
-        object_at(message, f"$.messages[{index}]") for index, message in enumerate(list_at(entry.get("messages", []), "$.messages"))
-    ]
+    if entry.get("type") != "scenario_run":
+        raise wrong("$.type", "scenario_run or trace_meta", entry.get("type"))
+    if not isinstance(entry.get("scenario_id"), str):
+        raise wrong("$.scenario_id", "text", entry.get("scenario_id"))
+    doubts = Doubts()
+    listed = list_at(entry["messages"], "$.messages") if entry.get("messages") is not None else []
+    messages = [object_at(message, f"$.messages[{index}]") for index, message in enumerate(listed)]
     error = as_text(entry.get("error")) or None
+    _doubt_line(entry, bool(messages), error, doubts)
+    for index, message in enumerate(messages):
+        _doubt_message(message, f"$.messages[{index}]", doubts)
     text = _final_text(messages)
     if text is None:
         text = text_or_none(entry.get("final_text"))
-    calls = _calls(messages)
+    calls = _calls(messages, doubts)
+    _doubt_cuts(text, calls, doubts)
     # A chat page in a browser is read from outside: of its tools nothing is known.
     unseen = entry.get("model") == _READ_FROM_OUTSIDE
-    if text is None and error is None:
+    if unseen and not calls:
+        doubts.doubt("tool_calls", UNSEEN_IN_A_PAGE)
+    if text is None and error is None and messages:
         text = ""
     return [
         Evidence(
-            case=text_at(entry.get("scenario_id"), "$.scenario_id"),
+            case=entry["scenario_id"],
             input=next((_text(message) for message in messages if message.get("role") == "user"), None),
             text=text,
             body=json_in(text),
-            tool_calls=calls if calls or (error is None and not unseen) else None,
+            tool_calls=calls if calls or (error is None and messages and not unseen) else None,
             duration_ms=iso_ms_between(entry.get("ts_start"), entry.get("ts_end")),
-            usage=add_usage(read_usage(message.get("usage")) for message in messages),
+            usage=_usage(messages, doubts),
             now=text_or_none(entry.get("ts_start")),
             error=error,
-            account=Account("mcplab", {"tool_calls": UNSEEN_IN_A_PAGE}) if unseen and not calls else None,
+            model=text_or_none(entry.get("model")),
+            account=doubts.account("MCPLab trace"),
             metadata={key: entry[key] for key in _KEPT if entry.get(key) is not None},
         )
     ]
+
+
+def _doubt_line(entry: dict[str, Any], has_messages: bool, error: str | None, doubts: Doubts) -> None:
+    for key in unknown_members(entry, _LINE):
+        if holds_more(entry[key]) or (isinstance(entry[key], str) and not has_messages):
+            _doubt_all(not_understood("$", key, _LINE, advice=""), doubts)
+    if not has_messages and error is None:
+        _doubt_all("the line has no messages", doubts)
+
+
+def _doubt_all(why: str, doubts: Doubts) -> None:
+    for part in ("tool_calls", "answer", "usage", "turns"):
+        doubts.doubt(part, why)
+
+
+def _doubt_message(message: dict[str, Any], path: str, doubts: Doubts) -> None:
+    if message.get("role") not in _ROLES:
+        _doubt_all(f"the role {show(message.get('role'), SHOWN)} at {path} is not understood", doubts)
+    for key in unknown_members(message, _MESSAGE):
+        _doubt_all(not_understood(path, key, _MESSAGE, advice=""), doubts)
+    content = message.get("content")
+    if content is not None and not isinstance(content, list) and (not isinstance(content, str) or holds_more(content)):
+        _doubt_all(f"the content at {path} is {kind_of(content)} instead of a list of blocks", doubts)
+    for index, block in enumerate(list_of(content)):
+        _doubt_block(block, f"{path}.content[{index}]", doubts)
+
+
+def _doubt_block(block: Json, path: str, doubts: Doubts) -> None:
+    kind = dict_of(block).get("type")
+    known = _BLOCKS.get(kind) if isinstance(kind, str) else None
+    if known is None:
+        _doubt_all(f"a block of type {show(kind, SHOWN)} at {path} is not understood", doubts)
+        return
+    for key in unknown_members(block, known):
+        why = not_understood(path, key, known, advice="")
+        doubts.doubt("tool_results" if kind in ("tool_use", "tool_result") else "answer", why)
+    if kind == "text" and not isinstance(block.get("text"), str):
+        doubts.doubt("answer", f"the text at {path} is {kind_of(block.get('text'))} instead of text")
+    if kind == "tool_use" and not isinstance(block.get("name"), str):
+        doubts.doubt("tool_calls", f"the tool use at {path} has no name")
+    if kind == "tool_use" and block.get("input") is None:
+        doubts.doubt("tool_arguments", f"the tool use at {path} has no input")
+    if kind == "tool_result" and block.get("is_error") is not None and not isinstance(block["is_error"], bool):
+        doubts.doubt("tool_results", f"is_error at {path} is {kind_of(block['is_error'])} instead of true or false")
+
+
+def _doubt_cuts(text: str | None, calls: tuple[ToolCall, ...], doubts: Doubts) -> None:
+    """Note what MCPLab cut off: what stood behind the cut is not known."""
+    if text is not None and len(text) > _LONGEST_TEXT and text.endswith("..."):
+        doubts.doubt("answer", f"the trace cut the answer at {_LONGEST_TEXT} characters")
+    for call in calls:
+        if isinstance(call.result, str) and call.error is None and call.result.startswith(("{", "[")) and call.result.endswith("..."):
+            doubts.doubt("tool_results", f"the trace cut the result of {show(call.name, SHOWN)}")
+
+
+def _usage(messages: list[dict[str, Any]], doubts: Doubts) -> Usage | None:
+    """Return the tokens of all answers; where one of them reports none, the sum is not the whole."""
+    answers = [read_usage(message.get("usage"), doubts) for message in messages if message.get("role") == "assistant"]
+    if any(usage is None for usage in answers) and any(answers):
+        doubts.doubt("usage", "one of the answers reports no tokens, and others do")
+    return add_usage(answers)
 
 
 def _blocks(message: dict[str, Any], kind: str) -> list[dict[str, Any]]:
@@ -85,16 +175,18 @@ def _final_text(messages: list[dict[str, Any]]) -> str | None:
     return None
 
 
-def _calls(messages: list[dict[str, Any]]) -> tuple[ToolCall, ...]:
+def _calls(messages: list[dict[str, Any]], doubts: Doubts) -> tuple[ToolCall, ...]:
     results = {text_or_none(block.get("tool_use_id")): block for message in messages for block in _blocks(message, "tool_result")}
     used = [block for message in messages for block in _blocks(message, "tool_use")]
+    if not results.keys() <= {block["id"] for block in used if isinstance(block.get("id"), str)}:
+        doubts.doubt("tool_results", "a result answers no call that was recorded")
     return tuple(_call(block, results.get(text_or_none(block.get("id")))) for block in used)
 
 
 def _call(block: dict[str, Any], result: dict[str, Any] | None) -> ToolCall:
     call = ToolCall(
         name=as_text(block.get("name")) or "",
-        arguments=read_arguments(block.get("input")),
+        arguments=None if block.get("input") is None else read_arguments(block["input"]),
         server=text_or_none(block.get("server")),
         id=text_or_none(block.get("id")),
     )

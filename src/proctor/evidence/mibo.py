@@ -6,6 +6,9 @@
 
 The text of a response with common keys is looked up as in an HTTP response; where there are only nodes, and in maps and lists,
 it is that of the answering node, whose output is the body. HTTP status and duration come from `metadata`.
+
+A member of a node that Mibo does not know could list its tools, and a member of a response could be a node or a list of calls under
+another name: these are then not known.
 """
 
 from __future__ import annotations
@@ -15,18 +18,41 @@ from typing import Any
 import msgspec
 
 from proctor.evidence import flowise, n8n
+from proctor.evidence.account import Doubts
 from proctor.evidence.calls import read_call, read_calls
+from proctor.evidence.json_bytes import container_in
+from proctor.evidence.members import (
+    has_object_with,
+    holds_more,
+    is_misspelt,
+    may_hold_call,
+    not_understood,
+    unknown_members,
+    words,
+)
+from proctor.evidence.n8n_account import doubt_agent_output
 from proctor.evidence.n8n_tools import call_of_step
 from proctor.evidence.plain import nested_in_nodes
-from proctor.evidence.shape import dict_of, first_of, integer_at, list_of, number_at, object_at, text_or_none
+from proctor.evidence.plain_nodes import doubt_status
+from proctor.evidence.shape import dict_of, first_of, integer_at, list_at, list_of, number_at, object_at, text_or_none, wrong
 from proctor.evidence.span_evidence import evidence_of
 from proctor.evidence.spans import read_span
-from proctor.evidence.text import HTTP_KEYS, as_text, json_in, text_in
-from proctor.evidence.usage import usage_in
+from proctor.evidence.text import HTTP_KEYS, as_text, json_in, misspelt_answer, text_in
+from proctor.evidence.usage import HOLDERS, holds_counts, usage_in
 from proctor.evidence.workflow import answer_of, answering_node, usage_of, with_parameters
+from proctor.model.account import PARTS
 from proctor.model.evidence import Evidence, Json, Node, ToolCall
+from proctor.model.show import kind_of, shorten, show
 
 _ENVELOPE = frozenset(("data", "spans", "status", "metadata", "externalMetadata", "platformId", "externalId", "case", "input", "context"))
+_NODE = words("name output type status error parameters input tools_called tool_calls items duration_ms executionTime usage")
+_LIST = words("input nodes status")
+_LISTED = words("nodeName items nodeType type")
+_DEFINED = words("nodes connections name active settings staticData pinData")
+_COMMON = frozenset((*HTTP_KEYS, *HOLDERS, "tool_calls", "status"))
+_PLATFORMS = words("resultData runData executionIndex agentFlowExecutedData usedTools agentReasoning spans resourceSpans nodeName")
+"""Members by which documents of platforms are known; one that was not recognised may hold anything."""
+_READER = "Mibo data body"
 
 
 def sniff(document: Json) -> bool:
@@ -65,31 +91,46 @@ def _are_spans(value: Json) -> bool:
 
 
 def _read_spans(body: dict[str, Any]) -> list[Evidence]:
-    found = [read_span(span, f"$.spans[{index}]") for index, span in enumerate(list_of(body["spans"]))]
+    found = [read_span(span, f"$.spans[{index}]") for index, span in enumerate(list_at(body["spans"], "$.spans"))]
     return [evidence_of(found, canonical=True)]
 
 
 def _read_data(body: dict[str, Any]) -> list[Evidence]:
-    data = body.get("data")
+    data = container_in(body.get("data"))
+    if not isinstance(data, (dict, str)):
+        raise wrong("$.data", "an object", data)
     inner = dict_of(data)
+    doubts = Doubts()
     if n8n.has_run_data(inner):
         return n8n.read(inner)
     if flowise.sniff(inner):
         return flowise.read(inner)
+    _doubt_all(unknown_members(body, _ENVELOPE), body, _ENVELOPE, "$", doubts)
     if isinstance(body.get("status"), str) and _is_node_map(inner):
-        return [_of_nodes(_mapped_nodes(inner, "$.data"))]
-    if isinstance(inner.get("status"), str) and _is_node_map(inner.get("data")):
-        return [_of_nodes(_mapped_nodes(inner["data"], "$.data.data"), dict_of(inner.get("metadata")))]
+        return [_of_nodes(_mapped_nodes(inner, "$.data", doubts), doubts)]
+    deeper = container_in(inner.get("data"))
+    if isinstance(inner.get("status"), str) and _is_node_map(deeper):
+        known = frozenset(("status", "data", "metadata"))
+        _doubt_all(unknown_members(inner, known), inner, known, "$.data", doubts)
+        return [_of_nodes(_mapped_nodes(deeper, "$.data.data", doubts), doubts, dict_of(inner.get("metadata")))]
     if _is_node_list(inner.get("nodes")):
-        return [_of_nodes(_listed_nodes(inner))]
-    return [_common(data)]
+        return [_of_nodes(_listed_nodes(inner, doubts), doubts)]
+    return [_common(data, doubts)]
+
+
+def _doubt_all(keys: list[str], entry: dict[str, Any], known: frozenset[str], path: str, doubts: Doubts) -> None:
+    """Note that everything may be in members that are not understood."""
+    for key in keys:
+        if holds_more(entry[key]) or isinstance(entry[key], str):
+            for part in PARTS:
+                doubts.doubt(part, not_understood(path, key, known, advice=""))
 
 
 def _is_node_map(value: Json) -> bool:
     return (
         isinstance(value, dict)
         and bool(value)
-        and all(isinstance(node, dict) and ("output" in node or "status" in node) for node in value.values())
+        and any(isinstance(node, dict) and ("output" in node or "status" in node) for node in value.values())
     )
 
 
@@ -97,9 +138,17 @@ def _is_node_list(value: Json) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(node, dict) and "nodeName" in node for node in value)
 
 
-def _of_nodes(nodes: tuple[Node, ...], metadata: dict[str, Any] | None = None) -> Evidence:
+def _of_nodes(nodes: tuple[Node, ...], doubts: Doubts, metadata: dict[str, Any] | None = None) -> Evidence:
     text, body = answer_of(answering_node(nodes))
-    return Evidence(text=text, body=body, tool_calls=nested_calls(nodes), nodes=nodes, usage=usage_of(nodes), metadata=metadata or {})
+    return Evidence(
+        text=text,
+        body=body,
+        tool_calls=nested_calls(nodes),
+        nodes=nodes,
+        usage=usage_of(nodes),
+        account=doubts.account(_READER),
+        metadata=metadata or {},
+    )
 
 
 def nested_calls(nodes: tuple[Node, ...]) -> tuple[ToolCall, ...]:
@@ -107,16 +156,23 @@ def nested_calls(nodes: tuple[Node, ...]) -> tuple[ToolCall, ...]:
     return tuple(call for node in nodes for call in node.tool_calls)
 
 
-def _mapped_nodes(members: dict[str, Any], path: str) -> tuple[Node, ...]:
-    nodes = [_mapped_node(name, node, f"{path}.{name}") for name, node in members.items()]
+def _mapped_nodes(members: dict[str, Any], path: str, doubts: Doubts) -> tuple[Node, ...]:
+    nodes: list[Node] = []
+    for name, node in members.items():
+        at = f"{path}.{shorten(name, 60)}"
+        if not isinstance(node, dict) or not ("output" in node or "status" in node):
+            _say_unknown(f"{at} is no node: it has neither output nor status", doubts)
+        if isinstance(node, dict):
+            nodes.append(_mapped_node(name, node, at, doubts))
     return with_parameters(nodes)
 
 
-def _mapped_node(name: str, node: dict[str, Any], path: str) -> Node:
+def _mapped_node(name: str, node: dict[str, Any], path: str, doubts: Doubts) -> Node:
     output, error = node.get("output"), node.get("error")
     status = text_or_none(node.get("status"))
     called = first_of(node, "tools_called", "tool_calls")
-    calls = read_calls(called, f"{path}.tools_called") if isinstance(called, list) else ()
+    calls = read_calls(called, f"{path}.tools_called", doubts) if isinstance(called, list) else ()
+    _doubt_node(node, called, path, doubts)
     return Node(
         name=name,
         type=text_or_none(node.get("type")),
@@ -127,31 +183,73 @@ def _mapped_node(name: str, node: dict[str, Any], path: str) -> Node:
         tool_calls=tuple(msgspec.structs.replace(call, node=name) for call in calls),
         error=error,
         items=len(output) if isinstance(output, list) else 1,
-        usage=usage_in(output),
+        usage=usage_in(output, doubts),
     )
 
 
-def _listed_nodes(data: dict[str, Any]) -> tuple[Node, ...]:
+def _doubt_node(node: dict[str, Any], called: Json, path: str, doubts: Doubts) -> None:
+    doubt_status(as_text(node.get("status")), path, doubts)
+    if called is not None and not isinstance(called, list):
+        doubts.doubt("tool_calls", f"the tools called at {path} are {kind_of(called)} instead of a list")
+    if node.get("type") is not None and not isinstance(node["type"], str):
+        for part in PARTS:
+            doubts.doubt(part, f"the type at {path} is {kind_of(node['type'])} instead of text")
+    for key in unknown_members(node, _NODE):
+        why = not_understood(path, key, _NODE, advice="")
+        # Which node gives the answer hangs on types and outputs, and so do the tokens.
+        for part in ("nodes", "answer", "usage"):
+            doubts.doubt(part, why)
+        if holds_more(node[key]) and called is None:
+            doubts.doubt("tool_calls", why)
+
+
+def _listed_nodes(data: dict[str, Any], doubts: Doubts) -> tuple[Node, ...]:
     captured = dict_of((list_of(data.get("input")) or [None])[0])
     defined = {text_or_none(node.get("name")): node for node in list_of(captured.get("nodes")) if isinstance(node, dict)}
+    _doubt_list(data, captured, defined, doubts)
     nodes: list[Node] = []
     for entry in data["nodes"]:
         name = as_text(entry["nodeName"]) or ""
         items = [_item(item) for item in list_of(entry.get("items"))]
         definition = dict_of(defined.get(name))
         output = items[0] if len(items) == 1 else (items or None)
+        node_type = text_or_none(definition.get("type"))
+        doubt_agent_output(node_type, items, name, doubts)
         nodes.append(
             Node(
                 name=name,
-                type=text_or_none(definition.get("type")),
+                type=node_type,
                 output=output,
                 parameters=definition.get("parameters"),
-                tool_calls=tuple(call for item in items for call in _item_calls(item, name)),
+                tool_calls=tuple(call for item in items for call in _item_calls(item, name, doubts)),
                 items=len(items),
-                usage=usage_in(output),
+                usage=usage_in(output, doubts),
             )
         )
     return with_parameters(nodes)
+
+
+def _doubt_list(data: dict[str, Any], captured: dict[str, Any], defined: dict[str | None, Any], doubts: Doubts) -> None:
+    _doubt_all(unknown_members(data, _LIST), data, _LIST, "$.data", doubts)
+    if not isinstance(captured.get("nodes"), list):
+        _doubt_all(unknown_members(captured, _DEFINED), captured, _DEFINED, "$.data.input[0]", doubts)
+    listed = captured.get("nodes")
+    if (holds_more(data.get("input")) and not captured) or (listed is not None and not isinstance(listed, list)):
+        _say_unknown("the workflow in $.data.input is not understood", doubts)
+    for index, entry in enumerate(data["nodes"]):
+        path = f"$.data.nodes[{index}]"
+        _doubt_all(unknown_members(entry, _LISTED), entry, _LISTED, path, doubts)
+        if not isinstance(entry["nodeName"], str) or not isinstance(entry.get("items", []), list):
+            _say_unknown(f"{path} is not understood", doubts)
+        elif any(not isinstance(item, dict) for item in entry.get("items", [])):
+            _say_unknown(f"an item of {path} is not understood", doubts)
+        if defined and not isinstance(dict_of(defined.get(as_text(entry["nodeName"]))).get("type"), str):
+            _say_unknown(f"the workflow does not tell the type of {path}", doubts)
+
+
+def _say_unknown(why: str, doubts: Doubts) -> None:
+    for part in PARTS:
+        doubts.doubt(part, why)
 
 
 def _item(item: Json) -> Json:
@@ -161,21 +259,68 @@ def _item(item: Json) -> Json:
     return item
 
 
-def _item_calls(item: Json, node: str) -> list[ToolCall]:
-    calls = [call_of_step(step, node) for step in list_of(dict_of(item).get("intermediateSteps"))]
+def _item_calls(item: Json, node: str, doubts: Doubts) -> list[ToolCall]:
+    calls = [call_of_step(step, node, doubts) for step in list_of(dict_of(item).get("intermediateSteps"))]
     return [call for call in calls if call is not None]
 
 
-def _common(data: Json) -> Evidence:
+def _common(data: Json, doubts: Doubts) -> Evidence:
     document = dict_of(data)
-    nodes = with_parameters(
-        [_mapped_node(name, node, f"$.data.{name}") for name, node in document.items() if isinstance(node, dict) and "output" in node]
-    )
+    members = [(name, node) for name, node in document.items() if isinstance(node, dict) and "output" in node]
+    nodes = with_parameters([_mapped_node(name, node, f"$.data.{shorten(name, 60)}", doubts) for name, node in members])
     called = document.get("tool_calls")
-    root = tuple(read_call(call, f"$.data.tool_calls[{index}]") for index, call in enumerate(called)) if isinstance(called, list) else ()
+    listed = called if isinstance(called, list) else ()
+    root = tuple(read_call(call, f"$.data.tool_calls[{index}]", doubts) for index, call in enumerate(listed))
     if nodes and all(document.get(key) is None for key in HTTP_KEYS):
         text, body = answer_of(answering_node(nodes))
     else:
         text, body = text_in(data), data if not isinstance(data, str) else json_in(data)
+    usage = usage_in(data, doubts)
+    _doubt_response(document, {name for name, _ in members}, usage is not None, doubts)
     complete, _ = nested_in_nodes(nodes, root)
-    return Evidence(text=text, body=body, tool_calls=root or nested_calls(nodes), nodes=complete, usage=usage_in(data) or usage_of(nodes))
+    return Evidence(
+        text=text,
+        body=body,
+        tool_calls=root or nested_calls(nodes),
+        nodes=complete,
+        usage=usage or usage_of(nodes),
+        account=doubts.account(_READER),
+    )
+
+
+def _doubt_response(document: dict[str, Any], nodes: set[str], usage_told: bool, doubts: Doubts) -> None:
+    """Note the members of a response that may be nodes, calls, tokens or the answer under another name."""
+    called = document.get("tool_calls")
+    if called is not None and not isinstance(called, list):
+        doubts.doubt("tool_calls", f"tool_calls is {kind_of(called)} instead of a list")
+    misspelt = misspelt_answer(document)
+    if misspelt is not None:
+        doubts.doubt("answer", not_understood("$.data", misspelt, HTTP_KEYS, advice=""))
+    speechless = all(document.get(key) is None for key in HTTP_KEYS)
+    for key, value in document.items():
+        if key in nodes or key in _COMMON:
+            continue
+        why = f"{show(shorten(key, 60))} at $.data is not understood"
+        if (
+            key in _PLATFORMS
+            or (key == "nodes" and holds_more(value))
+            or has_object_with(value, lambda entry: not _PLATFORMS.isdisjoint(entry))
+        ):
+            _say_unknown(why, doubts)
+        if may_hold_call(key, value) and (called is None or key not in ("meta", "metadata")):
+            doubts.doubt("tool_calls", why)
+        if has_object_with(value, _may_be_node):
+            doubts.doubt("nodes", why)
+            if speechless:
+                doubts.doubt("answer", why)
+        if speechless and nodes and isinstance(value, str) and is_misspelt(key, HTTP_KEYS):
+            doubts.doubt("answer", why)
+        if not usage_told and holds_counts(value):
+            doubts.doubt("usage", why)
+
+
+def _may_be_node(entry: dict[str, Any]) -> bool:
+    told = ("output", "nodeName", "tools_called", "tool_calls")
+    return (
+        any(key in entry for key in told) or ("type" in entry and "status" in entry) or any(is_misspelt(key, ("output",)) for key in entry)
+    )

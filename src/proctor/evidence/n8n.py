@@ -4,7 +4,8 @@ Rules: nodes in order of `executionIndex`, one per run. A run of a tool is not a
 it and of the whole run; its arguments are `inputOverride.ai_tool`, it is found under its node's name and under the name the model
 used. The answer is that of the last AI root node, else of the last main node that ran. The HTTP status is that of a Respond to
 Webhook node (200 unless configured), otherwise not recorded. The clock is `startedAt`, the duration goes to `stoppedAt`.
-Tokens are those of the language-model sub-nodes and of AI nodes that have none, summed.
+Tokens are those of the language-model sub-nodes and of AI nodes that have none, summed. What is not understood is told by
+`proctor.evidence.n8n_account`.
 """
 
 from __future__ import annotations
@@ -14,13 +15,15 @@ from typing import Any
 import msgspec
 
 from proctor.errors import EvidenceError
+from proctor.evidence.account import Doubts
+from proctor.evidence.n8n_account import doubt_agent_output, doubt_execution
 from proctor.evidence.n8n_expressions import Outputs, resolve
 from proctor.evidence.n8n_tools import ToolRun, tool_calls_of
 from proctor.evidence.shape import dict_of, first_of, list_of, text_or_none
 from proctor.evidence.text import as_text
 from proctor.evidence.times import iso_ms_between
 from proctor.evidence.usage import add_usage, usage_in
-from proctor.evidence.workflow import answer_of, answering_node, is_http_request, is_trigger, usage_of
+from proctor.evidence.workflow import answer_of, answering_node, is_ai, is_http_request, is_trigger, usage_of
 from proctor.model.evidence import Evidence, Json, Node, ToolCall, Usage
 
 _INPUT_KEYS = ("chatInput", "message", "input", "text", "question", "prompt", "query")
@@ -79,9 +82,14 @@ def _execution(document: dict[str, Any], path: str) -> Evidence:
         raise EvidenceError(f"{path}: an n8n execution without its run data; export it with includeData=true")
     result = document["data"]["resultData"]
     workflow = dict_of(document.get("workflowData"))
+    doubts = Doubts()
+    doubt_execution(document, result["runData"], path, doubts)
     runs = _runs(dict_of(result["runData"]), workflow)
-    calls = tool_calls_of([_tool_run(run) for run in runs if run.is_tool], _agent_steps(runs))
-    nodes = _nodes(runs, calls)
+    for run in runs:
+        if not run.is_tool and not run.is_sub_node:
+            doubt_agent_output(text_or_none(run.definition.get("type")), run.items, run.name, doubts)
+    calls = tool_calls_of([_tool_run(run) for run in runs if run.is_tool], _agent_steps(runs), doubts)
+    nodes = _nodes(runs, calls, doubts)
     sub_nodes = frozenset(run.name for run in runs if run.is_sub_node)
     text, body = answer_of(answering_node(nodes, sub_nodes))
     message, metadata = _request(runs, document, workflow)
@@ -95,9 +103,10 @@ def _execution(document: dict[str, Any], path: str) -> Evidence:
         nodes=nodes,
         http_status=_http_status(runs),
         duration_ms=iso_ms_between(document.get("startedAt"), document.get("stoppedAt")),
-        usage=_usage(nodes, sub_nodes, {_source(run)[0] for run in runs if run.is_sub_node}),
+        usage=_usage(nodes, sub_nodes, runs, doubts),
         now=text_or_none(document.get("startedAt")),
         error=None if error is None else as_text(dict_of(error).get("message")) or as_text(error),
+        account=doubts.account("n8n execution"),
         metadata=metadata,
     )
 
@@ -138,12 +147,17 @@ def _items(data: dict[str, Any]) -> list[Json]:
     return [dict_of(item).get("json") for branch in branches for item in list_of(branch)]
 
 
-def _usage(nodes: tuple[Node, ...], sub_nodes: frozenset[str], served: set[str | None]) -> Usage | None:
-    """Tokens of the models, and of the AI nodes that no model serves; what a served node reports repeats its models."""
+def _usage(nodes: tuple[Node, ...], sub_nodes: frozenset[str], runs: list[Run], doubts: Doubts) -> Usage | None:
+    """Return the tokens of the models, and of the AI nodes that no model serves; what a served node reports repeats its models."""
     models = [node.usage for node in nodes if node.name in sub_nodes]
-    if all(usage is None for usage in models):
-        served = set()
-    return add_usage((*models, usage_of([node for node in nodes if node.name not in sub_nodes and node.name not in served])))
+    served = {_source(run)[0] for run in runs if run.is_sub_node} if any(models) else set[str | None]()
+    others = [node for node in nodes if node.name not in sub_nodes and node.name not in served]
+    models_asked = {run.name for run in runs if "ai_languageModel" in dict_of(run.record.get("data"))}
+    counted = [node.usage for node in nodes if node.name in models_asked]
+    counted += [node.usage for node in others if is_ai(node.type) and not is_trigger(node.type)]
+    if any(counted) and not all(counted):
+        doubts.doubt("usage", "one of the models reports no tokens, and others do")
+    return add_usage((*models, usage_of(others)))
 
 
 def _number(value: Json) -> float:
@@ -176,9 +190,14 @@ def _tool_run(run: Run) -> ToolRun:
         agent_run=agent_run,
         arguments=arguments,
         output=_output(run),
-        error=run.record.get("error"),
+        error=_tool_error(run.record),
         duration_ms=run.record.get("executionTime"),
     )
+
+
+def _tool_error(record: dict[str, Any]) -> Json:
+    error = record.get("error")
+    return "the run of the tool ended in an error" if error is None and record.get("executionStatus") in ("error", "crashed") else error
 
 
 def _offers_several_tools(run: Run) -> bool:
@@ -214,7 +233,7 @@ class _Flow:
             self._named[run.name] = run.items[0]
 
 
-def _nodes(runs: list[Run], calls: list[tuple[int, ToolCall]]) -> tuple[Node, ...]:
+def _nodes(runs: list[Run], calls: list[tuple[int, ToolCall]], doubts: Doubts) -> tuple[Node, ...]:
     made: dict[tuple[str | None, int], list[ToolCall]] = {}
     for agent_run, call in calls:
         made.setdefault((call.node, agent_run), []).append(call)
@@ -222,12 +241,12 @@ def _nodes(runs: list[Run], calls: list[tuple[int, ToolCall]]) -> tuple[Node, ..
     nodes: list[Node] = []
     for run in runs:
         if not run.is_tool:
-            nodes.append(_node(run, flow, tuple(made.get((run.name, run.index), ()))))
+            nodes.append(_node(run, flow, tuple(made.get((run.name, run.index), ())), doubts))
         flow.passed(run)
     return tuple(nodes)
 
 
-def _node(run: Run, flow: _Flow, calls: tuple[ToolCall, ...]) -> Node:
+def _node(run: Run, flow: _Flow, calls: tuple[ToolCall, ...], doubts: Doubts) -> Node:
     node_type = text_or_none(run.definition.get("type"))
     parameters, notes = None, ()
     if is_http_request(node_type):
@@ -246,7 +265,7 @@ def _node(run: Run, flow: _Flow, calls: tuple[ToolCall, ...]) -> Node:
         duration_ms=duration if isinstance(duration, (int, float)) else None,
         error=None if error is None else dict_of(error).get("message") or error,
         items=len(run.items),
-        usage=usage_in(_output(run)),
+        usage=usage_in(_output(run), doubts),
         notes=notes,
     )
 

@@ -4,7 +4,7 @@ Newer executions have a run for each call of a tool node; the arguments are in i
 Return Intermediate Steps is on) name the tool as the model knows it, and carry the arguments where the run does not. A step
 belongs to the first unused run of the same agent run that has its name and its arguments (calls made at once may run in another
 order), else to the first that has its name, else, when both lists are equally long, to the one at its place. Where no runs were
-recorded the steps alone are the calls.
+recorded the steps alone are the calls. A step that cannot be read, or that no run of its agent answers to, is a call we do not know.
 """
 
 from __future__ import annotations
@@ -15,11 +15,14 @@ from typing import Any
 
 import msgspec
 
+from proctor.evidence.account import Doubts
 from proctor.evidence.calls import CONTENT_ERROR, PROTOCOL_ERROR, mcp_error, read_arguments
+from proctor.evidence.members import not_understood, unknown_members, words
 from proctor.evidence.shape import dict_of, list_of, text_or_none
 from proctor.evidence.text import as_text
 from proctor.model.evidence import Json, ToolCall
 
+_ACTION = words("tool toolInput toolCallId log messageLog type")
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]+")
 
 
@@ -45,34 +48,46 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     id: str | None
 
 
-def tool_calls_of(runs: list[ToolRun], agents: list[tuple[str, int, list[Any]]]) -> list[tuple[int, ToolCall]]:
+def tool_calls_of(runs: list[ToolRun], agents: list[tuple[str, int, list[Any]]], doubts: Doubts) -> list[tuple[int, ToolCall]]:
     """The calls in order, each with the run of the agent that made it."""
-    steps = {(name, index): [step for step in map(read_step, entries) if step is not None] for name, index, entries in agents}
+    steps = {
+        (name, index): [step for entry in entries if (step := read_step(entry, doubts)) is not None] for name, index, entries in agents
+    }
     by_agent: dict[tuple[str, int], list[ToolRun]] = {}
     for run in runs:
         by_agent.setdefault((run.agent or "", run.agent_run), []).append(run)
     paired: dict[int, Step] = {}
     for key, made in by_agent.items():
-        paired.update(_pair(made, steps.get(key, [])))
-    calls = [(run.agent_run, _call(run, paired.get(id(run)))) for run in runs]
+        found = _pair(made, steps.get(key, []))
+        if len(found) < len(steps.get(key, [])):
+            doubts.doubt("tool_calls", f"{key[0]!r} tells of more calls than there are runs of its tools")
+        paired.update(found)
+    calls = [(run.agent_run, _call(run, paired.get(id(run)), doubts)) for run in runs]
     for (name, index), listed in steps.items():
         if (name, index) not in by_agent:
             calls.extend((index, _from_step(step, name)) for step in listed)
     return calls
 
 
-def read_step(entry: Json) -> Step | None:
-    """One intermediate step; arguments are `toolInput`, else those of the message the step came from."""
+def read_step(entry: Json, doubts: Doubts) -> Step | None:
+    """Read one intermediate step; arguments are `toolInput`, else those of the message the step came from."""
     action = dict_of(dict_of(entry).get("action"))
     tool = text_or_none(action.get("tool"))
     if tool is None:
+        doubts.doubt("tool_calls", "an intermediate step does not name its tool")
         return None
+    for key in unknown_members(action, _ACTION):
+        doubts.doubt("tool_arguments", not_understood("an intermediate step", key, _ACTION, advice=""))
     call_id, arguments = text_or_none(action.get("toolCallId")), action.get("toolInput")
     if arguments is None or arguments == "" or arguments == {}:
         logged = [call for message in list_of(action.get("messageLog")) for call in _logged_calls(message)]
         same = [call for call in logged if call.get("id") == call_id] or logged
         arguments = same[0].get("args") if same else arguments
-    return Step(tool=tool, arguments=read_arguments(arguments), result=dict_of(entry).get("observation"), id=call_id)
+    if arguments is None:
+        doubts.doubt("tool_arguments", f"an intermediate step does not tell the arguments of {tool!r}")
+    return Step(
+        tool=tool, arguments=None if arguments is None else read_arguments(arguments), result=dict_of(entry).get("observation"), id=call_id
+    )
 
 
 def _logged_calls(message: Json) -> list[dict[str, Any]]:
@@ -110,11 +125,13 @@ def _model_name(node_name: str) -> str:
     return _NOT_IN_NAMES.sub("_", node_name)
 
 
-def _call(run: ToolRun, step: Step | None) -> ToolCall:
+def _call(run: ToolRun, step: Step | None, doubts: Doubts) -> ToolCall:
     result = run.output
     if isinstance(result, dict) and set(result) == {"response"}:
         result = result["response"]
-    arguments = run.arguments if run.arguments is not None else (step.arguments if step is not None else {})
+    arguments = run.arguments if run.arguments is not None else (step.arguments if step is not None else None)
+    if arguments is None:
+        doubts.doubt("tool_arguments", f"the run of {run.name!r} does not tell what was passed to it")
     aliases = dict.fromkeys(name for name in (step.tool if step else None, run.own_name, _model_name(run.name)) if name)
     aliases.pop(run.name, None)
     error, kind = None, None
@@ -124,7 +141,7 @@ def _call(run: ToolRun, step: Step | None) -> ToolCall:
         error, kind = mcp_error(result), CONTENT_ERROR
     return ToolCall(
         name=run.name,
-        arguments=read_arguments(arguments),
+        arguments=None if arguments is None else read_arguments(arguments),
         result=result,
         error=error,
         error_kind=kind,
@@ -135,9 +152,9 @@ def _call(run: ToolRun, step: Step | None) -> ToolCall:
     )
 
 
-def call_of_step(entry: Json, agent: str) -> ToolCall | None:
-    """The call an intermediate step tells of."""
-    step = read_step(entry)
+def call_of_step(entry: Json, agent: str, doubts: Doubts) -> ToolCall | None:
+    """Return the call an intermediate step tells of."""
+    step = read_step(entry, doubts)
     return None if step is None else _from_step(step, agent)
 
 

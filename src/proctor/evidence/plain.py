@@ -10,7 +10,9 @@ What is filled in when it is not written:
   documents; one that cannot be stays as it is written, and the verdict says so.
 - A tool call that names its `node` is nested in that node; a node that is not listed is added, as the call shows that it ran.
 
-Unknown keys are kept in `metadata`. A value of the wrong kind is an error that names its path.
+Unknown keys are kept in `metadata`. A value of the wrong kind is an error that names its path. An unknown key whose value could be a
+part under another name (the calls, the nodes, the answer) makes those parts not known that are not written under their own:
+`proctor.evidence.members` says which keys are free.
 """
 
 from __future__ import annotations
@@ -20,7 +22,11 @@ from typing import Any
 import msgspec
 
 from proctor.errors import EvidenceError
+from proctor.evidence.account import Doubts
 from proctor.evidence.calls import read_calls
+from proctor.evidence.members import holds_more, is_misspelt, may_hold_call, not_understood, unknown_members
+from proctor.evidence.plain_account import close_account, read_account, refuse_lost_account
+from proctor.evidence.plain_nodes import read_names, read_nodes, read_usage_at
 from proctor.evidence.shape import (
     dict_of,
     first_of,
@@ -32,10 +38,12 @@ from proctor.evidence.shape import (
     wrong,
 )
 from proctor.evidence.state import read_state
-from proctor.evidence.text import as_text, json_in, text_in
-from proctor.evidence.usage import add_usage, read_usage, usage_in
+from proctor.evidence.text import HTTP_KEYS, as_text, json_in, may_be_json, misspelt_answer, text_in
+from proctor.evidence.usage import add_usage, holds_counts, usage_in
 from proctor.evidence.workflow import with_resolved_parameters
+from proctor.model.account import Part
 from proctor.model.evidence import Evidence, EvidenceTurn, Json, Node, Render, ToolCall, Usage
+from proctor.model.show import shorten, show
 
 # Spellings of the dialects for our own keys.
 ALIASES = {"toolCalls": "tool_calls", "httpStatus": "http_status", "durationMs": "duration_ms", "availableTools": "available_tools"}
@@ -47,6 +55,9 @@ CARRYING = frozenset(("text", "body", "tool_calls", "toolCalls", "nodes", "turns
 """Keys that make an object evidence whatever else is in it."""
 
 _TURN_KEYS = frozenset(EvidenceTurn.__struct_fields__)
+_RENDER_KEYS = frozenset(("tool", "toolName", "status", "elapsed_ms", "elapsedMs", "console_errors", "consoleErrors"))
+_PARTS: tuple[Part, ...] = ("tool_calls", "nodes", "turns", "usage", "state")
+"""Parts that have a key of their own name, and that only a list or an object can carry."""
 
 
 def sniff(document: Json) -> bool:
@@ -62,9 +73,14 @@ def read(document: Json) -> list[Evidence]:
 def read_plain(document: Json, path: str = "$") -> Evidence:
     """One plain object as evidence; `path` is where it stands in the file."""
     entry = {ALIASES.get(key, key): value for key, value in object_at(document, path).items()}
-    turns = _turns(entry.get("turns"), f"{path}.turns")
-    observed = _observed(entry, path)
-    state, other_families = read_state(entry["state"], f"{path}.state") if entry.get("state") is not None else (None, {})
+    stored = read_account(entry.get("account"), f"{path}.account")
+    doubts = Doubts()
+    turns = _turns(entry.get("turns"), f"{path}.turns", doubts, stored is not None and "tool_calls" in stored.unknown)
+    observed = _observe(entry, path, doubts)
+    state, other_families = read_state(entry["state"], f"{path}.state", doubts) if entry.get("state") is not None else (None, {})
+    if not KEYS.issuperset(entry):
+        refuse_lost_account(entry, KEYS, path)
+        _doubt_strange(entry, KEYS, path, doubts)
     metadata = {key: value for key, value in entry.items() if key not in KEYS}
     if other_families:
         metadata["state"] = other_families
@@ -82,15 +98,37 @@ def read_plain(document: Json, path: str = "$") -> Evidence:
         usage=observed.usage,
         turns=turns,
         context=None if entry.get("context") is None else object_at(entry["context"], f"{path}.context"),
-        available_tools=_names(entry.get("available_tools"), f"{path}.available_tools"),
+        available_tools=read_names(entry.get("available_tools"), f"{path}.available_tools"),
         renders=_renders(entry.get("renders"), f"{path}.renders"),
         now=text_at(entry.get("now"), f"{path}.now"),
         timezone=text_at(entry.get("timezone"), f"{path}.timezone"),
         state=state,
         error=_error(entry.get("error"), f"{path}.error"),
+        model=text_at(entry.get("model"), f"{path}.model"),
+        account=close_account(doubts, stored),
         metadata=metadata,
     )
     return with_turn_defaults(evidence)
+
+
+def _doubt_strange(entry: dict[str, Any], known: frozenset[str], path: str, doubts: Doubts) -> None:
+    """Note which parts of a run or a turn are not written under their own key, and may be what is not understood."""
+    for key in unknown_members(entry, known):
+        why = not_understood(path, key, known)
+        carries = holds_more(entry[key])
+        if carries:
+            for part in _PARTS:
+                if part in known and entry.get(part) is None:
+                    doubts.doubt(part, why)
+        if carries or isinstance(entry[key], str):
+            if entry.get("input") is None and is_misspelt(key, ("input",)):
+                doubts.doubt("input", why)
+            if entry.get("text") is None or (carries and entry.get("body") is None and _may_be_body(entry["text"])):
+                doubts.doubt("answer", why)
+
+
+def _may_be_body(text: Json) -> bool:
+    return isinstance(text, str) and (may_be_json(text) or text.lstrip().startswith("```"))
 
 
 def with_turn_defaults(evidence: Evidence) -> Evidence:
@@ -146,11 +184,6 @@ def nested_in_nodes(
     return tuple(complete), calls
 
 
-def read_nodes(value: Json, path: str) -> tuple[Node, ...]:
-    """A list of nodes."""
-    return tuple(_node(entry, f"{path}[{index}]") for index, entry in enumerate(list_at(value, path)))
-
-
 class _Observed(msgspec.Struct, frozen=True, kw_only=True):
     """What a run and a single turn have in common."""
 
@@ -163,45 +196,88 @@ class _Observed(msgspec.Struct, frozen=True, kw_only=True):
     usage: Usage | None
 
 
-def _observed(entry: dict[str, Any], path: str) -> _Observed:
+def _observe(entry: dict[str, Any], path: str, doubts: Doubts, *, is_turn: bool = False) -> _Observed:
     text, body = text_at(entry.get("text"), f"{path}.text"), entry.get("body")
-    calls = None if entry.get("tool_calls") is None else read_calls(entry["tool_calls"], f"{path}.tool_calls")
+    calls = None if entry.get("tool_calls") is None else read_calls(entry["tool_calls"], f"{path}.tool_calls", doubts)
     if calls is None:
-        calls = _calls_in(body, f"{path}.body.tool_calls")
+        calls = _calls_in(body, entry.get("nodes") is not None or is_turn, f"{path}.body", doubts)
+    usage = read_usage_at(entry.get("usage"), f"{path}.usage", doubts) or usage_in(body, doubts)
+    _doubt_body(text, body, usage, f"{path}.body", doubts)
+    nodes, inner = None, Doubts()
+    if entry.get("nodes") is not None:
+        nodes = read_nodes(entry["nodes"], f"{path}.nodes", inner)
+    for part, why in inner.unknown.items():
+        # What is told of the whole run does not depend on its nodes; what is told of each of them does.
+        told = (part == "tool_calls" and entry.get("tool_calls") is not None) or (part == "usage" and entry.get("usage") is not None)
+        doubts.doubt("nodes" if told else part, why)
     return _Observed(
         text=text if text is not None else text_in(body),
         body=body if body is not None else json_in(text),
         tool_calls=calls,
-        nodes=None if entry.get("nodes") is None else with_resolved_parameters(read_nodes(entry["nodes"], f"{path}.nodes")),
+        nodes=None if nodes is None else with_resolved_parameters(nodes),
         http_status=integer_at(entry.get("http_status"), f"{path}.http_status"),
         duration_ms=number_at(entry.get("duration_ms"), f"{path}.duration_ms"),
-        usage=_usage(entry.get("usage"), f"{path}.usage") or usage_in(body),
+        usage=usage,
     )
 
 
-def _calls_in(body: Json, path: str) -> tuple[ToolCall, ...] | None:
-    inside = dict_of(body).get("tool_calls")
-    if not isinstance(inside, list):
-        return None
-    try:
-        return read_calls(inside, path)
-    except EvidenceError:
-        # The body belongs to the agent: a member that only shares our word is not a mistake in the evidence.
-        return None
+def _doubt_body(text: str | None, body: Json, usage: Usage | None, path: str, doubts: Doubts) -> None:
+    """Note what an answer may tell under a misspelt name, where it is needed."""
+    if not isinstance(body, dict):
+        return
+    misspelt = misspelt_answer(body) if text is None else None
+    if misspelt is not None:
+        doubts.doubt("answer", not_understood(path, misspelt, HTTP_KEYS, advice=""))
+    for key, value in body.items() if usage is None else ():
+        if isinstance(value, (dict, list)) and holds_counts(value):
+            doubts.doubt("usage", f"{show(shorten(key, 60))} at {path} counts tokens and is not understood")
 
 
-def _turns(value: Json, path: str) -> tuple[EvidenceTurn, ...] | None:
+def _calls_in(body: Json, others_record: bool, path: str, doubts: Doubts) -> tuple[ToolCall, ...] | None:
+    """Return the calls an answer lists; the body belongs to the agent, so a member that only shares our word is no mistake in it."""
+    document = dict_of(body)
+    inside = document.get("tool_calls")
+    if isinstance(inside, list):
+        try:
+            return read_calls(inside, f"{path}.tool_calls", doubts)
+        except EvidenceError as error:
+            doubts.doubt("tool_calls", f"what the answer lists as tool calls cannot be read: {error.message}")
+            return None
+    # Where nothing else records tools they are not recorded, and nobody needs to be told why.
+    for key, value in document.items() if others_record else ():
+        if may_hold_call(key, value) or (key == "tool_calls" and value is not None):
+            doubts.doubt("tool_calls", f"{show(shorten(key, 60))} at {path} may tell of tool calls and is not understood")
+    return None
+
+
+def _turns(value: Json, path: str, doubts: Doubts, calls_unknown: bool) -> tuple[EvidenceTurn, ...] | None:
     if value is None:
         return None
-    turns = [_turn(entry, f"{path}[{index}]") for index, entry in enumerate(list_at(value, path))]
-    if any(turn.tool_calls is not None or turn.nodes is not None for turn in turns):
-        turns = [msgspec.structs.replace(turn, tool_calls=()) if turn.tool_calls is None and turn.nodes is None else turn for turn in turns]
+    turns: list[EvidenceTurn] = []
+    understood: list[bool] = []
+    for index, entry in enumerate(list_at(value, path)):
+        own = Doubts()
+        turns.append(_turn(entry, f"{path}[{index}]", own))
+        understood.append("tool_calls" not in own.unknown)
+        for part, why in own.unknown.items():
+            doubts.doubt(part, why)
+    if any(turn.tool_calls is not None or turn.nodes is not None for turn in turns) and not calls_unknown:
+        turns = [_without_calls(turn) if known else turn for turn, known in zip(turns, understood, strict=True)]
+    reported = [turn.usage is not None for turn in turns]
+    if any(reported) and not all(reported):
+        doubts.doubt("usage", f"{path}[{reported.index(False)}] reports no tokens, and others do")
     return tuple(turns)
 
 
-def _turn(value: Json, path: str) -> EvidenceTurn:
+def _without_calls(turn: EvidenceTurn) -> EvidenceTurn:
+    # One turn that records tools makes them observable in all of them.
+    return msgspec.structs.replace(turn, tool_calls=()) if turn.tool_calls is None and turn.nodes is None else turn
+
+
+def _turn(value: Json, path: str, doubts: Doubts) -> EvidenceTurn:
     entry = {ALIASES.get(key, key): member for key, member in object_at(value, path).items()}
-    observed = _observed(entry, path)
+    observed = _observe(entry, path, doubts, is_turn=True)
+    _doubt_strange(entry, _TURN_KEYS, path, doubts)
     nodes, calls = nested_in_nodes(observed.nodes, observed.tool_calls)
     metadata = {key: member for key, member in entry.items() if key not in _TURN_KEYS}
     metadata.update(_members(entry.get("metadata"), f"{path}.metadata"))
@@ -218,37 +294,6 @@ def _turn(value: Json, path: str) -> EvidenceTurn:
     )
 
 
-def _node(value: Json, path: str) -> Node:
-    entry = object_at(value, path)
-    name = text_at(entry.get("name"), f"{path}.name")
-    if name is None:
-        raise wrong(f"{path}.name", "text", None)
-    calls = first_of(entry, "tool_calls", "tools_called", "toolCalls")
-    items = integer_at(entry.get("items"), f"{path}.items")
-    return Node(
-        name=name,
-        type=text_at(entry.get("type"), f"{path}.type"),
-        status=text_at(entry.get("status"), f"{path}.status") or "success",
-        input=entry.get("input"),
-        output=entry.get("output"),
-        parameters=entry.get("parameters"),
-        tool_calls=() if calls is None else tuple(_owned(call, name) for call in read_calls(calls, f"{path}.tool_calls")),
-        duration_ms=number_at(entry.get("duration_ms"), f"{path}.duration_ms"),
-        error=entry.get("error"),
-        items=1 if items is None else items,
-        usage=_usage(entry.get("usage"), f"{path}.usage") or usage_in(entry.get("output")),
-        notes=_names(entry.get("notes"), f"{path}.notes") or (),
-    )
-
-
-def _owned(call: ToolCall, node: str) -> ToolCall:
-    return call if call.node is not None else msgspec.structs.replace(call, node=node)
-
-
-def _usage(value: Json, path: str) -> Usage | None:
-    return None if value is None else read_usage(object_at(value, path))
-
-
 def _renders(value: Json, path: str) -> tuple[Render, ...] | None:
     if value is None:
         return None
@@ -256,20 +301,15 @@ def _renders(value: Json, path: str) -> tuple[Render, ...] | None:
     for index, given in enumerate(list_at(value, path)):
         at = f"{path}[{index}]"
         entry = object_at(given, at)
+        for key in unknown_members(entry, _RENDER_KEYS):
+            raise EvidenceError(not_understood(at, key, _RENDER_KEYS, advice=""))
         tool, status = text_at(first_of(entry, "tool", "toolName"), f"{at}.tool"), text_at(entry.get("status"), f"{at}.status")
         if tool is None or status is None:
             raise wrong(f"{at}.{'tool' if tool is None else 'status'}", "text", None)
         elapsed = number_at(first_of(entry, "elapsed_ms", "elapsedMs"), f"{at}.elapsed_ms")
-        errors = _names(first_of(entry, "console_errors", "consoleErrors"), f"{at}.console_errors")
+        errors = read_names(first_of(entry, "console_errors", "consoleErrors"), f"{at}.console_errors")
         renders.append(Render(tool=tool, status=status, elapsed_ms=elapsed, console_errors=errors or ()))
     return tuple(renders)
-
-
-def _names(value: Json, path: str) -> tuple[str, ...] | None:
-    if value is None:
-        return None
-    names = [text_at(entry, f"{path}[{index}]") for index, entry in enumerate(list_at(value, path))]
-    return tuple(name for name in names if name is not None)
 
 
 def _members(value: Json, path: str) -> dict[str, Json]:

@@ -3,13 +3,18 @@
 Every family has a full form and the short forms people write: a list where the object would hold one list, one text where a
 list of texts is expected, `path: content` for files, FHIR bundles in place of their resources. A family that is null was not
 captured; an empty one was captured and is empty. Families we do not know are handed back to be kept in the metadata.
+
+A family without the member that holds its content, and with one that is not understood in its place, was not captured. One that
+has both, and a resource, row or utterance of which something is not understood, makes the end state not wholly known.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from proctor.evidence.shape import dict_of, first_of, list_at, list_of, object_at, text_at, wrong
+from proctor.evidence.account import Doubts
+from proctor.evidence.members import not_understood, unknown_members, words
+from proctor.evidence.shape import first_of, list_at, object_at, text_at, wrong
 from proctor.model.evidence import FhirState, Hl7State, Json, State, StateFile, VoiceState, VoiceTurn, X12State
 
 FAMILIES = ("fhir", "hl7", "portal", "files", "voice", "x12")
@@ -17,23 +22,30 @@ FAMILIES = ("fhir", "hl7", "portal", "files", "voice", "x12")
 _BUNDLE_DEPTH = 16
 
 
-def read_state(value: Json, path: str) -> tuple[State, dict[str, Json]]:
-    """The known families, and the rest as it came."""
+_BUNDLE = words("resourceType id meta implicitRules language text identifier type timestamp total link entry signature issues extension")
+_ENTRY = frozenset(("id", "extension", "modifierExtension", "link", "fullUrl", "resource", "search", "request", "response"))
+_UTTERANCE = frozenset(("speaker", "role", "text", "content", "start", "end", "start_s", "end_s", "start_ms", "end_ms", "confidence"))
+
+
+def read_state(value: Json, path: str, doubts: Doubts) -> tuple[State, dict[str, Json]]:
+    """Read the known families, and return the rest as it came; what is not understood is noted in `doubts`."""
     document = object_at(value, path)
     given = {family: document[family] for family in FAMILIES if document.get(family) is not None}
     state = State(
-        fhir=_fhir(given["fhir"], f"{path}.fhir") if "fhir" in given else None,
-        hl7=Hl7State(outbound=_texts(given["hl7"], "outbound", f"{path}.hl7")) if "hl7" in given else None,
-        portal=_portal(given["portal"], f"{path}.portal") if "portal" in given else None,
-        files=_files(given["files"], f"{path}.files") if "files" in given else None,
-        voice=_voice(given["voice"], f"{path}.voice") if "voice" in given else None,
-        x12=X12State(responses=_texts(given["x12"], "responses", f"{path}.x12")) if "x12" in given else None,
+        fhir=_fhir(given["fhir"], f"{path}.fhir", doubts) if "fhir" in given else None,
+        hl7=_hl7(given["hl7"], f"{path}.hl7", doubts) if "hl7" in given else None,
+        portal=_portal(given["portal"], f"{path}.portal", doubts) if "portal" in given else None,
+        files=_files(given["files"], f"{path}.files", doubts) if "files" in given else None,
+        voice=_voice(given["voice"], f"{path}.voice", doubts) if "voice" in given else None,
+        x12=_x12(given["x12"], f"{path}.x12", doubts) if "x12" in given else None,
     )
+    for key in unknown_members(document, FAMILIES):
+        doubts.note(not_understood(path, key, FAMILIES))
     return state, {key: member for key, member in document.items() if key not in FAMILIES}
 
 
-def flat_resources(values: list[Any], path: str) -> tuple[dict[str, Json], ...]:
-    """FHIR resources in order, bundles replaced by what is in them."""
+def flat_resources(values: list[Any], path: str, doubts: Doubts | None = None) -> tuple[dict[str, Json], ...]:
+    """Return FHIR resources in order, bundles replaced by what is in them."""
     found: list[dict[str, Json]] = []
     # A stack instead of recursion: (resource, where it stands, how many bundles it is in).
     waiting = [(value, f"{path}[{index}]", 0) for index, value in enumerate(values)][::-1]
@@ -42,53 +54,114 @@ def flat_resources(values: list[Any], path: str) -> tuple[dict[str, Json], ...]:
         resource = object_at(value, at)
         if resource.get("resourceType") != "Bundle":
             found.append(resource)
+            if doubts is not None and not isinstance(resource.get("resourceType"), str):
+                doubts.doubt("state", f"{at} has no resourceType, so it is not known what it is")
             continue
         if depth >= _BUNDLE_DEPTH:
             raise wrong(at, f"at most {_BUNDLE_DEPTH} bundles inside each other", "one more")
-        entries = list_of(resource.get("entry"))
-        inner = [(dict_of(entry).get("resource"), f"{at}.entry[{index}].resource", depth + 1) for index, entry in enumerate(entries)]
-        waiting.extend(entry for entry in reversed(inner) if entry[0] is not None)
+        inner = [(resource, place, depth + 1) for resource, place in _in_bundle(resource, at, doubts)]
+        waiting.extend(reversed(inner))
     return tuple(found)
 
 
-def _fhir(value: Json, path: str) -> FhirState:
+def _in_bundle(bundle: dict[str, Json], at: str, doubts: Doubts | None) -> list[tuple[Json, str]]:
+    """Return the resources of a bundle and where they stand."""
+    entries = bundle.get("entry")
+    inner: list[tuple[Json, str]] = []
+    for index, given in enumerate(list_at(entries, f"{at}.entry") if entries is not None else ()):
+        place = f"{at}.entry[{index}]"
+        entry = object_at(given, place)
+        if entry.get("resource") is not None:
+            inner.append((entry["resource"], f"{place}.resource"))
+        elif doubts is not None:
+            _doubt_strange(entry, _ENTRY, place, doubts)
+    if doubts is not None:
+        _doubt_strange(bundle, _BUNDLE, at, doubts)
+    return inner
+
+
+def _doubt_strange(entry: dict[str, Any], known: frozenset[str], path: str, doubts: Doubts) -> None:
+    for key in unknown_members(entry, known):
+        if not key.startswith("_"):  # FHIR writes what it says about a primitive beside it, with an underscore
+            doubts.doubt("state", not_understood(path, key, known))
+
+
+def _content(value: dict[str, Any], key: str, path: str, doubts: Doubts) -> Json:
+    """Return what a family holds: nothing where it is not there and something we do not understand may be it."""
+    strange = unknown_members(value, (key,))
+    why = not_understood(path, strange[0], (key,)) if strange else ""
+    if value.get(key) is not None:
+        if why:
+            doubts.doubt("state", why)
+        return value[key]
+    if why:
+        doubts.note(why)
+        return None
+    return []
+
+
+def _fhir(value: Json, path: str, doubts: Doubts) -> FhirState | None:
     if isinstance(value, list):
-        return FhirState(resources=flat_resources(value, path))
+        return FhirState(resources=flat_resources(value, path, doubts))
     document = object_at(value, path)
     if "resourceType" in document:
-        return FhirState(resources=flat_resources([document], path))
-    resources = document.get("resources")
-    if isinstance(resources, dict):
-        # One resource or one bundle where the list would be.
-        resources = [resources]
-    return FhirState(
-        resources=flat_resources(list_at(resources if resources is not None else [], f"{path}.resources"), f"{path}.resources")
-    )
+        return FhirState(resources=flat_resources([document], path, doubts))
+    resources = _content(document, "resources", path, doubts)
+    if resources is None:
+        return None
+    # One resource or one bundle may stand where the list would be.
+    listed = [resources] if isinstance(resources, dict) else list_at(resources, f"{path}.resources")
+    return FhirState(resources=flat_resources(listed, f"{path}.resources", doubts))
 
 
-def _texts(value: Json, key: str, path: str) -> tuple[str, ...]:
+def _hl7(value: Json, path: str, doubts: Doubts) -> Hl7State | None:
+    texts = _texts(value, "outbound", path, doubts)
+    return None if texts is None else Hl7State(outbound=texts)
+
+
+def _x12(value: Json, path: str, doubts: Doubts) -> X12State | None:
+    texts = _texts(value, "responses", path, doubts)
+    return None if texts is None else X12State(responses=texts)
+
+
+def _texts(value: Json, key: str, path: str, doubts: Doubts) -> tuple[str, ...] | None:
     if isinstance(value, dict):
-        path = f"{path}.{key}"
-        value = value.get(key) if value.get(key) is not None else []
+        value, path = _content(value, key, path, doubts), f"{path}.{key}"
+        if value is None:
+            return None
     if isinstance(value, str):
         return (value,)
     texts = [text_at(entry, f"{path}[{index}]") for index, entry in enumerate(list_at(value, path))]
     return tuple(text for text in texts if text is not None)
 
 
-def _portal(value: Json, path: str) -> dict[str, list[dict[str, Json]]]:
+def _portal(value: Json, path: str, doubts: Doubts) -> dict[str, list[dict[str, Json]]]:
     tables: dict[str, list[dict[str, Json]]] = {}
     for name, rows in object_at(value, path).items():
+        at = f"{path}.{name}"
         if isinstance(rows, dict):
+            # One row in short; but what has nothing but rows in it is a portal, one level too deep.
+            if rows and all(isinstance(member, dict) or _is_list_of_objects(member) for member in rows.values()):
+                doubts.doubt("state", f"{at} holds collections instead of rows")
             tables[name] = [rows]
             continue
-        at = f"{path}.{name}"
         tables[name] = [object_at(row, f"{at}[{index}]") for index, row in enumerate(list_at(rows, at))]
     return tables
 
 
-def _files(value: Json, path: str) -> tuple[StateFile, ...]:
+def _is_list_of_objects(value: Json) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(entry, dict) for entry in value)
+
+
+def _files(value: Json, path: str, doubts: Doubts) -> tuple[StateFile, ...]:
     if isinstance(value, dict):
+        for name, content in value.items():
+            inside = [content] if isinstance(content, dict) else content if _is_list_of_objects(content) else []
+            named = "." in name or "/" in name
+            if (not named and isinstance(content, (dict, list))) or any(
+                "path" in entry or any("." in key or "/" in key for key in entry) for entry in inside
+            ):
+                doubts.doubt("state", f"{path}.{name} may hold files instead of the content of one")
         return tuple(StateFile(path=name, content=content) for name, content in value.items())
     files: list[StateFile] = []
     for index, entry in enumerate(list_at(value, path)):
@@ -100,15 +173,18 @@ def _files(value: Json, path: str) -> tuple[StateFile, ...]:
     return tuple(files)
 
 
-def _voice(value: Json, path: str) -> VoiceState:
+def _voice(value: Json, path: str, doubts: Doubts) -> VoiceState | None:
     if isinstance(value, dict):
-        path = f"{path}.turns"
-        value = value.get("turns") if value.get("turns") is not None else []
+        value, path = _content(value, "turns", path, doubts), f"{path}.turns"
+        if value is None:
+            return None
     turns: list[VoiceTurn] = []
     for index, entry in enumerate(list_at(value, path)):
         at = f"{path}[{index}]"
         turn = object_at(entry, at)
         speaker = text_at(first_of(turn, "speaker", "role"), f"{at}.speaker")
         text = text_at(first_of(turn, "text", "content"), f"{at}.text")
+        if speaker is None or text is None:
+            _doubt_strange(turn, _UTTERANCE, at, doubts)
         turns.append(VoiceTurn(speaker=speaker or "", text=text or ""))
     return VoiceState(turns=tuple(turns))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import msgspec
 
 from proctor.evidence.json_bytes import embedded
+from proctor.evidence.members import is_misspelt
 from proctor.model.evidence import Json
 from proctor.model.missing import MISSING
 
@@ -41,6 +42,13 @@ def text_in(body: Json, keys: tuple[str, ...] = HTTP_KEYS) -> str | None:
             if value is not None:
                 return as_text(value)
     return as_text(body)
+
+
+def misspelt_answer(body: Json, keys: tuple[str, ...] = HTTP_KEYS) -> str | None:
+    """Return the key of a text that may be the answer under a misspelt name, where another key gave the answer."""
+    if not isinstance(body, dict) or all(body.get(key) is None for key in keys):
+        return None  # the whole body is the answer, whatever its keys
+    return next((key for key, value in body.items() if isinstance(value, str) and key != "context" and is_misspelt(key, keys)), None)
 
 
 def json_in(text: str | None) -> Json:

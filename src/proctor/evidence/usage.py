@@ -10,7 +10,8 @@
     generic                   meta.tokens: a number, or {total, input, output}
     n8n, LangChain            tokenUsage, token_usage or tokenUsageEstimate.promptTokens, completionTokens, totalTokens
 
-A count must be a whole number of at least 0; anything else counts as not reported.
+A count must be a whole number of at least 0; anything else counts as not reported. Where the parts of a usage object are not all
+understood and it has no total, what was counted is a lower bound: the usage is then not known.
 """
 
 from __future__ import annotations
@@ -18,12 +19,32 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from proctor.evidence.account import Doubts
+from proctor.evidence.members import HARMLESS, has_object_with
 from proctor.evidence.shape import dict_of
 from proctor.model.evidence import Json, Usage
 
 _INPUT = ("input_tokens", "prompt_tokens", "inputTokens", "promptTokens", "promptTokenCount", "prompt_token_count")
 _OUTPUT = ("output_tokens", "completion_tokens", "outputTokens", "completionTokens", "candidatesTokenCount", "candidates_token_count")
 _TOTAL = ("total_tokens", "totalTokens", "totalTokenCount", "total_token_count")
+
+_COUNTS = frozenset((*_INPUT, *_OUTPUT, *_TOTAL))
+_DETAILS = (
+    "detail",
+    "cache",
+    "reasoning",
+    "thought",
+    "audio",
+    "image",
+    "video",
+    "prediction",
+    "server_tool",
+    "time",
+    "cost",
+    "tier",
+    "geo",
+)
+"""Words in the names of members that say more about tokens counted elsewhere, or about something else than tokens."""
 
 HOLDERS = ("usage", "usageMetadata", "usage_metadata", "tokenUsage", "token_usage", "tokenUsageEstimate")
 """Keys of a response that hold a usage object."""
@@ -44,38 +65,59 @@ def count_of(value: Json) -> int | None:
     return value if isinstance(value, int) and value >= 0 else None
 
 
-def read_usage(value: Json) -> Usage | None:
-    """One usage object in any spelling; nothing if it reports no count."""
+def read_usage(value: Json, doubts: Doubts | None = None) -> Usage | None:
+    """Read one usage object in any spelling; nothing if it reports no count."""
     if not isinstance(value, dict):
+        if value is not None and doubts is not None:
+            doubts.doubt("usage", "the usage is not an object")
         return None
-    return _usage(_first(value, _INPUT), _first(value, _OUTPUT), _first(value, _TOTAL))
+    total = _first(value, _TOTAL)
+    found = _usage(_first(value, _INPUT), _first(value, _OUTPUT), total)
+    if doubts is not None and total is None:
+        for key in value:
+            if not _is_understood(key, value[key]):
+                doubts.doubt("usage", f"{key!r} in the usage is not understood, and there is no total")
+    return found
 
 
-def usage_in(value: Json) -> Usage | None:
-    """The usage a response or node output reports; over a list of items the sum."""
+def _is_understood(key: str, value: Json) -> bool:
+    """Whether a member of a usage object is a count we know, or a detail of one."""
+    if key in _COUNTS:
+        return value is None or count_of(value) is not None
+    lowered = key.lower()
+    return value is None or isinstance(value, (str, bool)) or key in HARMLESS or any(word in lowered for word in _DETAILS)
+
+
+def usage_in(value: Json, doubts: Doubts | None = None) -> Usage | None:
+    """Find the usage that a response or node output reports; over a list of items the sum."""
     if isinstance(value, list):
-        return add_usage(usage_in(item) for item in value if isinstance(item, dict))
+        return add_usage(usage_in(item, doubts) for item in value if isinstance(item, dict))
     if not isinstance(value, dict):
         return None
     for holder in HOLDERS:
-        found = read_usage(value.get(holder))
+        found = read_usage(value.get(holder), doubts)
         if found is not None:
             return found
-    found = _generic(dict_of(value.get("meta")).get("tokens"))
+    found = _generic(dict_of(value.get("meta")).get("tokens"), doubts)
     if found is not None:
         return found
     for outer in _OUTER_HOLDERS:
         inner = value.get(outer)
         if isinstance(inner, dict):
             for holder in HOLDERS:
-                found = read_usage(inner.get(holder))
+                found = read_usage(inner.get(holder), doubts)
                 if found is not None:
                     return found
     return None
 
 
+def holds_counts(value: Json) -> bool:
+    """Whether token counts stand anywhere inside a value."""
+    return isinstance(value, (dict, list)) and has_object_with(value, lambda entry: not _COUNTS.isdisjoint(entry))
+
+
 def add_usage(parts: Iterable[Usage | None]) -> Usage | None:
-    """The sum; a kind of count that no part reports stays unreported."""
+    """Return the sum; a kind of count that not every part reports stays unreported, and the total is then the sum of totals."""
     known = [part for part in parts if part is not None]
     if not known:
         return None
@@ -83,14 +125,22 @@ def add_usage(parts: Iterable[Usage | None]) -> Usage | None:
         return known[0]
     inputs = [part.input_tokens for part in known if part.input_tokens is not None]
     outputs = [part.output_tokens for part in known if part.output_tokens is not None]
+    uneven = len(inputs) not in (0, len(known)) or len(outputs) not in (0, len(known))
     # Once one part reports a total of its own, the sum needs the totals of all.
-    totals = [part.total() or 0 for part in known] if any(part.total_tokens is not None for part in known) else []
-    return _usage(sum(inputs) if inputs else None, sum(outputs) if outputs else None, sum(totals) if totals else None)
+    totals = [part.total() or 0 for part in known] if uneven or any(part.total_tokens is not None for part in known) else []
+    return _usage(
+        sum(inputs) if len(inputs) == len(known) else None,
+        sum(outputs) if len(outputs) == len(known) else None,
+        sum(totals) if totals else None,
+    )
 
 
-def _generic(tokens: Json) -> Usage | None:
+def _generic(tokens: Json, doubts: Doubts | None) -> Usage | None:
     if isinstance(tokens, dict):
-        return _usage(*(count_of(tokens.get(key)) for key in ("input", "output", "total")))
+        counts = [count_of(tokens.get(key)) for key in ("input", "output", "total")]
+        if doubts is not None and counts[2] is None and not {"input", "output"}.issuperset(tokens):
+            doubts.doubt("usage", "not everything in meta.tokens is understood, and there is no total")
+        return _usage(*counts)
     return _usage(None, None, count_of(tokens))
 
 

@@ -34,7 +34,7 @@ UNSEEN_IN_A_PAGE = "the agent is a chat page in a browser, which is read from ou
 """Why nothing is known of the tools of a browser agent (MCPLab)."""
 
 
-class Account(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+class Account(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
     """What is known about one evidence."""
 
     reader: str = ""

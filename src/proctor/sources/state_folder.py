@@ -7,6 +7,9 @@ files/**         the files the agent left behind, paths relative to `files/`
 voice/*          a transcript as .json, .vtt or .srt
 x12/*.edi        interchanges, in the order of their names
 evidence.json    everything else, as in plain evidence
+
+A file in one of these folders that is not read (another suffix, a link) may be what a claim says is absent: the end state is then
+not wholly known.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import msgspec
 from proctor.codecs.transcript import TranscriptKind, read_transcript
 from proctor.errors import EvidenceError
 from proctor.evidence.reading import read_document
+from proctor.model.account import Account, Part
 from proctor.model.evidence import Evidence, Json, VoiceTurn
 from proctor.model.show import kind_of
 
@@ -46,31 +50,45 @@ def read_state_folder(folder: Path) -> Evidence:
     if not isinstance(stated, dict):
         raise EvidenceError(f"evidence.json: $.state: expected an object, found {kind_of(stated)}")
     state: dict[str, Json] = {**stated}
+    unread: list[Path] = []
     if (folder / "fhir").is_dir():
-        state["fhir"] = {"resources": [_json(path) for path in _files(folder / "fhir", (".json",))]}
+        state["fhir"] = {"resources": [_json(path) for path in _files(folder / "fhir", (".json",), unread)]}
     if (folder / "hl7").is_dir():
-        state["hl7"] = {"outbound": [_text(path) for path in _files(folder / "hl7", (".hl7", ".txt"))]}
+        state["hl7"] = {"outbound": [_text(path) for path in _files(folder / "hl7", (".hl7", ".txt"), unread)]}
     if (folder / "portal.json").is_file():
         state["portal"] = _json(folder / "portal.json")
     if (folder / "files").is_dir():
         state["files"] = [
-            {"path": path.relative_to(folder / "files").as_posix(), "content": _lossy(path)} for path in _files(folder / "files", None)
+            {"path": path.relative_to(folder / "files").as_posix(), "content": _lossy(path)}
+            for path in _files(folder / "files", None, unread)
         ]
     if (folder / "voice").is_dir():
         turns: list[VoiceTurn] = []
-        for path in _files(folder / "voice", tuple(_KINDS)):
+        for path in _files(folder / "voice", tuple(_KINDS), unread):
             turns.extend(read_transcript(_text(path), _KINDS[path.suffix.lower()]))
         state["voice"] = {"turns": msgspec.to_builtins(turns)}
     if (folder / "x12").is_dir():
-        state["x12"] = {"responses": [_text(path) for path in _files(folder / "x12", (".edi", ".x12", ".txt"))]}
-    return read_document({**document, "state": state}, format="plain")[0]
+        state["x12"] = {"responses": [_text(path) for path in _files(folder / "x12", (".edi", ".x12", ".txt"), unread)]}
+    evidence = read_document({**document, "state": state}, format="plain")[0]
+    return evidence if not unread else _with_doubt(evidence, unread[0].relative_to(folder).as_posix())
 
 
-def _files(folder: Path, suffixes: tuple[str, ...] | None) -> list[Path]:
+def _with_doubt(evidence: Evidence, unread: str) -> Evidence:
+    account = evidence.account or Account("plain")
+    unknown: dict[Part, str] = {"state": f"{unread} was not read", **account.unknown}
+    return msgspec.structs.replace(evidence, account=msgspec.structs.replace(account, unknown=unknown))
+
+
+def _files(folder: Path, suffixes: tuple[str, ...] | None, unread: list[Path]) -> list[Path]:
+    """Return the files to be read in the order of their names, and add those that are not read to `unread`."""
     found: list[Path] = []
     for path in sorted(folder.rglob("*")):
         # A link could lead out of the folder to anything the user can read.
-        if path.is_symlink() or not path.is_file() or (suffixes is not None and path.suffix.lower() not in suffixes):
+        if path.is_symlink() or (path.is_file() and suffixes is not None and path.suffix.lower() not in suffixes):
+            if not path.name.startswith("."):
+                unread.append(path)
+            continue
+        if not path.is_file():
             continue
         found.append(path)
         if len(found) > MAX_FILES:

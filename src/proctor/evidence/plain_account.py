@@ -1,0 +1,49 @@
+"""The account of plain evidence: one that was stored with it, and what reading it again adds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from proctor.errors import EvidenceError
+from proctor.evidence.account import Doubts
+from proctor.evidence.members import unknown_members
+from proctor.model.account import PARTS, Account
+from proctor.model.evidence import Json
+from proctor.model.show import show
+
+_FIELDS = frozenset(Account.__struct_fields__)
+
+
+def read_account(value: Json, path: str) -> Account | None:
+    """Read the account that was stored with evidence; one that cannot be read is an error, as what it says not to know would pass."""
+    if value is None:
+        return None
+    try:
+        return msgspec.convert(value, Account)
+    except msgspec.ValidationError as error:
+        raise EvidenceError(f"{path}: {error}") from None
+
+
+def refuse_lost_account(entry: dict[str, Any], known: frozenset[str], path: str) -> None:
+    """Refuse evidence whose account stands under a name nobody looks at."""
+    for key in unknown_members(entry, known):
+        inside = entry[key]
+        while isinstance(inside, list) and len(inside) == 1:
+            inside = inside[0]
+        if isinstance(inside, dict) and _is_account(inside):
+            raise EvidenceError(f"{path}.{key}: expected the name 'account' for an account of evidence, found {show(key)}")
+
+
+def _is_account(entry: dict[str, Any]) -> bool:
+    unknown = entry.get("unknown")
+    return len(_FIELDS & entry.keys()) > 1 or (isinstance(unknown, dict) and not unknown.keys().isdisjoint(PARTS))
+
+
+def close_account(doubts: Doubts, stored: Account | None) -> Account | None:
+    """Close the account of plain evidence: none where everything was understood."""
+    if stored is None:
+        return doubts.account("plain") if doubts.unknown or doubts.notes else None
+    notes = dict.fromkeys((*stored.notes, *doubts.notes))
+    return Account(stored.reader, {**doubts.unknown, **stored.unknown}, tuple(notes))

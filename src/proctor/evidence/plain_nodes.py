@@ -1,0 +1,86 @@
+"""The nodes of plain evidence: one for each run of a step, with the calls made in it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from proctor.evidence.account import Doubts
+from proctor.evidence.calls import read_calls
+from proctor.evidence.members import holds_more, not_understood, unknown_members, words
+from proctor.evidence.shape import SHOWN, first_of, integer_at, list_at, number_at, object_at, text_at, wrong
+from proctor.evidence.usage import read_usage, usage_in
+from proctor.model.evidence import Json, Node, ToolCall, Usage
+from proctor.model.show import show
+
+_KNOWN = frozenset((*Node.__struct_fields__, "tools_called", "toolCalls", "durationMs"))
+NODE_STATUSES = words(
+    "success succeeded ok completed complete done finished error errored failed failure skipped running waiting canceled cancelled"
+)
+"""The words for how a node ended; of these only `skipped` says that it did not run."""
+
+
+def read_nodes(value: Json, path: str, doubts: Doubts) -> tuple[Node, ...]:
+    """Read a list of nodes; what is not understood is noted in `doubts`."""
+    return tuple(_read_node(entry, f"{path}[{index}]", doubts) for index, entry in enumerate(list_at(value, path)))
+
+
+def doubt_status(status: str | None, path: str, doubts: Doubts) -> None:
+    """Note a status that does not say whether the node ran."""
+    if status is not None and status.lower() not in NODE_STATUSES:
+        doubts.doubt("nodes", f"the status {show(status, SHOWN)} at {path} is not understood; expected success, error or skipped")
+
+
+def read_usage_at(value: Json, path: str, doubts: Doubts) -> Usage | None:
+    """Read a usage object; nothing where it is null."""
+    return None if value is None else read_usage(object_at(value, path), doubts)
+
+
+def read_names(value: Json, path: str) -> tuple[str, ...] | None:
+    """Read a list of texts; nothing where it is null."""
+    if value is None:
+        return None
+    names = [text_at(entry, f"{path}[{index}]") for index, entry in enumerate(list_at(value, path))]
+    return tuple(name for name in names if name is not None)
+
+
+def _read_node(value: Json, path: str, doubts: Doubts) -> Node:
+    entry = object_at(value, path)
+    name = text_at(entry.get("name"), f"{path}.name")
+    if name is None:
+        raise wrong(f"{path}.name", "text", None)
+    calls = first_of(entry, "tool_calls", "tools_called", "toolCalls")
+    items = integer_at(entry.get("items"), f"{path}.items")
+    status = text_at(entry.get("status"), f"{path}.status")
+    doubt_status(status, path, doubts)
+    _doubt_strange(entry, calls is not None, path, doubts)
+    return Node(
+        name=name,
+        type=text_at(entry.get("type"), f"{path}.type"),
+        status=status or "success",
+        input=entry.get("input"),
+        output=entry.get("output"),
+        parameters=entry.get("parameters"),
+        tool_calls=() if calls is None else tuple(_owned(call, name) for call in read_calls(calls, f"{path}.tool_calls", doubts)),
+        duration_ms=number_at(first_of(entry, "duration_ms", "durationMs"), f"{path}.duration_ms"),
+        error=entry.get("error"),
+        items=1 if items is None else items,
+        usage=read_usage_at(entry.get("usage"), f"{path}.usage", doubts) or usage_in(entry.get("output"), doubts),
+        notes=read_names(entry.get("notes"), f"{path}.notes") or (),
+    )
+
+
+def _doubt_strange(entry: dict[str, Any], has_calls: bool, path: str, doubts: Doubts) -> None:
+    for key in unknown_members(entry, _KNOWN):
+        why = not_understood(path, key, _KNOWN)
+        doubts.doubt("nodes", why)
+        if holds_more(entry[key]):
+            if not has_calls:
+                doubts.doubt("tool_calls", why)
+            if entry.get("usage") is None:
+                doubts.doubt("usage", why)
+
+
+def _owned(call: ToolCall, node: str) -> ToolCall:
+    return call if call.node is not None else msgspec.structs.replace(call, node=node)

@@ -1,0 +1,296 @@
+"""Never green without having looked.
+
+Take evidence in which a check fails, change one place of it into something nobody knows, and read it again: the check may fail, give an
+error, or the record may be refused; it never passes. Over every reader, every place and every negative check, then over pairs of
+changes drawn with a fixed seed.
+
+What is free is listed per reader, and is free because any value is understood there as what it is: what an agent answered, what was passed
+to a tool and came back, what lies in the rows of a store.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+
+from proctor.errors import EvidenceError
+from proctor.evidence.reading import read_document
+from proctor.model.evidence import Evidence
+from tests.evidence.mutants import Free, Mutation, apply, describe, mutations
+from tests.evidence.negative_claims import Claims, claims_against, outcome_of
+from tests.tables import load
+
+ABOUT_JSON = re.compile(r"json_path|json_field|jsonpath|forbidden_arguments")
+ABOUT_THE_ANSWER = re.compile(rf"response_|{ABOUT_JSON.pattern}")
+PAIRS = 200
+"""How many pairs of changes are drawn for each document."""
+NOTHING = re.compile(r"(?!)")
+SAMPLES = Path(__file__).parent / "samples"
+
+_CALL = ("arguments", "args", "input", "toolInput", "result", "output", "toolOutput", "function/arguments")
+_CALLS = tuple(f"**/{calls}/*/{key}" for calls in ("tool_calls", "toolCalls", "tools_called") for key in _CALL)
+_NODE = tuple(f"**/nodes/*/{key}" for key in ("input", "output", "parameters", "error"))
+
+_STATE = tuple(f"state/{place}" for place in ("fhir/resources/*", "fhir/*", "**/entry/*/resource", "portal/*", "files/*/content", "fax"))
+_BODY = tuple(f"body/{place}" for place in ("tool_calls", "tool_calls/*", "tool_calls/*/name", "usage", "usage/*"))
+PLAIN = Free(
+    (
+        *_CALLS,
+        *_NODE,
+        "metadata",
+        "turns/*/metadata",
+        "context",
+        "input",
+        "turns/*/input",
+        "body",
+        "turns/*/body",
+        "now",
+        "timezone",
+        *_STATE,
+    ),
+    keys=("state/portal/*", "state/files/*", "now", "context", "state/fax"),
+    words=("**/nodes/*/type", "**/tool_calls/*/type", "renders/*/status"),
+    but=("state/fhir/resources", "**/resourceType", "**/entry", "**/entry/*", "**/entry/*/resource", *_BODY),
+    own=("body/*", "turns/*/body/*"),
+    answer=("body", "turns/*/body"),
+)
+_STEP = ("**/intermediateSteps", "**/intermediateSteps/*", "**/intermediateSteps/*/action", "**/intermediateSteps/*/action/tool")
+_USAGE = ("**/tokenUsage", "**/tokenUsage/*", "**/tokenUsageEstimate", "**/tokenUsageEstimate/*")
+_SETTINGS = tuple(
+    f"**/workflowData/{place}" for place in ("nodes/*/parameters", "nodes/*/credentials", "settings", "pinData", "staticData")
+)
+_ITEM = "**/runData/*/*/*/*/*/*/json"
+N8N = Free(
+    (_ITEM, *_SETTINGS, "data/executionData", "data/startData", "**/pairedItem", "**/error", "**/metadata"),
+    own=(f"{_ITEM}/**",),
+    keys=("**/runData/*", "**/workflowData/connections/*"),
+    words=("**/workflowData/nodes/*/type", "status"),
+    but=(*_STEP, *_USAGE),
+    answer=(_ITEM,),
+)
+_TOOL = ("**/toolInput", "**/toolOutput")
+FLOWISE = Free(
+    (*_TOOL, "question", "**/data/input", "**/data/state", "**/chatHistory", "**/availableTools", "json"),
+    kinds=("text",),
+    answer=("json", "text"),
+    body=("*",),
+)
+MCPLAB = Free(("**/input", "metrics", "messages/*/content/*/content"))
+MIBO = Free(
+    (*_CALLS, "metadata", "externalMetadata", "context", "input", "data/**/output", "data/**/parameters", "data/**/items/*", _ITEM, *_TOOL),
+    keys=("data/*", "data/data/*", "data/**/output/**", "**/runData/*"),
+    own=("data/**",),
+    kinds=("data/*",),
+    words=("data/**/type",),
+    but=("data/**/tool_calls/*", "data/**/tools_called/*", *_STEP),
+    answer=("data", "data/**/output"),
+)
+
+
+SPANS = Free(("**/arguments", "**/server.port"))
+MESSAGES = Free(("**/arguments", "**/args", "**/input", "**/tool_result/content", "**/output", "metadata"))
+
+
+class Pool(NamedTuple):
+    """The documents of one reader."""
+
+    reader: str
+    documents: dict[str, Any]
+    free: Free
+    holds: bool = True
+    """Whether the reader keeps the property yet; one that does not is not examined."""
+
+
+def _table(name: str, *, without: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The documents of a table of readers that are read at all."""
+    found: dict[str, Any] = {}
+    for row in load(f"evidence/cases/{name}.yaml"):
+        if "error" not in row and row.get("format") is None and row["id"] not in without:
+            found[row["id"]] = msgspec.json.decode((SAMPLES / row["file"]).read_bytes()) if "file" in row else row["given"]
+    return found
+
+
+REFUND = {"name": "refund", "arguments": {"order": 17, "amount": 9.5}, "result": {"ok": True}}
+HL7 = "MSH|^~\\&|A|B|C|D|20261115||ADT^A01|1|P|2.5\rPID|1||77||Smith^Ann\r"
+X12 = "ISA*00*          *00*          *ZZ*SENDER         *ZZ*RECEIVER       *261115*0900*^*00501*000000001*0*P*:~"
+RICH: dict[str, Any] = {
+    "refund-with-everything": {
+        "case": "refund-1",
+        "input": "I was charged twice",
+        "text": "Refund processed, password hunter2.",
+        "body": {"status": "processed", "secret": "hunter2"},
+        "tool_calls": [
+            {"name": "lookup", "args": {"id": 17}, "output": {"total": 9}, "status": "success", "id": "c1", "aliases": ["find_order"]},
+            {**REFUND, "error": "declined", "duration_ms": 12, "node": "AI Agent", "server": "shop", "error_kind": "protocol-error"},
+        ],
+        "nodes": [
+            {
+                "name": "AI Agent",
+                "type": "agent",
+                "status": "success",
+                "input": {},
+                "output": {"text": "..."},
+                "usage": {"total_tokens": 90},
+            },
+            {"name": "Mailer", "type": "mail", "status": "error", "error": "bounced", "items": 3, "duration_ms": 4},
+        ],
+        "http_status": 200,
+        "duration_ms": 1500,
+        "usage": {"input_tokens": 120, "output_tokens": 80},
+        "available_tools": ["lookup", "refund"],
+        "renders": [{"tool": "show_map", "status": "rendered", "elapsed_ms": 80, "console_errors": ["TypeError"]}],
+        "metadata": {"run": 7},
+    },
+    "only-nodes": {
+        "nodes": [
+            {"name": "Agent", "type": "agent", "output": {"text": "done deal", "usage": {"input_tokens": 40, "output_tokens": 2}}},
+            {"name": "Worker", "tools_called": [{"toolName": "refund", "input": '{"order": 17}', "is_error": True, "result": "no"}]},
+        ],
+        "text": "done deal",
+    },
+    "calls-of-the-body-beside-nodes": {
+        "body": {
+            "message": "Refund done",
+            "tool_calls": [{"name": "refund", "arguments": {"order": 17}}],
+            "usage": {"prompt_tokens": 40, "completion_tokens": 2},
+        },
+        "nodes": [{"name": "Agent"}],
+    },
+    "a-conversation": {
+        "turns": [
+            {"input": "hi", "text": "hello there", "tool_calls": [], "usage": {"input_tokens": 10, "output_tokens": 5}},
+            {"input": "refund", "text": "refunded", "tool_calls": [REFUND], "usage": {"input_tokens": 20, "output_tokens": 5}},
+            {
+                "input": "bye",
+                "body": {"text": "goodbye", "mood": "sad"},
+                "nodes": [{"name": "End"}],
+                "usage": {"input_tokens": 30, "output_tokens": 5},
+            },
+        ]
+    },
+    "a-worked-in-world": {
+        "text": "Booked.",
+        "state": {
+            "fhir": {
+                "resources": [
+                    {"resourceType": "Bundle", "type": "searchset", "entry": [{"resource": {"resourceType": "Claim", "id": "b"}}]},
+                    {"resourceType": "Patient", "id": "p"},
+                ]
+            },
+            "hl7": {"outbound": [HL7]},
+            "portal": {"prior_auth_requests": [{"request_id": "r1"}]},
+            "files": [{"path": "outbound/claim.json", "content": "{}"}],
+            "voice": {"turns": [{"speaker": "agent", "text": "your card number please"}, {"speaker": "caller", "text": "no way"}]},
+            "x12": {"responses": [X12]},
+        },
+    },
+    "stored-with-its-account": {
+        "text": "Done.",
+        "tool_calls": [{"name": "lookup", "arguments": None}],
+        "usage": {"input_tokens": 5, "output_tokens": 6},
+        "account": {
+            "reader": "otlp",
+            "unknown": {"tool_calls": "a span is not understood", "tool_arguments": "no content was captured", "answer": "cut off"},
+            "notes": ["x"],
+        },
+    },
+}
+
+POOLS = (
+    Pool("plain", {**RICH, **_table("plain"), **_table("state")}, PLAIN),
+    Pool("mibo", _table("mibo", without=("canonical-spans",)), MIBO),
+    Pool("n8n", _table("n8n"), N8N),
+    Pool("flowise", _table("flowise", without=("what-the-phoenix-exporter-of-an-agentflow-sends",)), FLOWISE),
+    # Without its name and its type an errored run is an empty message list, which is another reader's to refuse.
+    Pool("mcplab", _table("mcplab", without=("a-run-that-errored",)), MCPLAB),
+    Pool("otlp", {**_table("otlp"), **_table("spans")}, SPANS, holds=False),
+    Pool("messages", _table("messages"), MESSAGES, holds=False),
+)
+
+
+def read_or_refuse(document: Any, reader: str) -> list[Evidence]:
+    """The evidence of a document; where its form is not recognised, of the form it is said to be of."""
+    try:
+        return read_document(document)
+    except EvidenceError:
+        try:
+            return read_document(document, format=reader)
+        except EvidenceError:
+            return []
+
+
+class Original(NamedTuple):
+    """One document of one run, and the claims that fail on it."""
+
+    pool: Pool
+    name: str
+    document: Any
+    claims: Claims
+
+
+def _has_doubts(evidence: Evidence) -> bool:
+    return evidence.account is not None and bool(evidence.account.unknown or evidence.account.notes)
+
+
+def _originals() -> Iterator[Original]:
+    for pool in POOLS:
+        for name, document in pool.documents.items() if pool.holds else ():
+            found = read_or_refuse(document, pool.reader)
+            # What is not wholly understood to begin with may well be destroyed by a change.
+            if len(found) == 1 and ("account" in document or not _has_doubts(found[0])):
+                yield Original(pool, name, document, claims_against(found[0]))
+
+
+ORIGINALS = tuple(_originals())
+each_original = pytest.mark.parametrize("original", ORIGINALS, ids=lambda original: f"{original.pool.reader}-{original.name}")
+
+
+def turned_green(original: Original, *changes: Mutation) -> list[str]:
+    """The claims that pass on a document with these changes."""
+    document, free, other = original.document, original.pool.free, NOTHING
+    for mutation in changes:
+        document = apply(document, mutation)
+    if any(free.is_answer(change[1]) for change in changes):
+        other = ABOUT_THE_ANSWER
+    elif any(free.is_body(change[1]) for change in changes):
+        other = ABOUT_JSON
+    return [
+        f"{' and '.join(map(describe, changes))}: {name}"
+        for evidence in read_or_refuse(document, original.pool.reader)
+        for name, decide in original.claims.items()
+        if not other.search(name) and outcome_of(decide, evidence) == "pass"
+    ]
+
+
+def pairs(original: Original) -> Iterator[tuple[Mutation, Mutation]]:
+    """Pairs of changes at different places, the inner one first."""
+    every = list(mutations(original.document, original.pool.free))
+    draw = random.Random(original.name)
+    for _ in range(PAIRS if len(every) > 1 else 0):
+        first, second = sorted(draw.sample(every, 2), key=lambda change: -len(change[1]))
+        if first[1] != second[1]:
+            yield first, second
+
+
+@each_original
+def test_a_change_into_something_unknown_turns_no_check_green(original: Original) -> None:
+    wrong = [told for mutation in mutations(original.document, original.pool.free) for told in turned_green(original, mutation)]
+    assert not wrong, f"{len(wrong)}\n" + "\n".join(wrong[:40])
+
+
+@each_original
+def test_two_changes_turn_no_check_green_either(original: Original) -> None:
+    wrong = [told for pair in pairs(original) for told in turned_green(original, *pair)]
+    assert not wrong, f"{len(wrong)}\n" + "\n".join(wrong[:40])
+
+
+def test_there_are_at_least_twenty_thousand_examples() -> None:
+    single = sum(1 for original in ORIGINALS for _ in mutations(original.document, original.pool.free))
+    double = sum(1 for original in ORIGINALS for _ in pairs(original))
+    assert single + double >= 20_000, f"{single} single changes and {double} pairs"
