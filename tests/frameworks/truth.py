@@ -261,7 +261,7 @@ def carried_calls(facts: Json, spans: list[Json], text: str, says: Json) -> list
         one: Json = {"name": call["name"]}
         if arguments:
             one["arguments"] = call["arguments"]
-        if "result" in call and says.get("results", result_is_told(call["result"], text)):
+        if "result" in call and says.get("results", says.get(type(call["result"]).__name__, result_is_told(call["result"], text))):
             one["result"] = call["result"]
         if errors:
             one["failed"] = call.get("failed", False)
