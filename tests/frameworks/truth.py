@@ -345,7 +345,8 @@ def message_entry(documents: Json, happened: dict[str, Json], about: Json) -> Js
             one["failed"] = any(c.get("failed") for c in facts["calls"])
         elif about.get("no_errors") and not any(c.get("failed") for c in facts["calls"]):
             one["failed"] = False
-        if about.get("usage"):
+        counts = {int(n) for n in TOKENS.findall(flat(documents[name]))}
+        if about.get("usage") and all(set(pair) <= counts for pair in facts["pairs"]):
             one["usage"] = facts["usage"]
         if facts["turns"] and about.get("turns", True):
             one["turns"] = facts["turns"]
