@@ -38,6 +38,8 @@ def converse(make: Callable[[], Any], scenario: Any, wrap: str, outer: Callable[
         if hasattr(agent, "messages"):
             for kind, document in agent.messages().items():
                 messages.setdefault(kind, {})[scenario.name] = document
+        if hasattr(agent, "close"):
+            agent.close()
 
 
 def main() -> int:

@@ -261,7 +261,7 @@ def carried_calls(facts: Json, spans: list[Json], text: str, says: Json) -> list
         one: Json = {"name": call["name"]}
         if arguments:
             one["arguments"] = call["arguments"]
-        if "result" in call and says.get("results", result_is_told(call["result"], text)):
+        if "result" in call and says.get("results", says.get(type(call["result"]).__name__, result_is_told(call["result"], text))):
             one["result"] = call["result"]
         if errors:
             one["failed"] = call.get("failed", False)
@@ -345,7 +345,8 @@ def message_entry(documents: Json, happened: dict[str, Json], about: Json) -> Js
             one["failed"] = any(c.get("failed") for c in facts["calls"])
         elif about.get("no_errors") and not any(c.get("failed") for c in facts["calls"]):
             one["failed"] = False
-        if about.get("usage"):
+        counts = {int(n) for n in TOKENS.findall(flat(documents[name]))}
+        if about.get("usage") and all(set(pair) <= counts for pair in facts["pairs"]):
             one["usage"] = facts["usage"]
         if facts["turns"] and about.get("turns", True):
             one["turns"] = facts["turns"]

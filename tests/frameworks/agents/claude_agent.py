@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from typing import Any
 
@@ -55,28 +54,21 @@ class Conversation:
         from claude_agent_sdk import ClaudeSDKClient
 
         self.client = ClaudeSDKClient(options)
-        self.said: list[Any] = []
         self.open = False
 
     def ask(self, text: str, streamed: bool) -> str:
         return shared_loop().run_until_complete(self.run(text))
 
     async def run(self, text: str) -> str:
-        from dataclasses import asdict
-
         if not self.open:
             await self.client.connect()
             self.open = True
         await self.client.query(text)
         answer = ""
         async for message in self.client.receive_response():
-            if type(message).__name__ != "SystemMessage":
-                # The first message tells of the machine, not of the conversation.
-                self.said.append({"kind": type(message).__name__, **json.loads(json.dumps(asdict(message), default=str))})
             if type(message).__name__ == "ResultMessage":
                 answer = str(message.result)
         return answer
 
-    def messages(self) -> dict[str, Any]:
+    def close(self) -> None:
         shared_loop().run_until_complete(self.client.disconnect())
-        return {"claude-agent-sdk": self.said}
