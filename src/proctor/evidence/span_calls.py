@@ -137,46 +137,54 @@ def join_calls(exchanges: Sequence[Exchange], ran: Sequence[Ran]) -> list[Made]:
 
 def _asked(exchanges: Sequence[Exchange]) -> list[tuple[int, ToolCall]]:
     """The calls that were asked for, each with its request; what only a later request remembers belongs to the one before it."""
-    found: list[tuple[int, ToolCall]] = []
-    ids: set[str] = set()
-    # Calls told without an id, by what else is told of them, so that a later telling with an id is known to be the same.
-    bare: dict[tuple[str, bytes], deque[int]] = {}
-    seen: set[tuple[str, bytes]] = set()
+    asked = _Asked()
     for number, exchange in enumerate(exchanges):
         for call in _remembered(exchange):
-            key = _key(call)
-            if call.id is not None and call.id in ids:
-                continue
-            if call.id is None:
-                if key in seen:
-                    continue
-            elif bare.get(key):
-                place = bare[key].popleft()
-                found[place] = (found[place][0], msgspec.structs.replace(found[place][1], id=call.id))
-                ids.add(call.id)
-                continue
-            _add(found, ids, bare, seen, number - 1, call)
+            if not asked.confirm(call):
+                asked.add(number - 1, call)
         for call in exchange.calls():
-            if call.id is None or call.id not in ids:
-                _add(found, ids, bare, seen, number, call)
-    return found
+            if call.id is None or call.id not in asked.places:
+                asked.add(number, call)
+    return asked.found
 
 
-def _add(
-    found: list[tuple[int, ToolCall]],
-    ids: set[str],
-    bare: dict[tuple[str, bytes], deque[int]],
-    seen: set[tuple[str, bytes]],
-    number: int,
-    call: ToolCall,
-) -> None:
-    key = _key(call)
-    seen.add(key)
-    if call.id is None:
-        bare.setdefault(key, deque()).append(len(found))
-    else:
-        ids.add(call.id)
-    found.append((number, call))
+class _Asked:
+    """Calls as they are told one after the other, each kept once."""
+
+    def __init__(self) -> None:
+        self.found: list[tuple[int, ToolCall]] = []
+        self.places: dict[str, int] = {}
+        self._seen: set[tuple[str, bytes]] = set()
+        # Calls that no later request has repeated yet, by what is told of them beside their id: an answer may have none, or another
+        # one than the request that repeats it (OpenAI's Responses have an id of the item and one of the call).
+        self._open: dict[tuple[str, bytes], deque[int]] = {}
+
+    def add(self, number: int, call: ToolCall) -> None:
+        """Keep a call that was not told before."""
+        key = _key(call)
+        self._seen.add(key)
+        self._open.setdefault(key, deque()).append(len(self.found))
+        if call.id is not None:
+            self.places[call.id] = len(self.found)
+        self.found.append((number, call))
+
+    def confirm(self, call: ToolCall) -> bool:
+        """Whether a request repeats a call that is known; its id is then the one that results go by."""
+        key = _key(call)
+        waiting = self._open.get(key)
+        if call.id is None:
+            return key in self._seen
+        if call.id in self.places:
+            if waiting and self.places[call.id] in waiting:
+                waiting.remove(self.places[call.id])
+            return True
+        if not waiting:
+            return False
+        place = waiting.popleft()
+        number, known = self.found[place]
+        self.found[place] = (number, msgspec.structs.replace(known, id=call.id))
+        self.places[call.id] = place
+        return True
 
 
 def _key(call: ToolCall) -> tuple[str, bytes]:

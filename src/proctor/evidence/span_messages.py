@@ -190,6 +190,8 @@ _MESSAGE_KEYS = frozenset(
     )
 )
 """Members of messages that are understood, or are known to carry nothing an agent did."""
+_NOT_CALLS = frozenset(("mcp_list_tools",))
+"""What a provider tells like a call and is none: it asked a server which tools it has."""
 _GOOD = frozenset(("", "success", "ok", "completed", "complete", "done", "none", "in_progress", "incomplete", "succeeded", "finished"))
 """Words for a call that did not fail."""
 _WITHHELD = frozenset(("<elided>", "__REDACTED__", "[REDACTED]", "[redacted]", "***", "REDACTED"))
@@ -513,6 +515,8 @@ def read_call(call: dict[str, Any], strange: list[str]) -> ToolCall | None:
     if not isinstance(name, str) or not name:
         strange.append(f"a call with {_listed(call)}")
         return None
+    if name in _NOT_CALLS:
+        return None
     given = next((key for key in _ARGUMENTS if key in function), None)
     arguments = read_arguments(_unquoted(function[given])) if given is not None else None
     return ToolCall(
@@ -572,6 +576,10 @@ def _result_value(value: Json) -> Json:
     value = container_in(value)
     if isinstance(value, list) and value and all(_is_text_part(entry) for entry in value):
         return container_in(_plain_text(value))
+    if isinstance(value, dict) and str(value.get("type")).endswith("tool_result") and "content" in value:
+        return _result_value(value["content"])
+    if isinstance(value, dict) and value.get("type") == "document":
+        return container_in(dict_of(value.get("document")).get("data"))  # Cohere
     if isinstance(value, list) and len(value) == 1 and isinstance(value[0], dict):
         if set(value[0]) == {"json"}:
             return value[0]["json"]  # Bedrock

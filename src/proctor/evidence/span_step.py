@@ -104,6 +104,8 @@ class Step:
 
     def hides_hosted_tools(self) -> bool:
         """Whether the provider may have run tools of its own of which the answer, as it was recorded, does not tell."""
+        if self.span.scope in names.DROPS_CALLS:
+            return True
         if any(call.server is not None or call.result is not None for call in self.calls):
             return False
         if any(not isinstance(attribute_value(self.span.attributes, key) or [], list) for key in names.OFFERED_LISTS):

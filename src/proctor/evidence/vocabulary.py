@@ -87,6 +87,9 @@ OFFERED_LISTS: Final = frozenset(("gen_ai.tool.definitions", "ai.prompt.tools"))
 DROPS_HOSTED: Final = frozenset(("opentelemetry.instrumentation.openai.v1", "@traceloop/instrumentation-openai"))
 """Instrumentations that record neither the tools a provider runs itself nor that they were offered."""
 
+DROPS_CALLS: Final = frozenset(("opentelemetry.instrumentation.mistralai", "opentelemetry.instrumentation.together"))
+"""Instrumentations that record what a model said and never what it called."""
+
 UNRELIABLE: Final = {
     "opentelemetry.instrumentation.haystack": "it writes the word 'replies' in place of what the model said",
 }
