@@ -42,13 +42,13 @@ class Intake(msgspec.Struct, kw_only=True):
 
     arrivals: list[Arrival]
     spans_of: list[int] = []
-    """How many spans of OTLP each of them holds."""
+    """How many spans of OTLP, or log records, each of them holds."""
     refused_spans: int = 0
     reasons: list[str] = []
 
     @property
     def spans(self) -> int:
-        """How many spans of OTLP it holds."""
+        """How many spans of OTLP, or log records, it holds."""
         return sum(self.spans_of)
 
 
@@ -113,7 +113,7 @@ async def read_spans(
     if not agents and refusals:
         raise refusals[-1]
     if not agents and received.refused:
-        raise Refusal("VALIDATION_ERROR", f"none of {received.refused} spans can be used: {'; '.join(received.reasons)}")
+        raise Refusal("VALIDATION_ERROR", f"none of {received.refused} {received.noun} can be used: {'; '.join(received.reasons)}")
     return await run(_spans_intake, hub, caller, received, found, request_id, flush)
 
 
@@ -137,7 +137,7 @@ async def _resolved(hub: Hub, caller: Caller, received: Received) -> list[Agent 
             known[address] = one
         found.append(one)
         if isinstance(one, Refusal):
-            received.refuse(one.message if one.hint is None else f"{one.message}; {one.hint}", len(group.spans))
+            received.refuse(one.message if one.hint is None else f"{one.message}; {one.hint}", sum(map(received.count, group.spans)))
     return found
 
 
@@ -154,7 +154,7 @@ def _spans_intake(
             bucket = buckets.get(key)
             if bucket is None:
                 bucket = buckets[key] = _Bucket(agent)
-            bucket.add(resource, span)
+            bucket.add(resource, span, received.count(span))
     whole = _external_id(request_id, {}) if request_id is not None and len(buckets) == 1 else None
     now = hub.clock()
     arrivals = [bucket.arrival(hub, caller, whole or trace_id, now, flush) for (_, trace_id), bucket in buckets.items()]
@@ -176,12 +176,12 @@ class _Bucket:
         self.count = 0
         self.ended = False
 
-    def add(self, resource: dict[str, Json], span: Span) -> None:
+    def add(self, resource: dict[str, Json], span: Span, count: int) -> None:
         if resource is not self.last:
             self.groups.append(SpanGroup(resource, []))
             self.last = resource
         self.groups[-1].spans.append(span)
-        self.count += 1
+        self.count += count
         if span.parent_id is None and span.end_ns:
             self.ended = True
 
