@@ -1,4 +1,5 @@
-"""Traces that come in: read, routed, freed of secrets and made ready to be kept. Nothing is written here.
+"""Traces that come in: read, routed, freed of secrets and made ready to be kept. Nothing is written here but
+agents that their own service names make.
 
 Bodies in one piece, of every generation of Mibo: `{"spans": [...]}`, `{"data": ...}`, and a node map with `status` and `data`. OTLP: the
 spans of a request by trace and agent; what cannot be used is counted and the rest is taken. A trace in OTLP is complete when its root has
@@ -26,6 +27,7 @@ from proctor.service.hub import Hub, new_id
 from proctor.service.redaction import may_hold_a_secret, names_a_secret, redact, redact_text
 from proctor.service.refusals import Place, Refusal
 from proctor.service.routing import PLATFORM_ATTRIBUTE, Address, Agent, resolve
+from proctor.service.unknown_agents import resolve_or_make
 from proctor.store.bodies import pack
 from proctor.store.many import plain_json, plain_text
 from proctor.store.traces import Arrival
@@ -131,7 +133,7 @@ async def _resolved(hub: Hub, caller: Caller, received: Received) -> list[Agent 
         one = known.get(address)
         if one is None:
             try:
-                one = await resolve(hub, caller, address)
+                one = await resolve_or_make(hub, caller, address)
             except Refusal as refused:
                 one = refused
             known[address] = one
