@@ -321,11 +321,13 @@ def test_a_flag_wins_over_a_variable_over_the_default() -> None:
     assert settings.service.allowed_commands == ("npx x", "uvx") and settings.service.log_content
     assert settings.database_url == "postgresql://u@h/n"
     assert read(PROCTOR_PORT="").port == 8700
+    assert read().service.unknown_agents is None and read({"unknown_agents": "refuse"}).service.unknown_agents == "refuse"
 
 
 @pytest.mark.parametrize(
     ("name", "value", "told"),
     [
+        ("PROCTOR_UNKNOWN_AGENTS", "maybe", "expected create or refuse"),
         ("PROCTOR_PORT", "70000", "expected a whole number from 0 to 65535"),
         ("PROCTOR_PORT", "secret", "expected a whole number"),
         ("PROCTOR_LEASE_S", "nan", "expected a number of 0 or more"),
