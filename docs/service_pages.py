@@ -78,7 +78,7 @@ def _opening() -> list[str]:
         "",
         "Beside what stands at each operation, every one may answer 400, 401, 403, 404, 409, 413, 415, 429, 500 and 503, in the shape of",
         "its dialect: `/api` [Error](#error), verification [VerificationError](#verificationerror), `/public`",
-        "[TraceError](#traceerror), `/v1/traces` [Status](#status). 429 and 503 say in `Retry-After` when to come again. The answer to",
+        "[TraceError](#traceerror), `/v1` [Status](#status). 429 and 503 say in `Retry-After` when to come again. The answer to",
         "every request carries `x-request-id`: yours, or one that was made.",
     ]
 

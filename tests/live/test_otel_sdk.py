@@ -110,3 +110,77 @@ def test_traces_of_the_sdk_are_evaluated_against_mibo_cases(tmp_path: Path, act:
         _, whole = server.ask("GET", f"/api/results/{results['data'][0]['id']}")
         failed = [entry["id"] for entry in whole["result"]["assertions"] if entry["outcome"] != "pass"]
         assert failed == ["says"], whole["result"]
+
+
+LOGGED: dict[str, Any] = {
+    "name": "no refund",
+    "scenario": "a customer asks",
+    "input_utterance": "Refund order 17",
+    "assertions": {
+        "procedural": [
+            {
+                "id": "asked",
+                "target": "node_call",
+                "condition": "MUST_CALL",
+                "expected_name": "lookup_order",
+                "expected_arguments": {"id": 17},
+            },
+            {"id": "not_deleted", "target": "node_call", "condition": "MUST_NOT_CALL", "expected_name": "delete_order"},
+        ]
+    },
+}
+
+
+def export_logged(server: Serving, tool: str, *, compression: Any, first: str) -> None:
+    """A model's request whose span carries nothing, and what it said in log records of the SDK, one of both sent before the other."""
+    from opentelemetry._logs import LogRecord, SeverityNumber
+    from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.sdk._logs import LoggerProvider
+    from opentelemetry.sdk._logs.export import BatchLogRecordProcessor
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+    resource = Resource.create({"service.name": "logged"})
+    spans, records = TracerProvider(resource=resource), LoggerProvider(resource=resource)
+    span_exporter = OTLPSpanExporter(endpoint=f"{server.url}/v1/traces", compression=compression)
+    spans.add_span_processor(BatchSpanProcessor(span_exporter, schedule_delay_millis=60_000))
+    log_exporter = OTLPLogExporter(endpoint=f"{server.url}/v1/logs", compression=compression)
+    records.add_log_record_processor(BatchLogRecordProcessor(log_exporter, schedule_delay_millis=60_000))
+    call = {"id": "call_1", "type": "function", "function": {"name": tool, "arguments": '{"id": 17}'}}
+    answer = {"index": 0, "finish_reason": "tool_calls", "message": {"role": "assistant", "tool_calls": [call]}}
+    said = (("gen_ai.user.message", {"content": "Refund order 17"}), ("gen_ai.choice", answer))
+    logger = records.get_logger("test")
+    with spans.get_tracer("test").start_as_current_span(
+        "chat m", attributes={"gen_ai.operation.name": "chat", "gen_ai.request.model": "m"}
+    ):
+        logger.emit(LogRecord(timestamp=time.time_ns(), severity_number=SeverityNumber.INFO, body="an ordinary line"))
+        for name, body in said:
+            logger.emit(LogRecord(timestamp=time.time_ns(), event_name=name, body=body, attributes={"gen_ai.system": "openai"}))
+    for provider in (records, spans) if first == "logs" else (spans, records):
+        assert provider.force_flush(20_000)
+        provider.shutdown()
+
+
+@pytest.mark.parametrize("compressed", [False, True], ids=["plain", "gzip"])
+@pytest.mark.parametrize("first", ["logs", "spans"])
+def test_log_records_of_the_sdk_are_evaluated_with_their_spans_and_make_their_agent(tmp_path: Path, first: str, compressed: bool) -> None:
+    from opentelemetry.exporter.otlp.proto.http import Compression
+
+    with serving(tmp_path, flags=("--quiet-period-s", "0.2")) as server:
+        _, project = server.ask("POST", "/api/projects", {"name": "sdk"})
+        assert server.ask("POST", "/api/cases", {"project_id": project["id"], "document": LOGGED, "dialect": "mibo"})[0] == 201
+        compression = Compression.Gzip if compressed else Compression.NoCompression
+        for tool in ("lookup_order", "delete_order"):
+            export_logged(server, tool, compression=compression, first=first)
+        end = time.monotonic() + 30
+        while True:
+            _, page = server.ask("GET", "/api/traces?status=evaluated")
+            if [row["outcome"] for row in page["data"]] == ["fail", "pass"]:
+                break
+            assert time.monotonic() < end, page
+            time.sleep(0.05)
+        assert [row["input_text"] for row in page["data"]] == ["Refund order 17"] * 2
+        _, agents = server.ask("GET", "/api/agents")
+        assert [(agent["name"], agent["project_id"]) for agent in agents["data"]] == [("logged", project["id"])]

@@ -60,7 +60,7 @@ def test_without_its_database_the_service_is_unavailable_and_says_when_to_come_a
     answer = service.get("/health")
     assert answer.status_code == 503
     assert answer.json()["database"] == "unreachable"
-    for path in ("/api/projects", "/public/traces", "/v1/traces"):
+    for path in ("/api/projects", "/public/traces", "/v1/traces", "/v1/logs"):
         answer = service.get(path)
         assert answer.status_code == 503, path
         assert int(answer.headers["retry-after"]) >= 1
@@ -214,7 +214,7 @@ def test_what_does_not_exist_is_answered_in_the_words_of_its_path(service: Servi
 
 
 @pytest.mark.parametrize("code", STATUS)
-@pytest.mark.parametrize("path", ["/api/x", "/public/traces", "/v1/traces", "/criteria"])
+@pytest.mark.parametrize("path", ["/api/x", "/public/traces", "/v1/traces", "/v1/logs", "/criteria"])
 def test_every_refusal_has_its_status_and_shape_in_every_dialect(code: Any, path: str) -> None:
     scope = {"type": "http", "path": path, "headers": []}
     refusal = Refusal(code, "no", fields={"a.b": ["bad"]}, hint="try c", retry_after_s=0.2)
@@ -226,7 +226,7 @@ def test_every_refusal_has_its_status_and_shape_in_every_dialect(code: Any, path
         assert body == {"error": {"code": code, "message": "no", "details": {"a.b": ["bad"]}, "hint": "try c"}}
     elif path == "/criteria":
         assert body == {"error": {"code": code, "message": "no", "details": {"a.b": ["bad"]}}}
-    elif path == "/v1/traces":
+    elif path.startswith("/v1/"):
         assert set(body) == {"code", "message"}
     else:
         assert body["error"]["details"] == [{"location": "body", "path": "a.b", "msg": "bad", "type": "field"}]
@@ -321,11 +321,13 @@ def test_a_flag_wins_over_a_variable_over_the_default() -> None:
     assert settings.service.allowed_commands == ("npx x", "uvx") and settings.service.log_content
     assert settings.database_url == "postgresql://u@h/n"
     assert read(PROCTOR_PORT="").port == 8700
+    assert read().service.unknown_agents is None and read({"unknown_agents": "refuse"}).service.unknown_agents == "refuse"
 
 
 @pytest.mark.parametrize(
     ("name", "value", "told"),
     [
+        ("PROCTOR_UNKNOWN_AGENTS", "maybe", "expected create or refuse"),
         ("PROCTOR_PORT", "70000", "expected a whole number from 0 to 65535"),
         ("PROCTOR_PORT", "secret", "expected a whole number"),
         ("PROCTOR_LEASE_S", "nan", "expected a number of 0 or more"),

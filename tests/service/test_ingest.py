@@ -54,7 +54,8 @@ def test_spans_of_several_traces_and_requests_are_merged_by_trace_and_span(datab
         assert merged.text == "Refund sent."
         assert [(call.name, call.arguments) for call in merged.tool_calls] == [("lookup", {"id": 17})]
         assert merged.metadata["service.name"] == "shop"
-        assert (await evidence(hub, rows[two])).tool_calls == ()
+        other = await evidence(hub, rows[two])
+        assert other.tool_calls is None and other.no_run, "nothing tells of an agent there"
 
     database.run_hub(use)
 
@@ -255,7 +256,7 @@ def test_spans_that_cannot_be_used_are_counted_and_the_others_kept(database: Tes
         assert len(intake.arrivals) == 1 and intake.refused_spans == 4
         assert any("service.name is 'nobody'" in reason for reason in intake.reasons)
 
-    database.run_hub(use)
+    database.run_hub(use, unknown_agents="refuse")
 
 
 BAD = [

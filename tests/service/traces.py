@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import time
+from base64 import b64encode
 from typing import Any
 
 import sqlalchemy as sa
 
-from proctor.evidence.otlp_groups import receive_json, receive_protobuf
+from proctor.evidence.otlp_groups import receive_json, receive_logs_json, receive_logs_protobuf, receive_protobuf
 from proctor.serve.writer import TraceWriter
 from proctor.service import agents, cases, projects
 from proctor.service.callers import LOCAL, Caller
@@ -75,6 +76,47 @@ def request(*spans: dict[str, Any], service: str | None = "shop", **resource: st
     return {"resourceSpans": [{"resource": {"attributes": attributes}, "scopeSpans": [{"spans": list(spans)}]}]}
 
 
+def record(trace: str, id: str, event: str | None, body: Any = None, **attributes: Any) -> dict[str, Any]:
+    """A log record of OTLP in JSON. Its event is named among the attributes, as most instrumentations do it."""
+    made: dict[str, Any] = {"traceId": trace, "spanId": id, "timeUnixNano": str(time.time_ns()), "severityText": "INFO"}
+    made["body"] = {} if body is None else any_typed(body)
+    named = {} if event is None else {"event__name": event}
+    made["attributes"] = [{"key": key.replace("__", "."), "value": typed(value)} for key, value in {**named, **attributes}.items()]
+    return made
+
+
+def any_typed(value: Any) -> dict[str, Any]:
+    """A value as OTLP types it."""
+    if isinstance(value, dict):
+        return {"kvlistValue": {"values": [{"key": key, "value": any_typed(one)} for key, one in value.items()]}}
+    if isinstance(value, list):
+        return {"arrayValue": {"values": [any_typed(one) for one in value]}}
+    return typed(value)
+
+
+def logs(*records: dict[str, Any], service: str | None = "shop", **resource: str) -> dict[str, Any]:
+    """An OTLP request with logs in JSON."""
+    spans = request(service=service, **resource)["resourceSpans"][0]
+    return {"resourceLogs": [{"resource": spans["resource"], "scopeLogs": [{"scope": {"name": "test"}, "logRecords": list(records)}]}]}
+
+
+def logs_protobuf(document: dict[str, Any]) -> bytes:
+    """The same request with logs in protobuf."""
+    from google.protobuf.json_format import ParseDict
+    from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+
+    def in_base64(value: Any) -> Any:
+        # OTLP writes ids in hexadecimal where JSON of protobuf would have base64.
+        if isinstance(value, list):
+            return [in_base64(one) for one in value]
+        if not isinstance(value, dict):
+            return value
+        ids = ("traceId", "spanId")
+        return {key: b64encode(bytes.fromhex(one)).decode() if key in ids else in_base64(one) for key, one in value.items()}
+
+    return ParseDict(in_base64(document), ExportLogsServiceRequest()).SerializeToString()
+
+
 def new_trace() -> str:
     return os.urandom(16).hex()
 
@@ -113,6 +155,12 @@ def _attributes(holder: Any, pairs: list[dict[str, Any]]) -> None:
 async def send(hub: Hub, document: dict[str, Any], *, caller: Caller = LOCAL, binary: bool = False, **more: Any) -> list[KeptTrace]:
     """An OTLP request, kept."""
     received = receive_protobuf(protobuf(document)) if binary else receive_json(document)
+    return await TraceWriter(hub).keep((await read_spans(hub, caller, received, **more)).arrivals)
+
+
+async def send_logs(hub: Hub, document: dict[str, Any], *, caller: Caller = LOCAL, binary: bool = False, **more: Any) -> list[KeptTrace]:
+    """An OTLP request with logs, kept."""
+    received = receive_logs_protobuf(logs_protobuf(document)) if binary else receive_logs_json(document)
     return await TraceWriter(hub).keep((await read_spans(hub, caller, received, **more)).arrivals)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from proctor.errors import EvidenceError
 from proctor.evidence import otlp_logs
 from proctor.evidence.otlp_logs import spans_of_logs
-from proctor.evidence.otlp_protobuf import spans_of_protobuf
+from proctor.evidence.otlp_logs_protobuf import spans_in_protobuf
 from proctor.evidence.shape import dict_of
 from proctor.evidence.span_evidence import evidence_of
 from proctor.evidence.spans import Span, is_event_only, merge_spans, spans_of_request
@@ -46,8 +46,8 @@ def spans_in_request(document: Json, path: str = "$") -> list[Span]:
 
 
 def read_protobuf(data: bytes) -> list[Evidence]:
-    """Every trace in one binary request."""
-    spans = spans_of_protobuf(data)
+    """Every trace in one binary request, with spans or with logs."""
+    spans = spans_in_protobuf(data)
     if not spans:
         raise EvidenceError("OTLP protobuf without spans")
     return read_batches([spans])

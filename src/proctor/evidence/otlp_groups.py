@@ -1,15 +1,21 @@
 """OTLP requests as a receiver takes them: span by span, so that one that cannot be used does not take the others down.
 
-A span without a trace id or span id, or with one of zeros only, belongs to no trace and is refused, as the protocol says.
+A span without a trace id or span id, or with one of zeros only, belongs to no trace and is refused, as the protocol says. A log record
+without them is no fault: it is passed over, since it tells nothing about an agent.
 """
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from proctor.errors import EvidenceError
+from proctor.evidence import otlp_logs
+from proctor.evidence.otlp_logs import gather_events, records_in, span_of_record
+from proctor.evidence.otlp_logs_protobuf import log_groups_of_protobuf
 from proctor.evidence.otlp_protobuf import groups_of_protobuf
-from proctor.evidence.shape import dict_of, list_of
+from proctor.evidence.shape import dict_of, list_of, object_at
 from proctor.evidence.spans import Span, SpanGroup, read_attributes, read_span, scope_name, scopes_in, spans_in_scope
 from proctor.model.evidence import Json
 
@@ -23,12 +29,18 @@ class Received(msgspec.Struct):
 
     groups: list[SpanGroup]
     refused: int = 0
-    """Spans that cannot be used."""
+    """Spans, or log records, that cannot be used."""
     reasons: list[str] = []
     """Why, for the first few."""
+    noun: Literal["spans", "log records"] = "spans"
+    """What its sender counts in."""
+
+    def count(self, span: Span) -> int:
+        """How much of the request a span stands for: itself, or every log record that tells of it."""
+        return 1 if self.noun == "spans" else len(span.events)
 
     def refuse(self, reason: str, count: int = 1) -> None:
-        """Count spans that cannot be used."""
+        """Count what cannot be used."""
         self.refused += count
         if len(self.reasons) < _TOLD and reason not in self.reasons:
             self.reasons = [*self.reasons, reason]
@@ -54,6 +66,32 @@ def receive_json(document: Json) -> Received:
     return _checked(received)
 
 
+def receive_logs_protobuf(data: bytes) -> Received:
+    """A binary request with logs. Raises `EvidenceError` when it is none."""
+    return _checked(Received(log_groups_of_protobuf(data), noun="log records"))
+
+
+def receive_logs_json(document: Json) -> Received:
+    """A request with logs in JSON. Raises `EvidenceError` when it is none."""
+    entry = dict_of(document)
+    key = next((key for key in otlp_logs.KEYS if isinstance(entry.get(key), list)), None)
+    if key is None:
+        raise EvidenceError("$: expected OTLP with resourceLogs, a list")
+    received = Received([], noun="log records")
+    for group in map(dict_of, list_of(entry[key])):
+        spans: list[Span] = []
+        for record in records_in(group):
+            try:
+                span = span_of_record(object_at(record, "a log record"))
+            except EvidenceError as error:
+                received.refuse(error.message)
+            else:
+                spans.extend([span] if span is not None else [])
+        resource = read_attributes(dict_of(group.get("resource")).get("attributes"))
+        received.groups.append(SpanGroup(resource, gather_events(spans)))
+    return _checked(received)
+
+
 def _group(group: dict[str, Json], path: str, received: Received) -> SpanGroup:
     spans: list[Span] = []
     for number, scope in enumerate(scopes_in(group, path)):
@@ -70,7 +108,9 @@ def _checked(received: Received) -> Received:
     for index, group in enumerate(received.groups):
         if any(not _is_id(span.trace_id) or not _is_id(span.id) for span in group.spans):
             good = [span for span in group.spans if _is_id(span.trace_id) and _is_id(span.id)]
-            received.refuse("a span has no trace id or no span id", len(group.spans) - len(good))
+            bad = [span for span in group.spans if not _is_id(span.trace_id) or not _is_id(span.id)]
+            told = "a span has no trace id or no span id" if received.noun == "spans" else "a log record has an id that is too long"
+            received.refuse(told, sum(map(received.count, bad)))
             received.groups[index] = SpanGroup(group.resource, good)
     return received
 

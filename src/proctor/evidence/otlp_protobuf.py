@@ -22,7 +22,7 @@ def spans_of_protobuf(data: bytes) -> list[Span]:
     """The spans in one binary request; `EvidenceError` if it is none."""
     found: list[Span] = []
     for group in _parsed(data).resource_spans:
-        resource = _attributes(group.resource.attributes)
+        resource = plain_attributes(group.resource.attributes)
         for scope in group.scope_spans:
             name = scope.scope.name
             found.extend([_span(span, resource, name) for span in scope.spans])
@@ -33,7 +33,7 @@ def groups_of_protobuf(data: bytes) -> list[SpanGroup]:
     """The same by resource, which stands beside the spans and not in each."""
     return [
         SpanGroup(
-            _attributes(group.resource.attributes),
+            plain_attributes(group.resource.attributes),
             [_span(span, _NONE, scope.scope.name) for scope in group.scope_spans for span in scope.spans],
         )
         for group in _parsed(data).resource_spans
@@ -65,29 +65,31 @@ def _span(span: Any, resource: dict[str, Json], scope: str) -> Span:
         name=span.name,
         start_ns=span.start_time_unix_nano,
         end_ns=span.end_time_unix_nano,
-        attributes=_attributes(span.attributes),
+        attributes=plain_attributes(span.attributes),
         failed=status.code == _ERROR,
         message=status.message or None,
-        events=tuple([SpanEvent(event.name, _attributes(event.attributes)) for event in events]) if events else (),
+        events=tuple([SpanEvent(event.name, plain_attributes(event.attributes)) for event in events]) if events else (),
         resource=resource,
         scope=scope,
     )
 
 
-def _attributes(pairs: Any) -> dict[str, Json]:
+def plain_attributes(pairs: Any) -> dict[str, Json]:
+    """Return attributes as an object."""
     # A text that is not empty was set, so nothing else was; nearly all attributes are texts, and asking costs more than looking.
-    return {pair.key: (value := pair.value).string_value or _value(value) for pair in pairs}
+    return {pair.key: (value := pair.value).string_value or plain_value(value) for pair in pairs}
 
 
-def _value(value: Any) -> Json:
+def plain_value(value: Any) -> Json:
+    """Return one of OTLP's typed values as plain JSON."""
     # The parser itself refuses messages nested more than a hundred deep, so this recursion is bounded.
     kind = value.WhichOneof("value")
     if kind is None:
         return None
     if kind == "array_value":
-        return [_value(entry) for entry in value.array_value.values]
+        return [plain_value(entry) for entry in value.array_value.values]
     if kind == "kvlist_value":
-        return _attributes(value.kvlist_value.values)
+        return plain_attributes(value.kvlist_value.values)
     if kind == "bytes_value":
         return value.bytes_value.hex()
     if kind == "double_value" and not math.isfinite(value.double_value):

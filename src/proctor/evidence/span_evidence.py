@@ -24,7 +24,7 @@ from proctor.evidence.span_nodes import nodes_of, workflow_answer
 from proctor.evidence.span_step import could_tell_of_work, duration_ms, name_of_span
 from proctor.evidence.span_talk import find_answer, find_entries, find_input, find_turns
 from proctor.evidence.span_tree import SpanTree
-from proctor.evidence.spans import NOT_UNDERSTOOD, Span
+from proctor.evidence.spans import NOT_UNDERSTOOD, Span, is_event_only
 from proctor.evidence.times import iso_of_ns
 from proctor.evidence.usage import add_usage, count_of
 from proctor.model.evidence import Evidence, Json, ToolCall, Usage
@@ -49,6 +49,7 @@ def evidence_of(spans: Sequence[Span], *, canonical: bool = False) -> Evidence:
     made = [_with_node(tree, entry, canonical) for entry in join_calls(exchanges, find_tools(tree))]
     doubts = Doubts()
     _doubt_what_is_strange(tree, exchanges, doubts)
+    _doubt_what_logs_alone_tell(spans, doubts)
     calls = _known_calls(tree, exchanges, made, doubts, canonical)
     nodes = nodes_of(tree, [(entry.holder, entry.call) for entry in made])
     talk = [exchange for exchange in exchanges if not exchange.nested]
@@ -198,6 +199,13 @@ def _doubt_what_is_strange(tree: SpanTree, exchanges: Sequence[Exchange], doubts
                     doubts.doubt(part, why)
 
 
+def _doubt_what_logs_alone_tell(spans: Sequence[Span], doubts: Doubts) -> None:
+    """Doubt the talk of a trace where log records tell of a request to a model whose span is not there: it may have asked for tools."""
+    if any(is_event_only(span) and any(event.name.startswith("gen_ai.") for event in span.events) for span in spans):
+        for part in ("tool_calls", "tool_results", "answer", "turns", "usage"):
+            doubts.doubt(part, "log records tell of a request to a model whose span is not in the trace")
+
+
 # --- measures and names ------------------------------------------------------------------------------------------------
 
 
@@ -232,6 +240,8 @@ def _model(exchanges: Sequence[Exchange], tree: SpanTree) -> str | None:
 
 def _no_run(tree: SpanTree) -> str | None:
     """Why a trace is no run of an agent; nothing where it is one."""
+    if not tree.spans:
+        return "only log records came for the trace, and none of its spans"
     kinds = {tree.kind(span) for span in tree.spans}
     if not _RUN_KINDS.isdisjoint(kinds) or any(key.startswith("n8n.") for span in tree.spans for key in span.attributes):
         return None

@@ -1,7 +1,7 @@
 """What a refused request is answered, in the words of the dialect whose path was asked.
 
     /public/...     Mibo: {success: false, error: {code, message, details: [{location, path, msg, type}]}, timestamp}
-    /v1/traces      OpenTelemetry: a google.rpc.Status, in the encoding of the request
+    /v1/...         OpenTelemetry: a google.rpc.Status, in the encoding of the request
     /api/...        ours: {error: {code, message, details: {field: [text]}, hint?, problems?}}
     the rest        Verial: the same without `hint`
 
@@ -33,6 +33,7 @@ from proctor.service.hub import stamp
 from proctor.service.refusals import Place, Refusal
 
 PROTOBUF = "application/x-protobuf"
+_OTLP = ("/v1/traces", "/v1/logs")
 RETRY_UNAVAILABLE_S = 2.0
 _MIBO_CODES = {
     "BAD_REQUEST": "VALIDATION_ERROR",
@@ -54,7 +55,7 @@ def dialect_of(path: str) -> str:
     """Whose words an answer on this path is written in: `mibo`, `otlp`, `ours` or `verial`."""
     if path.startswith("/public/"):
         return "mibo"
-    if path == "/v1/traces":
+    if path in _OTLP:
         return "otlp"
     return "ours" if path.startswith("/api/") else "verial"
 

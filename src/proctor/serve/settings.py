@@ -92,6 +92,11 @@ def _text(text: str) -> str:
     return text.strip()
 
 
+def _unknown_agents(text: str) -> str:
+    """Expected create or refuse."""
+    return {"create": "create", "refuse": "refuse"}[text.strip().lower()]
+
+
 def _endpoint(text: str) -> str:
     """Expected an address that begins with https:// or http://, without a user name, a password, or anything after ? or #."""
     parts = urlsplit(text.strip())
@@ -150,6 +155,8 @@ SETTINGS = (
        default="no bound"),
     _s("metrics_organization", "NAME", _text, "the organization, by name or id, whose keys may read `/metrics`, which is about all of them",
        default="the only one; of several none"),
+    _s("unknown_agents", "create|refuse", _unknown_agents, "whether spans and logs whose `service.name` no agent has make one, or are"
+       " refused", default="`create` for the local user of a service without keys, else `refuse`"),
     _s("log_content", "", _yes, "logs may show the beginning of what was sent, redacted"),
 )  # fmt: skip
 """Every setting there is."""

@@ -49,15 +49,20 @@ async def create_agent(
         "settings": settings or {},
     }
     check_fields(values, names=_NAMES)
-    now = hub.now()
     async with hub.database.writing() as connection:
         await check_place(connection, caller, project_id)
         await _check_unique(connection, caller, project_id, None, values)
-        own = {"id": new_id("agent"), "organization_id": caller.organization_id, "project_id": project_id}
-        row = await insert(connection, agents, {**own, **values, "created_at": now, "updated_at": now})
-        await note(connection, hub, caller, "create", "agent", row["id"], {"name": name})
+        row = await add_agent(connection, hub, caller, project_id, values)
     forget_agents(hub, caller.organization_id)
     return _shown(row)
+
+
+async def add_agent(connection: AsyncConnection, hub: Hub, caller: Caller, project_id: str, values: Mapping[str, Json]) -> Row:
+    """Write down a new agent, and who made it. What it is to have was looked at before."""
+    own = {"id": new_id("agent"), "organization_id": caller.organization_id, "project_id": project_id}
+    row = await insert(connection, agents, {**own, **values, "created_at": hub.now(), "updated_at": hub.now()})
+    await note(connection, hub, caller, "create", "agent", row["id"], {"name": values["name"]})
+    return row
 
 
 async def list_agents(

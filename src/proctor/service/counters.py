@@ -7,6 +7,7 @@ from collections import Counter
 COUNTED = {
     "traces_received": "Traces that were kept, replaced ones included.",
     "spans_received": "Spans that came in over OTLP.",
+    "log_records_received": "Log records about spans that came in over OTLP.",
     "traces_evaluated": "Traces that were evaluated.",
     "evaluations": "Cases that were decided on a trace.",
     "runs_finished": "Runs that came to their end here.",

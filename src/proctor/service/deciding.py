@@ -108,6 +108,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
     error: str | None = None
     """Why it cannot be decided: a code and a sentence."""
+    no_run: str | None = None
+    """Why it is no run of an agent, and nothing was decided."""
     asked: str | None = None
     """The start of what was asked."""
     findings: Sequence[Finding] = ()
@@ -207,6 +209,10 @@ class Decider:
             return failed("internal_error", f"{type(error).__name__}: {str(error)[:500]}")
 
     def _attempted(self, task: Task, evidence: Evidence, cases: Sequence[ActiveCase], judging: bool) -> Decision:
+        asked = as_text(evidence.input)
+        asked = None if asked is None else _plain(asked[:LONGEST_INPUT])
+        if evidence.no_run is not None:
+            return Decision(no_run=_plain(evidence.no_run), asked=asked)
         findings: list[Finding] = []
         undecided: list[int] = []
         metadata: Mapping[str, Json] | None = None
@@ -230,8 +236,7 @@ class Decider:
                     undecided.append(position)
                 else:
                     findings.append(document.finding(position, self._result(decide, prepared.case, evidence, task.created_at, deadline)))
-        asked = as_text(evidence.input)
-        return Decision(asked=None if asked is None else _plain(asked[:LONGEST_INPUT]), findings=findings, undecided=sorted(set(undecided)))
+        return Decision(asked=asked, findings=findings, undecided=sorted(set(undecided)))
 
     def _document(self, key: CaseKey) -> PreparedDocument | None:
         found = self._prepared.get(key)

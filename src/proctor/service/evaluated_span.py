@@ -34,8 +34,14 @@ class _Span(msgspec.Struct):
     id: str
     trace_id: str = ""
     parent_id: str | None = None
+    name: str = ""
     start_ns: int = 0
     attributes: _Attributes = msgspec.field(default_factory=_Attributes)
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether only a log record told of it, which knows neither its name nor its place."""
+        return not self.name and not self.start_ns and self.parent_id is None
 
 
 class _Group(msgspec.Struct):
@@ -51,7 +57,8 @@ def place_in(pieces: Sequence[bytes]) -> Place:
     try:
         for piece in pieces:
             for span in _spans(expand(piece)):
-                spans[span.id] = span
+                if not span.is_bare or span.id not in spans:
+                    spans[span.id] = span
     except (StoreError, msgspec.MsgspecError, RecursionError):
         return Place()
     return _place(list(spans.values()))
@@ -73,12 +80,14 @@ def _of_body(span: dict[str, Json]) -> _Span:
         id=_text(span.get("span_id", span.get("spanId"))),
         trace_id=_text(span.get("trace_id", span.get("traceId"))),
         parent_id=_text(span.get("parent_span_id", span.get("parentSpanId"))) or None,
+        name=_text(span.get("name")),
         start_ns=int(start) if isinstance(start, (int, str)) and str(start).isascii() and str(start).isdigit() else 0,
         attributes=_Attributes(attributes.get(RESPONSE) if isinstance(attributes, dict) else None),
     )
 
 
 def _place(spans: list[_Span]) -> Place:
+    spans = [span for span in spans if not span.is_bare] or spans
     if not spans:
         return Place()
     if all(span.start_ns for span in spans):

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -55,6 +56,8 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     retention_bytes: int | None = None
     metrics_organization: str | None = None
     """Whose keys may read what the process measures of itself, by name or id; none: the only organization there is."""
+    unknown_agents: Literal["create", "refuse"] | None = None
+    """What becomes of spans whose service name no agent has; none: an agent for them is created for the local user only."""
     log_content: bool = False
     """Whether logs may show what was sent."""
 

@@ -1,4 +1,5 @@
-"""Traces that come in: read, routed, freed of secrets and made ready to be kept. Nothing is written here.
+"""Traces that come in: read, routed, freed of secrets and made ready to be kept. Nothing is written here but
+agents that their own service names make.
 
 Bodies in one piece, of every generation of Mibo: `{"spans": [...]}`, `{"data": ...}`, and a node map with `status` and `data`. OTLP: the
 spans of a request by trace and agent; what cannot be used is counted and the rest is taken. A trace in OTLP is complete when its root has
@@ -26,6 +27,7 @@ from proctor.service.hub import Hub, new_id
 from proctor.service.redaction import may_hold_a_secret, names_a_secret, redact, redact_text
 from proctor.service.refusals import Place, Refusal
 from proctor.service.routing import PLATFORM_ATTRIBUTE, Address, Agent, resolve
+from proctor.service.unknown_agents import resolve_or_make
 from proctor.store.bodies import pack
 from proctor.store.many import plain_json, plain_text
 from proctor.store.traces import Arrival
@@ -42,13 +44,13 @@ class Intake(msgspec.Struct, kw_only=True):
 
     arrivals: list[Arrival]
     spans_of: list[int] = []
-    """How many spans of OTLP each of them holds."""
+    """How many spans of OTLP, or log records, each of them holds."""
     refused_spans: int = 0
     reasons: list[str] = []
 
     @property
     def spans(self) -> int:
-        """How many spans of OTLP it holds."""
+        """How many spans of OTLP, or log records, it holds."""
         return sum(self.spans_of)
 
 
@@ -113,7 +115,7 @@ async def read_spans(
     if not agents and refusals:
         raise refusals[-1]
     if not agents and received.refused:
-        raise Refusal("VALIDATION_ERROR", f"none of {received.refused} spans can be used: {'; '.join(received.reasons)}")
+        raise Refusal("VALIDATION_ERROR", f"none of {received.refused} {received.noun} can be used: {'; '.join(received.reasons)}")
     return await run(_spans_intake, hub, caller, received, found, request_id, flush)
 
 
@@ -131,13 +133,13 @@ async def _resolved(hub: Hub, caller: Caller, received: Received) -> list[Agent 
         one = known.get(address)
         if one is None:
             try:
-                one = await resolve(hub, caller, address)
+                one = await resolve_or_make(hub, caller, address)
             except Refusal as refused:
                 one = refused
             known[address] = one
         found.append(one)
         if isinstance(one, Refusal):
-            received.refuse(one.message if one.hint is None else f"{one.message}; {one.hint}", len(group.spans))
+            received.refuse(one.message if one.hint is None else f"{one.message}; {one.hint}", sum(map(received.count, group.spans)))
     return found
 
 
@@ -154,7 +156,7 @@ def _spans_intake(
             bucket = buckets.get(key)
             if bucket is None:
                 bucket = buckets[key] = _Bucket(agent)
-            bucket.add(resource, span)
+            bucket.add(resource, span, received.count(span))
     whole = _external_id(request_id, {}) if request_id is not None and len(buckets) == 1 else None
     now = hub.clock()
     arrivals = [bucket.arrival(hub, caller, whole or trace_id, now, flush) for (_, trace_id), bucket in buckets.items()]
@@ -176,12 +178,12 @@ class _Bucket:
         self.count = 0
         self.ended = False
 
-    def add(self, resource: dict[str, Json], span: Span) -> None:
+    def add(self, resource: dict[str, Json], span: Span, count: int) -> None:
         if resource is not self.last:
             self.groups.append(SpanGroup(resource, []))
             self.last = resource
         self.groups[-1].spans.append(span)
-        self.count += 1
+        self.count += count
         if span.parent_id is None and span.end_ns:
             self.ended = True
 

@@ -33,25 +33,20 @@ async def create_project(
     """A new project of the caller's organization."""
     require_writer(caller, "projects are created")
     check_fields({"name": name, "description": description, "settings": settings}, texts=("description",))
-    now = hub.now()
     async with hub.database.writing() as connection:
-        if caller.organization_id == DEFAULT_ORGANIZATION:
-            await ensure_organization(connection, DEFAULT_ORGANIZATION, "default", now)
-        row = await insert(
-            connection,
-            projects,
-            {
-                "id": new_id("proj"),
-                "organization_id": caller.organization_id,
-                "name": name,
-                "description": description,
-                "settings": settings or {},
-                "created_at": now,
-                "updated_at": now,
-            },
-        )
-        await note(connection, hub, caller, "create", "project", row["id"], {"name": name})
+        row = await add_project(connection, hub, caller, {"name": name, "description": description, "settings": settings or {}})
     return _shown(row)
+
+
+async def add_project(connection: AsyncConnection, hub: Hub, caller: Caller, values: Mapping[str, Json]) -> Row:
+    """Write down a new project, and who made it. What it is to have was looked at before."""
+    now = hub.now()
+    if caller.organization_id == DEFAULT_ORGANIZATION:
+        await ensure_organization(connection, DEFAULT_ORGANIZATION, "default", now)
+    own = {"id": new_id("proj"), "organization_id": caller.organization_id}
+    row = await insert(connection, projects, {**own, **values, "created_at": now, "updated_at": now})
+    await note(connection, hub, caller, "create", "project", row["id"], {"name": values["name"]})
+    return row
 
 
 async def list_projects(hub: Hub, caller: Caller, *, limit: int | None = None, cursor: str | None = None) -> dict[str, Json]:

@@ -2,8 +2,8 @@
 
 Current generation, in this order: the one agent a key is restricted to; the agent that is named (`platformId`, `metadata.mibo.platform_id`,
 or the resource attribute `mibo.platform_id`); for OTLP the agent whose service name is the resource's `service.name`. What resolves to
-nothing is refused with a hint. The second generation (`data` bodies) also finds an agent by `workflowId` or `chatflowId`, and what
-resolves to nothing there is an agent that was not found.
+nothing is refused with a hint, unless its service name makes its agent (`unknown_agents.py`). The second generation (`data` bodies) also
+finds an agent by `workflowId` or `chatflowId`, and what resolves to nothing there is an agent that was not found.
 
 Agents are remembered for a moment, and forgotten when one is made or changed here; one that is not known is asked for again. That an agent
 still exists is made sure of where the trace is kept.
@@ -34,6 +34,10 @@ _HINT = (
     "name the agent with platformId, with metadata.mibo.platform_id, or with a key that is restricted to one agent; "
     "for OTLP also with the resource attribute service.name, which an agent has as its service_name"
 )
+
+
+class NoAgent(Refusal):
+    """There is no agent for a trace, and none that it could have meant."""
 
 
 class Agent(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,13 +106,19 @@ def _resolved(known: Mapping[str, Agent], caller: Caller, address: Address) -> A
         return Refusal("NOT_FOUND", "the trace names no agent that there is", hint=_HINT)
     said = f" (service.name is {address.service_name[:100]!r})" if address.service_name else ""
     told = ["no agent could be found for this trace" + said]
-    return Refusal("VALIDATION_ERROR", "the trace belongs to no agent" + said, fields={"platformId": told}, hint=_HINT)
+    hint = f"{_HINT}; with --unknown-agents create the service makes it by itself" if address.service_name else _HINT
+    return NoAgent("VALIDATION_ERROR", "the trace belongs to no agent" + said, fields={"platformId": told}, hint=hint)
 
 
 async def agent_of(hub: Hub, organization_id: str, agent_id: str) -> Agent | None:
     """An agent by its id, as it was a moment ago. One that is not known is looked for once more: another server may just have made it."""
     found = (await _agents(hub, organization_id)).get(agent_id)
     return found or (await _agents(hub, organization_id, at_most_s=0.0)).get(agent_id)
+
+
+async def agents_of(hub: Hub, organization_id: str) -> list[Agent]:
+    """All agents of an organization, as they were a moment ago."""
+    return list((await _agents(hub, organization_id)).values())
 
 
 def forget_agents(hub: Hub, organization_id: str) -> None:

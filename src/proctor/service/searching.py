@@ -32,7 +32,7 @@ from proctor.store.tenants import find
 
 _TRACE = (
     "id", "project_id", "agent_id", "external_id", "format", "status", "revision", "size", "metadata", "input_text", "outcome",
-    "error", "created_at", "updated_at",
+    "error", "no_run", "created_at", "updated_at",
 )  # fmt: skip
 _RESULT = (
     "id", "project_id", "agent_id", "trace_id", "case_id", "case_version", "case_key", "trace_revision", "outcome", "score", "verdict",

@@ -17,6 +17,8 @@ def done_with(row: Row, decision: Decision) -> Done:
     """The end of the work on a trace."""
     if decision.error is not None:
         return Done(row=row, status="failed", error=decision.error)
+    if decision.no_run is not None:
+        return Done(row=row, status="evaluated", no_run=decision.no_run, input_text=decision.asked)
     counts: dict[str, int] = {}
     for finding in decision.findings:
         counts[finding.outcome] = counts.get(finding.outcome, 0) + 1

@@ -30,6 +30,7 @@ LINE_SUFFIXES = (".jsonl", ".ndjson")
 BINARY_SUFFIXES = (".pb", ".binpb", ".otlp", ".protobuf")
 # A file of lines is often called .json: the collector of OpenTelemetry does so.
 DOCUMENT_SUFFIXES = (".json", *BINARY_SUFFIXES)
+_OTLP_WORDS = (b"resourceSpans", b"resource_spans", b"resourceLogs", b"resource_logs")
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
@@ -187,19 +188,19 @@ class _Reader:
             yield Record(evidence, source)
 
     def _spans(self, data: bytes) -> "list[Span] | None":
-        """The spans of an OTLP request, which may be only a part of its trace; nothing for any other document."""
+        """The spans of an OTLP request, or what its logs tell of spans: perhaps a part of a trace; nothing for any other document."""
         if self._format not in (None, "otlp"):
             return None
-        if b"resourceSpans" in data or b"resource_spans" in data:
+        if any(word in data for word in _OTLP_WORDS):
             from proctor.evidence.json_bytes import decode  # only traces of spans come here
 
             return spans_in(decode(data))
         if data[:1] == b"\n" and data.lstrip()[:1] not in (b"{", b"["):
             # Protobuf begins with field 1, which is a line break to JSON.
-            from proctor.evidence.otlp_protobuf import spans_of_protobuf  # only binary traces come here
+            from proctor.evidence.otlp_logs_protobuf import spans_in_protobuf  # only binary traces come here
 
             try:
-                return spans_of_protobuf(data) or None
+                return spans_in_protobuf(data) or None
             except EvidenceError:
                 return None
         return None

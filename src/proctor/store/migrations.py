@@ -44,10 +44,17 @@ def _records_by_age(connection: sa.Connection) -> None:
         index.create(connection, checkfirst=True)
 
 
+def _no_run_of_traces(connection: sa.Connection) -> None:
+    """Traces say why they are no run of an agent."""
+    if "no_run" not in {column["name"] for column in sa.inspect(connection).get_columns("traces")}:
+        connection.execute(sa.text("ALTER TABLE traces ADD COLUMN no_run TEXT"))
+
+
 STEPS: tuple[tuple[str, Callable[[sa.Connection], None]], ...] = (
     ("0001_first_tables", _first_tables),
     ("0002_attempts_of_traces", _attempts_of_traces),
     ("0003_records_by_age", _records_by_age),
+    ("0004_no_run_of_traces", _no_run_of_traces),
 )
 """Append only. From the first release on a step says itself what it creates, and `tables.py` says what has become of it."""
 

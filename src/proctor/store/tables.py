@@ -162,6 +162,7 @@ traces = _table(
     _text("input_text", null=True),  # the start of what was asked, for search
     _text("outcome", null=True),  # the worst of its results
     _text("error", null=True),  # why it could not be evaluated: a code and a sentence
+    _text("no_run", null=True),  # why it is no run of an agent, and not judged
     sa.Column("due_at", sa.Float, nullable=True),  # unix seconds from which it may be evaluated; none: nothing to do
     sa.Column("leased_until", sa.Float, nullable=True),
     _text("lease_owner", null=True),

@@ -36,6 +36,8 @@ class Done(msgspec.Struct, frozen=True, kw_only=True):
     status: str
     outcome: str | None = None
     error: str | None = None
+    no_run: str | None = None
+    """Why it is no run of an agent: then it has no results, not even old ones."""
     input_text: str | None = None
 
 
@@ -202,7 +204,11 @@ async def finish(connection: AsyncConnection, *, owner: str, done: Sequence[Done
         await (_POSTGRES_RESULTS.run(connection, written) if postgres else run_for_rows(connection, _sqlite_results, _RESULT, written))
     # What was decided on an earlier state of a trace, and no longer is.
     ours = [one for one in done if one.row["id"] in mine]
-    changed = [{"of_trace": one.row["id"], "of_revision": one.row["revision"]} for one in ours if one.row["revision"] > 1]
+    changed = [
+        {"of_trace": one.row["id"], "of_revision": one.row["revision"] + (one.no_run is not None)}
+        for one in ours
+        if one.row["revision"] > 1 or one.no_run is not None
+    ]
     if changed:
         await connection.execute(_FORGET, changed)
     ended = [_ended(one) for one in ours]
@@ -218,6 +224,7 @@ def _ended(one: Done) -> dict[str, Any]:
         "new_status": one.status,
         "new_outcome": one.outcome,
         "new_error": None if one.error is None else plain_text(one.error),
+        "new_no_run": None if one.no_run is None else plain_text(one.no_run),
         "new_input": None if one.input_text is None else plain_text(one.input_text),
     }
 
@@ -236,19 +243,20 @@ _FINISH = Many(
         status=sa.case((_UNCHANGED, sa.bindparam("new_status", type_=sa.Text)), else_=traces.c.status),
         outcome=sa.bindparam("new_outcome"),
         error=sa.bindparam("new_error"),
+        no_run=sa.bindparam("new_no_run"),
         input_text=sa.bindparam("new_input"),
         due_at=sa.case((_UNCHANGED, sa.null()), else_=traces.c.due_at),
         leased_until=sa.null(),
         lease_owner=sa.null(),
         attempts=sa.literal_column("0"),
     ),
-    ("new_status", "new_outcome", "new_error", "new_input"),
+    ("new_status", "new_outcome", "new_error", "new_no_run", "new_input"),
 )
 
 
 _RESULT = tuple(column.name for column in results.c)
 _CHANGED = ("trace_revision", "outcome", "score", "verdict", "code", "body", "updated_at")
-_ENDED = ("at_id", "at_revision", "at_due", "new_status", "new_outcome", "new_error", "new_input")
+_ENDED = ("at_id", "at_revision", "at_due", "new_status", "new_outcome", "new_error", "new_no_run", "new_input")
 
 
 def _postgres_results() -> Many:
@@ -278,7 +286,7 @@ def _sqlite_finish(values: str) -> str:
     return (
         f"WITH ended ({', '.join(_ENDED)}) AS (VALUES {values}) UPDATE traces SET "
         f"status = CASE WHEN {unchanged} THEN ended.new_status ELSE traces.status END, "
-        "outcome = ended.new_outcome, error = ended.new_error, input_text = ended.new_input, "
+        "outcome = ended.new_outcome, error = ended.new_error, no_run = ended.new_no_run, input_text = ended.new_input, "
         f"due_at = CASE WHEN {unchanged} THEN NULL ELSE traces.due_at END, "
         "leased_until = NULL, lease_owner = NULL, attempts = 0 FROM ended WHERE traces.id = ended.at_id"
     )

@@ -1,7 +1,8 @@
-"""`/v1/traces`: OTLP over HTTP, in protobuf and in JSON, as every OpenTelemetry exporter sends it.
+"""`/v1/traces` and `/v1/logs`: OTLP over HTTP, in protobuf and in JSON, as every OpenTelemetry exporter sends it.
 
-The answer is in the encoding of the request. Spans that cannot be used (no id, no agent) are counted in `partial_success`; the rest is kept
-all the same. Only a request in which nothing can be used is refused.
+The answer is in the encoding of the request. Spans and log records that cannot be used (no id, no agent) are counted in `partial_success`;
+the rest is kept all the same. Only a request in which nothing can be used is refused. Log records that name no span are passed over: an
+agent's process has others to tell than what its model said.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import msgspec
 from fastapi import Query, Request, Response
 
 from proctor.errors import EvidenceError
-from proctor.evidence.otlp_groups import Received, receive_json, receive_protobuf
+from proctor.evidence.otlp_groups import Received, receive_json, receive_logs_json, receive_logs_protobuf, receive_protobuf
 from proctor.model.evidence import Json
 from proctor.serve.errors import PROTOBUF
 from proctor.serve.reading import patience, trace_reading
@@ -30,49 +31,82 @@ router = routed("traces in")
 JSON = "application/json"
 _LONGEST_MESSAGE = 1_000
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
-_BODY: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            JSON: {"schema": {"type": "object", "properties": {"resourceSpans": {"type": "array", "items": {"type": "object"}}}}},
-            PROTOBUF: _BINARY,
-        },
-    }
-}
-_ANSWER = {
-    "type": "object",
-    "properties": {
-        "partialSuccess": {
-            "type": "object",
-            "properties": {"rejectedSpans": {"type": "string"}, "errorMessage": {"type": "string"}},
-        }
-    },
-}
+_Flush = Annotated[bool, Query(description="nothing more will come for these traces")]
 
 
-@router.post(
-    "/v1/traces",
-    openapi_extra=_BODY,
-    response_class=Response,
-    responses={
-        200: {
-            "description": "The spans are durable, but for those in `partialSuccess`.",
-            "content": {JSON: {"schema": _ANSWER}, PROTOBUF: _BINARY},
-        }
-    },
+class _Signal(msgspec.Struct, frozen=True, kw_only=True):
+    """What is sent to one of the addresses: how it is read, and what it is called in the answer."""
+
+    key: str
+    """Where it stands in a request in JSON."""
+    rejected: str
+    """Where the answer in JSON counts what was not kept."""
+    counted: str
+    """The counter of what was kept."""
+    read_binary: Callable[[bytes], Received]
+    read_document: Callable[[Json], Received]
+
+    def read_protobuf(self, body: bytes) -> Received:
+        """Read a request in protobuf; refused when it is none."""
+        try:
+            return self.read_binary(body)
+        except EvidenceError as error:
+            raise Refusal("BAD_REQUEST", error.message) from None
+
+    def read_json(self, body: bytes) -> Received:
+        """Read a request in JSON; refused when it is none."""
+        try:
+            return self.read_document(read_json(body))
+        except EvidenceError as error:
+            raise Refusal("BAD_REQUEST", error.message) from None
+
+    def describe(self, kept: str) -> dict[str, Any]:
+        """Return what FastAPI is told about the address."""
+        listed = {"type": "object", "properties": {self.key: {"type": "array", "items": {"type": "object"}}}}
+        counts = {"type": "object", "properties": {self.rejected: {"type": "string"}, "errorMessage": {"type": "string"}}}
+        answer = {"type": "object", "properties": {"partialSuccess": counts}}
+        success = {"description": kept, "content": {JSON: {"schema": answer}, PROTOBUF: _BINARY}}
+        body = {"required": True, "content": {JSON: {"schema": listed}, PROTOBUF: _BINARY}}
+        return {"openapi_extra": {"requestBody": body}, "response_class": Response, "responses": {200: success}}
+
+
+_TRACES = _Signal(
+    key="resourceSpans",
+    rejected="rejectedSpans",
+    counted="spans_received",
+    read_binary=receive_protobuf,
+    read_document=receive_json,
 )
-async def export_traces(
-    request: Request,
-    hub: TheHub,
-    caller: TheCaller,
-    flush: Annotated[bool, Query(description="nothing more will come for these traces")] = False,
-) -> Response:
+_LOGS = _Signal(
+    key="resourceLogs",
+    rejected="rejectedLogRecords",
+    counted="log_records_received",
+    read_binary=receive_logs_protobuf,
+    read_document=receive_logs_json,
+)
+
+
+@router.post("/v1/traces", **_TRACES.describe("The spans are durable, but for those in `partialSuccess`."))
+async def export_traces(request: Request, hub: TheHub, caller: TheCaller, flush: _Flush = False) -> Response:
     """Take spans in. They are durable when the answer is sent."""
+    return await _export(_TRACES, request, hub, caller, flush)
+
+
+@router.post("/v1/logs", **_LOGS.describe("The records that tell of spans are durable, but for those in `partialSuccess`."))
+async def export_logs(request: Request, hub: TheHub, caller: TheCaller, flush: _Flush = False) -> Response:
+    """Take log records in that are events of spans. They are durable when the answer is sent, and part of their traces.
+
+    Records that name no span, or no event, are passed over.
+    """
+    return await _export(_LOGS, request, hub, caller, flush)
+
+
+async def _export(signal: _Signal, request: Request, hub: Hub, caller: Caller, flush: bool) -> Response:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind not in (JSON, PROTOBUF):
         raise Refusal("UNSUPPORTED_MEDIA_TYPE", f"expected {PROTOBUF} or {JSON}, got {kind[:100]!r}")
     body = await request.body()
-    read: Callable[[bytes], Received] = _read_protobuf if kind == PROTOBUF else _read_json
+    read = signal.read_protobuf if kind == PROTOBUF else signal.read_json
     until = patience()
     async with trace_reading(request).body(len(body), until) as run:
         intake = await _intake(hub, caller, read, body, flush, run)
@@ -81,11 +115,11 @@ async def export_traces(
     if refusal is not None:
         raise refusal
     if intake.spans:
-        hub.counters.add("spans_received", intake.spans)
+        hub.counters.add(signal.counted, intake.spans)
     rejected, message = _rejected(intake, kept)
     if kind == PROTOBUF:
         return Response(_partial_success(rejected, message), media_type=PROTOBUF)
-    answer: dict[str, Json] = {"partialSuccess": {"rejectedSpans": str(rejected), "errorMessage": message}} if rejected else {}
+    answer: dict[str, Json] = {"partialSuccess": {signal.rejected: str(rejected), "errorMessage": message}} if rejected else {}
     return Response(msgspec.json.encode(answer), media_type=JSON)
 
 
@@ -94,22 +128,8 @@ async def _intake(hub: Hub, caller: Caller, read: Callable[[bytes], Received], b
     return await read_spans(hub, caller, await run(read, body), flush=flush, run=run)
 
 
-def _read_protobuf(body: bytes) -> Received:
-    try:
-        return receive_protobuf(body)
-    except EvidenceError as error:
-        raise Refusal("BAD_REQUEST", error.message) from None
-
-
-def _read_json(body: bytes) -> Received:
-    try:
-        return receive_json(read_json(body))
-    except EvidenceError as error:
-        raise Refusal("BAD_REQUEST", error.message) from None
-
-
 def _rejected(intake: Intake, kept: list[KeptTrace]) -> tuple[int, str]:
-    """How many spans were not kept, and why."""
+    """How many spans or log records were not kept, and why."""
     reasons = list(intake.reasons)
     count = intake.refused_spans
     for spans, one in zip(intake.spans_of, kept, strict=True):
@@ -120,7 +140,7 @@ def _rejected(intake: Intake, kept: list[KeptTrace]) -> tuple[int, str]:
 
 
 def _partial_success(rejected: int, message: str) -> bytes:
-    """`ExportTraceServiceResponse`: nothing when all was kept."""
+    """`ExportTraceServiceResponse`, or the same for logs, which is written alike: nothing when all was kept."""
     if not rejected:
         return b""
     text = message.encode("utf-8", errors="replace")

@@ -30,6 +30,7 @@ class TraceSummary(BaseModel):
     input_text: str | None = Field(description="the beginning of what was asked")
     outcome: str | None = Field(description="the worst of its results")
     error: str | None = Field(None, description="why it could not be evaluated: a code and a sentence")
+    no_run: str | None = Field(None, description="why it is no run of an agent; such a trace is kept and not judged")
     created_at: str
     updated_at: str
 

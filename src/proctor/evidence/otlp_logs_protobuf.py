@@ -1,0 +1,73 @@
+"""OTLP logs in protobuf: the bytes of an `ExportLogsServiceRequest` or of `LogsData`, which read the same.
+
+Needs the optional part `otlp`. See `otlp_logs` for what becomes of a record.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from proctor.errors import EvidenceError, MissingExtra
+from proctor.evidence.otlp_logs import event_span, gather_events
+from proctor.evidence.otlp_protobuf import plain_attributes, plain_value, spans_of_protobuf
+from proctor.evidence.spans import Span, SpanGroup
+
+
+def log_groups_of_protobuf(data: bytes) -> list[SpanGroup]:
+    """Return the events of one binary request with logs, by resource and span; `EvidenceError` if it is none."""
+    return [
+        SpanGroup(plain_attributes(group.resource.attributes), gather_events(_events_in(group))) for group in _parsed(data).resource_logs
+    ]
+
+
+def spans_in_protobuf(data: bytes) -> list[Span]:
+    """Return the spans of one binary request with traces, or what one with logs tells of spans; `EvidenceError` if it is neither.
+
+    Both have the same envelope, and nothing in it says which of them it is: spans read as log records have no ids, and the reverse.
+    """
+    try:
+        spans = spans_of_protobuf(data)
+        if any(span.id for span in spans):
+            return spans
+    except EvidenceError as error:
+        spans = error
+    try:
+        logs = _parsed(data)
+        if any(_is_record(record) for group in logs.resource_logs for scope in group.scope_logs for record in scope.log_records):
+            return gather_events(span for group in logs.resource_logs for span in _events_in(group))
+    except EvidenceError:
+        pass  # No logs: what was found out first counts.
+    if isinstance(spans, EvidenceError):
+        raise spans
+    return spans
+
+
+def _events_in(group: Any) -> list[Span]:
+    records = [record for scope in group.scope_logs for record in scope.log_records]
+    return [span for record in records if (span := _event(record)) is not None]
+
+
+def _event(record: Any) -> Span | None:
+    if not record.trace_id or not record.span_id:
+        return None
+    attributes = plain_attributes(record.attributes)
+    return event_span(record.trace_id.hex(), record.span_id.hex(), record.event_name, attributes, plain_value(record.body))
+
+
+def _is_record(record: Any) -> bool:
+    return bool(record.time_unix_nano or record.observed_time_unix_nano or record.trace_id)
+
+
+def _parsed(data: bytes) -> Any:
+    # Delayed: protobuf costs a tenth of a second to load, and the part is optional.
+    try:
+        from google.protobuf.message import DecodeError
+        from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+    except ImportError:
+        raise MissingExtra("OTLP protobuf", "otlp") from None
+    request = ExportLogsServiceRequest()
+    try:
+        request.ParseFromString(data)
+    except (DecodeError, RecursionError):
+        raise EvidenceError("binary data that is not OTLP protobuf") from None
+    return request
