@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from docs import fidelity_rows, limits_table, mcp_pages, reference_pages, service_pages
+from docs import fidelity_rows, framework_table, limits_table, mcp_pages, reference_pages, service_pages
 
 HERE = Path(__file__).parent
 
@@ -35,6 +35,7 @@ MIXED: dict[str, dict[str, Callable[[], str]]] = {
         "assertion keys": reference_pages.assertion_keys,
         "checks in one line each": reference_pages.checks_in_short,
     },
+    "reference/frameworks.md": {"frameworks": framework_table.table},
     "explanation/safety.md": {"limits": limits_table.limits_table},
     "explanation/fidelity.md": {"differences": fidelity_rows.differences},
 }
