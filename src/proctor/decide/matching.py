@@ -4,7 +4,8 @@
   unless they are one and the same test case of a library.
 - A record that names no case answers every case with the same input. Inputs are compared exactly. The input of a conversation is all
   that was said to the agent, in order; a record that kept only its first message answers the one conversation that begins with it.
-- Where no input fits, it answers every case if there is only one or if none of them has an input.
+- Where no input fits, it answers every case if there is only one or if none of them has an input. Conversations (`turns`) and bodies that
+  are sent as written count as inputs where every case has one.
 - Anything else is refused with the choice to make: which case is meant is never guessed.
 
 Names and inputs are looked for in the whole suite, also where only some of its cases were selected: a record of another case does not
@@ -108,7 +109,14 @@ class CaseIndex:
 
 
 def _need_no_choice(cases: Sequence[Case]) -> bool:
-    return len(cases) == 1 or not any(_has_input(case) for case in cases)
+    """Whether there is only one case, or none that a record could miss by its input.
+
+    A case that says nothing to the agent is a claim about any record. Beside such cases a conversation is one more claim about the same
+    record; a suite in which every case says something is a suite of different situations.
+    """
+    if len(cases) == 1:
+        return True
+    return not any(case.input is not None for case in cases) and not (cases and all(_said_by(case) for case in cases))
 
 
 def _refuse_repeated_ids(cases: Sequence[Case]) -> None:
@@ -126,10 +134,6 @@ def _choice(case: Case) -> str:
     said = _said_by(case)
     asked = show(said[0] if len(said) == 1 else list(said), 60) if said else "none"
     return f"{case.id!r} (input {asked})"
-
-
-def _has_input(case: Case) -> bool:
-    return case.input is not None or bool(case.turns) or case.custom_body is not None
 
 
 def _said_by(case: Case) -> tuple[Json, ...]:
