@@ -51,8 +51,9 @@ def function(name: str) -> dict[str, Any]:
     return {"type": "callable", "function": f"agents:{name}"}
 
 
-def suite(path: Path, *expect: Any, case: str = "hello", **settings: Any) -> Path:
+def suite(path: Path, *expect: Any, case: str | None = None, **settings: Any) -> Path:
     path.parent.mkdir(exist_ok=True)
+    case = case or f"hello-{path.stem}"
     cases = [{"id": case, "input": case, "expect": list(expect) or [{"judged": f"is good for {path.stem}"}]}]
     path.write_text(json.dumps({"proctor": 1, "name": path.stem, **settings, "cases": cases}))
     return path
@@ -72,7 +73,7 @@ def test_each_suite_has_its_own_judge(tmp_path: Path, judge: Judge, other: Judge
     assert done["counts"]["pass"] == 2 and done["warnings"] == []
     assert judge.criteria == ["is good for one"] and other.criteria == ["is good for two"] * 3
     judges = {case["id"]: case["assertions"][0]["details"]["judge"] for case in done["cases"]}
-    assert judges == {"hello": "stub-1", "two/hello": "stub-2"}
+    assert judges == {"hello-one": "stub-1", "hello-two": "stub-2"}
 
 
 def test_what_judging_takes_is_told_of_all_judges(tmp_path: Path, judge: Judge, other: Judge) -> None:
@@ -146,7 +147,7 @@ def test_a_suite_without_any_judge_is_told_before_anything_is_asked(tmp_path: Pa
     one = suite(tmp_path / "one.json")
     two = suite(tmp_path / "two.json", case="bye", models={"mine": model(judge)}, judge={"model": "mine"})
     done = proctor("run", one, two)
-    assert done.code == 4 and "claims of 1 case need a judge, and none is configured: 'hello'\n" in done.err and "'bye'" not in done.err
+    assert done.code == 4 and "claims of 1 case need a judge, and none is configured: 'hello-one'\n" in done.err and "'bye'" not in done.err
     assert judge.asked == []
     assert ran(one, two, "--allow-missing-judge", code=1)["counts"] == {"pass": 1, "fail": 0, "error": 1, "skip": 0}
 
@@ -186,7 +187,7 @@ def test_a_folder_of_one_suite_is_run_as_the_suite_would_be(tmp_path: Path) -> N
     workspace(tmp_path)
     own = {"type": "recorded", "evidence": "answers.jsonl"}
     suite(tmp_path / "suites" / "one.json", {"response_contains": "beside"}, targets={"mine": own}, default_target="mine")
-    (tmp_path / "suites" / "answers.jsonl").write_text('{"case": "hello", "text": "found beside the suite"}\n')
+    (tmp_path / "suites" / "answers.jsonl").write_text('{"case": "hello-one", "text": "found beside the suite"}\n')
     alone, inside = ran("suites/one.json"), ran("suites")
     assert alone["counts"] == inside["counts"] == {"pass": 1, "fail": 0, "error": 0, "skip": 0}
 

@@ -90,6 +90,35 @@ def test_evidence_is_checked_however_it_comes(workspace: Path, given: dict[str, 
     use(workspace, doing)
 
 
+def test_records_that_answer_no_case_are_counted_or_refused(workspace: Path) -> None:
+    suite = {"proctor": 1, "cases": [{"id": name, "input": name, "expect": [{"response_contains": name}]} for name in ("one", "two")]}
+
+    async def doing(client: Client) -> None:
+        records = [{"input": "one", "text": "one"}, {"input": "three", "text": "one two"}, {"case": "tow", "text": "two"}]
+        found = await call(client, "check_evidence", document=suite, evidence=records)
+        assert found["counts"] == {"pass": 1, "fail": 0, "error": 1, "skip": 1}
+        assert found["unmet"] == {"cases_without_evidence": 1, "records_without_case": 2, "records_not_selected": 0}
+        selected = await call(client, "check_evidence", document=suite, evidence=records[:1], select="two")
+        assert (selected["outcome"], selected["unmet"]["records_not_selected"]) == ("skip", 1)
+
+    use(workspace, doing)
+
+
+def test_the_same_id_in_two_suites_of_a_folder_is_refused(workspace: Path) -> None:
+    folder = workspace.parent / "both"
+    folder.mkdir()
+    for name in ("one.yaml", "two.yaml"):
+        (folder / name).write_text("proctor: 1\ncases: [{id: a, expect: [no_tools_called]}]\n")
+
+    async def doing(client: Client) -> None:
+        found = await call(client, "validate_suite", path="both")
+        assert not found["valid"] and "the case id 'a' is also used at" in found["problems"][0]["message"]
+        told = await refusal(client, "check_evidence", path="both", evidence={"case": "a", "text": "x"})
+        assert told["code"] == "VALIDATION_ERROR"
+
+    use(workspace, doing)
+
+
 def test_a_list_of_messages_is_one_run(workspace: Path) -> None:
     async def doing(client: Client) -> None:
         messages = [{"role": "user", "content": "refund 17"}, {"role": "assistant", "content": "refunded"}]

@@ -174,18 +174,47 @@ def test_a_skipped_case_names_evidence_that_is_probably_its_own(desk: pytest.Pyt
     result.stdout.fnmatch_lines(["SKIPPED *no evidence answers this case; evidence that fits no case names 'refund-l'*"])
 
 
-def test_evidence_that_names_no_case_answers_all_and_a_name_is_as_good_as_an_id(desk: pytest.Pytester, session: Session) -> None:
-    record(desk, {**GOOD, "case": "Charged twice"}, {"text": "hello", "tool_calls": []})
+def test_evidence_that_names_no_case_answers_that_with_its_input_and_a_name_is_as_good_as_an_id(
+    desk: pytest.Pytester, session: Session
+) -> None:
+    asked = {"input": "I was charged twice", "text": "hello", "tool_calls": []}
+    record(desk, {**GOOD, "case": "Charged twice"}, asked, {"input": "Hello", "text": "hello"})
     result = session()
     result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines(["1 of 2 results did not pass"])
+
+
+def test_evidence_that_could_answer_several_cases_is_never_passed_over(desk: pytest.Pytester, session: Session) -> None:
+    record(desk, GOOD, HELLO, {"input": "Good morning", "text": "hello"})
+    result = session()
+    result.assert_outcomes(failed=2)
+    result.stdout.fnmatch_lines(["*desk.evidence.jsonl:3: names no case, and its input \"Good morning\" is that of no case*'refund-1'*"])
+
+
+def test_suites_that_share_evidence_need_ids_of_their_own(desk: pytest.Pytester, session: Session) -> None:
+    record(desk, GOOD, HELLO, name="runs.jsonl")
+    (desk.path / "other.proctor.yaml").write_text(SUITE, encoding="utf-8")
+    result = session("--proctor-evidence", "runs.jsonl")
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*other.proctor.yaml:4:*: the case id 'refund-1' is also used at desk.proctor.yaml:4:*"])
+    # Evidence of its own is no luck.
+    for name in ("desk", "other"):
+        record(desk, GOOD, HELLO, name=f"{name}.evidence.jsonl")
+    session().assert_outcomes(passed=4)
+
+
+def test_a_record_finds_its_case_among_all_suites_that_share_the_evidence(desk: pytest.Pytester, session: Session) -> None:
+    other = "proctor: 1\ncases: [{id: bye, input: Goodbye, expect: [response_contains: bye]}]\n"
+    (desk.path / "other.proctor.yaml").write_text(other, encoding="utf-8")
+    record(desk, GOOD, {"input": "Goodbye", "text": "bye"}, {"input": "Hello", "text": "hello"}, name="runs.jsonl")
+    session("--proctor-evidence", "runs.jsonl").assert_outcomes(passed=3)
 
 
 def test_a_record_that_cannot_be_read_is_never_passed_over(desk: pytest.Pytester, session: Session) -> None:
     (desk.path / "desk.evidence.jsonl").write_text(lines(GOOD, HELLO) + "{broken\n", encoding="utf-8")
     result = session()
     result.assert_outcomes(failed=2)
-    result.stdout.fnmatch_lines(["error: evidence that cannot be read*", "*desk.evidence.jsonl:3: *"])
+    result.stdout.fnmatch_lines(["error: evidence that cannot be used*", "*desk.evidence.jsonl:3: *"])
 
 
 # --- selection ------------------------------------------------------------------------------------------------------------

@@ -98,6 +98,9 @@ def test_score_and_verdict_are_properties() -> None:
         "score": "0.798",
         "run_id": "run-1",
         "suite_path": "suites/refund.yaml",
+        "cases_without_evidence": "0",
+        "records_without_case": "0",
+        "records_not_selected": "0",
     }
     weighted = next(case for case in suite if case.name == "book-visit")
     element = weighted._elem.find("properties")

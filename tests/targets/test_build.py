@@ -10,7 +10,7 @@ import pytest
 from proctor.errors import InputError
 from proctor.formats.references import References
 from proctor.formats.workspace import Section, read_workspace
-from proctor.model.case import Case
+from proctor.model.case import Case, Suite
 from proctor.targets.build import TYPES, build_target, check_cases, problems_with
 from proctor.targets.http import HttpSettings
 
@@ -28,7 +28,7 @@ SOUND: dict[str, dict[str, Any]] = {
 def test_every_kind_is_built_from_its_settings_and_fits_any_case(kind: str) -> None:
     target = build_target("it", {"type": kind, **SOUND[kind]}, model_for=lambda tape: None)  # type: ignore[arg-type, return-value]
     assert target.name == "it"
-    check_cases(target, [Case(id="a", input="hi")])
+    check_cases(target, Suite(name="s", cases=(Case(id="a", input="hi"),)))
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 from proctor.cassettes.ports import LIVE
 from proctor.checks.limits import HttpStatus
 from proctor.errors import InputError
-from proctor.model.case import Assertion
+from proctor.model.case import Assertion, Suite
 from proctor.model.evidence import Evidence, Usage
 from proctor.targets import wire
 from proctor.targets.build import build_target, check_cases
@@ -306,7 +306,7 @@ def test_half_a_surrogate_cannot_be_sent() -> None:
 def test_a_missing_variable_is_found_before_anything_is_sent_and_also_while_sending() -> None:
     target = build_target("shop", {"type": "http", "url": "http://127.0.0.1:9/x", "template": {"u": "{USER}"}})
     with pytest.raises(InputError, match=r"target 'shop' sends \{USER\}, but case 'case-1' has no variable"):
-        check_cases(target, [attempt("hi").case])
+        check_cases(target, Suite(name="s", cases=(attempt("hi").case,)))
     fault = fault_of(echo, attempt("hi"), template={"u": "{USER}"})
     assert fault.message == "the template sends {USER}, which case 'case-1' does not have"
 

@@ -10,8 +10,10 @@ import pytest
 
 from proctor.cassettes.ports import LIVE
 from proctor.errors import InputError
+from proctor.model.attempt import Attempt
+from proctor.model.case import Case, Suite
 from proctor.model.evidence import Evidence
-from proctor.targets.build import build_target
+from proctor.targets.build import build_target, check_cases
 from proctor.targets.faults import TargetFault
 from tests.targets.loopback import attempt
 
@@ -61,6 +63,37 @@ def test_a_recording_without_a_case_answers_every_case_that_has_none(folder: Pat
     (folder / "runs.jsonl").write_text('{"text": "any"}\n{"case": "case-1", "text": "own"}\n', encoding="utf-8")
     assert drive(folder, attempt("hi")).text == "own"
     assert drive(folder, attempt("hi", id="other")).text == "any"
+
+
+SUITE = Suite(name="s", cases=(Case(id="a", input="x"), Case(id="b", input="y")), unselected=(Case(id="c", input="z"),))
+
+
+def learned(folder: Path, text: str) -> Any:
+    (folder / "runs.jsonl").write_text(text, encoding="utf-8")
+    target = build_target("tape", {"type": "recorded", "evidence": "runs.jsonl"}, base=folder)
+    check_cases(target, SUITE)
+    return target
+
+
+def test_a_recording_without_a_case_answers_the_case_with_its_input(folder: Path) -> None:
+    target = learned(folder, '{"input": "y", "text": "of b"}\n{"input": "z", "text": "of c"}\n{"input": "x", "text": "of a"}\n')
+
+    async def texts() -> list[str | None]:
+        await target.open()
+        return [(await target.run(Attempt(case=case, request_id="r", session_id="s"), LIVE)).text for case in SUITE.cases]
+
+    assert asyncio.run(texts()) == ["of a", "of b"]
+
+
+def test_a_recording_that_could_answer_several_cases_is_refused(folder: Path) -> None:
+    with pytest.raises(TargetFault, match=r"do not say which case they answer:\n.*runs\.jsonl:1: .*its input \"q\" .*'a' \(input \"x\"\)"):
+        asyncio.run(learned(folder, '{"input": "q", "text": "any"}\n').open())
+
+
+def test_recordings_of_unknown_cases_are_counted(folder: Path) -> None:
+    target = learned(folder, '{"case": "a", "text": "1"}\n{"case": "zz", "text": "2"}\n{"case": "c", "text": "3"}\n')
+    asyncio.run(target.open())
+    assert target.records_without_case == 1
 
 
 def test_files_that_are_not_there_or_cannot_be_read_are_faults(folder: Path) -> None:

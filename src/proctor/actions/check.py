@@ -21,7 +21,7 @@ from proctor.evidence.reading import read_document
 from proctor.model.case import Case, Suite
 from proctor.model.evidence import Evidence, Json, Source
 from proctor.model.problem import Problem
-from proctor.model.result import CaseResult, RunResult
+from proctor.model.result import CaseResult, RunResult, Unmet
 from proctor.model.show import nearest
 from proctor.scoring.metrics import Tally
 from proctor.sources.records import Record
@@ -60,7 +60,11 @@ class CheckStream:
         self.lookup = self._prepared.lookup
         self.tally = Tally()
         self.unmatched: list[Json] = []
-        self.unmatched_count = 0
+        """What is told of records that name an unknown case."""
+        self._unmatched_count = 0
+        self._refused_count = 0
+        self._not_selected_count = 0
+        self._unanswered_count = 0
         self.interrupted = False
         """Set by whoever stopped before the records were at their end."""
         self.run_id = new_run_id()
@@ -72,7 +76,7 @@ class CheckStream:
         results: list[CaseResult] = []
         for record in records:
             evidence = record.evidence
-            if evidence is not None and (cases := lookup.get(evidence.case)) is not None:
+            if evidence is not None and (cases := lookup.get(evidence.case)):
                 # What `decide` does, without a call: a long stream goes through here.
                 for decide in cases:
                     result = decide(evidence, record.source, 0, clock)
@@ -92,11 +96,11 @@ class CheckStream:
         for case in self._prepared.cases:
             if not self.tally.seen(case.case.id):
                 skip = case.case.skip
-                result = (
-                    skip_case(case.case, skip.code, skip.reason)
-                    if skip is not None
-                    else skip_case(case.case, "no_evidence", "no evidence answers this case")
-                )
+                if skip is not None:
+                    result = skip_case(case.case, skip.code, skip.reason)
+                else:
+                    self._unanswered_count += 1
+                    result = skip_case(case.case, "no_evidence", "no evidence answers this case")
                 add(result)
                 yield result
 
@@ -108,28 +112,48 @@ class CheckStream:
             self.decide_evidence(record.evidence, record.source, results)
 
     def decide_evidence(self, evidence: Evidence, source: Source, results: list[CaseResult]) -> None:
-        """Add the results of one piece of evidence, of the case it names or of every case, to `results`."""
+        """Add the results of one piece of evidence, of the cases it answers, to `results`."""
+        try:
+            positions = self._prepared.find(evidence)
+        except EvidenceError as error:
+            self._refused_count += 1
+            results.append(_undecided(REFUSED, source, error))
+            return
+        if positions is None:
+            self._note_unmatched(evidence, source)
+            return
+        if not positions:
+            self._not_selected_count += 1
         if self.fixed_now is not None:
             evidence = msgspec.structs.replace(evidence, now=self.fixed_now)
-        cases = self.lookup.get(evidence.case)
-        if cases is None:
-            self.note_unmatched(evidence, source)
-            return
-        for decide in cases:
-            results.append(decide(evidence, source, 0, self.clock))
+        for position in positions:
+            results.append(self._prepared.decides[position](evidence, source, 0, self.clock))
 
     @property
     def judged(self) -> bool:
         """Whether a judge has anything to say here."""
         return any(case.judged for case in self._prepared.cases)
 
-    def prepared_for(self, case: str | None) -> tuple[PreparedCase, ...] | None:
-        """The cases that evidence of this name answers; nothing where none does."""
-        return self._prepared.prepared.get(case)
+    def cases_for(self, evidence: Evidence) -> tuple[PreparedCase, ...]:
+        """The cases that a record answers; none where it is refused, or where nobody knows its case."""
+        try:
+            positions = self._prepared.find(evidence)
+        except EvidenceError:
+            return ()
+        return tuple(self._prepared.cases[position] for position in positions or ())
 
-    def note_unmatched(self, evidence: Evidence, source: Source) -> None:
+    @property
+    def unmet(self) -> Unmet:
+        """How many cases and records did not meet so far; cases without evidence are known at the end."""
+        return Unmet(
+            cases_without_evidence=self._unanswered_count,
+            records_without_case=self._unmatched_count + self._refused_count,
+            records_not_selected=self._not_selected_count,
+        )
+
+    def _note_unmatched(self, evidence: Evidence, source: Source) -> None:
         """Remember evidence that names a case nobody knows."""
-        self.unmatched_count += 1
+        self._unmatched_count += 1
         if len(self.unmatched) < MOST_UNMATCHED:
             near = nearest(evidence.case or "", self._prepared.names())
             self.unmatched.append({"case": evidence.case, "file": source.file, "line": source.line, "nearest": list(near)})
@@ -148,6 +172,7 @@ class CheckStream:
             cases=tuple(cases),
             summary=tuple(self.tally.summaries()),
             unmatched_evidence=tuple(self.unmatched),
+            unmet=self.unmet,
             warnings=(*self._interrupted_warning(), *self.suite.warnings, *self._unmatched_warning(), *self._empty_warnings()),
         )
 
@@ -160,11 +185,11 @@ class CheckStream:
             )
 
     def _unmatched_warning(self) -> Iterator[Problem]:
-        if self.unmatched_count:
+        if self._unmatched_count:
             first = self.unmatched[0]
+            named = "records name" if self._unmatched_count > 1 else "record names"
             yield Problem(
-                message=f"{self.unmatched_count} record{'s' if self.unmatched_count > 1 else ''} name a case that is not in the suite, "
-                f"first {first['case']!r}",
+                message=f"{self._unmatched_count} {named} a case that is not in the suite, first {first['case']!r}",
                 level="warning",
                 code="unmatched_evidence",
                 nearest=tuple(first["nearest"]),
@@ -224,7 +249,7 @@ def check(
     append, clock = results.append, stream.clock
     lookup = stream.lookup if now is None else {}
     for number, piece in enumerate(_one_or_more(evidence), 1):
-        if isinstance(piece, Evidence) and (cases := lookup.get(piece.case)) is not None:
+        if isinstance(piece, Evidence) and (cases := lookup.get(piece.case)):
             # What `decide_evidence` does, without a call: this loop is the one that large sets go through.
             for decide in cases:
                 append(decide(piece, NO_SOURCE, 0, clock))
@@ -286,10 +311,15 @@ NO_SOURCE = Source()
 
 NO_CASE = Case(id="", name="unreadable evidence")
 """The case of a record that could not be read, and so names none."""
+REFUSED = Case(id="", name="evidence without a case")
+"""The case of a record that could answer several, and names none."""
 
 
 def _unreadable(record: Record) -> CaseResult:
-    error = record.error or EvidenceError("could not be read")
-    place = record.source.file or record.source.id or "the evidence"
-    where = f"{place}:{record.source.line}" if record.source.line is not None else place
-    return CaseResult(NO_CASE, "error", None, (), record.source, code=error.code, reason=f"{where}: {error.message}")
+    return _undecided(NO_CASE, record.source, record.error or EvidenceError("could not be read"))
+
+
+def _undecided(case: Case, source: Source, error: EvidenceError) -> CaseResult:
+    place = source.file or source.id or "the evidence"
+    where = f"{place}:{source.line}" if source.line is not None else place
+    return CaseResult(case, "error", None, (), source, code=error.code, reason=f"{where}: {error.message}")

@@ -1,6 +1,6 @@
 """Runs that were kept: listed, opened, and brought back as results."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -10,7 +10,7 @@ from proctor.errors import InputError
 from proctor.formats.native_text import write_native
 from proctor.formats.suites import read_suite
 from proctor.model.case import Case, Suite
-from proctor.model.result import CaseResult, CaseVerdict, RunResult
+from proctor.model.result import CaseResult, CaseVerdict, RunResult, Unmet
 from proctor.model.run import RunEntry, RunHeader
 from proctor.model.verdict import Outcome
 from proctor.scoring.metrics import Tally
@@ -75,6 +75,7 @@ def open_run(home: Path, run: str) -> tuple[RunResult, dict[tuple[str, int], Run
 
 def result_of(header: RunHeader, suite: Suite, entries: Iterable[RunEntry]) -> RunResult:
     """The result of a whole run from what was kept of it."""
+    entries = list(entries)
     cases = {case.id: case for case in suite.cases}
     order = {case.id: number for number, case in enumerate(suite.cases)}
     results = [case_result(cases.get(entry.case) or Case(id=entry.case), entry) for entry in entries]
@@ -92,8 +93,24 @@ def result_of(header: RunHeader, suite: Suite, entries: Iterable[RunEntry]) -> R
         counts=tally.counts,
         cases=tuple(results),
         summary=tuple(tally.summaries()),
+        unmet=unmet_of(suite, entries),
         warnings=suite.warnings,
     )
+
+
+def unmet_of(suite: Suite, entries: Sequence[RunEntry]) -> Unmet:
+    """Of a kept run: the cases of which no attempt left anything to decide on, and the attempts of cases that the suite does not have."""
+    known = {case.id for case in suite.cases}
+    answered = {entry.case for entry in entries if not _left_nothing(entry)}
+    return Unmet(
+        cases_without_evidence=sum(case.skip is None and case.id not in answered for case in suite.cases),
+        records_without_case=sum(entry.case not in known for entry in entries),
+    )
+
+
+def _left_nothing(entry: RunEntry) -> bool:
+    """Whether the agent could not be driven, so that every assertion ended as the attempt did; evidence may not have been loaded."""
+    return entry.outcome in ("error", "skip") and entry.code is not None and all(told.code == entry.code for told in entry.verdicts)
 
 
 def case_result(case: Case, entry: RunEntry) -> CaseResult:

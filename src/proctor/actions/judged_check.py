@@ -81,8 +81,8 @@ class JudgedStream:
     def _started(self, record: Record) -> list[asyncio.Task[CaseResult] | CaseResult]:
         stream = self._stream
         evidence = record.evidence
-        cases = stream.prepared_for(evidence.case) if evidence is not None else None
-        if evidence is None or cases is None or not any(case.judged for case in cases):
+        cases = stream.cases_for(evidence) if evidence is not None else ()
+        if evidence is None or not any(case.judged for case in cases):
             known: list[CaseResult] = []
             stream.decide(record, known)
             return list(known)

@@ -7,10 +7,10 @@ from pathlib import Path
 import msgspec
 
 from proctor.actions.check import prepared
-from proctor.actions.history import case_result, suite_of
+from proctor.actions.history import case_result, suite_of, unmet_of
 from proctor.actions.judged_check import AHEAD, judged
-from proctor.decide.prepare import PreparedCase
-from proctor.model.case import Suite
+from proctor.decide.prepare import PreparedCase, skip_case
+from proctor.model.case import Case, Skip, Suite
 from proctor.model.evidence import Evidence
 from proctor.model.problem import Problem
 from proctor.model.result import CaseResult, RunResult
@@ -75,10 +75,13 @@ def _kept(folder: RunFolder, suite: Suite) -> Iterator[tuple[PreparedCase, RunEn
 
 
 def _result(folder: RunFolder, chosen: Suite, results: Sequence[CaseResult]) -> RunResult:
+    entries = list(folder.entries())
     order = {case.id: number for number, case in enumerate(chosen.cases)}
-    unknown = [entry.case for entry in folder.entries() if entry.case not in order]
+    kept = {entry.case for entry in entries}
+    unknown = [entry.case for entry in entries if entry.case not in order]
+    results = [*results, *(_unanswered(case) for case in chosen.cases if case.id not in kept)]
     # Kept in the order in which they were finished; shown in that of the suite, as the run was.
-    results = sorted(results, key=lambda result: (order[result.case.id], result.attempt))
+    results.sort(key=lambda result: (order[result.case.id], result.attempt))
     tally = Tally()
     tally.add_all(results)
     warnings = list(chosen.warnings)
@@ -97,5 +100,12 @@ def _result(folder: RunFolder, chosen: Suite, results: Sequence[CaseResult]) -> 
         counts=tally.counts,
         cases=tuple(results),
         summary=tuple(tally.summaries()),
+        unmet=unmet_of(chosen, entries),
         warnings=tuple(warnings),
     )
+
+
+def _unanswered(case: Case) -> CaseResult:
+    """A case of which the run kept nothing: it is new in the suite, or the run did not come to it."""
+    skip = case.skip or Skip(code="no_evidence", reason="the run kept no attempt of this case")
+    return skip_case(case, skip.code, skip.reason)

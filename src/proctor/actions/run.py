@@ -134,6 +134,9 @@ async def drive(
             folder.release()
     entries = {(entry.case, entry.attempt): entry for entry in folder.entries()}
     result = result_of(folder.header, loaded, entries.values())
+    unmatched: int = getattr(driven, "records_without_case", 0)
+    if unmatched:
+        result = msgspec.structs.replace(result, unmet=msgspec.structs.replace(result.unmet, records_without_case=unmatched))
     return LiveRun(result=result, ended=ended, reason=reason, folder=folder.folder, entries=entries, unused=unused())
 
 
@@ -215,14 +218,14 @@ class _Models:
 def _target(target: TargetLike, home: Path, references: References, suite: Suite, models: _Models, *, offline: bool) -> Target:
     if target is not None and not isinstance(target, str):
         given = _given_target(target, references, suite)
-        check_cases(given, suite.cases)
+        check_cases(given, suite)
         return given
     parts = parts_of(suite, TARGET_KEYS)
     found: list[tuple[Target, list[str]]] = []
     for part in parts:
         try:
             driven = _named_target(target, workspace_for(part, home), references, part, models, offline=offline)
-            check_cases(driven, part.cases)
+            check_cases(driven, part)
         except InputError as error:
             raise of_suite(error, part, parts) from None
         found.append((driven, [case.id for case in part.cases]))

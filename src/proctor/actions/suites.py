@@ -8,7 +8,7 @@ other kinds keep their own targets, models and judges in the same way, see `proc
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -99,8 +99,34 @@ def _in_folder(folder: Path, dialect: str | None) -> list[Suite]:
     return suites
 
 
+def shared_ids(suites: Iterable[Suite]) -> list[Problem]:
+    """A problem for every case whose id an earlier suite uses too: evidence that names it could mean either.
+
+    Configs of MCPLab are no such suites. Each is run by itself, as in the original, also where several are given, and what two of them
+    call by one id is told apart by the name of the config.
+    """
+    first: dict[str, tuple[Case, Suite]] = {}
+    problems: list[Problem] = []
+    for suite in suites:
+        for case in suite.cases:
+            known, owner = first.setdefault(case.id, (case, suite))
+            if owner is not suite and not owner.dialect == suite.dialect == "mcplab":
+                problems.append(
+                    Problem(
+                        message=f"the case id {case.id!r} is also used at {known.origin}",
+                        origin=case.origin,
+                        code="duplicate_id",
+                        hint="suites that are given together need ids of their own: evidence names its case by them",
+                    )
+                )
+    return problems
+
+
 def _joined(folder: Path, suites: list[Suite]) -> Suite:
-    """Several suites as one; an id that two of them use gets the name of its suite in front."""
+    """Several suites as one; an id that two MCPLab configs use gets the name of its config in front."""
+    problems = shared_ids(suites)
+    if problems:
+        raise InputError(f"{len(problems)} case ids are used in more than one suite", problems)
     cases: list[Case] = []
     configs: list[dict[str, Json]] = []
     taken: set[str] = set()
@@ -110,7 +136,7 @@ def _joined(folder: Path, suites: list[Suite]) -> Suite:
             case_id = case.id if case.id not in taken else unique(f"{suite.name}/{case.id}", taken)
             taken.add(case_id)
             scenarios[case_id] = case.id
-            cases.append(case if case_id == case.id else msgspec.structs.replace(case, id=case_id))
+            cases.append(case if case_id == case.id else msgspec.structs.replace(case, id=case_id, own_id=case.id))
         configs.append(_config(folder, suite, scenarios))
     dialects = {suite.dialect for suite in suites}
     dialect = dialects.pop() if len(dialects) == 1 else "mixed"

@@ -80,7 +80,8 @@ def parts_of(suite: Suite, keys: Sequence[str]) -> list[Suite]:
         cases = tuple(case for case in suite.cases if case.id in ids)
         path = None if part.file is None else str(folder / part.file)
         if cases:
-            found.append(Suite(name=part.name, dialect=part.dialect, path=path, cases=cases, settings=part.settings))
+            left_out = tuple(case for case in suite.unselected if case.id in ids)
+            found.append(Suite(name=part.name, dialect=part.dialect, path=path, cases=cases, unselected=left_out, settings=part.settings))
     return found or [suite]
 
 
@@ -101,6 +102,11 @@ class TargetsTogether:
     def name(self) -> str:
         """Their names, in order, each once."""
         return self._name
+
+    @property
+    def records_without_case(self) -> int:
+        """How many recordings of theirs name a case that their suite does not have."""
+        return sum(getattr(target, "records_without_case", 0) for target in self._targets)
 
     async def open(self) -> None:
         """Connect all of them; after a failure none stays connected."""

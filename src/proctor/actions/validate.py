@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
 from proctor.actions.history import find_home
 from proctor.actions.judges import judge_problems
-from proctor.actions.suites import LIBRARY_NAMES, load_file
+from proctor.actions.suites import LIBRARY_NAMES, load_file, shared_ids
 from proctor.errors import InputError
 from proctor.formats.mcplab_library import SCENARIO_FOLDERS
+from proctor.model.case import Suite
 from proctor.model.origin import Origin
 from proctor.model.problem import Problem
 from proctor.sources.records import DOCUMENT_SUFFIXES, LINE_SUFFIXES, read_records
@@ -37,6 +39,7 @@ class Validation(msgspec.Struct, kw_only=True):
 def validate(paths: list[str], *, dialect: str | None = None, evidence_format: str | None = None) -> Validation:
     """Read every path as what it is: a suite, evidence, or a folder of either."""
     validation = Validation()
+    read: list[Suite] = []
     for path in paths:
         place = Path(path)
         if place.is_dir():
@@ -44,9 +47,10 @@ def validate(paths: list[str], *, dialect: str | None = None, evidence_format: s
             if not files:
                 validation.problems.append(Problem(message="no suite and no evidence in this folder", origin=Origin(file=path)))
             for file in files:
-                _validate_file(file, dialect, evidence_format, validation)
+                read += _validate_file(file, dialect, evidence_format, validation)
         else:
-            _validate_file(place, dialect, evidence_format, validation)
+            read += _validate_file(place, dialect, evidence_format, validation)
+    validation.problems.extend(shared_ids(read))
     # Suites that share a library share its faults.
     validation.problems = list(dict.fromkeys(validation.problems))
     return validation
@@ -60,7 +64,8 @@ def _files(folder: Path) -> list[Path]:
     return suites + sorted(file for file in lines if not is_hidden(file, folder))
 
 
-def _validate_file(path: Path, dialect: str | None, evidence_format: str | None, validation: Validation) -> None:
+def _validate_file(path: Path, dialect: str | None, evidence_format: str | None, validation: Validation) -> Iterator[Suite]:
+    """Add what is wrong with a file; gives the suite that is in it, if there is one."""
     suffix = path.suffix.lower()
     if evidence_format is None and suffix in SUITE_SUFFIXES:
         try:
@@ -75,6 +80,7 @@ def _validate_file(path: Path, dialect: str | None, evidence_format: str | None,
         validation.cases += len(suite.cases)
         validation.problems.extend(suite.warnings)
         validation.problems.extend(judge_problems(suite, find_home(None, path.parent)))
+        yield suite
         return
     if suffix not in (*LINE_SUFFIXES, *DOCUMENT_SUFFIXES) and not path.exists():
         validation.problems.append(Problem(message="no such file or folder", origin=Origin(file=str(path))))

@@ -62,3 +62,8 @@ def add_suite_flags(parser: argparse.ArgumentParser) -> None:
     """The flags of every command that reads suites."""
     parser.add_argument("--dialect", metavar="NAME", help="native, mcplab, mibo, verial or mcpjam (default: recognised by shape)")
     parser.add_argument("--home", metavar="DIR", help="the workspace (default: the nearest folder with proctor.yaml)")
+
+
+def add_strict_flag(parser: argparse.ArgumentParser) -> None:
+    """The flag of every command that brings cases and evidence together."""
+    parser.add_argument("--strict", action="store_true", help="exit 4 when a case has no evidence, or a record answers no case")

@@ -1,11 +1,12 @@
 """A finished run shown in whatever format was asked for, and what it means for the exit code."""
 
+import sys
 from collections.abc import Mapping
 
 from proctor.cli.exits import Exit
 from proctor.cli.output import Output
 from proctor.cli.renderers import renderer
-from proctor.model.result import RunResult
+from proctor.model.result import RunResult, Unmet
 from proctor.model.run import RunEntry
 
 Entries = Mapping[tuple[str, int], RunEntry]
@@ -38,8 +39,18 @@ def run_markdown(run: RunResult) -> str:
     return render_markdown(run)
 
 
-def exit_code(run: RunResult) -> int:
-    """What the outcome of a run means for whoever waits for the process."""
+def exit_code(run: RunResult, *, strict: bool = False) -> int:
+    """What the outcome of a run means for whoever waits for the process; `strict` wants every case and every record to have met."""
+    if strict and run.unmet.any:
+        return Exit.USAGE
     if run.outcome == "skip":
         return Exit.NOTHING
     return Exit.PASSED if run.outcome == "pass" else Exit.FAILED
+
+
+def print_unmet(run: RunResult) -> None:
+    """Say on standard error which cases and records did not meet, for formats that have no place for it."""
+    if run.unmet != Unmet():
+        from proctor.report.wording import unmet_words  # most runs have nothing to say here
+
+        print(unmet_words(run.unmet), file=sys.stderr)

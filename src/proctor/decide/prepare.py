@@ -15,6 +15,7 @@ import msgspec
 from proctor.checks.caution import MISSING
 from proctor.checks.registry import Decide, Registry, default_registry
 from proctor.decide.judging import Deliberation, settle_all
+from proctor.decide.matching import CaseIndex
 from proctor.decide.quick import Clock, DecideCase, quick_decide
 from proctor.decide.turns import turn_evidence
 from proctor.errors import CheckFault, EvidenceError, InputError
@@ -230,27 +231,49 @@ class _Deciding:
 
 
 class PreparedSuite:
-    """All cases of a suite, prepared, and found by the name an evidence gives."""
+    """The cases of a suite, prepared, and found by what a record says of its case.
+
+    Which case a record answers does not depend on what was selected, so cases that were left out are found too.
+    """
 
     def __init__(self, suite: Suite, registry: Registry | None = None) -> None:
         self.suite = suite
         known = registry or default_registry()
         self.cases: tuple[PreparedCase, ...] = tuple(PreparedCase(case, known) for case in suite.cases)
-        every: tuple[DecideCase, ...] = tuple(prepared.quick() for prepared in self.cases)
-        self.lookup: dict[str | None, tuple[DecideCase, ...]] = {None: every}
-        """How to decide, by what an evidence calls its case: an id or a name; evidence that names none answers every case."""
-        self.prepared: dict[str | None, tuple[PreparedCase, ...]] = {None: self.cases}
-        """The same, for whoever wants more of a case than to decide it: to deliberate with a judge."""
-        for field in ("id", "name"):
-            for case, decide in zip(self.cases, every, strict=True):
-                name: str = getattr(case.case, field)
-                if name and name not in self.lookup:
-                    self.lookup[name] = (decide,)
-                    self.prepared[name] = (case,)
+        self.decides: tuple[DecideCase, ...] = tuple(prepared.quick() for prepared in self.cases)
+        """How to decide each of the cases."""
+        self._pairs = tuple(zip(self.decides, self.cases, strict=True))
+        self._index = CaseIndex(suite.cases, suite.unselected)
+        self.lookup: dict[str | None, tuple[DecideCase, ...]] = {
+            name: tuple(self.decides[position] for position in self._chosen(found))
+            for name, found in self._index.by_name.items()
+            if len(found) == 1
+        }
+        """How to decide a record by the name it gives its case, where that alone is enough; nothing to do for a case that was not
+        selected."""
+        if self._index.answers_all:
+            self.lookup[None] = self.decides
+
+    def find(self, evidence: Evidence) -> tuple[int, ...] | None:
+        """The positions of the cases that `evidence` answers, of those that were selected; nothing where it names an unknown case.
+
+        Raises `EvidenceError` where it could answer several cases, with the choice to make.
+        """
+        found = self._index.find(evidence)
+        return None if found is None else self._chosen(found)
+
+    def cases_for_trace(self, name: str | None) -> Iterable[tuple[DecideCase, PreparedCase]]:
+        """The cases that apply to a trace which arrived by itself: those it names, else all; its input does not matter."""
+        if name is None:
+            return self._pairs
+        return [self._pairs[position] for position in self._chosen(self._index.by_name.get(name, ()))]
 
     def names(self) -> Iterable[str]:
-        """Everything an evidence may call a case."""
-        return [name for name in self.lookup if name is not None]
+        """Everything a record may call a case."""
+        return self._index.by_name
+
+    def _chosen(self, found: Iterable[int]) -> tuple[int, ...]:
+        return tuple(position for position in found if position < len(self.cases))
 
 
 def _captures(case: Case) -> Callable[[Evidence], Captured] | None:

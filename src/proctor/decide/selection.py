@@ -12,7 +12,9 @@ exactly that value.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+
+import msgspec
 
 from proctor.errors import InputError
 from proctor.model.case import Case, Suite
@@ -29,15 +31,15 @@ def select(suite: Suite, expression: str | None) -> Suite:
     if not expression:
         return suite
     chooses = compile_selection(expression)
-    return Suite(
-        name=suite.name,
-        dialect=suite.dialect,
-        path=suite.path,
-        description=suite.description,
-        cases=tuple(case for case in suite.cases if chooses(case)),
-        warnings=suite.warnings,
-        settings=suite.settings,
-    )
+    return only_cases(suite, [case for case in suite.cases if chooses(case)])
+
+
+def only_cases(suite: Suite, cases: Iterable[Case]) -> Suite:
+    """The suite with only these of its cases; it remembers which it had."""
+    chosen = tuple(cases)
+    ids = {case.id for case in chosen}
+    left_out = tuple(case for case in suite.cases if case.id not in ids)
+    return msgspec.structs.replace(suite, cases=chosen, unselected=(*suite.unselected, *left_out))
 
 
 def compile_selection(expression: str) -> Chooses:

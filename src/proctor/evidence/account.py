@@ -52,11 +52,12 @@ class PartState(msgspec.Struct, frozen=True, omit_defaults=True):
 def part_states(evidence: Evidence) -> dict[Part, PartState]:
     """Return for each part of an evidence whether it was recorded, is known to be none, or is not known and why."""
     unknown = evidence.account.unknown if evidence.account is not None else {}
-    states = {part: _state(evidence, part, unknown.get(part)) for part in PARTS}
+    states: dict[Part, PartState] = {part: _state(evidence, part, unknown.get(part)) for part in PARTS}
     calls = states["tool_calls"]
     if calls.status == "not known":
         # Of calls that nobody saw nothing is known either.
-        for part in ("tool_arguments", "tool_results"):
+        follow: tuple[Part, ...] = ("tool_arguments", "tool_results")
+        for part in follow:
             if states[part].status == "none":
                 states[part] = calls
     return states

@@ -23,6 +23,7 @@ RESULT: Schema = shape(
     suite={"type": "object"},
     warnings={"type": "array", "items": {"type": "object"}},
     unmatched_evidence={"type": "array"},
+    unmet={"type": "object"},
     cases_left_out={"type": "integer"},
 )
 

@@ -76,6 +76,8 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     """One situation and what must come of it."""
 
     id: str
+    own_id: str | None = None
+    """The id in its own file, where configs that are run together use the same one for different cases."""
     name: str = ""
     description: str = ""
     input: str | None = None
@@ -110,6 +112,8 @@ class Suite(msgspec.Struct, frozen=True, kw_only=True):
     path: str | None = None
     description: str = ""
     cases: tuple[Case, ...] = ()
+    unselected: tuple[Case, ...] = ()
+    """Cases that were left out by a selection. Nothing decides them, but a record of one of them is no record of another case."""
     warnings: tuple[Problem, ...] = ()
     settings: dict[str, Json] = {}
     """What only a live run needs (targets, agents, servers, judge), as the dialect wrote it."""

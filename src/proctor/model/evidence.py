@@ -192,7 +192,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
     """One observed run of an agent."""
 
     case: str | None = None
-    """The id or name of the case this run answers; `None`: it is checked against every case."""
+    """The id or name of the case this run answers; `None`: the cases with the same input, or every case where none has one."""
     input: Json = None
     text: str | None = None
     body: Json = None

@@ -92,6 +92,22 @@ class CaseSummary(msgspec.Struct, frozen=True, kw_only=True):
     counts: dict[str, int]
 
 
+class Unmet(msgspec.Struct, frozen=True, kw_only=True):
+    """Cases and records that did not meet."""
+
+    cases_without_evidence: int = 0
+    """Cases that no evidence answered, those aside that their author skips."""
+    records_without_case: int = 0
+    """Records that answer no case of the suite: they name an unknown one, or were refused because they could answer several."""
+    records_not_selected: int = 0
+    """Records that answer a case of the suite which was not selected (`-k`)."""
+
+    @property
+    def any(self) -> bool:
+        """Whether something is missing on either side; what was not selected is not missing."""
+        return bool(self.cases_without_evidence or self.records_without_case)
+
+
 class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that came of checking a suite."""
 
@@ -106,6 +122,8 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     cases: tuple[CaseResult, ...] = ()
     summary: tuple[CaseSummary, ...] = ()
     unmatched_evidence: tuple[Json, ...] = ()
+    """Records that name an unknown case, the first hundred of them."""
+    unmet: Unmet = Unmet()
     warnings: tuple[Problem, ...] = ()
 
     @property

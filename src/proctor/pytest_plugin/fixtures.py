@@ -99,7 +99,7 @@ class CheckSuite:
             stream = CheckStream(_only(loaded, case), now=now)
             records = all_records(_evidence(evidence, self._folder))
             result = finished(stream, records, home=find_home(None, self._folder), environment=os.environ)
-            _require_matches(result, loaded)
+            _require_matches(result)
         except ProctorError as error:
             _fail(error)
         conclude(result)
@@ -200,18 +200,17 @@ def _suite(suite: Suite | str | Path, folder: Path) -> Suite:
 
 
 def _only(suite: Suite, case: str | None) -> Suite:
-    import msgspec  # see above
-
+    from proctor.decide.selection import only_cases  # see above
     from proctor.errors import InputError
     from proctor.model.show import nearest
 
     if case is None:
         return suite
-    cases = tuple(one for one in suite.cases if one.id == case)
+    cases = [one for one in suite.cases if one.id == case]
     if not cases:
         close = nearest(case, [one.id for one in suite.cases])
         raise InputError(f"the suite {suite.name!r} has no case {case!r}" + (f"; nearest: {', '.join(map(repr, close))}" if close else ""))
-    return msgspec.structs.replace(suite, cases=cases)
+    return only_cases(suite, cases)
 
 
 def _evidence(source: EvidenceSource, folder: Path) -> Any:
@@ -220,12 +219,10 @@ def _evidence(source: EvidenceSource, folder: Path) -> Any:
     return read_all_evidence(_found(source, folder)) if isinstance(source, (str, Path)) else source
 
 
-def _require_matches(result: RunResult, suite: Suite) -> None:
+def _require_matches(result: RunResult) -> None:
     """Evidence that names an unknown case decides nothing, and a test that decides nothing must not look like one that does."""
     from proctor.errors import EvidenceError  # see above
 
-    known = {name for case in suite.cases for name in (case.id, case.name)}
     for unmatched in result.unmatched_evidence:
-        if unmatched["case"] not in known:
-            close = f"; nearest: {', '.join(map(repr, unmatched['nearest']))}" if unmatched["nearest"] else ""
-            raise EvidenceError(f"the evidence names the case {unmatched['case']!r}, which is not in the suite{close}")
+        close = f"; nearest: {', '.join(map(repr, unmatched['nearest']))}" if unmatched["nearest"] else ""
+        raise EvidenceError(f"the evidence names the case {unmatched['case']!r}, which is not in the suite{close}")

@@ -2,7 +2,9 @@
 
 A case is decided on evidence from the first of these that is there: `--proctor-evidence`, the file `<suite>.evidence.jsonl` beside the
 suite, the ini option `proctor_evidence`. A case that no evidence answers is driven live with `--proctor-live`, and skipped without.
-A record that cannot be read may be the one that fails, so it makes every case decided on that evidence an error.
+A record that cannot be read, or that could answer several cases and names none, may be the one that fails, so it makes every case decided
+on that evidence an error. Suites that share evidence are suites given together: they need case ids of their own, and a record that names
+no case finds its case among those of all of them.
 """
 
 from __future__ import annotations
@@ -17,8 +19,9 @@ import pytest
 
 from proctor.actions.check import CheckStream
 from proctor.actions.suites import LIBRARY_NAMES as NO_SUITES
-from proctor.actions.suites import load_file
-from proctor.errors import InputError, ProctorError
+from proctor.actions.suites import load_file, shared_ids
+from proctor.decide.matching import CaseIndex
+from proctor.errors import EvidenceError, InputError, ProctorError
 from proctor.formats.drafting import unique
 from proctor.model.case import Case, Suite
 from proctor.model.evidence import Json
@@ -38,6 +41,8 @@ _WORDS_OF_EXPRESSIONS = ("and", "or", "not", "True", "False", "None")
 _Read = dict[tuple[str, ...], tuple[Record, ...]]
 _READ = pytest.StashKey[_Read]()
 """Evidence that was read in this session, by its paths: several suites may share it."""
+_SHARING = pytest.StashKey[dict[tuple[str, ...], list[Suite]]]()
+"""The suites of this session, by the paths of the evidence they are decided on."""
 
 
 class SuiteWarning(pytest.PytestWarning):
@@ -48,6 +53,7 @@ class SuiteFile(pytest.File):
     """One suite."""
 
     suite: Suite
+    _index: CaseIndex | None = None
 
     def collect(self) -> Iterator[CaseItem]:
         """One item per case, in the order of the file."""
@@ -56,6 +62,7 @@ class SuiteFile(pytest.File):
             self.suite = msgspec.structs.replace(load_file(short_path(self.path)), path=str(self.path))
         except InputError as error:
             raise self.CollectError(str(error)) from None
+        self._refuse_shared_ids()
         for problem in self.suite.warnings:
             self.warn(SuiteWarning(problem.render()))
         markers = _Markers(self.config)
@@ -65,6 +72,18 @@ class SuiteFile(pytest.File):
             name = unique(one_line(case.id).replace("::", ":"), taken)
             taken.add(name)
             yield CaseItem.from_parent(self, name=name, case=case, markers=markers)
+
+    def _refuse_shared_ids(self) -> None:
+        """Two suites that are decided on the same evidence need ids of their own."""
+        paths = self.evidence_paths()
+        if not paths:
+            return
+        sharing = self.session.stash.setdefault(_SHARING, {}).setdefault(paths, [])
+        others = [suite for suite in sharing if suite.path != self.suite.path]
+        problems = shared_ids([*others, self.suite])
+        if problems:
+            raise self.CollectError("\n".join(problem.render() for problem in problems))
+        sharing[:] = [*others, self.suite]
 
     def evidence_paths(self) -> tuple[str, ...]:
         """Where the evidence of this suite lies; nothing where there is none."""
@@ -87,30 +106,42 @@ class SuiteFile(pytest.File):
     def records_of(self, case: Case) -> list[Record]:
         """The records that answer a case; raises `CheckFailed` where one of them all cannot be read."""
         records = self.records()
-        unreadable = [record for record in records if record.evidence is None]
-        if unreadable:
-            raise fault(_unreadable(unreadable))
-        named = self._cases_by_name()
-        return [
-            record for record in records if record.evidence and (record.evidence.case is None or named.get(record.evidence.case) == case.id)
-        ]
+        index = self._case_index()
+        broken: list[Record] = []
+        found: list[Record] = []
+        for record in records:
+            try:
+                positions = () if record.evidence is None else index.find(record.evidence) or ()
+            except EvidenceError as error:
+                broken.append(Record(None, record.source, error))
+                continue
+            if record.evidence is None:
+                broken.append(record)
+            elif any(index.cases[position] is case for position in positions):
+                # Whatever it is called in the suite, here it is a record of this case.
+                found.append(Record(msgspec.structs.replace(record.evidence, case=case.id), record.source))
+        if broken:
+            raise fault(_unreadable(broken))
+        return found
 
     def why_not_decided(self, case: Case) -> str:
         """Why a case that nothing answers is skipped, and what to do about it."""
         if not self.evidence_paths():
             beside = f"{_bare_name(self.path)}.evidence.jsonl"
             return f"no evidence for this suite: put it into {beside}, name it with --proctor-evidence, or drive the agent: --proctor-live"
-        named = self._cases_by_name()
+        named = self._case_index().by_name
         strangers = {record.evidence.case for record in self.records() if record.evidence and record.evidence.case not in named}
         close = nearest(case.id, [name for name in strangers if name is not None])
         hint = f"; evidence that fits no case names {', '.join(map(repr, close))}" if close else ""
         return one_line(f"no evidence answers this case{hint}; drive the agent with --proctor-live", 400)
 
-    def _cases_by_name(self) -> dict[str, str]:
-        by_name = {case.id: case.id for case in self.suite.cases}
-        for case in self.suite.cases:
-            by_name.setdefault(case.name, case.id)
-        return by_name
+    def _case_index(self) -> CaseIndex:
+        """The cases of all suites that share the evidence of this one."""
+        if self._index is None:
+            sharing = self.session.stash.get(_SHARING, {}).get(self.evidence_paths(), [])
+            others = [case for suite in sharing if suite is not self.suite for case in suite.cases]
+            self._index = CaseIndex([*self.suite.cases, *others])
+        return self._index
 
 
 class CaseItem(pytest.Item):
@@ -225,4 +256,4 @@ def _unreadable(records: Iterable[Record]) -> str:
         line = f":{record.source.line}" if record.source.line is not None else ""
         lines.append(f"{record.source.file}{line}: {record.error.message if record.error is not None else 'could not be read'}")
     more = [f"and {len(lines) - _SHOWN_UNREADABLE} more"] if len(lines) > _SHOWN_UNREADABLE else []
-    return "\n  ".join(["evidence that cannot be read, and may be the one of this case", *lines[:_SHOWN_UNREADABLE], *more])
+    return "\n  ".join(["evidence that cannot be used, and may be the one of this case", *lines[:_SHOWN_UNREADABLE], *more])

@@ -27,7 +27,7 @@ from proctor.report.html_page import page, template
 from proctor.report.html_rows import Entries, Row, Tags, rate_document, row_document, rows_of
 from proctor.report.html_text import label
 from proctor.report.tallies import AxisTally, TagTally, axis_name
-from proctor.report.wording import WORDS, count_words, number_words, origin_place, score_words, unmatched_words
+from proctor.report.wording import WORDS, count_words, number_words, origin_place, score_words, unmatched_words, unmet_words
 
 CONVERSATION_ROOM = 6_000_000
 """Characters of packets after which conversations are left out, so that the file can be mailed and opened on a phone."""
@@ -151,6 +151,9 @@ def _facts(run: RunResult, cases: int) -> Iterator[str]:
         yield f"{len(run.cases):,} attempts at {cases:,} cases"
     if run.score is not None:
         yield score_words(run.score, run.counts)
+    unmet = unmet_words(run.unmet)
+    if unmet:
+        yield unmet
     if run.started_at:
         yield f"started {run.started_at}"
     if run.run_id:

@@ -221,6 +221,7 @@ def render_json(run: RunResult) -> str:
         "cases": [msgspec.Raw(encoder.encode(result)) for result in run.cases],
         "summary": [summary_document(summary) for summary in run.summary],
         "unmatched_evidence": list(run.unmatched_evidence),
+        "unmet": run.unmet,
         "warnings": [problem_document(problem) for problem in run.warnings],
     }
     return msgspec.json.format(_encode(head), indent=2).decode() + "\n"

@@ -62,6 +62,8 @@ def _run_facts(run: RunResult) -> dict[str, str]:
         facts["run_id"] = run.run_id
     if run.suite_path:
         facts["suite_path"] = run.suite_path
+    for name in run.unmet.__struct_fields__:
+        facts[name] = str(getattr(run.unmet, name))
     return facts
 
 

@@ -34,6 +34,7 @@ from proctor.report.wording import (
     split_reason,
     summary_title,
     unmatched_words,
+    unmet_words,
     weight_words,
 )
 
@@ -91,7 +92,8 @@ def render_markdown(run: RunResult) -> str:
 def _rendered(run: RunResult, results: Sequence[CaseResult], tags: TagTally, axes: AxisTally) -> str:
     score = "" if run.score is None else f" · {score_words(run.score, run.counts)}"
     title = f"## {_ICONS[run.outcome]} {plain(run.suite_name or 'suite')}: {count_words(run.counts)}{score}"
-    head = [title, "", *_case_table(run, results)]
+    unmet = unmet_words(run.unmet)
+    head = [title, "", *([f"**{unmet}**", ""] if unmet else []), *_case_table(run, results)]
     foot = [
         *_tag_tables(tags),
         *_axis_table(axes),

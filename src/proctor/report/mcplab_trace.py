@@ -12,11 +12,11 @@ from typing import Final
 
 import msgspec
 
+from proctor.model.cuts import RESULT_LIMIT, cut_text
 from proctor.model.evidence import Evidence, Json, ToolCall, Usage
 from proctor.model.run import RunEntry
 
 TRACE_VERSION: Final = 3
-_RESULT_LIMIT: Final = 12_000
 
 
 class ArtifactRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -165,7 +165,7 @@ def _result(call: ToolCall, end: str) -> dict[str, Json]:
         "tool_use_id": call.id,
         "name": call.name,
         "server": call.server or "",
-        "content": [_text(text if len(text) <= _RESULT_LIMIT else text[:_RESULT_LIMIT] + "...")],
+        "content": [_text(cut_text(text, RESULT_LIMIT))],
         "is_error": raised,
         "duration_ms": call.duration_ms or 0,
         "ts_start": _moved(end, -(call.duration_ms or 0)),

@@ -25,6 +25,7 @@ from proctor.report.wording import (
     share_words,
     summary_title,
     unmatched_words,
+    unmet_words,
     weight_words,
 )
 
@@ -235,8 +236,8 @@ class TerminalReport:
         counts = run.counts or self._counts
         outcome = run.outcome
         text = self._style.paint(f"{MARKS[outcome]} {WORDS[outcome]}", "bold", COLOURS[outcome])
-        text += f"  {count_words(counts)}"
-        return text if run.score is None else f"{text}  ·  {score_words(run.score, counts)}"
+        told = [count_words(counts), "" if run.score is None else score_words(run.score, counts), unmet_words(run.unmet)]
+        return f"{text}  {'  ·  '.join(part for part in told if part)}"
 
     def _header(self, text: str) -> str:
         return self._style.paint(one_line(text, 80), "bold")

@@ -11,7 +11,7 @@ import msgspec
 from proctor.model.case import Assertion
 from proctor.model.evidence import Json, Source
 from proctor.model.origin import Origin
-from proctor.model.result import CaseResult
+from proctor.model.result import CaseResult, Unmet
 from proctor.model.show import show
 from proctor.model.verdict import Verdict
 
@@ -61,6 +61,17 @@ def count_words(counts: Mapping[str, int]) -> str:
         f"{skipped:,} skipped" if skipped else "",
     ]
     return ", ".join(part for part in parts if part) or "nothing was checked"
+
+
+def unmet_words(unmet: Unmet) -> str:
+    """`2 cases without evidence, 1 record without a case`, with what did not happen left out; empty where everything met."""
+    cases, records, others = unmet.cases_without_evidence, unmet.records_without_case, unmet.records_not_selected
+    parts = [
+        f"{counted(cases, 'case')} without evidence" if cases else "",
+        f"{counted(records, 'record')} without a case" if records else "",
+        f"{counted(others, 'record')} of cases that were not selected" if others else "",
+    ]
+    return ", ".join(part for part in parts if part)
 
 
 def share_words(counts: Mapping[str, int]) -> str:

@@ -230,8 +230,7 @@ class Decider:
             if document.suite is None:
                 findings.append(_unusable(position, document))
                 continue
-            every = document.suite.lookup.get(evidence.case) or ()
-            for decide, prepared in zip(every, document.suite.prepared.get(evidence.case, ()), strict=False):
+            for decide, prepared in document.suite.cases_for_trace(evidence.case):
                 if judging and prepared.judged:
                     undecided.append(position)
                 else:

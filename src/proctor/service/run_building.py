@@ -172,7 +172,7 @@ class _Builder:
 
     def _with_target(self, suite: Suite, workspace: Workspace, asked: Asked) -> ReadyRun:
         target = _told("target", lambda: self._target(workspace, asked))
-        _told("suite", lambda: check_cases(target, suite.cases))
+        _told("suite", lambda: check_cases(target, suite))
         ready = ReadyRun(suite, target, asked)
         ready.owned += self._models
         return ready

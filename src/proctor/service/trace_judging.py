@@ -69,7 +69,7 @@ async def judgements(judge: Judge, task: Task, wanted: Sequence[tuple[int, CaseT
     found: list[Finding] = []
     for position, text in wanted:
         document = await loop.run_in_executor(pool, PreparedDocument, text)
-        for prepared in () if document.suite is None else document.suite.prepared.get(evidence.case, ()):
+        for _, prepared in () if document.suite is None else document.suite.cases_for_trace(evidence.case):
             if prepared.judged:
                 found.append(document.finding(position, await settled(prepared, evidence)))
     return found

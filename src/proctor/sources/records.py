@@ -21,6 +21,7 @@ from proctor.model.show import nearest
 
 if TYPE_CHECKING:
     from proctor.evidence.spans import Span
+    from proctor.sources.mcplab_results import ResultsBeside
     from proctor.sources.trace_window import TraceWindow
 
 MAX_LINE_BYTES = 64 * 1024 * 1024
@@ -91,6 +92,8 @@ class _Reader:
     def __init__(self, format: str | None) -> None:
         self._format = format
         self._window: TraceWindow | None = None
+        self._beside: ResultsBeside | None = None
+        self._path: Path | None = None
 
     def path(self, path: Path) -> Iterator[Record]:
         if path.is_dir():
@@ -103,14 +106,17 @@ class _Reader:
         except OSError as error:
             raise InputError(f"cannot open {str(path)!r}: {error.strerror}") from error
         suffix = path.suffix.lower()
+        self._path, self._beside = path, None
         with file:
             if suffix in LINE_SUFFIXES:
                 yield from self._lines(file, str(path))
             else:
                 yield from self.stream(file, str(path), whole=suffix in BINARY_SUFFIXES)
+        self._path = None
 
     def _folder(self, folder: Path, *, inner: bool = False) -> Iterator[Record]:
-        from proctor.sources.state_folder import is_state_folder, read_state_folder  # a single file needs none of it
+        from proctor.sources.mcplab_results import is_beside_trace  # a single file needs none of it
+        from proctor.sources.state_folder import is_state_folder, read_state_folder
 
         if is_state_folder(folder):
             yield from self._found(lambda: [read_state_folder(folder)], str(folder))
@@ -118,6 +124,8 @@ class _Reader:
         found = False
         for entry in _entries(folder):
             found = True
+            if entry.name == "results.json" and is_beside_trace(entry, MAX_DOCUMENT_BYTES):
+                continue
             yield from self._folder(entry, inner=True) if entry.is_dir() else self.path(entry)
         if not found and not inner:
             raise InputError(
@@ -185,7 +193,19 @@ class _Reader:
             yield Record(None, source, error)
             return
         for evidence in found:
-            yield Record(evidence, source)
+            yield Record(evidence if evidence.account is None else self._completed(evidence), source)
+
+    def _completed(self, evidence: Evidence) -> Evidence:
+        """The evidence with what was cut out of it, where the whole lies beside the file that is read."""
+        from proctor.evidence.mcplab import is_cut  # only what is not wholly known comes here
+
+        if self._path is None or not is_cut(evidence):
+            return evidence
+        if self._beside is None:
+            from proctor.sources.mcplab_results import ResultsBeside  # only a trace with a cut needs it
+
+            self._beside = ResultsBeside(self._path, MAX_DOCUMENT_BYTES)
+        return self._beside.complete(evidence)
 
     def _spans(self, data: bytes) -> "list[Span] | None":
         """The spans of an OTLP request, or what its logs tell of spans: perhaps a part of a trace; nothing for any other document."""

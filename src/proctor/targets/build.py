@@ -16,7 +16,7 @@ from proctor.formats.references import References
 from proctor.formats.workspace import Section
 from proctor.llm.ports import ChatModel
 from proctor.model.attempt import Attempt
-from proctor.model.case import Case
+from proctor.model.case import Case, Suite
 from proctor.model.evidence import Evidence, Json
 from proctor.model.problem import Problem
 from proctor.model.show import show
@@ -96,9 +96,12 @@ def problems_with(target: object, cases: Iterable[Case]) -> list[Problem]:
     return list(look(cases)) if look is not None else []
 
 
-def check_cases(target: object, cases: Iterable[Case]) -> None:
-    """Raise `InputError` for cases that `target` could not send."""
-    problems = problems_with(target, cases)
+def check_cases(target: object, suite: Suite) -> None:
+    """Raise `InputError` for cases that `target` could not send; a target of recordings learns among which cases they find their own."""
+    learn = getattr(target, "learn_cases", None)
+    if learn is not None:
+        learn(suite.cases, suite.unselected)
+    problems = problems_with(target, suite.cases)
     if problems:
         raise InputError(problems[0].message, problems)
 

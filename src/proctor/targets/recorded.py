@@ -1,29 +1,30 @@
 """An agent that was recorded: evidence out of files, by the id or name of the case.
 
-Several recordings of one case answer its attempts in order. A recording that names no case answers every case that has none of its own,
-as in `proctor check`.
+Several recordings of one case answer its attempts in order. Which cases a recording answers is decided as in `proctor check`: one that
+names no case by its input. One that could answer several cases is refused, so that no case is answered by luck.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
 from proctor.cassettes.ports import Tape
-from proctor.errors import InputError, SpecError
+from proctor.decide.matching import CaseIndex
+from proctor.errors import EvidenceError, InputError, SpecError
 from proctor.model.attempt import Attempt
 from proctor.model.case import Case
 from proctor.model.evidence import Evidence
 from proctor.model.problem import Problem
 from proctor.model.show import nearest
-from proctor.sources.records import read_records
+from proctor.sources.records import Record, read_records
 from proctor.targets.faults import TargetFault
 
-_UNREADABLE_SHOWN = 3
+_SHOWN = 3
 
 
 class RecordedSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -34,6 +35,17 @@ class RecordedSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     """Files or folders of evidence, relative to the workspace."""
     format: str | None = None
     """How they are written, if that cannot be told: as for `--evidence-format`."""
+
+
+class _Recordings(msgspec.Struct, frozen=True, kw_only=True):
+    """Recordings by the case they answer."""
+
+    named: dict[str, list[Evidence]]
+    """By the id or name they give."""
+    by_input: dict[str, list[Evidence]]
+    """Those that name no case, by the id of each case they answer."""
+    unmatched: int = 0
+    """How many name a case that the suite does not have."""
 
 
 class RecordedTarget:
@@ -48,8 +60,11 @@ class RecordedTarget:
         self._name = name
         self._paths = [str(base / path) if base is not None else path for path in settings.evidence]
         self._format = settings.format
-        self._by_case: dict[str, list[Evidence]] | None = None
-        self._for_all: list[Evidence] = []
+        self._index: CaseIndex | None = None
+        self._read_records: list[Record] | None = None
+        self._recordings: _Recordings | None = None
+        self.records_without_case = 0
+        """How many recordings name a case that the suite does not have, of those that were read last."""
 
     @property
     def name(self) -> str:
@@ -60,19 +75,28 @@ class RecordedTarget:
         """Nothing of a case can be wrong here."""
         return []
 
+    def learn_cases(self, selected: Sequence[Case], left_out: Sequence[Case]) -> None:
+        """These are the cases of the suite, among which a recording that names none finds its own."""
+        self._index = CaseIndex(selected, left_out)
+
     async def open(self) -> None:
         """Read the recordings."""
-        if self._by_case is None:
-            self._by_case, self._for_all = await asyncio.to_thread(self._read)
+        if self._read_records is None:
+            self._read_records = await asyncio.to_thread(self._read)
+            if self._index is not None:
+                self._recordings = self._assign(self._read_records, self._index)
+                self.records_without_case = self._recordings.unmatched
 
     async def run(self, attempt: Attempt, tape: Tape) -> Evidence:
         """The recording of this attempt."""
-        if self._by_case is None:
+        if self._read_records is None:
             raise TargetFault("not_open", f"{self._name}: the target was not opened")
         case = attempt.case
-        found = self._by_case.get(case.id) or self._by_case.get(case.name) or self._for_all
+        # Without a suite the case that is driven is the only one there is.
+        recordings = self._recordings or self._assign(self._read_records, CaseIndex((case,)))
+        found = recordings.named.get(case.id) or recordings.named.get(case.name) or recordings.by_input.get(case.id)
         if not found:
-            close = nearest(case.id, self._by_case)
+            close = nearest(case.id, recordings.named)
             hint = f"; nearest: {', '.join(close)}" if close else ""
             raise TargetFault("no_recording", f"{self._name}: no recording of case {case.id!r}{hint}")
         if attempt.number >= len(found):
@@ -82,25 +106,46 @@ class RecordedTarget:
 
     async def close(self) -> None:
         """Forget the recordings."""
-        self._by_case, self._for_all = None, []
+        self._read_records = self._recordings = None
 
-    def _read(self) -> tuple[dict[str, list[Evidence]], list[Evidence]]:
-        by_case: dict[str, list[Evidence]] = {}
-        for_all: list[Evidence] = []
-        unreadable: list[str] = []
+    def _read(self) -> list[Record]:
         try:
-            for record in read_records(self._paths, format=self._format):
-                if record.evidence is None:
-                    line = f":{record.source.line}" if record.source.line is not None else ""
-                    unreadable.append(f"{record.source.file}{line}: {record.error.message if record.error is not None else 'unreadable'}")
-                elif record.evidence.case is None:
-                    for_all.append(record.evidence)
-                else:
-                    by_case.setdefault(record.evidence.case, []).append(record.evidence)
+            records = list(read_records(self._paths, format=self._format))
         except InputError as error:
             raise TargetFault("no_recording", f"{self._name}: {error}") from None
-        if unreadable:
-            more = f"\n  and {len(unreadable) - _UNREADABLE_SHOWN} more" if len(unreadable) > _UNREADABLE_SHOWN else ""
-            listed = "\n  ".join(unreadable[:_UNREADABLE_SHOWN])
-            raise TargetFault("no_recording", f"{self._name}: recordings that cannot be read:\n  {listed}{more}")
-        return by_case, for_all
+        self._refuse("recordings that cannot be read", [record for record in records if record.evidence is None])
+        return records
+
+    def _assign(self, records: Iterable[Record], index: CaseIndex) -> _Recordings:
+        """Which cases each recording answers; one that could answer several is a fault."""
+        named: dict[str, list[Evidence]] = {}
+        by_input: dict[str, list[Evidence]] = {}
+        refused: list[Record] = []
+        unmatched = 0
+        for record in records:
+            evidence = record.evidence
+            if evidence is None:
+                continue
+            if evidence.case is not None:
+                named.setdefault(evidence.case, []).append(evidence)
+                unmatched += evidence.case not in index.by_name
+                continue
+            try:
+                for position in index.find(evidence) or ():
+                    by_input.setdefault(index.cases[position].id, []).append(evidence)
+            except EvidenceError as error:
+                refused.append(Record(None, record.source, error))
+        self._refuse("recordings that do not say which case they answer", refused)
+        return _Recordings(named=named, by_input=by_input, unmatched=unmatched)
+
+    def _refuse(self, what: str, records: Sequence[Record]) -> None:
+        if not records:
+            return
+        listed = "\n  ".join(_told(record) for record in records[:_SHOWN])
+        more = f"\n  and {len(records) - _SHOWN} more" if len(records) > _SHOWN else ""
+        raise TargetFault("no_recording", f"{self._name}: {what}:\n  {listed}{more}")
+
+
+def _told(record: Record) -> str:
+    line = f":{record.source.line}" if record.source.line is not None else ""
+    return f"{record.source.file}{line}: {record.error.message if record.error is not None else 'unreadable'}"

@@ -14,12 +14,13 @@ from proctor.actions.suites import load_suite
 from proctor.cli.exits import Exit
 from proctor.cli.judge_flags import add_judge_flags, judge_options
 from proctor.cli.output import Output
-from proctor.cli.parser import add_output_flags, add_suite_flags, command_parser
+from proctor.cli.parser import add_output_flags, add_strict_flag, add_suite_flags, command_parser
 from proctor.cli.progress import Progress
 from proctor.cli.renderers import FORMATS, renderer
+from proctor.cli.showing import exit_code, print_unmet
 from proctor.cli.step_summary import append_summary, summary_file
 from proctor.errors import InputError
-from proctor.model.result import CaseResult, RunResult
+from proctor.model.result import CaseResult
 from proctor.sources.records import read_records
 
 if TYPE_CHECKING:
@@ -67,9 +68,10 @@ def run(arguments: list[str]) -> int:
     if not options.quiet and options.format != "terminal":
         for problem in run_result.warnings:
             print(problem.headline(), file=sys.stderr)
+        print_unmet(run_result)
     if stream.interrupted:
         raise KeyboardInterrupt
-    return exit_code(run_result, strict=options.strict, unmatched=stream.unmatched_count)
+    return exit_code(run_result, strict=options.strict)
 
 
 def _judge_for(stream: CheckStream, options: argparse.Namespace) -> OpenedJudge | None:
@@ -127,15 +129,6 @@ def _spare_the_collector() -> None:
     gc.set_threshold(100_000, 20, 20)
 
 
-def exit_code(result: RunResult, *, strict: bool, unmatched: int) -> int:
-    """What the outcome of a run means for whoever waits for the process."""
-    if strict and unmatched:
-        return Exit.USAGE
-    if result.outcome == "skip":
-        return Exit.NOTHING
-    return Exit.PASSED if result.outcome == "pass" else Exit.FAILED
-
-
 def _require_moment(text: str) -> None:
     from proctor.expressions.moments import read_moment  # most runs have a clock of their own
 
@@ -160,7 +153,7 @@ def _parser() -> argparse.ArgumentParser:
     add_suite_flags(parser)
     parser.add_argument("-k", metavar="EXPR", help="only cases whose id, name or tags fit: 'refund and not slow', 'test_dimension=billing'")
     parser.add_argument("--now", metavar="ISO", help="the clock of every expression, instead of the evidence's own")
-    parser.add_argument("--strict", action="store_true", help="exit 4 when evidence names a case that is not in the suite")
+    add_strict_flag(parser)
     parser.add_argument("--evidence-format", metavar="NAME", help="how to read the evidence (default: recognised by shape)")
     parser.add_argument("--no-judge", action="store_true", help="ask no judge: claims that need one are errors")
     add_judge_flags(parser)

@@ -10,9 +10,9 @@ from proctor.actions.judges import OpenedJudge, configured_judge
 from proctor.actions.recheck import recheck, recheck_judged, suite_to_recheck
 from proctor.actions.suites import load_suite
 from proctor.cli.judge_flags import add_judge_flags, judge_options
-from proctor.cli.parser import add_output_flags, add_suite_flags, command_parser
+from proctor.cli.parser import add_output_flags, add_strict_flag, add_suite_flags, command_parser
 from proctor.cli.renderers import FORMATS
-from proctor.cli.showing import exit_code, run_markdown, show_run
+from proctor.cli.showing import exit_code, print_unmet, run_markdown, show_run
 from proctor.cli.step_summary import append_summary
 from proctor.model.case import Suite
 from proctor.model.result import RunResult
@@ -29,6 +29,7 @@ def run(arguments: list[str]) -> int:
     parser.add_argument("--suite", metavar="SUITE", help="another suite, instead of the one the run was started with")
     add_output_flags(parser, FORMATS)
     add_suite_flags(parser)
+    add_strict_flag(parser)
     parser.add_argument("--no-judge", action="store_true", help="ask no judge: claims that need one are errors")
     add_judge_flags(parser)
     options = parser.parse_args(arguments)
@@ -38,8 +39,10 @@ def run(arguments: list[str]) -> int:
     opened = None if options.no_judge else configured_judge(chosen, home, os.environ, judge_options(options))
     result = recheck(home, options.run, chosen) if opened is None else asyncio.run(_judged(home, options, opened, chosen))
     show_run(result, format=options.format, output=options.output, no_color=options.no_color)
+    if options.format != "terminal" and not options.quiet:
+        print_unmet(result)
     append_summary(lambda: run_markdown(result))
-    return exit_code(result)
+    return exit_code(result, strict=options.strict)
 
 
 async def _judged(home: Path, options: argparse.Namespace, opened: OpenedJudge, suite: Suite) -> RunResult:

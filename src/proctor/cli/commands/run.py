@@ -13,9 +13,9 @@ from proctor.actions.suites import load_suites
 from proctor.cli.exits import Exit
 from proctor.cli.judge_flags import add_judge_flags, judge_options
 from proctor.cli.live_progress import annotations, listener
-from proctor.cli.parser import add_output_flags, add_suite_flags, command_parser
+from proctor.cli.parser import add_output_flags, add_strict_flag, add_suite_flags, command_parser
 from proctor.cli.renderers import FORMATS
-from proctor.cli.showing import exit_code, run_markdown, show_run
+from proctor.cli.showing import exit_code, print_unmet, run_markdown, show_run
 from proctor.cli.step_summary import append_summary, on_github
 from proctor.model.case import Suite
 from proctor.runner.limits import Budget
@@ -33,6 +33,8 @@ def run(arguments: list[str]) -> int:
     if not options.quiet:
         print(f"kept in {live.folder}", file=sys.stderr)
     show_run(live.result, format=options.format, output=options.output, no_color=options.no_color, entries=live.entries)
+    if options.format != "terminal" and not options.quiet:
+        print_unmet(live.result)
     if live.unused is not None and not options.quiet:
         print(live.unused, file=sys.stderr)
     if on_github():
@@ -44,6 +46,8 @@ def run(arguments: list[str]) -> int:
     if live.ended == "budget":
         print(f"stopped early: {live.reason}; go on with --resume {live.result.run_id}", file=sys.stderr)
         return Exit.FAILED
+    if options.strict and live.result.unmet.any:
+        return Exit.USAGE
     if options.min_pass_rate is not None:
         return _gated(live, options.min_pass_rate)
     return exit_code(live.result)
@@ -174,6 +178,7 @@ def _parser() -> argparse.ArgumentParser:
         "--artifacts", choices=("mcplab",), help="write results.json, trace.jsonl, summary.md, report.html and resolved-config.yaml as well"
     )
     parser.add_argument("--note", default="", metavar="TEXT", help="a remark to keep with the run")
+    add_strict_flag(parser)
     add_output_flags(parser, FORMATS)
     add_suite_flags(parser)
     return parser

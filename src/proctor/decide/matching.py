@@ -1,0 +1,168 @@
+"""Which cases of a suite a record answers.
+
+- A record that names a case answers the case of that id, else the one of that name. What several cases are called names none of them,
+  unless they are one and the same test case of a library.
+- A record that names no case answers every case with the same input. Inputs are compared exactly. The input of a conversation is all
+  that was said to the agent, in order; a record that kept only its first message answers the one conversation that begins with it.
+- Where no input fits, it answers every case if there is only one or if none of them has an input. Conversations (`turns`) and bodies that
+  are sent as written count as inputs where every case has one.
+- Anything else is refused with the choice to make: which case is meant is never guessed.
+
+Names and inputs are looked for in the whole suite, also where only some of its cases were selected: a record of another case does not
+become one of those. A selection of one case is a choice: it takes what fits no input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+import msgspec
+
+from proctor.errors import EvidenceError, InputError
+from proctor.model.case import Case
+from proctor.model.evidence import Evidence, Json
+from proctor.model.origin import NOWHERE
+from proctor.model.problem import Problem
+from proctor.model.show import show
+
+REFUSED_CODE = "case_not_named"
+"""The code of a record that could answer several cases and names none of them."""
+_MOST_CHOICES = 10
+_CHOOSE = "write the id of one of them as `case`, or select one case (`-k`)"
+
+Said = bytes
+"""What was said to an agent, in a form that can be looked up: a JSON list of its messages."""
+
+
+class CaseIndex:
+    """The cases of a suite, found by the name a record gives or by its input."""
+
+    def __init__(self, selected: Sequence[Case], left_out: Sequence[Case] = ()) -> None:
+        """Raises `InputError` where two cases have the same id. Positions count the selected cases first."""
+        self.cases = cases = (*selected, *left_out)
+        self._selected = selected
+        _refuse_repeated_ids(cases)
+        self.by_name: dict[str, list[int]] = {case.id: [position] for position, case in enumerate(cases)}
+        """The positions of the cases that a record may mean by a name; several where a name is not clear."""
+        # An id wins over the name of another case, not over what that case is called in its own file.
+        ids = frozenset(self.by_name)
+        for position, case in enumerate(cases):
+            for name in {case.own_id, case.name if case.name not in ids else None} - {None, "", case.id}:
+                self.by_name.setdefault(name or "", []).append(position)
+        self.answers_all = _need_no_choice(cases)
+        """Whether a record that names no case answers every case, whatever its input."""
+        self._by_input: dict[Said, list[int]] = {}
+        self._by_first_message: dict[Said, list[int]] = {}
+        if not self.answers_all:
+            self._index_inputs()
+
+    def _index_inputs(self) -> None:
+        for position, case in enumerate(self.cases):
+            said = _said_by(case)
+            if said:
+                self._by_input.setdefault(_key(said), []).append(position)
+            if len(said) > 1:
+                self._by_first_message.setdefault(_key(said[:1]), []).append(position)
+
+    def find(self, evidence: Evidence) -> Sequence[int] | None:
+        """The positions of the cases that `evidence` answers; nothing where it names a case nobody knows.
+
+        Raises `EvidenceError` where it could answer several cases, with the choice to make.
+        """
+        name = evidence.case
+        if name is None:
+            return range(len(self._selected)) if self.answers_all else self._find_by_input(evidence)
+        found = self.by_name.get(name)
+        if found is not None and len(found) > 1 and not self._are_one(found):
+            raise self._refusal(f"{len(found)} cases are called {show(name, 80)}; write the id of one of them as `case`", found)
+        return found
+
+    def _are_one(self, positions: Sequence[int]) -> bool:
+        """Whether these are the same test case, written at one place."""
+        origins = {self.cases[position].origin for position in positions}
+        return len(origins) == 1 and NOWHERE not in origins
+
+    def _find_by_input(self, evidence: Evidence) -> Sequence[int]:
+        said = _said_in(evidence)
+        for messages in (said, _said_first(evidence)) if said else ():
+            found = self._by_input.get(_key(messages))
+            if found is not None:
+                return found
+        begun = self._by_first_message.get(_key(said)) if len(said) == 1 else None
+        if begun is not None and len({_key(_said_by(self.cases[position])) for position in begun}) == 1:
+            return begun
+        if begun is None and _need_no_choice(self._selected):
+            return range(len(self._selected))
+        told = show(said[0] if len(said) == 1 else list(said), 80)
+        if begun is not None:
+            raise self._refusal(f"names no case, and several conversations begin with its input {told}; {_CHOOSE}", begun)
+        why = f"names no case, and its input {told} is that of no case" if said else "names no case and has no input"
+        raise self._refusal(f"{why}; {_CHOOSE}")
+
+    def _refusal(self, why: str, positions: Sequence[int] | None = None) -> EvidenceError:
+        choices = [self.cases[position] for position in positions] if positions is not None else self.cases
+        told = [_choice(case) for case in choices[:_MOST_CHOICES]]
+        if len(choices) > _MOST_CHOICES:
+            told.append(f"and {len(choices) - _MOST_CHOICES} more")
+        return EvidenceError(f"{why}: {', '.join(told)}", code=REFUSED_CODE)
+
+
+def _need_no_choice(cases: Sequence[Case]) -> bool:
+    """Whether there is only one case, or none that a record could miss by its input.
+
+    A case that says nothing to the agent is a claim about any record. Beside such cases a conversation is one more claim about the same
+    record; a suite in which every case says something is a suite of different situations.
+    """
+    if len(cases) == 1:
+        return True
+    return not any(case.input is not None for case in cases) and not (cases and all(_said_by(case) for case in cases))
+
+
+def _refuse_repeated_ids(cases: Sequence[Case]) -> None:
+    """Readers refuse it too; a suite that was built in code comes here unread."""
+    first: dict[str, Case] = {}
+    problems: list[Problem] = []
+    for case in cases:
+        if first.setdefault(case.id, case) is not case:
+            problems.append(Problem(message=f"two cases have the id {case.id!r}", origin=case.origin, code="duplicate_id"))
+    if problems:
+        raise InputError(problems[0].message, problems)
+
+
+def _choice(case: Case) -> str:
+    said = _said_by(case)
+    asked = show(said[0] if len(said) == 1 else list(said), 60) if said else "none"
+    return f"{case.id!r} (input {asked})"
+
+
+def _said_by(case: Case) -> tuple[Json, ...]:
+    """What a case says to the agent, message by message; nothing where it has no input."""
+    if case.custom_body is not None:
+        return (case.custom_body,)
+    if case.turns:
+        return tuple(turn.input for turn in case.turns)
+    return (case.input,) if case.input is not None else ()
+
+
+def _said_in(evidence: Evidence) -> tuple[Json, ...]:
+    """What was said to the agent, message by message; nothing where that was not recorded."""
+    if evidence.turns is not None and len(evidence.turns) > 1 and all(turn.input is not None for turn in evidence.turns):
+        return tuple(turn.input for turn in evidence.turns)
+    return _said_first(evidence)
+
+
+def _said_first(evidence: Evidence) -> tuple[Json, ...]:
+    said = evidence.input
+    if isinstance(said, list) and said and all(isinstance(message, str) for message in cast("list[Json]", said)):
+        # A conversation that kept what was said in it as one list.
+        return tuple(cast("list[str]", said))
+    return (said,) if said is not None else ()
+
+
+def _key(said: Sequence[Json]) -> Said:
+    try:
+        return msgspec.json.encode(said, order="sorted")
+    except (TypeError, ValueError, RecursionError, UnicodeEncodeError):
+        # A lone surrogate or a number that JSON cannot carry: no less exact, only slower.
+        return repr(said).encode("utf-8", "backslashreplace")

@@ -1,0 +1,46 @@
+"""What lies beside an MCPLab trace: `results.json` of the same run, which has answers whole that the trace has cut."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from proctor.errors import EvidenceError
+from proctor.evidence.json_bytes import decode
+from proctor.evidence.mcplab import is_results, with_whole_answer
+from proctor.model.evidence import Evidence, Json
+
+RESULTS_FILE = "results.json"
+TRACE_FILE = "trace.jsonl"
+
+
+class ResultsBeside:
+    """The results beside one trace, read when they are first needed."""
+
+    def __init__(self, trace: Path, most_bytes: int) -> None:
+        self._path = trace.with_name(RESULTS_FILE)
+        self._most_bytes = most_bytes
+        self._document: Json = None
+        self._read = False
+
+    def complete(self, evidence: Evidence) -> Evidence:
+        """The evidence with its whole answer, where the results of the same run have it."""
+        if not self._read:
+            self._read = True
+            self._document = _read_results(self._path, self._most_bytes)
+        return evidence if self._document is None else with_whole_answer(evidence, self._document)
+
+
+def is_beside_trace(path: Path, most_bytes: int) -> bool:
+    """Whether a file is the `results.json` of an MCPLab run: not evidence itself, but read with the trace beside it."""
+    return path.name == RESULTS_FILE and path.with_name(TRACE_FILE).is_file() and _read_results(path, most_bytes) is not None
+
+
+def _read_results(path: Path, most_bytes: int) -> Json:
+    """The results, or nothing where they are not there or are something else: then the cut stays what it is, not known."""
+    try:
+        if path.stat().st_size > most_bytes:
+            return None
+        document = decode(path.read_bytes())
+    except (OSError, EvidenceError):
+        return None
+    return document if is_results(document) else None

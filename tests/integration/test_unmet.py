@@ -1,0 +1,199 @@
+"""Cases and records that do not meet are counted, shown in every format, and never decided by luck."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import proctor as library
+from proctor.errors import InputError
+from tests.integration.running import proctor
+
+SUITE = """\
+proctor: 1
+name: Desk
+cases:
+  - {id: refund, input: refund me, expect: [response_contains: refund]}
+  - {id: greet, input: hello, expect: [response_contains: hello]}
+  - {id: later, input: later, skip: not today, expect: [response_contains: x]}
+"""
+REFUND = '{"case": "refund", "text": "the refund"}'
+GREET = '{"input": "hello", "text": "hello"}'
+STRANGER = '{"case": "refnd", "text": "x"}'
+UNCLEAR = '{"input": "good morning", "text": "refund hello"}'
+NOTHING_MISSING = {"cases_without_evidence": 0, "records_without_case": 0, "records_not_selected": 0}
+
+
+@pytest.fixture(autouse=True)
+def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "suite.yaml").write_text(SUITE)
+    return tmp_path
+
+
+def check(*lines: str, flags: tuple[str, ...] = (), code: int | None = None) -> Any:
+    Path("runs.jsonl").write_text("".join(line + "\n" for line in lines))
+    done = proctor("check", "suite.yaml", "runs.jsonl", *flags)
+    assert code is None or done.code == code, (done.code, done.out, done.err)
+    return json.loads(done.out) if "json" in flags else done
+
+
+ROWS = [
+    ((REFUND, GREET), {}, 0, 0),
+    ((REFUND,), {"cases_without_evidence": 1}, 0, 4),
+    ((REFUND, GREET, STRANGER), {"records_without_case": 1}, 0, 4),
+    ((REFUND, GREET, UNCLEAR), {"records_without_case": 1}, 1, 4),
+    ((UNCLEAR,), {"cases_without_evidence": 2, "records_without_case": 1}, 1, 4),
+    ((STRANGER, STRANGER), {"cases_without_evidence": 2, "records_without_case": 2}, 5, 4),
+    ((), {"cases_without_evidence": 2}, 5, 4),
+]
+
+
+@pytest.mark.parametrize(("lines", "unmet", "code", "strict"), ROWS)
+def test_what_does_not_meet_is_counted_and_strict_fails_on_either(
+    lines: tuple[str, ...], unmet: dict[str, int], code: int, strict: int
+) -> None:
+    result = check(*lines, flags=("--format", "json"), code=code)
+    assert result["unmet"] == {**NOTHING_MISSING, **unmet}
+    assert len(result["unmatched_evidence"]) == lines.count(STRANGER)
+    check(*lines, flags=("--strict",), code=strict)
+
+
+def test_a_refused_record_is_an_error_that_lists_the_choice() -> None:
+    result = check(REFUND, GREET, UNCLEAR, flags=("--format", "json"), code=1)
+    assert result["outcome"] == "error" and result["counts"] == {"pass": 2, "fail": 0, "error": 1, "skip": 1}
+    refused = next(case for case in result["cases"] if case["outcome"] == "error")
+    assert (refused["id"], refused["code"], refused["evidence"]["line"]) == (None, "case_not_named", 3)
+    assert "'refund' (input \"refund me\"), 'greet' (input \"hello\"), 'later' (input \"later\")" in refused["reason"]
+    assert "write the id of one of them as `case`" in " ".join(check(UNCLEAR).out.split())
+
+
+def test_every_format_says_how_many_did_not_meet() -> None:
+    told = "1 case without evidence, 1 record without a case"
+    assert told in check(REFUND, STRANGER).out.splitlines()[-1]
+    assert f"**{told}**" in check(REFUND, STRANGER, flags=("--format", "markdown")).out
+    assert told in check(REFUND, STRANGER, flags=("--format", "html")).out
+    properties = ET.fromstring(check(REFUND, STRANGER, flags=("--format", "junit")).out).iter("property")
+    found = {each.get("name"): each.get("value") for each in properties}
+    assert (found["cases_without_evidence"], found["records_without_case"]) == ("1", "1")
+    lines = check(REFUND, STRANGER, flags=("--format", "jsonl"))
+    assert told in lines.err and told not in check(REFUND, STRANGER, flags=("--format", "jsonl", "--quiet")).err
+    assert "without" not in check(REFUND, GREET).out
+
+
+def test_a_selection_neither_takes_the_records_of_other_cases_nor_misses_them() -> None:
+    result = check(REFUND, GREET, STRANGER, flags=("-k", "refund", "--format", "json"), code=0)
+    assert [case["id"] for case in result["cases"]] == ["refund"]
+    assert result["unmet"] == {**NOTHING_MISSING, "records_without_case": 1, "records_not_selected": 1}
+    check(REFUND, GREET, flags=("-k", "refund", "--strict"), code=0)
+    assert check(GREET, flags=("-k", "refund", "--format", "json"), code=5)["unmet"]["cases_without_evidence"] == 1
+
+
+def test_in_python_the_same_counts_are_there() -> None:
+    suite = library.load_suite("suite.yaml")
+    result = library.check(suite, [json.loads(REFUND), json.loads(STRANGER), json.loads(UNCLEAR)])
+    assert (result.unmet.cases_without_evidence, result.unmet.records_without_case, result.outcome) == (1, 2, "error")
+
+
+def test_with_a_judge_records_are_assigned_alike() -> None:
+    text = "proctor: 1\ncases:\n- {id: a, input: x, expect: [judged: good]}\n- {id: b, input: y, expect: [judged: good]}\n"
+    suite = library.parse_suite(text)
+    records = [{"input": "y", "text": "1"}, {"input": "z", "text": "2"}, {"case": "c", "text": "3"}]
+    result = library.check(suite, records, judge=lambda question: True)
+    assert [(case.id, case.outcome) for case in result.cases] == [("b", "pass"), ("", "error"), ("a", "skip")]
+    assert (result.unmet.cases_without_evidence, result.unmet.records_without_case) == (1, 2)
+
+
+@pytest.fixture
+def agents(inside: Path) -> Path:
+    (inside / "suite.yaml").write_text(
+        SUITE.replace("  - {id: later, input: later, skip: not today, expect: [response_contains: x]}\n", "")
+    )
+    (inside / "agent_of_unmet.py").write_text("def answer(message):\n    return message if message == 'hello' else 1 / 0\n")
+    (inside / "runs.jsonl").write_text(f"{REFUND}\n{GREET}\n{STRANGER}\n")
+    targets = {
+        "half": {"type": "callable", "function": "agent_of_unmet:answer"},
+        "tape": {"type": "recorded", "evidence": "runs.jsonl"},
+    }
+    (inside / "proctor.yaml").write_text(json.dumps({"targets": targets}))
+    return inside
+
+
+def test_a_run_counts_the_cases_that_left_nothing_to_decide_on(agents: Path) -> None:
+    done = proctor("run", "suite.yaml", "--target", "half", "--format", "json")
+    assert (done.code, json.loads(done.out)["unmet"]) == (1, {**NOTHING_MISSING, "cases_without_evidence": 1})
+    assert "1 case without evidence" in done.err
+    assert json.loads(proctor("show", "latest", "--format", "json").out)["unmet"]["cases_without_evidence"] == 1
+    assert proctor("run", "suite.yaml", "--target", "half", "--strict").code == 4
+    assert proctor("run", "suite.yaml", "--target", "half", "-k", "greet", "--strict").code == 0
+
+
+def test_a_run_counts_recordings_that_answer_no_case(agents: Path) -> None:
+    done = proctor("run", "suite.yaml", "--target", "tape", "--format", "json")
+    assert (done.code, json.loads(done.out)["unmet"]) == (0, {**NOTHING_MISSING, "records_without_case": 1})
+    assert proctor("run", "suite.yaml", "--target", "tape", "--strict").code == 4
+
+
+def test_a_case_that_is_new_when_a_run_is_checked_again_is_skipped_and_counted(agents: Path) -> None:
+    assert proctor("run", "suite.yaml", "--target", "tape").code == 0
+    (agents / "more.yaml").write_text((agents / "suite.yaml").read_text() + "  - {id: new, input: q, expect: [response_contains: q]}\n")
+    done = proctor("recheck", "latest", "--suite", "more.yaml", "--format", "json")
+    result = json.loads(done.out)
+    assert done.code == 0 and result["counts"]["skip"] == 1 and result["unmet"]["cases_without_evidence"] == 1
+    assert proctor("recheck", "latest", "--suite", "more.yaml", "--strict").code == 4
+    assert proctor("recheck", "latest", "--strict").code == 0
+
+
+def two_suites(folder: Path) -> tuple[Path, Path]:
+    (folder / "suites").mkdir()
+    one, two = folder / "suites" / "one.yaml", folder / "suites" / "two.yaml"
+    one.write_text("proctor: 1\ncases:\n- {id: a, expect: [no_tools_called]}\n- {id: b, expect: [no_tools_called]}\n")
+    two.write_text("proctor: 1\ncases:\n- {id: c, expect: [no_tools_called]}\n- {id: a, expect: [tool_called: x]}\n")
+    return one, two
+
+
+def test_the_same_id_in_two_suites_is_an_error_that_names_both_places(inside: Path) -> None:
+    one, two = two_suites(inside)
+    told = f"{two}:4:3: the case id 'a' is also used at {one}:3:3"
+    (inside / "runs.jsonl").write_text('{"case": "a", "text": "x", "tool_calls": []}\n')
+    for command in (
+        ("check", inside / "suites", "runs.jsonl"),
+        ("run", inside / "suites"),
+        ("run", one, two),
+        ("validate", inside / "suites"),
+        ("validate", one, two),
+        ("convert", inside / "suites"),
+    ):
+        done = proctor(*command)
+        assert done.code == 4 and told in done.out + done.err, (command, done)
+    with pytest.raises(InputError) as caught:
+        library.load_suite(inside / "suites")
+    assert told in str(caught.value)
+
+
+def test_the_same_suite_given_twice_is_an_error_too(inside: Path) -> None:
+    one, _ = two_suites(inside)
+    done = proctor("run", one, one)
+    assert done.code == 4 and "the case id 'a' is also used at" in done.err
+
+
+def test_configs_of_mcplab_may_use_an_id_twice_and_a_trace_that_names_it_is_refused(inside: Path) -> None:
+    (inside / "mcplab" / "evals").mkdir(parents=True)
+    (inside / "mcplab" / "agents.yaml").write_text("[]\n")
+    (inside / "mcplab" / "servers.yaml").write_text("{}\n")
+    for name in ("One", "Two"):
+        scenario = f"{{id: look, prompt: {name}, eval: {{response_assertions: [{{type: contains, value: {name}}}]}}}}"
+        (inside / "mcplab" / "evals" / f"{name}.yaml").write_text(f"name: {name}\nagents: []\nscenarios: [{scenario}]\n")
+    (inside / "runs.jsonl").write_text('{"case": "look", "text": "One"}\n{"case": "Two/look", "text": "Two"}\n')
+    done = proctor("check", "mcplab", "runs.jsonl", "--format", "json")
+    result = json.loads(done.out)
+    assert done.code == 1 and [(case["id"], case["outcome"]) for case in result["cases"]] == [
+        (None, "error"),
+        ("Two/look", "pass"),
+        ("look", "skip"),
+    ]
+    assert '2 cases are called "look"' in result["cases"][0]["reason"]
