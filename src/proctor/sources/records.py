@@ -21,7 +21,7 @@ from proctor.model.show import nearest
 
 if TYPE_CHECKING:
     from proctor.evidence.spans import Span
-    from proctor.sources.trace_window import TraceWindow
+    from proctor.sources.trace_window import OnTrace, TraceWindow
 
 MAX_LINE_BYTES = 64 * 1024 * 1024
 MAX_DOCUMENT_BYTES = 256 * 1024 * 1024
@@ -61,11 +61,11 @@ class Stream(Blocks, Protocol):
         ...
 
 
-def read_records(paths: Iterable[str], *, format: str | None = None) -> Iterator[Record]:
-    """Every record under `paths`: files, folders, or `-` for standard input."""
+def read_records(paths: Iterable[str], *, format: str | None = None, on_trace: "OnTrace | None" = None) -> Iterator[Record]:
+    """Every record under `paths`: files, folders, or `-` for standard input; `on_trace` is told of the spans of each OTLP trace."""
     if format is not None:
         _require_format(format)
-    reader = _Reader(format)
+    reader = _Reader(format, on_trace)
     for path in paths:
         if path == "-":
             if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison] - it is, where the descriptor was closed
@@ -88,8 +88,9 @@ def _require_format(name: str) -> None:
 
 
 class _Reader:
-    def __init__(self, format: str | None) -> None:
+    def __init__(self, format: str | None, on_trace: "OnTrace | None" = None) -> None:
         self._format = format
+        self._on_trace = on_trace
         self._window: TraceWindow | None = None
 
     def path(self, path: Path) -> Iterator[Record]:
@@ -209,7 +210,7 @@ class _Reader:
         if self._window is None:
             from proctor.sources.trace_window import TraceWindow  # only traces in pieces need it
 
-            self._window = TraceWindow()
+            self._window = TraceWindow(on_trace=self._on_trace)
         for evidence, place in self._window.add(spans, source):
             yield Record(evidence, place)
 
