@@ -11,11 +11,12 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
+from typing import Literal
 
 import msgspec
 
 from proctor.checks.registry import Registry
-from proctor.decide.prepare import Clock, PreparedCase, PreparedSuite, skip_case
+from proctor.decide.prepare import Clock, PreparedCase, PreparedSuite, skip_case, with_account
 from proctor.errors import EvidenceError
 from proctor.evidence.reading import read_document
 from proctor.model.case import Case, Suite
@@ -29,6 +30,10 @@ from proctor.sources.records import Record
 _WHEN_EMPTY = {"pass": "passes", "fail": "fails", "skip": "is skipped"}
 MOST_UNMATCHED = 100
 """How many unmatched records a result lists; the rest is counted."""
+
+
+Shows = Literal["verdicts", "account", "evidence"]
+"""What results carry beside their verdicts: nothing that can be spared, what is known of the evidence, or the evidence with it."""
 
 
 def wall_clock() -> str:
@@ -48,9 +53,16 @@ class CheckStream:
     """One run of checks over a stream of records."""
 
     def __init__(
-        self, suite: Suite, *, now: str | None = None, registry: Registry | None = None, clock: Callable[[], str] = wall_clock
+        self,
+        suite: Suite,
+        *,
+        now: str | None = None,
+        registry: Registry | None = None,
+        clock: Callable[[], str] = wall_clock,
+        shows: Shows = "verdicts",
     ) -> None:
         self.suite = suite
+        self._shows: Shows = shows
         self._prepared = prepared(suite) if registry is None else PreparedSuite(suite, registry)
         self.fixed_now = now
         """The clock of every piece of evidence, where one was given."""
@@ -72,7 +84,7 @@ class CheckStream:
     def over(self, records: Iterable[Record]) -> Iterator[CaseResult]:
         """Decide record after record; then one `skip` for every case that no record answered."""
         add, clock = self.tally.add, self.clock
-        lookup = self.lookup if self.fixed_now is None else {}
+        lookup = self.lookup if self.fixed_now is None and self._shows == "verdicts" else {}
         results: list[CaseResult] = []
         for record in records:
             evidence = record.evidence
@@ -127,7 +139,14 @@ class CheckStream:
         if self.fixed_now is not None:
             evidence = msgspec.structs.replace(evidence, now=self.fixed_now)
         for position in positions:
-            results.append(self._prepared.decides[position](evidence, source, 0, self.clock))
+            results.append(self.with_evidence(self._prepared.decides[position](evidence, source, 0, self.clock), evidence))
+
+    def with_evidence(self, result: CaseResult, evidence: Evidence) -> CaseResult:
+        """Return a result with as much of its evidence as this run is to show."""
+        if self._shows == "verdicts":
+            return result
+        result = with_account(result, evidence)
+        return msgspec.structs.replace(result, evidence=evidence) if self._shows == "evidence" else result
 
     @property
     def judged(self) -> bool:

@@ -1,12 +1,13 @@
 """Runs that were kept: listed, opened, and brought back as results."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import msgspec
 
 from proctor.actions.suites import load_suite
 from proctor.errors import InputError
+from proctor.evidence.account import known_of
 from proctor.formats.native_text import write_native
 from proctor.formats.suites import read_suite
 from proctor.model.case import Case, Suite
@@ -19,6 +20,8 @@ from proctor.store.run_files import RunFiles, RunFolder
 
 WORKSPACE_FILES = ("proctor.yaml", "proctor.yml")
 RESULTS_FOLDER = ".proctor"
+TARGET = "target"
+"""Who read the evidence of a run, where the target that was driven does not say it more precisely."""
 
 
 class KeptRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,6 +116,16 @@ def _left_nothing(entry: RunEntry) -> bool:
     return entry.outcome in ("error", "skip") and entry.code is not None and all(told.code == entry.code for told in entry.verdicts)
 
 
+def select_results(run: RunResult, chooses: Callable[[Case], bool]) -> RunResult:
+    """Return the run with only the results of the chosen cases, counted anew."""
+    results = tuple(result for result in run.cases if chooses(result.case))
+    tally = Tally()
+    tally.add_all(results)
+    return msgspec.structs.replace(
+        run, cases=results, outcome=tally.outcome(), score=tally.score, counts=tally.counts, summary=tuple(tally.summaries())
+    )
+
+
 def case_result(case: Case, entry: RunEntry) -> CaseResult:
     """One kept attempt as a result."""
     outcome: Outcome = entry.outcome  # type: ignore[assignment]  # kept as text, written from an outcome
@@ -134,4 +147,5 @@ def case_result(case: Case, entry: RunEntry) -> CaseResult:
         entry.code,
         entry.reason,
         entry.now,
+        None if entry.evidence is None else known_of(entry.evidence, TARGET),
     )

@@ -93,8 +93,13 @@ class JudgedStream:
     def _one(self, case: PreparedCase, evidence: Evidence, source: Source) -> asyncio.Task[CaseResult] | CaseResult:
         clock = self._stream.clock()
         if not case.judged:
-            return case.decide(evidence, source, 0, self._stream.clock)
-        return asyncio.create_task(judged(case, evidence, self._judge, source=source, clock=clock, fail_fast=self._fail_fast))
+            return self._stream.with_evidence(case.decide(evidence, source, 0, self._stream.clock), evidence)
+
+        async def decide() -> CaseResult:
+            result = await judged(case, evidence, self._judge, source=source, clock=clock, fail_fast=self._fail_fast)
+            return self._stream.with_evidence(result, evidence)
+
+        return asyncio.create_task(decide())
 
 
 def finished(stream: CheckStream, records: Iterable[Record], *, home: Path, environment: Mapping[str, str]) -> RunResult:

@@ -7,9 +7,9 @@ from pathlib import Path
 import msgspec
 
 from proctor.actions.check import prepared
-from proctor.actions.history import case_result, suite_of, unmet_of
+from proctor.actions.history import TARGET, case_result, suite_of, unmet_of
 from proctor.actions.judged_check import AHEAD, judged
-from proctor.decide.prepare import PreparedCase, skip_case
+from proctor.decide.prepare import PreparedCase, skip_case, with_account
 from proctor.model.case import Case, Skip, Suite
 from proctor.model.evidence import Evidence
 from proctor.model.problem import Problem
@@ -29,7 +29,7 @@ def recheck(home: Path, run: str, suite: Suite | None = None) -> RunResult:
     """
     folder, chosen = _opened(home, run, suite)
     results = [
-        left if evidence is None else cut_short(case.decide(evidence, None, entry.attempt), evidence)
+        left if evidence is None else with_account(cut_short(case.decide(evidence, None, entry.attempt), evidence), evidence, TARGET)
         for case, entry, evidence, left in _kept(folder, chosen)
     ]
     return _result(folder, chosen, results)
@@ -44,7 +44,7 @@ async def recheck_judged(home: Path, run: str, judge: Judge, suite: Suite | None
             return left
         async with at_once:
             result = await judged(case, evidence, judge, attempt=entry.attempt, fail_fast=fail_fast)
-            return cut_short(result, evidence)
+            return with_account(cut_short(result, evidence), evidence, TARGET)
 
     at_once = asyncio.Semaphore(AHEAD)
     results = await asyncio.gather(*(one(*kept) for kept in _kept(folder, chosen)))

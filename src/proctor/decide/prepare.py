@@ -19,6 +19,7 @@ from proctor.decide.matching import CaseIndex
 from proctor.decide.quick import Clock, DecideCase, quick_decide
 from proctor.decide.turns import turn_evidence
 from proctor.errors import CheckFault, EvidenceError, InputError
+from proctor.evidence.account import known_of
 from proctor.model.account import UNSEEN_IN_A_PAGE, Account
 from proctor.model.case import UNSEEN_TOOLS, Assertion, Case, Suite
 from proctor.model.evidence import Evidence, Json, Source
@@ -52,6 +53,12 @@ class PreparedCase:
 
     def decide(self, evidence: Evidence, source: Source | None = None, attempt: int = 0, clock: Clock | None = None) -> CaseResult:
         """Decide every assertion of the case on `evidence`."""
+        result = self._decide(evidence, source, attempt, clock)
+        # Plain evidence that decides everything is what a long stream consists of: its account is made when somebody asks.
+        plain = evidence.account is None and not any(verdict.code for verdict in result.verdicts)
+        return result if plain else with_account(result, evidence)
+
+    def _decide(self, evidence: Evidence, source: Source | None, attempt: int, clock: Clock | None) -> CaseResult:
         case = self.case
         if case.skip is not None:
             return skip_case(case, case.skip.code, case.skip.reason, source=source, attempt=attempt)
@@ -90,7 +97,7 @@ class PreparedCase:
             # What was asked is known, where the evidence did not keep it.
             evidence = msgspec.structs.replace(evidence, input=case.input)
         verdicts = yield from self._judged_verdicts(evidence, fail_fast)
-        return self._result(verdicts, evidence, source, attempt, now)
+        return with_account(self._result(verdicts, evidence, source, attempt, now), evidence)
 
     def _result(
         self, verdicts: tuple[Verdict, ...], evidence: Evidence, source: Source | None, attempt: int, now: str | None
@@ -302,6 +309,13 @@ def guarded(decide: Decide, evidence: Evidence) -> Verdict:
             f"a bug in this check: {type(error).__name__}: {error}",
             details={"traceback": traceback.format_exc(limit=8)},
         )
+
+
+def with_account(result: CaseResult, evidence: Evidence, reader: str = "plain") -> CaseResult:
+    """Return the result with what is known of the evidence it was decided on; `reader` is who read it, where it does not say so."""
+    if result.account is not None and result.account.reader != "plain":
+        return result
+    return msgspec.structs.replace(result, account=known_of(evidence, reader))
 
 
 def skip_case(case: Case, code: str, reason: str, *, source: Source | None = None, attempt: int = 0) -> CaseResult:

@@ -6,12 +6,12 @@ a part is kept: the others usually follow from it.
 
 from __future__ import annotations
 
-from typing import Literal
+import functools
 
 import msgspec
 
-from proctor.model.account import PARTS, Account, Part
-from proctor.model.evidence import Evidence, Json
+from proctor.model.account import PARTS, Account, Known, Part, PartState
+from proctor.model.evidence import Evidence, Json, ToolCall
 from proctor.model.show import shorten
 
 _MOST_NOTES = 20
@@ -42,44 +42,46 @@ class Doubts:
         return Account(reader, self.unknown, tuple(self.notes))
 
 
-class PartState(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is known of one part of an evidence."""
-
-    status: Literal["recorded", "none", "not known"]
-    why: str | None = None
-
-
 def part_states(evidence: Evidence) -> dict[Part, PartState]:
     """Return for each part of an evidence whether it was recorded, is known to be none, or is not known and why."""
+    return dict(zip(PARTS, _states(evidence), strict=True))
+
+
+def _states(evidence: Evidence) -> tuple[PartState, ...]:
     unknown = evidence.account.unknown if evidence.account is not None else {}
-    states: dict[Part, PartState] = {part: _state(evidence, part, unknown.get(part)) for part in PARTS}
-    calls = states["tool_calls"]
-    if calls.status == "not known":
-        # Of calls that nobody saw nothing is known either.
-        follow: tuple[Part, ...] = ("tool_arguments", "tool_results")
-        for part in follow:
-            if states[part].status == "none":
-                states[part] = calls
-    return states
-
-
-def _state(evidence: Evidence, part: Part, why: str | None) -> PartState:
-    if why is not None:
-        return PartState("not known", why)
-    held = _held(evidence, part)
-    if held is None:
-        return PartState("not known", "not recorded in this evidence")
-    return PartState("recorded" if held else "none")
-
-
-def _held(evidence: Evidence, part: Part) -> Json:
-    """What the evidence holds of a part: nothing where it was not recorded, an empty value where there was none."""
     calls = evidence.tool_calls
     if calls is None and evidence.nodes is not None:
         calls = tuple(call for node in evidence.nodes for call in node.tool_calls)
+    states = [_state(evidence, part, calls, unknown.get(part)) for part in PARTS]
+    if states[0].status == "not known":
+        # Of calls that nobody saw nothing is known either.
+        states[1:3] = [states[0] if state.status == "none" else state for state in states[1:3]]
+    return tuple(states)
+
+
+def _state(evidence: Evidence, part: Part, calls: tuple[ToolCall, ...] | None, why: str | None) -> PartState:
+    if why is not None:
+        return PartState("not known", why)
+    held = _held(evidence, part, calls)
+    if held is None:
+        return _NOT_TOLD if calls and part in ("tool_arguments", "tool_results") else _NOT_RECORDED
+    return _RECORDED if held or held is False or held == 0 else _NONE
+
+
+_RECORDED, _NONE = PartState("recorded"), PartState("none")
+_NOT_RECORDED = PartState("not known", "not recorded in this evidence")
+_NOT_TOLD = PartState("not known", "no call in this evidence tells them")
+
+
+def _held(evidence: Evidence, part: Part, calls: tuple[ToolCall, ...] | None) -> Json:
+    """What the evidence holds of a part: nothing where it was not recorded, an empty value where there was none."""
     match part:
-        case "tool_calls" | "tool_arguments" | "tool_results":
+        case "tool_calls":
             return calls
+        case "tool_arguments":
+            return calls if not calls or any(call.arguments is not None for call in calls) else None
+        case "tool_results":
+            return calls if not calls or any(call.result is not None or call.error is not None for call in calls) else None
         case "answer":
             return evidence.text if evidence.text is not None else evidence.body
         case "turns":
@@ -99,11 +101,28 @@ def _one_exchange(evidence: Evidence) -> str | None:
     return "one exchange" if evidence.input is not None or evidence.text is not None or evidence.body is not None else None
 
 
-def account_json(evidence: Evidence, reader: str | None = None) -> dict[str, Json]:
-    """Return the account of an evidence as results show it."""
+def known_of(evidence: Evidence, reader: str = "plain") -> Known:
+    """Return what is known of an evidence, part by part; `reader` is who read it, where it does not say so itself."""
     account = evidence.account
-    written: dict[str, Json] = {"reader": (account.reader if account is not None else "") or reader or "plain"}
-    written["parts"] = {part: msgspec.to_builtins(state) for part, state in part_states(evidence).items()}
-    if account is not None and account.notes:
-        written["notes"] = list(account.notes)
+    if account is None:
+        return _shared(reader, _states(evidence))
+    return Known(account.reader or reader, part_states(evidence), account.notes)
+
+
+@functools.lru_cache(maxsize=1024)
+def _shared(reader: str, states: tuple[PartState, ...]) -> Known:
+    # Of a million plain records all but a few are known alike: their results hold one and the same account.
+    return Known(reader, dict(zip(PARTS, states, strict=True)))
+
+
+def known_document(known: Known) -> dict[str, Json]:
+    """Return what is known of an evidence as plain data: the shape of `cases[].evidence.account` in results."""
+    written: dict[str, Json] = {"reader": known.reader, "parts": msgspec.to_builtins(known.parts)}
+    if known.notes:
+        written["notes"] = list(known.notes)
     return written
+
+
+def account_json(evidence: Evidence, reader: str = "plain") -> dict[str, Json]:
+    """Return the account of an evidence as results show it."""
+    return known_document(known_of(evidence, reader))

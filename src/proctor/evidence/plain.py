@@ -82,6 +82,8 @@ def read_plain(document: Json, path: str = "$") -> Evidence:
         refuse_lost_account(entry, KEYS, path)
         _doubt_strange(entry, KEYS, path, doubts)
     metadata = {key: value for key, value in entry.items() if key not in KEYS}
+    if not isinstance(entry.get("model"), (str, type(None))):
+        metadata["model"] = entry.pop("model")  # a model that is described rather than named
     if other_families:
         metadata["state"] = other_families
     metadata.update(_members(entry.get("metadata"), f"{path}.metadata"))
@@ -104,6 +106,7 @@ def read_plain(document: Json, path: str = "$") -> Evidence:
         timezone=text_at(entry.get("timezone"), f"{path}.timezone"),
         state=state,
         error=_error(entry.get("error"), f"{path}.error"),
+        no_run=text_at(entry.get("no_run"), f"{path}.no_run"),
         model=text_at(entry.get("model"), f"{path}.model"),
         account=close_account(doubts, stored),
         metadata=metadata,

@@ -16,6 +16,7 @@ from proctor.errors import EvidenceError
 from proctor.evidence import flowise, mcplab, messages, mibo, n8n, otlp, plain
 from proctor.evidence.json_bytes import binary_kind, decode, exceeds_depth, too_deep
 from proctor.evidence.unknown import unknown_shape
+from proctor.model.account import Account
 from proctor.model.evidence import Evidence, Json
 from proctor.model.show import nearest
 
@@ -32,6 +33,14 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     """Keys that tell it, for the message about a document nobody knows."""
     owns: frozenset[str] = frozenset()
     """Keys of plain evidence that this format uses for itself."""
+
+    def read_all(self, document: Json) -> list[Evidence]:
+        """Return the evidence in a document; where its reader keeps no account, it is named as the reader all the same."""
+        found = self.read(document)
+        if self.name == "plain":
+            return found
+        reader = Account(self.name)
+        return [evidence if evidence.account is not None else msgspec.structs.replace(evidence, account=reader) for evidence in found]
 
 
 def _messages(family: messages.Family) -> Format:
@@ -134,19 +143,19 @@ def _read(value: Json, named: Format | None) -> list[Evidence]:
         return _read_as(value, named)
     if isinstance(value, list):
         return _read_list(value)
-    return _recognised(value).read(value)
+    return _recognised(value).read_all(value)
 
 
 def _read_as(value: Json, named: Format) -> list[Evidence]:
     if isinstance(value, list) and named.name not in messages.FAMILIES:
         return [evidence for index, entry in enumerate(value) for evidence in _inside(entry, index, named)]
-    return named.read(value)
+    return named.read_all(value)
 
 
 def _read_list(value: list[Any]) -> list[Evidence]:
     claims = messages.formats_of(value)
     if claims:
-        return _only([FORMATS[name] for name in claims], value).read(value)
+        return _only([FORMATS[name] for name in claims], value).read_all(value)
     broken = messages.unreadable(value)
     if broken is not None:
         raise broken
@@ -159,7 +168,7 @@ def _read_list(value: list[Any]) -> list[Evidence]:
 
 def _inside(entry: Json, index: int, named: Format | None) -> list[Evidence]:
     try:
-        return (named or _recognised(entry)).read(entry)
+        return (named or _recognised(entry)).read_all(entry)
     except EvidenceError as error:
         message = error.message
         place = message.replace("$", f"$[{index}]", 1) if message.startswith("$") else f"$[{index}]: {message}"

@@ -92,12 +92,13 @@ def _with_node(tree: SpanTree, entry: Made, canonical: bool) -> Made:
 
 def reader_of(spans: Sequence[Span]) -> str:
     """Return the words for who read a trace: OTLP, and the conventions found in it."""
-    found = [convention.name for convention in names.CONVENTIONS if any(_speaks(span, convention) for span in spans)]
+    found = [convention.name for convention in names.CONVENTIONS if any(speaks(span, convention) for span in spans)]
     particular = [name for name in found if name != "OpenTelemetry GenAI"] or found
     return f"otlp ({', '.join(particular)})" if particular else "otlp"
 
 
-def _speaks(span: Span, convention: names.Convention) -> bool:
+def speaks(span: Span, convention: names.Convention) -> bool:
+    """Return whether a span is written in a convention."""
     if convention.scopes and span.scope and span.scope.startswith(convention.scopes) and convention.name != "OpenTelemetry GenAI":
         return True
     return any(key.startswith(convention.marks) for key in span.attributes)

@@ -110,7 +110,7 @@ async def _check(desk: Desk, given: dict[str, Json]) -> dict[str, Json]:
     if not suite.cases:
         raise Refusal("VALIDATION_ERROR", "nothing is selected", fields={"select": ["no case fits"]})
     records = await asyncio.to_thread(_records, desk, given)
-    stream = CheckStream(suite, now=given.get("now"))
+    stream = CheckStream(suite, now=given.get("now"), shows="account")
     opened = _judge(desk, suite) if stream.judged else None
     if opened is None:
         run = await asyncio.to_thread(lambda: stream.finish(list(stream.over(records))))

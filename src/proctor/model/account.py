@@ -34,6 +34,22 @@ UNSEEN_IN_A_PAGE = "the agent is a chat page in a browser, which is read from ou
 """Why nothing is known of the tools of a browser agent (MCPLab)."""
 
 
+class PartState(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """What is known of one part of an evidence."""
+
+    status: Literal["recorded", "none", "not known"]
+    why: str | None = None
+    """Why it is not known."""
+
+
+class Known(msgspec.Struct, frozen=True, gc=False):
+    """What is known of an evidence, part by part, as results show it."""
+
+    reader: str
+    parts: dict[Part, PartState]
+    notes: tuple[str, ...] = ()
+
+
 class Account(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
     """What is known about one evidence."""
 

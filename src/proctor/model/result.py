@@ -9,8 +9,9 @@ from typing import Literal
 
 import msgspec
 
+from proctor.model.account import Known
 from proctor.model.case import Assertion, Case
-from proctor.model.evidence import Json, Source
+from proctor.model.evidence import Evidence, Json, Source
 from proctor.model.problem import Problem
 from proctor.model.verdict import Outcome, Verdict
 
@@ -61,6 +62,10 @@ class CaseResult(msgspec.Struct, frozen=True, gc=False):
     reason: str | None = None
     now: str | None = None
     """The clock used, where the evidence carried none."""
+    account: Known | None = None
+    """What is known of the evidence; nothing for plain evidence that decided everything, unless it was asked for."""
+    evidence: Evidence | None = None
+    """The evidence itself, only where a report is asked to show it."""
 
     @property
     def id(self) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from proctor.evidence.account import known_of
+from proctor.model.account import PART_NAMES, Known
 from proctor.model.case import Assertion, Case
 from proctor.model.evidence import Evidence, Json
 from proctor.model.result import AssertionResult, CaseResult
@@ -10,7 +12,7 @@ from proctor.report.html_comparisons import told
 from proctor.report.html_text import block, duration_words, label, pretty, tag_pairs
 from proctor.report.html_timeline import facts, other_evidence, timeline
 from proctor.report.tallies import axis_name, named_axes
-from proctor.report.wording import assertion_notes, assertion_title, case_remark, evidence_place, number_words, origin_place
+from proctor.report.wording import assertion_notes, assertion_title, case_remark, evidence_place, number_words, origin_place, unknown_words
 
 Document = dict[str, Json]
 
@@ -43,12 +45,18 @@ def attempt_document(result: CaseResult, entry: RunEntry | None, *, with_evidenc
     remark = case_remark(result)
     if remark is not None:
         document["remark"] = block(remark, 3000)
+    unknown = unknown_words(result)
+    if unknown is not None:
+        document["unknown"] = label(unknown[0], 400)
     if result.axes and named_axes(result.axes):
         axes = list(result.axes.items())[:_MOST_NAMED]
         document["axes"] = [[label(axis_name(name), 80), number_words(axis.score)] for name, axis in axes]
     if result.extracted:
         extracted = list(result.extracted.items())[:_MOST_NAMED]
         document["extracted"] = [[label(name, 80), pretty(value, 1000)] for name, value in extracted]
+    known = result.account if result.account is not None or evidence is None else known_of(evidence)
+    if known is not None:
+        document["known"] = known_document(known)
     document["assertions"] = [_assertion_document(entry, evidence) for entry in result.assertions]
     if evidence is None:
         document["no_timeline"] = NO_EVIDENCE
@@ -57,6 +65,17 @@ def attempt_document(result: CaseResult, entry: RunEntry | None, *, with_evidenc
     else:
         document["timeline"] = timeline(evidence)
         document["rest"] = other_evidence(evidence)
+    return document
+
+
+def known_document(known: Known) -> Document:
+    """What was known of the evidence: who read it, and each part with its name, status and why."""
+    parts = [
+        [PART_NAMES[part], state.status, *([] if state.why is None else [label(state.why, 400)])] for part, state in known.parts.items()
+    ]
+    document: Document = {"reader": label(known.reader), "parts": parts}
+    if known.notes:
+        document["notes"] = [label(note, 400) for note in known.notes[:_MOST_NAMED]]
     return document
 
 

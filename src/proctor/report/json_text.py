@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import msgspec
 
+from proctor.evidence.account import known_document
+from proctor.model.account import Known
 from proctor.model.case import Assertion, Case
-from proctor.model.evidence import Json
+from proctor.model.evidence import Evidence, Json, Source
 from proctor.model.origin import Origin
 from proctor.model.problem import Problem
 from proctor.model.result import SCHEMA, AxisScore, CaseResult, CaseSummary, RunResult
@@ -18,7 +20,8 @@ from proctor.model.verdict import Verdict
 
 _encode = msgspec.json.Encoder(order=None).encode
 _REMEMBERED = 64
-"""How many encoded verdicts to keep per assertion; passing ones are a handful, failing ones mostly differ."""
+"""How many encoded verdicts to keep per assertion, and accounts per run; passing ones are a handful, failing ones mostly differ."""
+_NOWHERE = Source()
 
 
 class CaseEncoder:
@@ -26,6 +29,7 @@ class CaseEncoder:
 
     def __init__(self) -> None:
         self._cases: dict[int, _CaseFrame] = {}
+        self._accounts: dict[int, tuple[Known, bytes]] = {}
 
     def encode(self, result: CaseResult) -> bytes:
         """One result, without a line break."""
@@ -40,12 +44,47 @@ class CaseEncoder:
             # The frame holds on to the case, so its id cannot be given to another while we remember it.
             frame = self._cases[id(result.case)] = _CaseFrame(result.case)
         source = result.source
-        if source is not None and source.id is None and source.line is not None and result.attempt == 0:
+        if source is not None and source.id is None and source.line is not None and result.attempt == 0 and result.account is None:
             # The line of a long file: only its number differs from the one before.
             parts += (frame.before_line(source.file), str(source.line).encode(), frame.behind_line(result, end))
             return
-        evidence = _encode({"file": source.file, "line": source.line, "id": source.id}) if source is not None else b"null"
+        evidence = self._evidence(result)
         parts += (frame.head, str(result.attempt).encode(), b',"evidence":', evidence, frame.tail(result), end)
+
+    def _evidence(self, result: CaseResult) -> bytes:
+        source, known = result.source, result.account
+        if source is None and known is None:
+            return b"null"
+        place = source or _NOWHERE
+        told = _encode({"file": place.file, "line": place.line, "id": place.id})
+        if known is None:
+            return told
+        read = b"" if result.evidence is None else b',"read":' + encode_strangers(_read(result.evidence))
+        return b"".join((told[:-1], b',"account":', self._account(known), read, b"}"))
+
+    def _account(self, known: Known) -> bytes:
+        # Plain records share their accounts; the others are each known in their own way.
+        seen = self._accounts.get(id(known))
+        if seen is None:
+            seen = (known, encode_strangers(known_document(known)))
+            if len(self._accounts) < _REMEMBERED:
+                self._accounts[id(known)] = seen
+        return seen[1]
+
+
+def _read(evidence: Evidence) -> Evidence:
+    """What was read, in the words of plain evidence; what stands elsewhere in the result is left out."""
+    return msgspec.structs.replace(evidence, case=None, account=None)
+
+
+def encode_strangers(value: Json) -> bytes:
+    """Encode a value that may hold text no UTF-8 can carry (half of a surrogate pair, which is then written as its escape)."""
+    try:
+        return _encode(value)
+    except UnicodeEncodeError:
+        from json import dumps  # only such text needs it
+
+        return dumps(msgspec.to_builtins(value)).encode()
 
 
 class _CaseFrame:

@@ -33,6 +33,7 @@ from proctor.report.wording import (
     share_words,
     split_reason,
     summary_title,
+    unknown_words,
     unmatched_words,
     unmet_words,
     weight_words,
@@ -192,6 +193,9 @@ def _failure(result: CaseResult, room: int) -> list[str]:
     remark = case_remark(result)
     if remark is not None:
         lines += [plain(remark, 1000), ""]
+    unknown = unknown_words(result)
+    if unknown is not None:
+        lines += [f"❔ {plain(unknown[0], 600)}; {code(unknown[1])} shows what was read", ""]
     failures = list(result.failures())
     for number, entry in enumerate(failures):
         block = _assertion(entry)

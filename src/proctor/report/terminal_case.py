@@ -38,6 +38,7 @@ from proctor.report.wording import (
     origin_place,
     skip_words,
     split_reason,
+    unknown_words,
 )
 
 COLOURS: dict[Outcome, Colour] = {"pass": "green", "fail": "red", "error": "magenta", "skip": "yellow"}
@@ -79,7 +80,7 @@ class CasePainter:
             lines += [*([] if before and short else [""]), *self.assertion(entry.assertion, entry.verdict)]
         if len(failures) > MOST_ASSERTIONS:
             lines += ["", self._dim(f"  … {len(failures) - MOST_ASSERTIONS} more that did not hold")]
-        rest = self._rest(result)
+        rest = [*self._unknown(result), *self._rest(result)]
         return [*lines, "", *rest] if rest else lines
 
     def assertion(self, assertion: Assertion, verdict: Verdict) -> list[str]:
@@ -168,6 +169,14 @@ class CasePainter:
         lines = wrap(f"{title}: {why}", self._width - 8)
         mark = self._style.paint(MARKS[outcome], COLOURS[outcome])
         return [f"      {mark} {lines[0]}", *(f"        {line}" for line in lines[1:])]
+
+    def _unknown(self, result: CaseResult) -> list[str]:
+        """What the evidence does not tell, and where to look."""
+        unknown = unknown_words(result)
+        if unknown is None:
+            return []
+        told = f"? {unknown[0]}; `{unknown[1]}` shows what was read"
+        return [self._style.paint(line, "yellow") for line in self._indented(told, 2, 2)]
 
     def _rest(self, result: CaseResult) -> list[str]:
         """What happened to the other assertions of a failed case: skipped ones by name, passed ones counted."""

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from proctor.model.account import PART_NAMES, PARTS
 from proctor.model.case import Assertion
 from proctor.model.evidence import Json, Source
 from proctor.model.origin import Origin
@@ -23,6 +24,9 @@ GROUPING_TAGS = ("test_dimension", "optimization_target")
 
 LABEL = 10
 """Columns that `expected`, `found`, `missing` and so on take, with the space after them."""
+
+_NOT_RECORDED = " not recorded in this evidence"
+_MOST_LACKING = 4
 
 
 class Reason(msgspec.Struct, frozen=True):
@@ -167,6 +171,25 @@ def case_remark(result: CaseResult) -> str | None:
     if not result.case.assertions:
         return "nothing is asserted in this case"
     return None
+
+
+def unknown_words(result: CaseResult) -> tuple[str, str] | None:
+    """Say which parts of the evidence a case lacks, and the command that shows what was read; nothing where it lacks none."""
+    lacking: dict[str, None] = {}
+    for verdict in result.verdicts:
+        if verdict.code != "missing_evidence":
+            continue
+        told = verdict.details.get("not_known")
+        if isinstance(told, dict):
+            lacking.update((PART_NAMES[part], None) for part in PARTS if part in told)
+        else:
+            lacking[verdict.reason.removesuffix(_NOT_RECORDED)] = None
+    if not lacking:
+        return None
+    names = list(lacking)
+    more = f" and {len(names) - _MOST_LACKING} more" if len(names) > _MOST_LACKING else ""
+    how = "proctor show RUN --evidence" if result.source is None else "proctor check ... --explain"
+    return f"not known: {', '.join(names[:_MOST_LACKING])}{more}", how
 
 
 def skip_words(reason: str) -> str:

@@ -22,7 +22,7 @@ from proctor.model.show import nearest
 if TYPE_CHECKING:
     from proctor.evidence.spans import Span
     from proctor.sources.mcplab_results import ResultsBeside
-    from proctor.sources.trace_window import TraceWindow
+    from proctor.sources.trace_window import OnTrace, TraceWindow
 
 MAX_LINE_BYTES = 64 * 1024 * 1024
 MAX_DOCUMENT_BYTES = 256 * 1024 * 1024
@@ -62,11 +62,11 @@ class Stream(Blocks, Protocol):
         ...
 
 
-def read_records(paths: Iterable[str], *, format: str | None = None) -> Iterator[Record]:
-    """Every record under `paths`: files, folders, or `-` for standard input."""
+def read_records(paths: Iterable[str], *, format: str | None = None, on_trace: "OnTrace | None" = None) -> Iterator[Record]:
+    """Every record under `paths`: files, folders, or `-` for standard input; `on_trace` is told of the spans of each OTLP trace."""
     if format is not None:
         _require_format(format)
-    reader = _Reader(format)
+    reader = _Reader(format, on_trace)
     for path in paths:
         if path == "-":
             if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison] - it is, where the descriptor was closed
@@ -89,8 +89,9 @@ def _require_format(name: str) -> None:
 
 
 class _Reader:
-    def __init__(self, format: str | None) -> None:
+    def __init__(self, format: str | None, on_trace: "OnTrace | None" = None) -> None:
         self._format = format
+        self._on_trace = on_trace
         self._window: TraceWindow | None = None
         self._beside: ResultsBeside | None = None
         self._path: Path | None = None
@@ -229,7 +230,7 @@ class _Reader:
         if self._window is None:
             from proctor.sources.trace_window import TraceWindow  # only traces in pieces need it
 
-            self._window = TraceWindow()
+            self._window = TraceWindow(on_trace=self._on_trace)
         for evidence, place in self._window.add(spans, source):
             yield Record(evidence, place)
 

@@ -6,7 +6,7 @@ stays bounded, and only a trace whose pieces lie extremely far apart is judged i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from proctor.evidence.otlp import read_batches
 from proctor.evidence.spans import Span
@@ -14,12 +14,16 @@ from proctor.model.evidence import Evidence, Source
 
 MOST_SPANS = 200_000
 
+OnTrace = Callable[[Source, list[Span]], None]
+"""Is told of the spans of each trace before its evidence is handed on."""
+
 
 class TraceWindow:
     """Spans by trace, oldest trace first."""
 
-    def __init__(self, most_spans: int = MOST_SPANS) -> None:
+    def __init__(self, most_spans: int = MOST_SPANS, on_trace: OnTrace | None = None) -> None:
         self._most = most_spans
+        self._on_trace = on_trace
         self._held = 0
         self._traces: dict[str, tuple[Source, list[Span]]] = {}
 
@@ -43,5 +47,7 @@ class TraceWindow:
         source, spans = self._traces.pop(trace_id)
         self._held -= len(spans)
         named = Source(file=source.file, line=source.line, id=trace_id or None)
+        if self._on_trace is not None:
+            self._on_trace(named, spans)
         for evidence in read_batches([spans]):
             yield evidence, named

@@ -6,10 +6,10 @@ import argparse
 import gc
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from proctor.actions.check import CheckStream
+from proctor.actions.check import CheckStream, Shows
 from proctor.actions.suites import load_suite
 from proctor.cli.exits import Exit
 from proctor.cli.judge_flags import add_judge_flags, judge_options
@@ -21,7 +21,7 @@ from proctor.cli.showing import exit_code, print_unmet
 from proctor.cli.step_summary import append_summary, summary_file
 from proctor.errors import InputError
 from proctor.model.result import CaseResult
-from proctor.sources.records import read_records
+from proctor.sources.records import Record, read_records
 
 if TYPE_CHECKING:
     from proctor.actions.judges import OpenedJudge
@@ -33,6 +33,8 @@ def run(arguments: list[str]) -> int:
     options = _parser().parse_args(arguments)
     if options.now is not None:
         _require_moment(options.now)
+    if options.record is not None and not options.explain:
+        raise InputError("--record says which record to explain; it goes with --explain")
     suite = load_suite(options.suite, dialect=options.dialect)
     if options.k:
         from proctor.decide.selection import select  # most runs take the whole suite
@@ -42,21 +44,22 @@ def run(arguments: list[str]) -> int:
         print("nothing selected: " + (f"no case fits -k {options.k!r}" if options.k else "the suite has no cases"), file=sys.stderr)
         return Exit.NOTHING
     _spare_the_collector()
-    stream = CheckStream(suite, now=options.now)
+    stream = CheckStream(suite, now=options.now, shows=_shows(options))
     opened = _judge_for(stream, options) if stream.judged and not options.no_judge else None
     with Output(options.output) as output:
         render = renderer(options.format, output, no_color=options.no_color)
         progress = Progress(enabled=not options.quiet and not (output.is_terminal and options.format == "jsonl"))
         summary = _summary()
         show, count = render.add if summary is None else _both(render.add, summary.add), progress.add if progress.enabled else None
-        results = stream.over(read_records(options.evidence, format=options.evidence_format)) if opened is None else None
+        records = _records(options, output)
+        results = stream.over(records) if opened is None else None
         try:
             for result in results or ():
                 show(result)
                 if count is not None:
                     count(result)
             if opened is not None:
-                _judge(stream, opened, options, show, count)
+                _judge(stream, opened, options, records, show, count)
         except KeyboardInterrupt:
             # What was finished is kept, and the report says that it is not all.
             stream.interrupted = True
@@ -74,6 +77,22 @@ def run(arguments: list[str]) -> int:
     return exit_code(run_result, strict=options.strict)
 
 
+def _shows(options: argparse.Namespace) -> Shows:
+    """What results carry beside their verdicts. A stream carries least: the other formats hold every result anyway."""
+    if options.explain:
+        return "evidence" if options.format in ("json", "jsonl") else "account"
+    return "account" if options.format in ("json", "html") else "verdicts"
+
+
+def _records(options: argparse.Namespace, output: Output) -> Iterable[Record]:
+    records = read_records(options.evidence, format=options.evidence_format)
+    if not options.explain or options.format != "terminal":
+        return records
+    from proctor.cli.explaining import Explainer  # most runs explain nothing
+
+    return Explainer(output, no_color=options.no_color, record=options.record).over(records)
+
+
 def _judge_for(stream: CheckStream, options: argparse.Namespace) -> OpenedJudge | None:
     from proctor.actions.history import find_home  # most suites have nothing to judge
     from proctor.actions.judges import configured_judge
@@ -85,6 +104,7 @@ def _judge(
     stream: CheckStream,
     opened: OpenedJudge,
     options: argparse.Namespace,
+    records: Iterable[Record],
     show: Callable[[CaseResult], None],
     count: Callable[[CaseResult], None] | None,
 ) -> None:
@@ -93,7 +113,6 @@ def _judge(
     from proctor.actions.judged_check import JudgedStream
 
     async def all_of_it() -> None:
-        records = read_records(options.evidence, format=options.evidence_format)
         try:
             async for result in JudgedStream(stream, opened.judge, fail_fast=options.fail_fast).over(records):
                 show(result)
@@ -144,6 +163,7 @@ def _parser() -> argparse.ArgumentParser:
             "proctor check suite.yaml evidence.jsonl",
             "proctor check scenarios.yaml trace.jsonl -k 'refund and not slow'",
             "proctor check suite.yaml traces/ --format junit --output report.xml",
+            "proctor check suite.yaml trace.json --explain",
             "cat runs.jsonl | proctor check suite.yaml - --format jsonl",
         ],
     )
@@ -155,6 +175,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--now", metavar="ISO", help="the clock of every expression, instead of the evidence's own")
     add_strict_flag(parser)
     parser.add_argument("--evidence-format", metavar="NAME", help="how to read the evidence (default: recognised by shape)")
+    parser.add_argument(
+        "--explain",
+        action="store_true",
+        help="before the verdicts: who read each record, what is known of its parts and why not, and what was read "
+        "(json, jsonl: in the result)",
+    )
+    parser.add_argument("--record", metavar="LINE|ID", help="explain only the record on this line, with this id, or of this case")
     parser.add_argument("--no-judge", action="store_true", help="ask no judge: claims that need one are errors")
     add_judge_flags(parser)
     return parser

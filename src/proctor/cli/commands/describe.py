@@ -1,4 +1,4 @@
-"""`proctor describe [KIND [NAME]]`"""
+"""`proctor describe [KIND [NAME]]`, `proctor describe trace FILE`"""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from proctor.actions.describe import ASSERTION_KEYS_NOTE, KINDS, Description, de
 from proctor.cli.exits import Exit
 from proctor.cli.output import Output
 from proctor.cli.parser import command_parser
+from proctor.errors import InputError
 
 WIDTH = 100
 
@@ -18,23 +19,36 @@ def run(arguments: list[str]) -> int:
     """Describe what exists; returns the exit code."""
     parser = command_parser(
         "describe",
-        "What exists: checks, matchers, functions, formats, shapes of evidence, targets, models, the judge; with fields and examples.",
+        "What exists: checks, matchers, functions, formats, shapes of evidence, targets, models, the judge; with fields and examples. "
+        "Of a file of evidence (trace FILE): what it is made of, what was understood of it and what was not.",
         [
             "proctor describe",
             "proctor describe checks",
             "proctor describe check tool_called",
             "proctor describe target http",
+            "proctor describe trace traces/support.json",
             "proctor describe schema > proctor.schema.json",
         ],
     )
-    parser.add_argument("kind", metavar="KIND", nargs="?", help=", ".join((*KINDS, "schema")))
-    parser.add_argument("name", metavar="NAME", nargs="?", help="one of them")
+    parser.add_argument("kind", metavar="KIND", nargs="?", help=", ".join((*KINDS, "schema", "trace")))
+    parser.add_argument(
+        "name", metavar="NAME", nargs="?", help="one of them; after trace, a file or folder of evidence, or - for standard input"
+    )
     parser.add_argument("--format", choices=("terminal", "json"), default="terminal", help="terminal or json (default: terminal)")
+    parser.add_argument("--evidence-format", metavar="NAME", help="with trace: how to read the evidence (default: recognised by shape)")
     options = parser.parse_args(arguments)
     with Output(None) as output:
+        if options.kind == "trace":
+            from proctor.cli.describing import describe_file  # reads spans, which nothing else here needs
+
+            if options.name is None:
+                raise InputError("describe trace: which file? `proctor describe trace FILE` takes evidence in any format")
+            return describe_file(options.name, output=output, as_json=options.format == "json", evidence_format=options.evidence_format)
         if options.kind is None:
             output.text("".join(f"{kind:<10} {about}\n" for kind, (about, _) in KINDS.items()))
-            output.text("schema     the JSON Schema of the native format\n\n`proctor describe KIND [NAME]` says more.\n")
+            output.text("schema     the JSON Schema of the native format\n")
+            output.text("trace      what a file of evidence is made of, and what was understood of it\n")
+            output.text("\n`proctor describe KIND [NAME]` says more.\n")
         elif options.kind == "schema":
             from proctor.checks.registry import default_registry
             from proctor.formats.native_schema import native_schema  # only here

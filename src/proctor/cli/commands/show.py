@@ -1,19 +1,66 @@
 """`proctor show RUN`"""
 
-from proctor.actions.history import find_home, open_run
+import sys
+
+import msgspec
+
+from proctor.actions.history import TARGET, find_home, open_run, select_results
 from proctor.cli.exits import Exit
+from proctor.cli.output import Output
 from proctor.cli.parser import add_output_flags, command_parser
 from proctor.cli.renderers import FORMATS
-from proctor.cli.showing import show_run
+from proctor.cli.showing import Entries, show_run
+from proctor.model.result import CaseResult, RunResult
 
 
 def run(arguments: list[str]) -> int:
     """Show one kept run; returns the exit code."""
-    parser = command_parser("show", "One kept run in full.", ["proctor show latest", "proctor show 20261115-0900 --format json"])
+    parser = command_parser(
+        "show",
+        "One kept run in full.",
+        ["proctor show latest", "proctor show latest --evidence -k refund", "proctor show 20261115-0900 --format json"],
+    )
     parser.add_argument("run", metavar="RUN", help="the id of a run, the beginning of one, or 'latest'")
     parser.add_argument("--home", metavar="DIR", help="the workspace (default: the nearest folder with proctor.yaml)")
+    parser.add_argument("-k", metavar="EXPR", help="only cases whose id, name or tags fit: 'refund and not slow'")
+    parser.add_argument(
+        "--evidence",
+        action="store_true",
+        help="instead of the verdicts: who read the evidence of each case, what is known of its parts and why not, and what was read "
+        "(json, jsonl: in the result)",
+    )
     add_output_flags(parser, FORMATS)
     options = parser.parse_args(arguments)
     result, entries = open_run(find_home(options.home), options.run)
+    if options.k:
+        from proctor.decide.selection import compile_selection  # most want the whole run
+
+        result = select_results(result, compile_selection(options.k))
+        if not result.cases:
+            print(f"nothing selected: no case of this run fits -k {options.k!r}", file=sys.stderr)
+            return Exit.NOTHING
+    if options.evidence and options.format == "terminal":
+        _show_evidence(result, entries, output=options.output, no_color=options.no_color)
+        return Exit.PASSED
+    if options.evidence:
+        result = msgspec.structs.replace(result, cases=tuple(_with_evidence(case, entries) for case in result.cases))
     show_run(result, format=options.format, output=options.output, no_color=options.no_color, entries=entries)
     return Exit.PASSED
+
+
+def _show_evidence(result: RunResult, entries: Entries, *, output: str | None, no_color: bool) -> None:
+    from proctor.cli.explaining import explain_entry, painter_for  # only this road needs them
+    from proctor.report.wording import WORDS, case_title
+
+    with Output(output) as place:
+        painter = painter_for(place, no_color=no_color)
+        for case in result.cases:
+            attempt = f" · attempt {case.attempt + 1}" if case.attempt else ""
+            title = f"{case_title(case)[0]}{attempt} · {WORDS[case.outcome]}"
+            lines = explain_entry(painter, title, entries.get((case.case.id, case.attempt)), TARGET)
+            place.text("\n".join(lines) + "\n\n")
+
+
+def _with_evidence(case: CaseResult, entries: Entries) -> CaseResult:
+    entry = entries.get((case.case.id, case.attempt))
+    return case if entry is None else msgspec.structs.replace(case, evidence=entry.evidence)

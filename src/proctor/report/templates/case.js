@@ -50,13 +50,14 @@ function drawAttempt(attempt) {
     {},
     facts.length > 0 && make("p", { class: "facts" }, facts),
     attempt.remark && said("p", attempt.remark, "remark"),
+    attempt.unknown && said("p", attempt.unknown, "remark"),
     attempt.axes && pairs("Score by axis", attempt.axes),
     attempt.extracted && pairs("Captured", attempt.extracted),
     make(
       "div",
       { class: attempt.timeline && attempt.timeline.length ? "columns" : "" },
       make("section", {}, make("h3", {}, "Assertions"), drawAssertions(attempt.assertions, steps)),
-      make("section", {}, make("h3", {}, "What happened"), timeline, (attempt.rest || []).map(drawRest)),
+      make("section", {}, make("h3", {}, "What happened"), timeline, attempt.known && drawKnown(attempt.known), (attempt.rest || []).map(drawRest)),
     ),
   );
 }
@@ -65,6 +66,17 @@ const pairs = (title, entries) =>
   make("p", { class: "facts" }, make("span", { class: "muted" }, title), entries.map(([name, value]) => make("span", {}, said("b", name), " ", said("span", value))));
 
 const drawRest = ([name, value]) => folded(name, () => said("pre", value));
+
+/** Which parts of the evidence were recorded, are none, or are not known and why. */
+function drawKnown(known) {
+  const row = ([name, status, why]) =>
+    make("tr", {}, make("th", { scope: "row" }, name), make("td", { class: status === "not known" ? "unknown" : "" }, status), said("td", why || "", "muted"));
+  return folded("What was known", () => [
+    make("p", { class: "facts" }, make("span", { class: "muted" }, "read as "), said("span", known.reader)),
+    make("table", { class: "known" }, make("tbody", {}, known.parts.map(row))),
+    make("ul", {}, (known.notes || []).map((note) => said("li", note, "muted"))),
+  ]);
+}
 
 function drawAssertions(assertions, steps) {
   if (!assertions.length) return make("p", { class: "muted" }, "Nothing is asserted.");

@@ -1,0 +1,80 @@
+"""What a trace is made of: counted, named, and what nobody understood said first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from proctor.evidence.span_survey import MOST_NAMED, Counted, TraceSurvey, is_understood, survey_trace
+from proctor.evidence.spans import Span
+
+
+def span(id: str, parent: str | None = None, scope: str = "", **attributes: Any) -> Span:
+    return Span(
+        id=id, parent_id=parent, name=id, scope=scope, attributes={key.replace("__", "."): value for key, value in attributes.items()}
+    )
+
+
+def counts(entries: list[Counted]) -> dict[str, int]:
+    return {entry.name: entry.count for entry in entries}
+
+
+AGENT = span("a", scope="openinference.instrumentation.x", openinference__span__kind="AGENT", session__id="s-1", agno__run__id="r")
+ASKED = span("m", "a", gen_ai__operation__name="chat", gen_ai__output__messages='[{"role":"assistant","content":"hello"}]')
+BLIND = span("n", "a", gen_ai__operation__name="chat", gen_ai__conversation__id="s-2")
+TOOL = span("t", "a", gen_ai__operation__name="execute_tool", gen_ai__tool__name="refund", gen_ai__tool__verdict="ok", http__method="GET")
+
+
+def surveyed() -> TraceSurvey:
+    return survey_trace([AGENT, ASKED, BLIND, TOOL])
+
+
+def test_spans_are_counted_by_what_they_are() -> None:
+    assert counts(surveyed().kinds) == {"model": 2, "agent": 1, "tool": 1}
+    assert counts(surveyed().tools) == {"refund": 1}
+
+
+def test_conventions_and_the_scopes_that_wrote_the_spans_are_named() -> None:
+    assert counts(surveyed().conventions) == {"OpenInference": 1, "OpenTelemetry GenAI": 3}
+    assert counts(surveyed().scopes) == {"openinference.instrumentation.x": 1, "(not named)": 3}
+
+
+def test_requests_with_and_without_content_are_told_apart() -> None:
+    assert (surveyed().requests, surveyed().requests_with_content) == (2, 1)
+
+
+def test_conversations_are_named() -> None:
+    assert surveyed().conversations == ["s-1", "s-2"]
+
+
+def test_attributes_nobody_understood_are_named_those_of_agents_first() -> None:
+    assert list(counts(surveyed().not_understood)) == ["gen_ai.tool.verdict", "agno.run.id"]
+
+
+def test_a_vocabulary_that_nobody_knows_is_counted() -> None:
+    assert counts(surveyed().vocabularies) == {"agno": 1}
+
+
+def test_a_span_that_could_tell_of_work_and_is_not_understood_is_called_so() -> None:
+    found = survey_trace([span("a", gen_ai__operation__nom="chat"), span("b", http__method="GET")])
+    assert counts(found.kinds) == {"not understood": 1, "other": 1}
+    assert counts(found.not_understood) == {"gen_ai.operation.nom": 1}
+
+
+def test_a_trace_that_is_strange_in_a_thousand_places_is_told_in_few() -> None:
+    found = survey_trace([span("a", **{f"odd{number}__{'x' * 500}": 1 for number in range(1000)})])
+    assert len(found.not_understood) == MOST_NAMED
+    assert all(len(entry.name) < 200 for entry in found.not_understood)
+    assert found.left_out == 2 * (1000 - MOST_NAMED)
+
+
+def test_the_names_that_readers_use_are_understood() -> None:
+    for key in (
+        "gen_ai.tool.call.arguments",
+        "llm.output_messages.0.message.role",
+        "ai.toolCall.name",
+        "http.method",
+        "gen_ai.request.top_p",
+    ):
+        assert is_understood(key), key
+    for key in ("gen_ai.tool.call.argumentz", "ai.toolCall.nam", "langfuse.observation.inputs", "gen_ai.output.message"):
+        assert not is_understood(key), key
