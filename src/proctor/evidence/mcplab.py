@@ -6,10 +6,10 @@ messages: its text and calls are not known, so nothing about them can pass. `is_
 result that itself says `isError` is a `content-error` (MCPLab counts it as a success, and has no check that looks). Lines of other types
 are skipped.
 
-MCPLab cuts long texts when it writes a trace. What lies behind the first 4,000 characters of an answer, and behind the first 12,000 of a
-tool's result, is not known. `results.json` of the same run has the whole answer: `with_whole_answer` takes it from there.
-
 A role, a block or a member that MCPLab does not write could be a call, a result or the answer: those are then not known.
+
+MCPLab cuts long texts when it writes a trace. What lies behind the first 4,000 characters of an answer, and behind the first 12,000 of a
+tool's result, is not known. `results.json` of the same run has the whole answer: see `proctor.evidence.mcplab_results`.
 """
 
 from __future__ import annotations
@@ -26,13 +26,11 @@ from proctor.evidence.shape import SHOWN, dict_of, list_at, list_of, object_at, 
 from proctor.evidence.text import as_text, json_in
 from proctor.evidence.times import iso_ms_between
 from proctor.evidence.usage import add_usage, read_usage
-from proctor.model.account import UNSEEN_IN_A_PAGE, Part
+from proctor.model.account import UNSEEN_IN_A_PAGE
 from proctor.model.cuts import ANSWER_LIMIT, RESULT_LIMIT, kept_part
 from proctor.model.evidence import Evidence, Json, ToolCall, Usage
 from proctor.model.show import kind_of, show
 
-READER = "MCPLab trace"
-CUT = "the recording was cut at 4,000 characters"
 _READ_FROM_OUTSIDE = "external"
 """What MCPLab writes for the model of a browser agent."""
 _KEPT = ("agent", "provider", "model", "run_index", "request_id", "pass", "outcome", "trace_version")
@@ -47,6 +45,8 @@ _BLOCKS = {
     "tool_result": words("type tool_use_id name server content is_error duration_ms ts_start ts_end estimated_tokens"),
 }
 """The blocks of a message and their members."""
+CUT = "the recording was cut at 4,000 characters"
+"""Why the rest of an answer is not known."""
 
 
 def sniff(document: Json) -> bool:
@@ -72,9 +72,14 @@ def read(document: Json) -> list[Evidence]:
     _doubt_line(entry, bool(messages), error, doubts)
     for index, message in enumerate(messages):
         _doubt_message(message, f"$.messages[{index}]", doubts)
-    text = _final_text(messages, doubts)
+    text = _final_text(messages)
     if text is None:
         text = text_or_none(entry.get("final_text"))
+    kept = None if text is None else kept_part(text, ANSWER_LIMIT)
+    if kept is not None:
+        # The dots are no part of the answer.
+        text = kept
+        doubts.doubt("answer", CUT)
     calls = _calls(messages, doubts)
     # A chat page in a browser is read from outside: of its tools nothing is known.
     unseen = entry.get("model") == _READ_FROM_OUTSIDE
@@ -88,14 +93,14 @@ def read(document: Json) -> list[Evidence]:
             input=next((_text(message) for message in messages if message.get("role") == "user"), None),
             text=text,
             # The beginning of a number is a number too, and another one.
-            body=None if doubts.unknown.get("answer") == CUT else json_in(text),
+            body=None if kept is not None else json_in(text),
             tool_calls=calls if calls or (error is None and messages and not unseen) else None,
             duration_ms=iso_ms_between(entry.get("ts_start"), entry.get("ts_end")),
             usage=_usage(messages, doubts),
             now=text_or_none(entry.get("ts_start")),
             error=error,
             model=text_or_none(entry.get("model")),
-            account=doubts.account(READER),
+            account=doubts.account("MCPLab trace"),
             metadata={key: entry[key] for key in _KEPT if entry.get(key) is not None},
         )
     ]
@@ -163,48 +168,10 @@ def _text(message: dict[str, Any]) -> str:
     return "".join(block["text"] for block in _blocks(message, "text") if isinstance(block.get("text"), str))
 
 
-def _final_text(messages: list[dict[str, Any]], doubts: Doubts) -> str | None:
+def _final_text(messages: list[dict[str, Any]]) -> str | None:
     for message in reversed(messages):
         if message.get("role") == "assistant" and not _blocks(message, "tool_use"):
-            text = _text(message)
-            kept = kept_part(text, ANSWER_LIMIT)
-            if kept is None:
-                return text
-            doubts.doubt("answer", CUT)
-            return kept
-    return None
-
-
-def with_whole_answer(evidence: Evidence, results: Json) -> Evidence:
-    """The evidence with the answer that `results.json` of the same run has, where the trace has cut it."""
-    account = evidence.account
-    if account is None or account.unknown.get("answer") != CUT or evidence.text is None:
-        return evidence
-    whole = _whole_answer(evidence, results)
-    if whole is None or not whole.startswith(evidence.text) or len(whole) < len(evidence.text) + 1:
-        return evidence
-    unknown: dict[Part, str] = {part: why for part, why in account.unknown.items() if part != "answer"}
-    known = msgspec.structs.replace(account, unknown=unknown, notes=(*account.notes, "the answer is that of results.json"))
-    return msgspec.structs.replace(evidence, text=whole, body=json_in(whole), account=known)
-
-
-def is_cut(evidence: Evidence) -> bool:
-    """Whether the answer was cut when the trace was written."""
-    return evidence.account is not None and evidence.account.unknown.get("answer") == CUT
-
-
-def is_results(document: Json) -> bool:
-    """Whether this is the `results.json` of a run."""
-    return isinstance(document, dict) and {"metadata", "summary", "scenarios"} <= document.keys()
-
-
-def _whole_answer(evidence: Evidence, results: Json) -> str | None:
-    told = evidence.metadata
-    wanted = (evidence.case, told.get("agent"), told.get("run_index"))
-    for scenario in map(dict_of, list_of(dict_of(results).get("scenarios"))):
-        for run in map(dict_of, list_of(scenario.get("runs"))):
-            if (scenario.get("scenario_id"), scenario.get("agent"), run.get("run_index")) == wanted:
-                return text_or_none(run.get("final_text"))
+            return _text(message)
     return None
 
 
@@ -225,7 +192,7 @@ def _result_value(block: dict[str, Any], result: dict[str, Any], doubts: Doubts)
     kept = kept_part(text, RESULT_LIMIT)
     value = container_in(text) if kept is None else kept
     if kept is not None or (isinstance(value, str) and value.lstrip()[:1] in ("{", "[")):
-        doubts.doubt("tool_results", f"the recording keeps only the beginning of the result of {as_text(block.get('name'))!r}")
+        doubts.doubt("tool_results", f"the recording keeps only the beginning of the result of {show(block.get('name'), SHOWN)}")
     return value
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from proctor.errors import EvidenceError
 from proctor.evidence.json_bytes import decode
-from proctor.evidence.mcplab import is_results, with_whole_answer
+from proctor.evidence.mcplab_results import is_results, with_whole_answer
 from proctor.model.evidence import Evidence, Json
 
 RESULTS_FILE = "results.json"

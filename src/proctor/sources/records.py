@@ -198,7 +198,7 @@ class _Reader:
 
     def _completed(self, evidence: Evidence) -> Evidence:
         """The evidence with what was cut out of it, where the whole lies beside the file that is read."""
-        from proctor.evidence.mcplab import is_cut  # only what is not wholly known comes here
+        from proctor.evidence.mcplab_results import is_cut  # only what is not wholly known comes here
 
         if self._path is None or not is_cut(evidence):
             return evidence

@@ -1,0 +1,44 @@
+"""MCPLab's `results.json`: the answers of a run, whole. It is no evidence itself; it completes what `trace.jsonl` beside it has cut."""
+
+from __future__ import annotations
+
+import msgspec
+
+from proctor.evidence.mcplab import CUT
+from proctor.evidence.shape import dict_of, list_of, text_or_none
+from proctor.evidence.text import json_in
+from proctor.model.account import Part
+from proctor.model.evidence import Evidence, Json
+
+
+def is_results(document: Json) -> bool:
+    """Whether this is the `results.json` of a run."""
+    return isinstance(document, dict) and {"metadata", "summary", "scenarios"} <= document.keys()
+
+
+def is_cut(evidence: Evidence) -> bool:
+    """Whether the answer was cut when the trace was written, and nothing else is wrong with it."""
+    return evidence.account is not None and evidence.account.unknown.get("answer") == CUT
+
+
+def with_whole_answer(evidence: Evidence, results: Json) -> Evidence:
+    """The evidence with the answer that the results of the same run have, where the trace has cut it."""
+    account = evidence.account
+    if account is None or not is_cut(evidence) or evidence.text is None:
+        return evidence
+    whole = _whole_answer(evidence, results)
+    if whole is None or not whole.startswith(evidence.text) or len(whole) == len(evidence.text):
+        return evidence
+    unknown: dict[Part, str] = {part: why for part, why in account.unknown.items() if part != "answer"}
+    known = msgspec.structs.replace(account, unknown=unknown, notes=(*account.notes, "the answer is that of results.json"))
+    return msgspec.structs.replace(evidence, text=whole, body=json_in(whole), account=known)
+
+
+def _whole_answer(evidence: Evidence, results: Json) -> str | None:
+    told = evidence.metadata
+    wanted = (evidence.case, told.get("agent"), told.get("run_index"))
+    for scenario in map(dict_of, list_of(dict_of(results).get("scenarios"))):
+        for run in map(dict_of, list_of(scenario.get("runs"))):
+            if (scenario.get("scenario_id"), scenario.get("agent"), run.get("run_index")) == wanted:
+                return text_or_none(run.get("final_text"))
+    return None
