@@ -50,6 +50,8 @@ def open_state(document: Json) -> Opened | None:
     """Find the messages in the result of a task, or in the state of an agent."""
     if isinstance(document, list):
         return _open_results(document)
+    if not isinstance(document, dict):
+        return None
     context = dict_of(document.get("llm_context")).get("messages")
     if isinstance(context, list) and any(marks(dict_of(entry)) for entry in context):
         beside = {key: value for key, value in document.items() if key not in ("type", "version", "llm_context")}
