@@ -32,4 +32,4 @@ def test_plain_records_that_are_known_alike_share_one_account() -> None:
 
 def test_a_document_of_another_format_names_its_reader() -> None:
     [found] = read_document({"data": {"status_code": 200, "body": {"text": "hi"}}})
-    assert known_of(found).reader == "mibo"
+    assert known_of(found).reader == "Mibo data body"

@@ -113,6 +113,8 @@ def test_the_json_result_has_the_kept_names(suite: Path, tmp_path: Path) -> None
     assert {
         "id", "name", "attempt", "evidence", "tags", "extracted", "outcome", "score", "verdict", "axes", "assertions",
     } <= case.keys()  # fmt: skip
+    account = case["evidence"].pop("account")
+    assert account["reader"] == "plain" and account["parts"]["answer"] == {"status": "recorded"}
     assert case["evidence"] == {"file": str(runs), "line": 1, "id": None}
     assertion = case["assertions"][0]
     assert list(assertion) == [

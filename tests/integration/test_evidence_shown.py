@@ -137,10 +137,10 @@ def test_the_page_shows_what_was_known_of_each_case(place: Path) -> None:
 
 @pytest.fixture
 def kept(place: Path) -> Path:
-    (place / "agent.py").write_text(
+    (place / "shown_agent.py").write_text(
         "def answer(message): return {'text': 'hello', 'tool_calls': [{'name': 'look', 'arguments': {'q': 1}}]}\n"
     )
-    (place / "proctor.yaml").write_text('targets: {agent: {type: callable, function: "agent:answer"}}\n')
+    (place / "proctor.yaml").write_text('targets: {agent: {type: callable, function: "shown_agent:answer"}}\n')
     done = proctor("run", "suite.yaml", "--quiet")
     assert done.code == 1, done
     return place
