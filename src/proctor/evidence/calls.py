@@ -38,6 +38,15 @@ KNOWN = frozenset(("name", "toolName", "tool_name", "tool", "function", "type", 
     "error_kind duration_ms durationMs node server serverId aliases"
 )
 """Every member of a tool call that means something to us."""
+_SPELLINGS = {
+    **dict.fromkeys(("toolName", "tool_name", "tool"), "name"),
+    **dict.fromkeys(_ARGUMENTS, "arguments"),
+    **dict.fromkeys(_RESULTS, "result"),
+    **dict.fromkeys(_IDS, "id"),
+    "durationMs": "duration_ms",
+}
+_OURS = words("name arguments result error duration_ms id")
+_ORDINARY = _OURS | _SPELLINGS.keys()
 _FUNCTION = frozenset(("name", "arguments", "description", "parameters"))
 _FAILED = frozenset(("error", "failed", "failure", "errored"))
 _SUCCEEDED = frozenset(("success", "succeeded", "ok", "completed", "complete", "done", "finished"))
@@ -51,6 +60,9 @@ def read_calls(value: Json, path: str, doubts: Doubts | None = None) -> tuple[To
 def read_call(value: Json, path: str, doubts: Doubts | None = None) -> ToolCall:
     """Read one tool call in any of the known spellings; what is not understood is noted in `doubts`."""
     entry = object_at(value, path)
+    ordinary = entry if _OURS.issuperset(entry) else _in_our_words(entry)
+    if ordinary is not None and isinstance(ordinary.get("name"), str) and ordinary.get("arguments") is not None:
+        return _read_ordinary(ordinary, path)
     function = dict_of(entry.get("function"))
     name, result = _name(entry, function, path), first_of(entry, *_RESULTS)
     given = first_of(entry, *_ARGUMENTS)
@@ -76,6 +88,29 @@ def read_call(value: Json, path: str, doubts: Doubts | None = None) -> ToolCall:
         server=_text(first_of(entry, "server", "serverId"), path, "server"),
         id=_text(first_of(entry, *_IDS), path, "id"),
         aliases=() if entry.get("aliases") is None else _aliases(entry["aliases"], f"{path}.aliases"),
+    )
+
+
+def _in_our_words(entry: dict[str, Any]) -> dict[str, Any] | None:
+    """Return a call under our own names; nothing where it has other members, or tells a thing under two names."""
+    if not _ORDINARY.issuperset(entry):
+        return None
+    ours = {_SPELLINGS.get(key, key): member for key, member in entry.items()}
+    return ours if len(ours) == len(entry) else None
+
+
+def _read_ordinary(entry: dict[str, Any], path: str) -> ToolCall:
+    """Read a call that tells each thing once and under our names, as nearly all do: there is nothing to look for and nothing to doubt."""
+    result, duration = entry.get("result"), entry.get("duration_ms")
+    error, kind = _error(entry, result)
+    return ToolCall(
+        name=entry["name"],
+        arguments=read_arguments(entry["arguments"]),
+        result=result,
+        error=error,
+        error_kind=kind,
+        duration_ms=duration if duration is None else number_at(duration, f"{path}.duration_ms"),
+        id=_text(entry.get("id"), path, "id"),
     )
 
 

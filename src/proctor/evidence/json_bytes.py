@@ -89,6 +89,9 @@ def container_in(value: Json) -> Json:
     return value
 
 
+_NESTING = (dict, list)
+
+
 def exceeds_depth(value: Json) -> bool:
     """Whether lists and objects nest deeper than `MAX_DEPTH`; looks level by level, without recursion."""
     level: list[Any] = [value]
@@ -96,9 +99,9 @@ def exceeds_depth(value: Json) -> bool:
         below: list[Any] = []
         for item in level:
             if isinstance(item, dict):
-                below.extend(member for member in item.values() if isinstance(member, (dict, list)))
+                below += [member for member in item.values() if isinstance(member, _NESTING)]
             elif isinstance(item, list):
-                below.extend(member for member in item if isinstance(member, (dict, list)))
+                below += [member for member in item if isinstance(member, _NESTING)]
         if not below:
             return False
         level = below
