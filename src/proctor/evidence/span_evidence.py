@@ -11,7 +11,7 @@ understood and could tell of a call is a doubt, and named.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -92,16 +92,21 @@ def _with_node(tree: SpanTree, entry: Made, canonical: bool) -> Made:
 
 def reader_of(spans: Sequence[Span]) -> str:
     """Return the words for who read a trace: OTLP, and the conventions found in it."""
-    found = [convention.name for convention in names.CONVENTIONS if any(speaks(span, convention) for span in spans)]
+    keys, scopes = {key for span in spans for key in span.attributes}, {span.scope for span in spans if span.scope}
+    found = [convention.name for convention in names.CONVENTIONS if _is_spoken(convention, keys, scopes)]
     particular = [name for name in found if name != "OpenTelemetry GenAI"] or found
     return f"otlp ({', '.join(particular)})" if particular else "otlp"
 
 
 def speaks(span: Span, convention: names.Convention) -> bool:
     """Return whether a span is written in a convention."""
-    if convention.scopes and span.scope and span.scope.startswith(convention.scopes) and convention.name != "OpenTelemetry GenAI":
+    return _is_spoken(convention, span.attributes, (span.scope,) if span.scope else ())
+
+
+def _is_spoken(convention: names.Convention, keys: Iterable[str], scopes: Iterable[str]) -> bool:
+    if convention.scopes and convention.name != "OpenTelemetry GenAI" and any(scope.startswith(convention.scopes) for scope in scopes):
         return True
-    return any(key.startswith(convention.marks) for key in span.attributes)
+    return any(key.startswith(convention.marks) for key in keys)
 
 
 # --- requests and calls ------------------------------------------------------------------------------------------------
