@@ -123,11 +123,11 @@ def test_recordings_are_judged_by_the_judge_of_their_suite(tmp_path: Path, judge
     suite(tmp_path / "suites" / "one.json", case="first")
     suite(tmp_path / "suites" / "two.json", case="second", models={"mine": model(other)}, judge={"model": "mine"})
     (tmp_path / "evidence.jsonl").write_text('{"case": "first", "text": "good"}\n{"case": "second", "text": "good"}\n')
-    assert proctor("check", "suites", "evidence.jsonl").code == 0
+    assert proctor("check", "--trust", "suites", "evidence.jsonl").code == 0
     assert judge.criteria == ["is good for one"] and other.criteria == ["is good for two"]
 
     ran("suites")
-    done = proctor("recheck", "latest", "--no-cache")
+    done = proctor("recheck", "latest", "--no-cache", "--trust")
     assert done.code == 0 and (judge.criteria[2:], other.criteria[2:]) == (["is good for one"], ["is good for two"])
 
 

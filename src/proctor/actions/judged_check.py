@@ -16,6 +16,7 @@ import msgspec
 
 from proctor.actions.check import CheckStream
 from proctor.actions.judges import configured_judge
+from proctor.actions.trust import Trust
 from proctor.cassettes.ports import LIVE, Tape
 from proctor.decide.judging import settled
 from proctor.decide.prepare import PreparedCase
@@ -102,9 +103,11 @@ class JudgedStream:
         return asyncio.create_task(decide())
 
 
-def finished(stream: CheckStream, records: Iterable[Record], *, home: Path, environment: Mapping[str, str]) -> RunResult:
+def finished(
+    stream: CheckStream, records: Iterable[Record], *, home: Path, environment: Mapping[str, str], trust: Trust | None = None
+) -> RunResult:
     """The result of a small stream, with the judge that is configured where the suite has something to judge."""
-    opened = configured_judge(stream.suite, home, environment) if stream.judged else None
+    opened = configured_judge(stream.suite, home, environment, trust=trust) if stream.judged else None
     if opened is None:
         return stream.finish(list(stream.over(records)))
 

@@ -19,6 +19,7 @@ import msgspec
 from proctor.actions.models import built_model, completed, named_model
 from proctor.actions.settings import own_workspace, workspace_file, workspace_for
 from proctor.actions.together import JUDGE_KEYS, JudgesTogether, of_suite, parts_of
+from proctor.actions.trust import Named, Trust, named_in, named_in_settings, refuse_untrusted, trust_for
 from proctor.checks.registry import Registry, default_registry
 from proctor.errors import InputError, SpecError
 from proctor.formats.references import References
@@ -29,7 +30,7 @@ from proctor.model.case import Assertion, Case, Suite
 from proctor.model.evidence import Json
 from proctor.model.origin import Origin
 from proctor.model.problem import Problem
-from proctor.model.show import nearest
+from proctor.model.show import nearest, show
 from proctor.runner.ports import Judge
 from proctor.sources.texts import read_suite_text
 
@@ -111,9 +112,14 @@ def require_judge(suite: Suite, judge: object | None, *, allow_missing: bool = F
         )
 
 
-def configured_judge(suite: Suite, home: Path, environment: Mapping[str, str], options: JudgeOptions = NO_OPTIONS) -> OpenedJudge | None:
-    """The judge of a suite that has something to judge; nothing where it has not, or where none is configured."""
-    return open_judges(suite, References(dict(environment)), environment, home=home, options=options)
+def configured_judge(
+    suite: Suite, home: Path, environment: Mapping[str, str], options: JudgeOptions = NO_OPTIONS, trust: Trust | None = None
+) -> OpenedJudge | None:
+    """The judge of a suite that has something to judge; nothing where it has not, or where none is configured.
+
+    Unless `trust` says more, a judge that the suite itself describes is refused.
+    """
+    return open_judges(suite, References(dict(environment)), environment, home=home, options=options, trust=trust)
 
 
 def open_judges(
@@ -124,8 +130,10 @@ def open_judges(
     home: Path,
     options: JudgeOptions = NO_OPTIONS,
     offline: bool = False,
+    trust: Trust | None = None,
 ) -> OpenedJudge | None:
     """As `configured_judge`; of several suites each has the judge that it would have alone. Raises `InputError`."""
+    trust = trust or trust_for("reading", home=home, environment=environment)
     parts = parts_of(suite, JUDGE_KEYS)
     opened: list[tuple[Suite, OpenedJudge]] = []
     spent = _counted_together() if options.max_calls is not None else None
@@ -134,6 +142,8 @@ def open_judges(
             continue
         try:
             workspace = workspace_for(part, home)
+            if not offline:
+                refuse_untrusted(part, judge_names(part, workspace, options, trust), trust)
             found = open_judge(part, workspace, references, environment, home=home, options=options, offline=offline, spent=spent)
         except InputError as error:
             raise of_suite(error, part, parts) from None
@@ -148,6 +158,50 @@ def open_judges(
         secrets=frozenset[str]().union(*(found.secrets for _, found in opened)),
         parts=tuple(opened),
     )
+
+
+def judge_names(suite: Suite, workspace: Workspace, options: JudgeOptions, trust: Trust) -> list[Named]:
+    """Return what would happen on the word of a suite alone, were its judge asked; nothing of one that is trusted."""
+    if trust.takes(suite):
+        return []
+    if suite.dialect == "mcplab" and options.model is None and workspace.judge is None:
+        return _mcplab_judge_names(suite, trust)
+    found: list[Named] = []
+    section = workspace.judge
+    own = section is not None and not section.trusted
+    names = [options.model] if options.model is not None else _model_names(section)
+    if own and section is not None:
+        found.extend(named for named in named_in(section, "judge") if options.model is None or not named.where.startswith("judge.model"))
+    for name in names:
+        described = workspace.models.get(name)
+        if described is not None and not described.trusted:
+            found.extend(_provider(described.word("provider"), f"models.{name}.provider"))
+            found.extend(named_in(described, f"models.{name}"))
+        elif described is None and own and options.model is None:
+            found.extend(_provider(name, "judge.model"))
+    return found
+
+
+def _mcplab_judge_names(suite: Suite, trust: Trust) -> list[Named]:
+    from proctor.actions.mcplab_files import root_of  # only MCPLab's own suites need these
+    from proctor.actions.mcplab_judge import judge_agent
+
+    agent = judge_agent(suite)
+    # A workspace of MCPLab in the working folder is to its suites what proctor.yaml is to others.
+    if agent is None or root_of(suite).resolve() == trust.folder.resolve():
+        return []
+    place = f"agents.{agent['id']}"
+    return [*_provider(agent.get("provider"), f"{place}.provider"), *named_in_settings(agent, place)]
+
+
+def _model_names(section: Section | None) -> list[str]:
+    member = section.node.get("model") if section is not None else None
+    named = () if member is None else (member, *member.items())
+    return [one.value for one in named if isinstance(one.value, str)]
+
+
+def _provider(name: Json, where: str) -> list[Named]:
+    return [Named("sends to", f"the provider of {show(name)}", where)] if isinstance(name, str) else []
 
 
 def _counted_together() -> Spent:

@@ -26,6 +26,7 @@ from proctor.actions.mcplab_plan import Plan, ServerOverrides, configs_of, plan_
 from proctor.actions.mcplab_target import McplabTarget, McplabTargets, Route
 from proctor.actions.run import LiveRun, drive
 from proctor.actions.suites import load_suite
+from proctor.actions.trust import Trust, named_in_settings, refuse_untrusted, trust_for
 from proctor.cassettes.ports import Tape
 from proctor.errors import InputError, StoreError
 from proctor.formats.drafting import unique
@@ -84,6 +85,7 @@ async def drive_mcplab(
     replay: str | Path | None = None,
     resume: str | None = None,
     note: str = "",
+    trust: bool | None = None,
     **options: Json,
 ) -> LiveRun:
     """Run the scenarios of `suite` with the selected agents; `options` are those of `drive`.
@@ -95,6 +97,8 @@ async def drive_mcplab(
     Raises `InputError` before the run for what cannot work.
     """
     loaded = suite if isinstance(suite, Suite) else load_suite(suite)
+    if replay is None:
+        _refuse_strangers(loaded, trust_for("running", granted=trust, home=find_home(str(home) if home is not None else None)))
     ready = prepare_all(
         loaded,
         environment=environment,
@@ -116,6 +120,7 @@ async def drive_mcplab(
         resume=resume,
         note=note,
         secrets=ready.secrets,
+        trust=trust,
         **options,
     )
     if artifacts:
@@ -125,6 +130,14 @@ async def drive_mcplab(
         for name, config in ready.configs.items():
             write_artifacts(folder / name, live.result, entries, config, note=kept.header.note, stopped=live.ended != "completed")
     return live
+
+
+def _refuse_strangers(suite: Suite, trust: Trust) -> None:
+    """Refuse configs that are not trusted, before the files beside them are read; each names servers and agents."""
+    for config in configs_of(suite):
+        if not trust.takes(config.suite):
+            named = {key: config.suite.settings.get(key) for key in ("servers", "agents")}
+            refuse_untrusted(config.suite, named_in_settings(named, ""), trust)
 
 
 def prepare_all(

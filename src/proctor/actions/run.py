@@ -11,11 +11,12 @@ import msgspec
 
 from proctor.actions.check import new_run_id, prepared, wall_clock
 from proctor.actions.history import find_home, result_of, suite_of
-from proctor.actions.judges import NO_OPTIONS, JudgeOptions, OpenedJudge, estimated, made_judge, open_judges, require_judge
+from proctor.actions.judges import NO_OPTIONS, JudgeOptions, OpenedJudge, estimated, judge_names, made_judge, open_judges, require_judge
 from proctor.actions.models import built_model, model_settings
 from proctor.actions.settings import workspace_for
 from proctor.actions.suites import load_suite
 from proctor.actions.together import TARGET_KEYS, TargetsTogether, of_suite, parts_of
+from proctor.actions.trust import Trust, refuse_untrusted, target_names, trust_for
 from proctor.cassettes.ports import Tape
 from proctor.errors import InputError
 from proctor.formats.native_text import write_native
@@ -54,7 +55,7 @@ def run(suite: Suite | str | Path, *, target: TargetLike = None, home: str | Pat
     """Drive `target` through `suite` and keep the results; `run_async` for code that runs in an event loop.
 
     `target` is the name of one in `proctor.yaml` or in the suite, a mapping of settings, a Python function, or an object that fits the
-    `Target` protocol. Options: `repeat`, `concurrency`, `timeout_s`, `record`, `replay`, `resume`, `note`, `judge`.
+    `Target` protocol. Options: `repeat`, `concurrency`, `timeout_s`, `record`, `replay`, `resume`, `note`, `judge`, `trust`.
     """
     return asyncio.run(run_async(suite, target=target, home=home, **options))
 
@@ -84,16 +85,20 @@ async def drive(
     allow_missing_judge: bool = False,
     announce: Callable[[str], None] = lambda text: None,
     opened: Callable[[str], None] = lambda run_id: None,
+    trust: bool | None = None,
 ) -> LiveRun:
     """Drive a suite; everything about how it ended. `secrets` are those of a target that was built by the caller.
 
     `judge` decides claims in plain language, instead of the configured one: a judge, a function, a mapping or a name as `check` takes it.
     `announce` is told, before anything is sent, what judging will take; `opened` the id of the run, as soon as it has one.
+    `trust` takes a suite at its word that does not lie in the working folder; nothing said, the environment is asked.
     """
     if record is not None and replay is not None:
         raise InputError("a run is recorded or replayed, not both")
     place = find_home(str(home) if home is not None else None)
     loaded = suite if isinstance(suite, Suite) else load_suite(suite)
+    trusted = trust_for("running", granted=trust, home=place)
+    _refuse_strangers(loaded, target, place, judge_options, trusted, judged=judge is None, offline=replay is not None)
     references = References(dict(os.environ)) if replay is None else ReplayedReferences(dict(os.environ))
     models = _Models(references, offline=replay is not None)
     driven = _target(target, place, references, loaded, models, offline=replay is not None)
@@ -101,7 +106,7 @@ async def drive(
     if replay is not None:
         # What was recorded comes back the same however often it is asked for.
         chosen = msgspec.structs.replace(chosen, retries=0)
-    seat = _seat(judge, loaded, references, place, judge_options, offline=replay is not None)
+    seat = _seat(judge, loaded, references, place, judge_options, trusted, offline=replay is not None)
     require_judge(loaded, seat.judge, allow_missing=allow_missing_judge)
     for part, part_judge in (seat.opened.parts or ((loaded, seat.opened),)) if seat.opened is not None else ():
         announce(_told(part, part_judge, chosen.repeat))
@@ -140,6 +145,20 @@ async def drive(
     return LiveRun(result=result, ended=ended, reason=reason, folder=folder.folder, entries=entries, unused=unused())
 
 
+def _refuse_strangers(
+    suite: Suite, target: TargetLike, home: Path, options: JudgeOptions, trust: Trust, *, judged: bool, offline: bool
+) -> None:
+    """Refuse a suite that is not trusted and names something itself, before anything of it is looked at; told for all suites of a run."""
+    if target is None or isinstance(target, str):
+        for part in parts_of(suite, TARGET_KEYS):
+            if not trust.takes(part):
+                workspace = workspace_for(part, home)
+                found = target_names(target, workspace)
+                if judged and not offline and any(case.judged for case in prepared(part).cases):
+                    found += judge_names(part, workspace, options, trust)
+                refuse_untrusted(part, found, trust)
+
+
 class _Seat(msgspec.Struct, frozen=True, kw_only=True):
     """The place of the judge, taken or empty."""
 
@@ -163,6 +182,7 @@ def _seat(
     references: References,
     home: Path,
     options: JudgeOptions,
+    trust: Trust,
     *,
     offline: bool,
 ) -> _Seat:
@@ -175,7 +195,7 @@ def _seat(
         return _Seat()
     if judge is not None:
         return _Seat(judge=made_judge(judge, os.environ, home=home))
-    opened = open_judges(suite, references, os.environ, home=home, options=options, offline=offline)
+    opened = open_judges(suite, references, os.environ, home=home, options=options, offline=offline, trust=trust)
     return _Seat(judge=opened.judge, opened=opened) if opened is not None else _Seat()
 
 

@@ -64,6 +64,11 @@ def add_suite_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--home", metavar="DIR", help="the workspace (default: the nearest folder with proctor.yaml)")
 
 
+def add_trust_flag(parser: argparse.ArgumentParser, doing: str) -> None:
+    """The flag of every command that may do what a suite names."""
+    parser.add_argument("--trust", action="store_true", default=None, help=f"take the suite at its word: {doing} (also PROCTOR_TRUST=1)")
+
+
 def add_strict_flag(parser: argparse.ArgumentParser) -> None:
     """The flag of every command that brings cases and evidence together."""
     parser.add_argument("--strict", action="store_true", help="exit 4 when a case has no evidence, or a record answers no case")

@@ -33,6 +33,9 @@ from proctor.model.problem import Problem
 from proctor.model.show import nearest, shorten, show
 
 WORKSPACE_KEYS = ("targets", "default_target", "models", "judge")
+"""What a suite may say too."""
+_FILE_KEYS = (*WORKSPACE_KEYS, "trust")
+"""What the workspace file alone may say: whom it trusts is not for a suite to decide."""
 
 _ONLY_COMMENTS = re.compile(r"\ufeff?(?:[ \t]*(?:#[^\r\n]*)?(?:\r\n?|\n|\Z))*")
 
@@ -152,15 +155,18 @@ class Workspace(msgspec.Struct, frozen=True, kw_only=True):
     default_target: Section | None = None
     models: dict[str, Section] = {}
     judge: Section | None = None
+    trust: tuple[str, ...] = ()
+    """Patterns of the files whose suites are taken at their word, from the folder of the workspace file."""
 
     def over(self, other: Workspace) -> Workspace:
-        """Both together; where both speak of the same thing this one wins."""
+        """Both together; where both speak of the same thing this one wins, and where they say the same it is the other's."""
         return Workspace(
             file=other.file or self.file,
-            targets={**other.targets, **self.targets},
+            targets=_laid_over(self.targets, other.targets),
             default_target=self.default_target or other.default_target,
-            models={**other.models, **self.models},
+            models=_laid_over(self.models, other.models),
             judge=self.judge or other.judge,
+            trust=other.trust,
         )
 
     def target(self, name: str | None = None) -> tuple[str, Section]:
@@ -190,6 +196,11 @@ class Workspace(msgspec.Struct, frozen=True, kw_only=True):
         return self.models[name]
 
 
+def _laid_over(own: Mapping[str, Section], under: Mapping[str, Section]) -> dict[str, Section]:
+    same = {name for name, section in own.items() if name in under and under[name].node.plain() == section.node.plain()}
+    return {**under, **{name: section for name, section in own.items() if name not in same}}
+
+
 def read_workspace(text: str, *, file: str | None = None) -> Workspace:
     """The workspace file; raises `InputError` with every problem in it. A file of comments is an empty workspace."""
     workspace = Workspace(file=file)
@@ -198,7 +209,8 @@ def read_workspace(text: str, *, file: str | None = None) -> Workspace:
     reading = Reading(file=file, text=text)
     document = read_text(text, file=file, reading=reading)
     if document is not None and document.value is not None:
-        workspace = _read(document, reading, text=text, trusted=True)
+        workspace = _read(document, reading, text=text, trusted=True, keys=_FILE_KEYS)
+        workspace = msgspec.structs.replace(workspace, trust=_trust(document.get("trust"), reading))
         _check_names(workspace, reading)
     reading.finish()
     return workspace
@@ -238,11 +250,17 @@ def workspace_of(
 
 
 def _read(
-    document: Located, reading: Reading, *, text: str | None, trusted: bool, placed: Callable[[], Workspace | None] = lambda: None
+    document: Located,
+    reading: Reading,
+    *,
+    text: str | None,
+    trusted: bool,
+    placed: Callable[[], Workspace | None] = lambda: None,
+    keys: tuple[str, ...] = WORKSPACE_KEYS,
 ) -> Workspace:
     if reading.an_object(document, "the workspace") is None:
         return Workspace()
-    reading.known_keys(document, WORKSPACE_KEYS, "the workspace")
+    reading.known_keys(document, keys, "the workspace")
 
     def section(node: Located, same: Callable[[Workspace], Section | None]) -> Section:
         def with_lines() -> Section | None:
@@ -271,6 +289,11 @@ def _read(
         models=named("models", "model"),
         judge=section(judge, lambda other: other.judge) if judge is not None else None,
     )
+
+
+def _trust(node: Located | None, reading: Reading) -> tuple[str, ...]:
+    listed = reading.a_list(node, "trust") if node is not None else None
+    return tuple(item.value for item in listed.items() if reading.text(item, "trust") is not None) if listed is not None else ()
 
 
 def _judge(node: Located | None, reading: Reading) -> Located | None:

@@ -37,8 +37,10 @@ MOST_LIVE = 4
 class LocalRuns:
     """The runs of a workspace, and those that are driven right now."""
 
-    def __init__(self, home: Path, folder: Path) -> None:
+    def __init__(self, home: Path, folder: Path, *, trust: bool | None = None) -> None:
         self._home = home
+        self.trust = trust
+        """Whether suites are taken at their word; nothing said, the environment is asked."""
         self.folder = folder
         """Where relative paths begin."""
         self._live: dict[str, asyncio.Task[LiveRun]] = {}
@@ -121,6 +123,7 @@ class LocalRuns:
             "timeout_s": request.timeout_s,
             "note": request.note,
             "opened": named.set_result,
+            "trust": self.trust,
         }
         if suite.dialect == "mcplab" and request.target is None:
             from proctor.actions.mcplab_run import drive_mcplab  # only MCPLab's own suites need it

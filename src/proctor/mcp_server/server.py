@@ -50,11 +50,12 @@ _MARKS = re.compile(r"[-_\s]")
 class McpServer:
     """The server on one hub; `who_asks` finds out who sent a request."""
 
-    def __init__(self, hub: Hub, runs: Runs, who_asks: WhoAsks, *, folder: Path | None = None) -> None:
+    def __init__(self, hub: Hub, runs: Runs, who_asks: WhoAsks, *, folder: Path | None = None, trust: bool | None = None) -> None:
         self._hub = hub
         self._runs = runs
         self._who_asks = who_asks
         self._folder = folder
+        self._trust = trust
         self._tools = {_plain(tool.name): tool for tool in all_tools(local=folder is not None)}
         self._schemas = {tool.name: tool.input_schema for tool in self._tools.values()}
         self.protocol: Server[Any] = Server(
@@ -74,7 +75,7 @@ class McpServer:
         )
 
     def _desk(self, context: Context) -> Desk:
-        return Desk(hub=self._hub, caller=self._who_asks(context), runs=self._runs, folder=self._folder)
+        return Desk(hub=self._hub, caller=self._who_asks(context), runs=self._runs, folder=self._folder, trust=self._trust)
 
     async def _list_tools(self, context: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         return types.ListToolsResult(tools=[_listed(tool) for tool in self._tools.values()])
@@ -199,7 +200,7 @@ async def over_http(hub: Hub, runs: Runs, *, largest: int) -> AsyncGenerator[Str
 
 async def over_stdio(hub: Hub, caller: Caller, runs: LocalRuns) -> None:
     """Serve one client on standard input and output until it closes them."""
-    server = McpServer(hub, runs, lambda context: caller, folder=runs.folder)
+    server = McpServer(hub, runs, lambda context: caller, folder=runs.folder, trust=runs.trust)
     try:
         async with stdio_server() as (received, sent):
             await server.protocol.run(received, sent, server.protocol.create_initialization_options())

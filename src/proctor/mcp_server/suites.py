@@ -19,6 +19,7 @@ from proctor.actions.check import CheckStream, all_records
 from proctor.actions.judged_check import JudgedStream
 from proctor.actions.judges import OpenedJudge, configured_judge
 from proctor.actions.suites import load_suite
+from proctor.actions.trust import trust_for
 from proctor.decide.selection import select
 from proctor.errors import EvidenceError, InputError
 from proctor.evidence.reading import read_bytes, read_document
@@ -173,7 +174,8 @@ def _judge(desk: Desk, suite: Suite) -> OpenedJudge | None:
     if not desk.local:
         suite = msgspec.structs.replace(suite, settings={}, dialect="native", path=None)
     try:
-        return configured_judge(suite, desk.hub.settings.home, os.environ)
+        trust = trust_for("reading", granted=desk.trust if desk.local else False, home=desk.hub.settings.home)
+        return configured_judge(suite, desk.hub.settings.home, os.environ, trust=trust)
     except InputError:
         if desk.local:
             raise

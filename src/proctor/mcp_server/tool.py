@@ -34,6 +34,9 @@ class Desk(msgspec.Struct, frozen=True, kw_only=True):
     folder: Path | None = None
     """Of a server on the machine of its user: where relative paths begin. None: callers name no files here."""
 
+    trust: bool | None = None
+    """Whether suites are taken at their word here; nothing said, the environment is asked."""
+
     @property
     def local(self) -> bool:
         """Whether the caller sits at this machine and may name its files."""

@@ -77,8 +77,9 @@ class AskTarget:
 class CheckSuite:
     """Checks evidence against a suite: `proctor_check("refund.yaml", evidence)`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, trust: bool | None = None) -> None:
         self._folder = folder
+        self._trust = trust
 
     def __call__(
         self, suite: Suite | str | Path, evidence: EvidenceSource, *, case: str | None = None, now: str | None = None
@@ -91,6 +92,7 @@ class CheckSuite:
         from proctor.actions.check import CheckStream, all_records  # see above
         from proctor.actions.history import find_home
         from proctor.actions.judged_check import finished
+        from proctor.actions.trust import trust_for
         from proctor.errors import ProctorError
         from proctor.pytest_plugin.reporting import conclude
 
@@ -98,7 +100,11 @@ class CheckSuite:
             loaded = _suite(suite, self._folder)
             stream = CheckStream(_only(loaded, case), now=now)
             records = all_records(_evidence(evidence, self._folder))
-            result = finished(stream, records, home=find_home(None, self._folder), environment=os.environ)
+            home = find_home(None, self._folder)
+            # What stands in the code of a test is its author's own word, as the test is.
+            written = not isinstance(suite, Path) and loaded.path is None
+            trust = trust_for("running", granted=True if written else self._trust, home=home)
+            result = finished(stream, records, home=home, environment=os.environ, trust=trust)
             _require_matches(result)
         except ProctorError as error:
             _fail(error)
@@ -176,7 +182,7 @@ def proctor_judge(request: pytest.FixtureRequest) -> AskJudge:
 @pytest.fixture
 def proctor_check(request: pytest.FixtureRequest) -> CheckSuite:
     """Checks evidence against a suite and fails the test with proctor's report."""
-    return CheckSuite(request.path.parent)
+    return CheckSuite(request.path.parent, trust=request.config.getoption("proctor_trust"))
 
 
 def _fail(error: Exception) -> NoReturn:

@@ -176,9 +176,12 @@ class CaseItem(pytest.Item):
             stream = CheckStream(suite)
             if stream.judged:
                 from proctor.actions.judged_check import finished  # only claims in plain language need a judge
+                from proctor.actions.trust import trust_for
                 from proctor.pytest_plugin.live import home_of
 
-                return finished(stream, records, home=home_of(self.path.parent, self.config.rootpath), environment=os.environ)
+                home = home_of(self.path.parent, self.config.rootpath)
+                trust = trust_for("running", granted=self.config.getoption("proctor_trust"), home=home)
+                return finished(stream, records, home=home, environment=os.environ, trust=trust)
             return stream.finish(list(stream.over(records)))
         if not self.config.getoption("proctor_live"):
             pytest.skip(file.why_not_decided(self.case))
@@ -186,7 +189,8 @@ class CaseItem(pytest.Item):
 
         home = home_of(self.path.parent, self.config.rootpath)
         target: str | None = self.config.getoption("proctor_target")
-        return drive_suite(suite, target=target, home=home, note=f"pytest {self.nodeid}").result
+        granted: bool | None = self.config.getoption("proctor_trust")
+        return drive_suite(suite, target=target, home=home, note=f"pytest {self.nodeid}", trust=granted).result
 
     @property
     def _file(self) -> SuiteFile:

@@ -19,13 +19,13 @@ def home_of(folder: Path, root: Path) -> Path:
     return home if any((home.parent / name).is_file() for name in WORKSPACE_FILES) else find_home(None, start=root)
 
 
-def drive_suite(suite: Suite, *, target: TargetLike, home: Path, note: str, timeout_s: float = 120.0) -> LiveRun:
+def drive_suite(suite: Suite, *, target: TargetLike, home: Path, note: str, timeout_s: float = 120.0, trust: bool | None = None) -> LiveRun:
     """Drive the agent through the suite. Raises `KeyboardInterrupt` when it was interrupted; what is finished is kept."""
     if _in_a_loop():
         raise InputError(
             "an agent cannot be driven from inside a running event loop; in an async test: await asyncio.to_thread(proctor_target, ...)"
         )
-    run = asyncio.run(drive(suite, target=target, home=home, note=note, timeout_s=timeout_s))
+    run = asyncio.run(drive(suite, target=target, home=home, note=note, timeout_s=timeout_s, trust=trust))
     if run.ended == "interrupted":
         raise KeyboardInterrupt
     return run

@@ -40,6 +40,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption("--proctor-live", action="store_true", help="drive the agent for cases that no evidence answers")
     group.addoption("--proctor-target", metavar="NAME", help="the target in proctor.yaml to drive (default: default_target)")
+    group.addoption(
+        "--proctor-trust", action="store_true", default=None, help="take suites at their word that do not lie in the working folder"
+    )
     parser.addini("proctor_suites", "suite files to collect beside *.proctor.yaml: paths or patterns like suites/*.yaml", type="linelist")
     parser.addini("proctor_evidence", "files or folders of evidence, for suites with no evidence beside them", type="paths")
 

@@ -14,7 +14,7 @@ from proctor.actions.suites import load_suite
 from proctor.cli.exits import Exit
 from proctor.cli.judge_flags import add_judge_flags, judge_options
 from proctor.cli.output import Output
-from proctor.cli.parser import add_output_flags, add_strict_flag, add_suite_flags, command_parser
+from proctor.cli.parser import add_output_flags, add_strict_flag, add_suite_flags, add_trust_flag, command_parser
 from proctor.cli.progress import Progress
 from proctor.cli.renderers import FORMATS, renderer
 from proctor.cli.showing import exit_code, print_unmet
@@ -96,8 +96,11 @@ def _records(options: argparse.Namespace, output: Output) -> Iterable[Record]:
 def _judge_for(stream: CheckStream, options: argparse.Namespace) -> OpenedJudge | None:
     from proctor.actions.history import find_home  # most suites have nothing to judge
     from proctor.actions.judges import configured_judge
+    from proctor.actions.trust import trust_for
 
-    return configured_judge(stream.suite, find_home(options.home), os.environ, judge_options(options))
+    home = find_home(options.home)
+    trust = trust_for("reading", granted=options.trust, home=home)
+    return configured_judge(stream.suite, home, os.environ, judge_options(options), trust)
 
 
 def _judge(
@@ -174,6 +177,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("-k", metavar="EXPR", help="only cases whose id, name or tags fit: 'refund and not slow', 'test_dimension=billing'")
     parser.add_argument("--now", metavar="ISO", help="the clock of every expression, instead of the evidence's own")
     add_strict_flag(parser)
+    add_trust_flag(parser, "ask the judge and the models that it describes itself")
     parser.add_argument("--evidence-format", metavar="NAME", help="how to read the evidence (default: recognised by shape)")
     parser.add_argument(
         "--explain",

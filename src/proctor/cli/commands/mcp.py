@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from proctor.cli.databases import add_database_flags, with_hub
 from proctor.cli.exits import Exit
-from proctor.cli.parser import command_parser
+from proctor.cli.parser import add_trust_flag, command_parser
 from proctor.errors import MissingExtra
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ def run(arguments: list[str]) -> int:
         ["proctor mcp", "proctor mcp --home shop/.proctor"],
     )
     parser.add_argument("--organization", metavar="NAME", help="whose criteria and traces, by id or name (default: the first)")
+    add_trust_flag(parser, "do what suites name that are sent as text, or that lie elsewhere")
     add_database_flags(parser)
     options = parser.parse_args(arguments)
     # Standard output belongs to the protocol.
@@ -50,7 +51,7 @@ def run(arguments: list[str]) -> int:
         from proctor.service.keys import organization_caller  # as above
 
         caller = await organization_caller(hub, options.organization)
-        runs = LocalRuns(hub.settings.home, Path.cwd())
+        runs = LocalRuns(hub.settings.home, Path.cwd(), trust=options.trust)
         with _signals(hub, runs):
             await over_stdio(hub, caller, runs)
 

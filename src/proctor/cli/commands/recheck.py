@@ -9,8 +9,9 @@ from proctor.actions.history import find_home
 from proctor.actions.judges import OpenedJudge, configured_judge
 from proctor.actions.recheck import recheck, recheck_judged, suite_to_recheck
 from proctor.actions.suites import load_suite
+from proctor.actions.trust import trust_for
 from proctor.cli.judge_flags import add_judge_flags, judge_options
-from proctor.cli.parser import add_output_flags, add_strict_flag, add_suite_flags, command_parser
+from proctor.cli.parser import add_output_flags, add_strict_flag, add_suite_flags, add_trust_flag, command_parser
 from proctor.cli.renderers import FORMATS
 from proctor.cli.showing import exit_code, print_unmet, run_markdown, show_run
 from proctor.cli.step_summary import append_summary
@@ -30,13 +31,15 @@ def run(arguments: list[str]) -> int:
     add_output_flags(parser, FORMATS)
     add_suite_flags(parser)
     add_strict_flag(parser)
+    add_trust_flag(parser, "ask the judge and the models that it describes itself")
     parser.add_argument("--no-judge", action="store_true", help="ask no judge: claims that need one are errors")
     add_judge_flags(parser)
     options = parser.parse_args(arguments)
     suite = load_suite(options.suite, dialect=options.dialect) if options.suite else None
     home = find_home(options.home)
     chosen = suite or suite_to_recheck(home, options.run)
-    opened = None if options.no_judge else configured_judge(chosen, home, os.environ, judge_options(options))
+    trust = trust_for("reading", granted=options.trust, home=home)
+    opened = None if options.no_judge else configured_judge(chosen, home, os.environ, judge_options(options), trust)
     result = recheck(home, options.run, chosen) if opened is None else asyncio.run(_judged(home, options, opened, chosen))
     show_run(result, format=options.format, output=options.output, no_color=options.no_color)
     if options.format != "terminal" and not options.quiet:

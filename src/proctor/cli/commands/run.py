@@ -13,7 +13,7 @@ from proctor.actions.suites import load_suites
 from proctor.cli.exits import Exit
 from proctor.cli.judge_flags import add_judge_flags, judge_options
 from proctor.cli.live_progress import annotations, listener
-from proctor.cli.parser import add_output_flags, add_strict_flag, add_suite_flags, command_parser
+from proctor.cli.parser import add_output_flags, add_strict_flag, add_suite_flags, add_trust_flag, command_parser
 from proctor.cli.renderers import FORMATS
 from proctor.cli.showing import exit_code, print_unmet, run_markdown, show_run
 from proctor.cli.step_summary import append_summary, on_github
@@ -80,6 +80,7 @@ async def _drive(suite: Suite, options: argparse.Namespace) -> LiveRun:
         "replay": options.replay,
         "resume": options.resume,
         "note": options.note,
+        "trust": options.trust,
         "listener": progress,
         "judge_options": judge_options(options),
         "allow_missing_judge": options.allow_missing_judge,
@@ -179,6 +180,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--note", default="", metavar="TEXT", help="a remark to keep with the run")
     add_strict_flag(parser)
+    add_trust_flag(parser, "start, import and reach what it names although it does not lie in the working folder")
     add_output_flags(parser, FORMATS)
     add_suite_flags(parser)
     return parser

@@ -1,0 +1,53 @@
+"""Every sentence of the safety page about what a suite may cause is held by a test that exists."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tests.integration import test_trust
+
+PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "safety.md"
+
+HELD_BY = {
+    "Commands that *read*": (
+        "test_check_asks_no_judge_on_the_word_of_a_suite",
+        "test_recheck_asks_no_judge_on_the_word_of_a_suite",
+        "test_validate_and_convert_do_nothing_that_a_suite_names",
+        "test_check_drives_no_target",
+        "test_an_assistant_checks_evidence_without_a_strange_judge",
+    ),
+    "A judge or a model that a suite describes": (
+        "test_a_judge_that_the_workspace_describes_is_asked",
+        "test_a_suite_that_describes_the_same_model_as_the_workspace_changes_nothing",
+        "test_the_workspace_lists_the_suites_it_trusts",
+    ),
+    "A suite that gives another description": ("test_a_suite_that_describes_another_model_under_the_same_name_is_refused",),
+    "A judge that the command": ("test_the_judge_of_the_command_and_of_the_environment_is_the_users_own",),
+    "Commands that *run*": ("test_run_does_what_suites_of_the_working_folder_name", "test_pytest_runs_suites_of_the_working_folder_alone"),
+    "A suite from outside that folder": (
+        "test_run_does_nothing_that_a_suite_from_elsewhere_names",
+        "test_a_link_that_leads_out_is_no_suite_of_the_working_folder",
+        "test_one_stranger_among_suites_is_enough",
+        "test_an_assistant_runs_no_suite_that_it_sends_or_finds_elsewhere",
+        "test_an_mcplab_workspace_from_elsewhere_is_not_run",
+    ),
+    "Driving a target that `proctor.yaml` describes": ("test_a_target_of_the_workspace_may_be_driven_through_a_suite_from_elsewhere",),
+    "`--trust`": (
+        "test_run_does_it_with_trust",
+        "test_the_environment_can_trust",
+        "test_pytest_runs_suites_of_the_working_folder_alone",
+    ),
+    "What is refused is told": ("test_what_a_suite_names_is_told_whole_and_without_values",),
+    "A suite cannot trust itself": ("test_a_suite_cannot_trust_itself",),
+}
+
+
+def test_every_sentence_about_suites_has_tests_that_hold_it() -> None:
+    section = PAGE.read_text(encoding="utf-8").split("## What a suite may cause")[1].split("\n## ")[0]
+    sentences = re.findall(r"^\* (.+)$", section, re.MULTILINE)
+    unheld = [sentence for sentence in sentences if not any(sentence.startswith(start) for start in HELD_BY)]
+    assert not unheld
+    assert len(sentences) == len(HELD_BY)
+    for name in (name for names in HELD_BY.values() for name in names):
+        assert callable(getattr(test_trust, name, None)), name
