@@ -6,6 +6,12 @@ import importlib
 
 LIMITS: tuple[tuple[str, str, str, str], ...] = (
     ("a suite file", "proctor.sources.texts", "MAX_SUITE_BYTES", "input error"),
+    ("characters of a suite in JSON", "proctor.formats.documents", "MAX_JSON", "input error"),
+    ("characters of a suite in YAML", "proctor.formats.documents", "MAX_YAML", "input error"),
+    ("values of a suite, keys of YAML counted", "proctor.formats.located", "MAX_VALUES", "input error with the position"),
+    ("repeats of a case", "proctor.model.case", "MOST_REPEATS", "problem of the suite, or input error"),
+    ("attempts one run may plan", "proctor.runner.limits", "MOST_ATTEMPTS", "input error"),
+    ("attempts one run may have under way", "proctor.runner.limits", "MOST_AT_ONCE", "input error"),
     ("nesting of a suite in JSON", "proctor.formats.json_text", "MAX_DEPTH", "input error with the position"),
     ("nesting of a suite in YAML", "proctor.formats.yaml12", "MAX_DEPTH", "input error with the position"),
     ("values a YAML document may unfold to through aliases", "proctor.formats.yaml12", "MAX_EXPANDED", "input error with the position"),

@@ -6,12 +6,19 @@ it reads as JSON, YAML if only that reads it, and its problems are those of JSON
 
 from __future__ import annotations
 
-from proctor.formats.located import Located, Reading
+from proctor.formats.located import SPLIT, Located, Reading
+
+MAX_JSON = 8 * 1024 * 1024
+"""Characters of a document in JSON: some seconds of work and some hundred megabytes of memory, with its lines and columns."""
+MAX_YAML = 2 * 1024 * 1024
+"""The same of one in YAML, which takes longer to read."""
 
 
 def read_text(text: str, *, file: str | None, reading: Reading) -> Located | None:
     """The document in `text`; problems go to `reading`, and nothing is returned when it cannot be read at all."""
     ending = (file or "").lower()
+    if _is_too_large(text, ending, reading):
+        return None
     if ending.endswith((".yaml", ".yml")) or (not ending.endswith(".json") and not text.lstrip("\ufeff \t\r\n").startswith(("{", "["))):
         from proctor.formats.yaml12 import read_yaml  # of the two readers most runs need one
 
@@ -23,6 +30,23 @@ def read_text(text: str, *, file: str | None, reading: Reading) -> Located | Non
     return _either(text, reading)
 
 
+def _is_too_large(text: str, ending: str, reading: Reading) -> bool:
+    is_json = ending.endswith(".json") or (
+        not ending.endswith((".yaml", ".yml")) and text[:64].lstrip("\ufeff \t\r\n").startswith(("{", "["))
+    )
+    most, kind = (MAX_JSON, "JSON") if is_json else (MAX_YAML, "YAML")
+    if len(text) <= most:
+        return False
+    start = Located(value=None, line=1, column=1, path="$")
+    reading.error(
+        start,
+        f"{len(text) / 2**20:.1f} million characters of {kind} are too many; the limit is {most // 2**20} million",
+        hint=SPLIT if is_json else f"{SPLIT}, or write it as JSON",
+        code="too_large",
+    )
+    return True
+
+
 def _either(text: str, reading: Reading) -> Located | None:
     from proctor.formats.json_text import read_json
     from proctor.formats.yaml12 import read_yaml
@@ -30,7 +54,7 @@ def _either(text: str, reading: Reading) -> Located | None:
     json_try, yaml_try = Reading(file=reading.file, text=text), Reading(file=reading.file, text=text)
     document = read_json(text, json_try)
     chosen = json_try
-    if _failed(json_try):
+    if _failed(json_try) and len(text) <= MAX_YAML:
         from_yaml = read_yaml(text, yaml_try)
         if not _failed(yaml_try):
             document, chosen = from_yaml, yaml_try

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 import msgspec
 
@@ -112,12 +112,14 @@ def slug(text: str) -> str:
     return words[:60].rstrip("-") or "case"
 
 
-def unique(wanted: str, taken: Iterable[str]) -> str:
-    """`wanted`, or with the first free number behind it."""
-    known = set(taken)
-    if wanted not in known:
+def unique(wanted: str, taken: Container[str]) -> str:
+    """`wanted`, or with a free number behind it: the one after the last, found without a look at each of them."""
+    if wanted not in taken:
         return wanted
-    number = 2
-    while f"{wanted}-{number}" in known:
-        number += 1
-    return f"{wanted}-{number}"
+    used, free = 1, 2
+    while f"{wanted}-{free}" in taken:
+        used, free = free, free * 2
+    while free - used > 1:
+        middle = (used + free) // 2
+        used, free = (middle, free) if f"{wanted}-{middle}" in taken else (used, middle)
+    return f"{wanted}-{free}"

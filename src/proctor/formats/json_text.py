@@ -13,7 +13,7 @@ import math
 import re
 from typing import Final, NoReturn
 
-from proctor.formats.located import Located, Reading, item_path, member_path
+from proctor.formats.located import MAX_VALUES, SPLIT, Located, Reading, item_path, member_path
 from proctor.formats.places import LINE_END, join_surrogates
 from proctor.model.evidence import Json
 
@@ -54,6 +54,7 @@ class _Scanner:
         self.line = 1
         self.line_start = self.at
         self.complaints = 0
+        self.values = 0
 
     def document(self) -> Located | None:
         try:
@@ -72,6 +73,9 @@ class _Scanner:
 
     def _value(self, path: str, depth: int) -> Located:
         start = self.at
+        self.values += 1
+        if self.values > MAX_VALUES:
+            self._stop(start, f"more than {MAX_VALUES:,} values", hint=SPLIT)
         found = Located(value=None, line=self.line, column=start - self.line_start + 1, path=path)
         first = self.text[start : start + 1]
         if first == "{" or first == "[":

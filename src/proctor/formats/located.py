@@ -22,6 +22,11 @@ MAX_WEIGHT = 10**9
 Kind = Literal["object", "list", "text", "number", "true/false", "null"]
 
 
+MAX_VALUES = 500_000
+"""How many values one document may hold, keys of YAML counted too: each has its place, which costs more than the value itself."""
+SPLIT = "split the suite into several files of one folder"
+
+
 class Located(msgspec.Struct, kw_only=True):
     """One value of a document.
 
@@ -230,16 +235,17 @@ class Reading:
             return None
         return float(value)
 
-    def integer(self, node: Located | None, what: str, *, at_least: int | None = None) -> int | None:
-        """The whole number in `node`, not below `at_least`; otherwise a problem and nothing."""
+    def integer(self, node: Located | None, what: str, *, at_least: int | None = None, at_most: int | None = None) -> int | None:
+        """The whole number in `node`, not below `at_least` or above `at_most`; otherwise a problem and nothing."""
         found = self._of_kind(node, (int, float), "a whole number", what)
         if found is None:
             return None
         value = found.value
         if isinstance(value, float) and value.is_integer():
             value = int(value)
-        if not isinstance(value, int) or (at_least is not None and value < at_least):
+        if not isinstance(value, int) or (at_least is not None and value < at_least) or (at_most is not None and value > at_most):
             bound = f" of at least {at_least}" if at_least is not None else ""
+            bound += f"{' and' if bound else ' of'} at most {at_most:,}" if at_most is not None else ""
             self.error(found, f"{what}: expected a whole number{bound}, found {show(found.value)}")
             return None
         return value

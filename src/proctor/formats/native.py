@@ -26,7 +26,7 @@ from proctor.formats.building import UNUSABLE, build, build_struct, type_of
 from proctor.formats.drafting import draft, slug, unique, verify_dependencies
 from proctor.formats.located import Located, Reading
 from proctor.formats.vacuous import vacuous
-from proctor.model.case import Assertion, Capture, Case, Scoring, Skip, Suite, Turn
+from proctor.model.case import MOST_REPEATS, Assertion, Capture, Case, Scoring, Skip, Suite, Turn
 from proctor.model.evidence import Json
 from proctor.model.show import nearest, show
 from proctor.patterns.engine import compile_pattern
@@ -105,11 +105,13 @@ class _Reader:
         scoring = self.scoring(document.get("scoring"), Scoring())
         tags = self.tags(document.get("tags"))
         cases: list[Case] = []
+        taken: set[str] = set()
         listed = reading.required(document, "cases", "a suite")
         for node, given_id in self._case_nodes(listed):
-            case = self.case(node, given_id, [c.id for c in cases], context, timezone, scoring, tags)
+            case = self.case(node, given_id, taken, context, timezone, scoring, tags)
             if case is not None:
                 cases.append(case)
+                taken.add(case.id)
         settings = {key: member.plain() for key, member in document.members() if key in SETTINGS_KEYS}
         settings.update(self._object(document.get("settings"), "settings"))
         return Suite(
@@ -132,7 +134,7 @@ class _Reader:
         self,
         node: Located,
         given_id: str | None,
-        taken: list[str],
+        taken: set[str],
         context: dict[str, Json],
         timezone: str | None,
         scoring: Scoring,
@@ -170,7 +172,7 @@ class _Reader:
             captures=self.captures(node.get("extract")),
             scoring=self.scoring(node.get("scoring"), scoring),
             skip=self.skip(node.get("skip")),
-            repetitions=reading.integer(node.get("repeat"), "repeat", at_least=1),
+            repetitions=reading.integer(node.get("repeat"), "repeat", at_least=1, at_most=MOST_REPEATS),
             pass_threshold=self._share(node.get("pass_rate"), "pass_rate"),
             settings=self._object(node.get("settings"), "settings"),
             origin=reading.origin(node),

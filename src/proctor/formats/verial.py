@@ -87,6 +87,7 @@ class _Reader:
         self.reading = reading
         self.name = name
         self.cases: list[Case] = []
+        self._taken: set[str] = set()
 
     # --- documents ------------------------------------------------------------------------------------------------
 
@@ -222,7 +223,9 @@ class _Reader:
         )
 
     def _add(self, case: Case) -> None:
-        self.cases.append(msgspec.structs.replace(case, id=unique(case.id, (other.id for other in self.cases))))
+        case = msgspec.structs.replace(case, id=unique(case.id, self._taken))
+        self._taken.add(case.id)
+        self.cases.append(case)
 
     def _text(self, node: Located | None, what: str) -> str | None:
         return self.reading.text(node, what) if node is not None and node.value is not None else None

@@ -20,6 +20,8 @@ from yaml.parser import Parser
 from yaml.reader import Reader
 from yaml.scanner import Scanner
 
+from proctor.formats.located import MAX_VALUES, SPLIT
+
 try:
     from yaml import cyaml
 except ImportError:  # a PyYAML built without libyaml; slower, the same answers
@@ -83,9 +85,13 @@ class EventStream:
         self.kept.clear()
         parser: Any = _TolerantParser(text, self.kept) if tolerant else cast(Any, cyaml).CParser(text)
         depth = 0
+        values = 0
         while parser.check_event():
             event = cast(Event, parser.get_event())
             yield event
+            values += isinstance(event, yaml.NodeEvent)
+            if values > MAX_VALUES:
+                raise YamlFault(Fault(f"more than {MAX_VALUES:,} values and keys", event.start_mark.index, SPLIT))
             if isinstance(event, yaml.CollectionStartEvent):
                 depth += 1
                 if depth > self.max_depth:

@@ -72,6 +72,10 @@ class Skip(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
+MOST_REPEATS = 1_000
+"""How often a case may be repeated in one run, wherever that is said."""
+
+
 class Case(msgspec.Struct, frozen=True, kw_only=True):
     """One situation and what must come of it."""
 

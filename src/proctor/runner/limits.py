@@ -4,9 +4,33 @@ The number adapts to what the other side can bear: halved when it says that it i
 round of successes, never above what the user asked for.
 """
 
+import math
 from collections.abc import Callable
 
 import msgspec
+
+from proctor.errors import InputError
+
+MOST_AT_ONCE = 1_000
+"""How many attempts one run may have under way."""
+MOST_RETRIES = 100
+MOST_ATTEMPTS = 1_000_000
+"""How many attempts one run may plan."""
+LONGEST_S = 7 * 24 * 3600.0
+"""The longest time a run may be told to wait: a week."""
+
+
+def require_whole(name: str, value: object, least: int, most: int | None = None) -> None:
+    """Raise `InputError` unless a number is whole and between these."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least or (most is not None and value > most):
+        wanted = f"from {least} to {most:,}" if most is not None else f"of at least {least}"
+        raise InputError(f"{name}: expected a whole number {wanted}, found {value!r:.40}")
+
+
+def require_seconds(name: str, value: object) -> None:
+    """Raise `InputError` unless a number is a time one can wait for."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or not 0 < value <= LONGEST_S:
+        raise InputError(f"{name}: expected seconds above 0, at most {LONGEST_S:,.0f} (a week), found {value!r:.40}")
 
 
 class Gate:
@@ -60,6 +84,14 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
     max_tokens: int | None = None
     max_seconds: float | None = None
     max_failures: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that make no sense, by name; raises `InputError`."""
+        for name in ("max_tokens", "max_failures"):
+            if getattr(self, name) is not None:
+                require_whole(name.replace("_", "-"), getattr(self, name), 1)
+        if self.max_seconds is not None:
+            require_seconds("max-seconds", self.max_seconds)
 
 
 class Spent:

@@ -19,8 +19,9 @@ import msgspec
 from proctor.cassettes.ports import LIVE, Tape
 from proctor.decide.judging import settled
 from proctor.decide.prepare import PreparedCase
-from proctor.errors import TargetError
+from proctor.errors import InputError, TargetError
 from proctor.model.attempt import Attempt
+from proctor.model.case import MOST_REPEATS
 from proctor.model.evidence import Evidence
 from proctor.model.judgement import Opinion, Question
 from proctor.model.result import CaseResult
@@ -28,7 +29,7 @@ from proctor.model.run import RunEntry
 from proctor.model.show import exception_text
 from proctor.model.verdict import Outcome, errored
 from proctor.runner.events import Event, Listener, silent
-from proctor.runner.limits import Budget, Gate, Spent
+from proctor.runner.limits import MOST_AT_ONCE, MOST_ATTEMPTS, MOST_RETRIES, Budget, Gate, Spent, require_seconds, require_whole
 from proctor.runner.ports import Judge, RunLog, Target
 
 _EVIDENCE = msgspec.json.Decoder(Evidence)
@@ -55,6 +56,17 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     budget: Budget = Budget()
     fail_fast: bool = False
     """Whether a case that has already failed is spared the judge."""
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that make no sense, by name; raises `InputError`."""
+        require_whole("repeat", self.repeat, 1, MOST_REPEATS)
+        require_whole("concurrency", self.concurrency, 1, MOST_AT_ONCE)
+        require_whole("retries", self.retries, 0, MOST_RETRIES)
+        require_seconds("timeout", self.timeout_s)
+        if self.backoff_s:
+            require_seconds("backoff", self.backoff_s)
+        if self.open_s is not None:
+            require_seconds("open_s", self.open_s)
 
 
 class RunOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,6 +129,9 @@ class Runner:
         Raises `TargetError` where the target cannot be opened, and `StoreError` where results cannot be kept.
         """
         finished = set(done)
+        planned = sum(self._repeats(case) for case in self._cases)
+        if planned > MOST_ATTEMPTS:
+            raise InputError(f"{len(self._cases):,} cases repeated make {planned:,} attempts; a run has at most {MOST_ATTEMPTS:,}")
         waiting = [(case, number) for case, number in self._plan() if (case.case.id, number) not in finished]
         if not waiting:
             return RunOutcome(ended="completed")

@@ -19,7 +19,7 @@ from proctor.errors import InputError
 from proctor.formats.drafting import unique
 from proctor.formats.native_text import write_native
 from proctor.formats.workspace import WORKSPACE_KEYS
-from proctor.model.case import Case, Suite
+from proctor.model.case import MOST_REPEATS, Case, Suite
 from proctor.model.evidence import Json
 from proctor.service.access import find_seen, require_reader, require_writer, seen
 from proctor.service.audit import note as noted
@@ -39,7 +39,6 @@ from proctor.store.run_rows import add_events
 from proctor.store.tables import cases, projects, runs
 from proctor.store.tenants import find, insert
 
-MOST_REPEATS = 1_000
 MOST_AT_ONCE = 64
 MOST_ATTEMPTS = 50_000
 MOST_CASES = 100

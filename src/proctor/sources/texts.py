@@ -7,6 +7,7 @@ from pathlib import Path
 from proctor.errors import InputError
 
 MAX_SUITE_BYTES = 32 * 1024 * 1024
+"""What is read at all; `proctor.formats.documents` bounds what is then taken apart."""
 SUITE_SUFFIXES = (".yaml", ".yml", ".json")
 
 
