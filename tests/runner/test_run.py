@@ -136,7 +136,7 @@ def test_an_agent_that_answers_429_is_asked_again() -> None:
     assert log.kept[0].evidence is not None and log.kept[0].evidence.http_status == 200
 
 
-@pytest.mark.parametrize(("budget", "most"), [({"max_failures": 2}, 3), ({"max_tokens": 25}, 4), ({"max_seconds": 0.0}, 0)])
+@pytest.mark.parametrize(("budget", "most"), [({"max_failures": 2}, 3), ({"max_tokens": 25}, 4), ({"max_seconds": 1e-9}, 0)])
 def test_a_budget_ends_the_run_and_keeps_what_is_finished(budget: dict[str, Any], most: int) -> None:
     async def answer(attempt: Attempt) -> Evidence:
         return Evidence(text="no", usage=Usage(total_tokens=10))
