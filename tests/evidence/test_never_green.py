@@ -93,7 +93,22 @@ MIBO = Free(
 )
 
 
-SPANS = Free(("**/arguments", "**/server.port"))
+_PASSED = tuple(
+    f"**/{name}"
+    for name in ("gen_ai.tool.call.arguments", "ai.toolCall.args", "tool_arguments", "arguments", "input.value", "traceloop.entity.input")
+)
+_GIVEN_BACK = tuple(f"**/{name}" for name in ("n8n.node.output", "output.value", "traceloop.entity.output"))
+_TYPED = tuple(f"{name}/{member}" for name in (*_PASSED, *_GIVEN_BACK) for member in ("key", "value", "value/*"))
+SPANS = Free(
+    # What a tool was given and an agent gave back is theirs, whatever it is.
+    (*_PASSED, *_GIVEN_BACK),
+    # 64-bit numbers are written as text or as numbers; another number is another count.
+    kinds=("**/intValue",),
+    # OTLP's typing of a value is nobody's data, and neither is the wrapping that Traceloop puts around arguments.
+    but=(*_TYPED, "**/traceloop.entity.input/<json>", "**/traceloop.entity.input/value/stringValue/<json>"),
+    answer=_GIVEN_BACK,
+    texts=("**",),
+)
 MESSAGES = Free(("**/arguments", "**/args", "**/input", "**/tool_result/content", "**/output", "metadata"))
 
 
@@ -209,8 +224,8 @@ POOLS = (
     Pool("flowise", _table("flowise", without=("what-the-phoenix-exporter-of-an-agentflow-sends",)), FLOWISE),
     # Without its name and its type an errored run is an empty message list, which is another reader's to refuse.
     Pool("mcplab", _table("mcplab", without=("a-run-that-errored",)), MCPLAB),
-    Pool("otlp", {**_table("otlp"), **_table("spans")}, SPANS, holds=False),
-    Pool("messages", _table("messages"), MESSAGES, holds=False),
+    Pool("otlp", {**_table("otlp"), **_table("spans")}, SPANS),
+    Pool("messages", _table("messages"), MESSAGES),
 )
 
 

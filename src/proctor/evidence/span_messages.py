@@ -127,6 +127,7 @@ _ID = ("call_id", "callId", "ref", "tool_call_id", "toolCallId", "toolUseId", "t
 _VALUE = ("response", "result", "output", "content", "tool_output", "value", "text")
 _PARTS = ("parts", "content", "blocks", "contents", "items", "text")
 _WORDS = ("text", "content")
+_MESSAGE_CONTENT = frozenset(("content", "parts", "tool_calls"))
 _CALL_LISTS = ("tool_calls", "toolCalls", "invalid_tool_calls", "tool_call_chunks")
 
 _MESSAGE_KEYS = frozenset(
@@ -230,6 +231,8 @@ class Heard:
         if entries and all(isinstance(entry, list) for entry in entries) and not _is_pair(entries[0]):
             self._read_list(entries[0], role)  # A batch: the first of its conversations.
             return
+        if any(isinstance(entry, str) for entry in entries) and not all(isinstance(entry, str) for entry in entries):
+            self.strange.append("a list of texts and other things")
         for entry in entries:
             entry = container_in(entry)
             if isinstance(entry, dict):
@@ -422,13 +425,13 @@ class _Parts:
 
     def add_all(self, content: Json) -> None:
         if isinstance(content, str):
-            self.text_parts.append(content)
+            self._add_words(content)
         elif isinstance(content, dict):
             self.add(content)
         elif isinstance(content, list):
             for part in content:
                 if isinstance(part, str):
-                    self.text_parts.append(part)
+                    self._add_words(part)
                 elif isinstance(part, dict):
                     self.add(part)
                 elif part is not None:
@@ -453,6 +456,14 @@ class _Parts:
             self.strange.append(f"a part of type {shorten(word, 60)!r}")
         else:
             self._add_keyed(part)
+
+    def _add_words(self, text: str) -> None:
+        """Add a bare text; one that is a whole message in JSON is not what was said."""
+        self.text_parts.append(text)
+        if text.startswith("{"):
+            inner = dict_of(container_in(text))
+            if str(inner.get("role")).lower() in _ROLES and not _MESSAGE_CONTENT.isdisjoint(inner):
+                self.strange.append("a message inside the text of a message")
 
     def _add_text(self, part: dict[str, Any]) -> None:
         text = first_of(part, "content", "text", "refusal")

@@ -14,11 +14,12 @@ from proctor.evidence.account import Doubts
 from proctor.evidence.span_calls import Exchange, Made
 from proctor.evidence.span_step import duration_ms
 from proctor.evidence.span_tree import SpanTree
-from proctor.evidence.span_values import input_text, node_output, output_text
+from proctor.evidence.span_values import input_text, node_output, output_text, output_value
 from proctor.evidence.spans import Span
 from proctor.evidence.text import json_in
 from proctor.evidence.usage import add_usage
 from proctor.model.evidence import EvidenceTurn, Json, ToolCall
+from proctor.model.show import show
 
 
 def find_entries(tree: SpanTree) -> list[Span]:
@@ -64,12 +65,26 @@ def find_answer(
     if inner is not None and (outer is None or outer not in inner or outer == inner) and not (outer is not None and talk[-1].calls()):
         return inner, _parsed(inner, {"text": inner})
     if outer is not None and giving is not None:
+        _doubt_inner_answer(tree, giving, doubts)
         return outer, _body(outer, giving, tree)
     if root is not None and own is not None and own.strip():
         return own, _body(own, root, tree)
     if talk and all(exchange.said is None for exchange in talk):
         doubts.doubt("answer", "no answer of a model was captured in the trace")
     return None, None
+
+
+def _doubt_inner_answer(tree: SpanTree, giving: Span, doubts: Doubts) -> None:
+    """Doubt the answer of a step if one around it gave something back in which no answer was found: that may be another one."""
+    above = tree.nearest(giving, _AROUND)
+    while above is not None and above is not giving and "answer" not in doubts.unknown:
+        if output_value(above) is not None and output_text(above) is None:
+            doubts.doubt("answer", f"what the span {show(above.name)} gave back is not understood")
+        outer = tree.nearest(above, _AROUND)
+        above = outer if outer is not above else None
+
+
+_AROUND = frozenset(("agent", "workflow"))
 
 
 def _body(text: str, span: Span, tree: SpanTree) -> Json:
