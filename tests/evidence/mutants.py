@@ -16,6 +16,8 @@ Mutation = tuple[str, Place, Callable[[Any], Any]]
 
 WORDS = frozenset(("type", "role", "kind", "status", "event", "executionStatus", "key"))
 """Keys whose values are words of a closed list, or names: OTLP lists attributes by `key`."""
+NAMING = ("tool-",)
+"""How words begin that end in a name: with another letter they name another tool."""
 JSON = "<json>"
 """The step into a text that is JSON."""
 
@@ -137,7 +139,8 @@ def _value_mutations(place: Place, value: Any, free: Free) -> Iterator[Mutation]
     for name in _OTHER_KINDS[type(value)] if not free.is_any_kind(place) else ():
         yield f"retype to {name}", place, _RETYPE[name]
     if place[-1] in WORDS and isinstance(value, str) and not free.is_word_free(place):
-        yield "another word", place, lambda value: f"{value}z"
+        if not value.startswith(NAMING):
+            yield "another word", place, lambda value: f"{value}z"
         yield "a strange word", place, lambda _: "unknown"
 
 

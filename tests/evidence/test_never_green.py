@@ -106,10 +106,18 @@ SPANS = Free(
     kinds=("**/intValue",),
     # OTLP's typing of a value is nobody's data, and neither is the wrapping that Traceloop puts around arguments.
     but=(*_TYPED, "**/traceloop.entity.input/<json>", "**/traceloop.entity.input/value/stringValue/<json>"),
+    # Arguments may also stand there without the wrapping.
+    own=("**/traceloop.entity.input/<json>/*", "**/traceloop.entity.input/value/stringValue/<json>/*"),
     answer=_GIVEN_BACK,
     texts=("**",),
 )
-MESSAGES = Free(("**/arguments", "**/args", "**/input", "**/tool_result/content", "**/output", "metadata"))
+_ARGUMENTS = ("arguments", "args", "input", "Arguments", "tool_calls/*/parameters")
+_HOSTED = ("code", "queries", "action", "executableCode/code", "executableCode/language", "groundingMetadata/webSearchQueries")
+_RESULTS = ("tool_result/content", "output", "functionResponse/response")
+MESSAGES = Free(
+    # What was passed to a tool, also to one that the provider runs, and what it gave back.
+    (*(f"**/{place}" for place in (*_ARGUMENTS, *_HOSTED, *_RESULTS)), "metadata"),
+)
 
 
 class Pool(NamedTuple):
@@ -118,8 +126,6 @@ class Pool(NamedTuple):
     reader: str
     documents: dict[str, Any]
     free: Free
-    holds: bool = True
-    """Whether the reader keeps the property yet; one that does not is not examined."""
 
 
 def _table(name: str, *, without: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -255,7 +261,7 @@ def _has_doubts(evidence: Evidence) -> bool:
 
 def _originals() -> Iterator[Original]:
     for pool in POOLS:
-        for name, document in pool.documents.items() if pool.holds else ():
+        for name, document in pool.documents.items():
             found = read_or_refuse(document, pool.reader)
             # What is not wholly understood to begin with may well be destroyed by a change.
             if len(found) == 1 and ("account" in document or not _has_doubts(found[0])):

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from proctor.evidence import vocabulary as names
+from proctor.evidence.members import is_misspelt
 from proctor.evidence.spans import NOT_UNDERSTOOD, Span
 from proctor.evidence.usage import count_of
 
@@ -125,9 +126,14 @@ def misread_attribute(span: Span) -> str | None:
 
 def strange_attribute(span: Span) -> str | None:
     """Return the first attribute of a span that could be a misspelt one: not understood, and of no vocabulary of somebody's own."""
-    return next(
-        (key for key, value in span.attributes.items() if value is not None and not is_understood(key) and not is_foreign(key)), None
-    )
+    return next((key for key, value in span.attributes.items() if value is not None and _is_strange(key)), None)
+
+
+def _is_strange(key: str) -> bool:
+    if is_understood(key):
+        # Counts of tokens have many details, so that any name is understood among them but one that is nearly a count.
+        return key.startswith(names.HARMLESS_PREFIXES) and is_misspelt(key, _COUNTS)
+    return not is_foreign(key)
 
 
 def _names_of(value: object) -> Iterable[str]:

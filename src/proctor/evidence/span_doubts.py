@@ -132,6 +132,9 @@ def doubt_lone_logs(spans: Sequence[Span], doubts: Doubts) -> None:
 
 def doubt_usage(told: Sequence[Usage | None], doubts: Doubts) -> None:
     """Doubt a sum of tokens of which one part is missing: what is left is a lower bound."""
+    silent = sum(usage is None for usage in told)
+    if 0 < silent < len(told):
+        doubts.doubt("usage", f"{silent} of {len(told)} requests to a model do not tell their tokens")
     for usage in told:
         if usage is not None and usage.total_tokens is None and (usage.input_tokens is None) != (usage.output_tokens is None):
             missing = "input" if usage.input_tokens is None else "output"

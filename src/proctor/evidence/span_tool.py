@@ -8,6 +8,7 @@ from typing import Any
 from proctor.evidence import vocabulary as names
 from proctor.evidence.calls import CONTENT_ERROR, PROTOCOL_ERROR, mcp_error, read_arguments
 from proctor.evidence.json_bytes import container_in
+from proctor.evidence.members import is_misspelt
 from proctor.evidence.shape import dict_of, first_of, text_or_none
 from proctor.evidence.span_messages import read_result
 from proctor.evidence.span_step import attribute_value, duration_ms
@@ -120,7 +121,9 @@ def _arguments(span: Span) -> Json:
 def has_torn_arguments(span: Span) -> bool:
     """Return whether a part of what Traceloop wraps around arguments is there, beside things it never puts there."""
     value = dict_of(attribute_value(span.attributes, "traceloop.entity.input"))
-    return not _ENTITY_INPUT.issuperset(value) and not _ENTITY_INPUT.isdisjoint(value)
+    if _ENTITY_INPUT.issuperset(value):
+        return False
+    return not _ENTITY_INPUT.isdisjoint(value) or any(is_misspelt(key, ("kwargs", "input_str")) for key in value)
 
 
 def _unwrapped_arguments(value: Json) -> Json:
