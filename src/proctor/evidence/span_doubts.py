@@ -44,12 +44,15 @@ def doubt_spans(tree: SpanTree, doubts: Doubts, *, canonical: bool) -> None:
             doubts.note(told)
             _doubt(doubts, ("tool_calls",) if tree.nearest(span, _INSIDE) is not None else ("tool_calls", *_SAID), told)
         if kind != "model" and not _MESSAGES.keys().isdisjoint(span.attributes) and (strange := _strange_messages(span)) is not None:
-            _doubt(doubts, _SAID, f"{strange} in the span {show(span.name)} is not understood")
+            # A span that does not say what it is could be a request to a model.
+            parts = ("tool_calls", *_SAID) if names.KIND_NAMES.isdisjoint(span.attributes) else _SAID
+            _doubt(doubts, parts, f"{strange} in the span {show(span.name)} is not understood")
         if kind == "tool":
             _doubt_tool(span, doubts)
         if canonical and (key := strange_attribute(span) or _strange_event(span)) is not None:
             # Somebody wrote these spans by hand, and what is not in them did not happen: a misspelt attribute could be what is missing.
-            _doubt(doubts, _parts_of(kind), f"{show(key)} of the span {show(span.name)} is not understood")
+            told = kind if kind == "tool" or not names.KIND_NAMES.isdisjoint(span.attributes) else None
+            _doubt(doubts, _parts_of(told), f"{show(key)} of the span {show(span.name)} is not understood")
 
 
 def _strange_messages(span: Span) -> str | None:
@@ -61,6 +64,8 @@ def _strange_messages(span: Span) -> str | None:
             heard.read(value, role)
             if heard.strange:
                 return heard.strange[0]
+            if names.KIND_NAMES.isdisjoint(span.attributes) and any(message.calls for message in heard.messages):
+                return "a call"
             held = container_in(value)
             if isinstance(held, str) or (isinstance(held, list) and any(isinstance(entry, str) for entry in held)):
                 return "a text in place of a message"
@@ -81,7 +86,7 @@ def _parts_of(kind: str | None) -> tuple[Part, ...]:
     """What a span of this kind tells."""
     if kind == "tool":
         return ("tool_arguments", "tool_results")
-    return _EVERYTHING if kind in (None, "unknown") else ("usage", *_SAID)
+    return _EVERYTHING if kind in (None, "unknown", "model") else ("usage", *_SAID)
 
 
 def _strange_event(span: Span) -> str | None:

@@ -124,9 +124,32 @@ _KEYED_SILENT = frozenset(
 _NAME = ("name", "tool_name", "toolName", "function_name")
 _ARGUMENTS = ("arguments", "args", "input", "tool_kwargs", "toolInput", "tool_input", "kwargs", "parameters", "partial_args")
 _ID = ("call_id", "callId", "ref", "tool_call_id", "toolCallId", "toolUseId", "tool_use_id", "tool_id", "id")
+_CALL_KEYS = frozenset(
+    (
+        *(*_NAME, *_ARGUMENTS, *_ID, "type", "block_type", "part_kind", "index", "status", "error", "function", "custom", "tool_call"),
+        *("server_name", "server_label", "description", "namespace", "caller", "approval_request_id", "output", "extra", "provider_name"),
+        *("provider_details", "provider_executed", "providerExecuted", "thought_signature", "metadata", "dynamic", "server_tool_call"),
+    )
+)
+"""Members of calls that are understood, or are known not to be arguments."""
 _VALUE = ("response", "result", "output", "content", "tool_output", "value", "text")
 _PARTS = ("parts", "content", "blocks", "contents", "items", "text")
 _WORDS = ("text", "content")
+_BESIDE_TEXT = frozenset(
+    (
+        *("text", "content", "refusal", "annotations", "citations", "logprobs", "metadata", "meta", "cache_control", "extras", "index"),
+        *(
+            "provider_details",
+            "providerOptions",
+            "providerMetadata",
+            "provider_metadata",
+            "additional_kwargs",
+            "_meta",
+            "additional_properties",
+        ),
+    )
+)
+"""Members of text parts that tell nothing an agent did."""
 _MESSAGE_CONTENT = frozenset(("content", "parts", "tool_calls"))
 _CALL_LISTS = ("tool_calls", "toolCalls", "invalid_tool_calls", "tool_call_chunks")
 
@@ -373,6 +396,8 @@ class Heard:
         if "tool_call_id" in message:
             return "tool"
         # Langfuse names the tool in place of the role. Calls of a message are read whatever its role is.
+        if not any(call.name == word for before in self.messages for call in before.calls):
+            self.strange.append(f"the role {shorten(str(word), 60)!r}")
         return "tool" if default == "user" else default
 
     def _add_listed_calls(self, message: dict[str, Any], built: _Parts) -> None:
@@ -462,17 +487,25 @@ class _Parts:
         self.text_parts.append(text)
         if text.startswith("{"):
             inner = dict_of(container_in(text))
-            if str(inner.get("role")).lower() in _ROLES and not _MESSAGE_CONTENT.isdisjoint(inner):
+            named = str(inner.get("role")).lower() in _ROLES and not _MESSAGE_CONTENT.isdisjoint(inner)
+            if named or "tool_calls" in inner or isinstance(inner.get("message"), dict):
                 self.strange.append("a message inside the text of a message")
 
     def _add_text(self, part: dict[str, Any]) -> None:
         text = first_of(part, "content", "text", "refusal")
         if isinstance(text, dict):
             text = text.get("value")
+        self._look_beside(part)
         if isinstance(text, str):
             self.text_parts.append(text)
         elif text is not None or not _empty(part):
             self.strange.append("a text part without text")
+
+    def _look_beside(self, part: dict[str, Any]) -> None:
+        """Name what stands beside a text and could carry what an agent did."""
+        for key, value in part.items():
+            if value and isinstance(value, (dict, list)) and key not in _BESIDE_TEXT:
+                self.strange.append(f"{shorten(key, 60)!r} beside a text")
 
     def _add_call(self, part: dict[str, Any], word: str) -> None:
         if set(part) <= {"type"}:
@@ -509,6 +542,7 @@ class _Parts:
                 return
         text = first_of(part, "text", "content")
         if isinstance(text, str):
+            self._look_beside(part)
             if part.get("thought") is not True:
                 self.text_parts.append(text)
             return
@@ -530,6 +564,8 @@ def read_call(call: dict[str, Any], strange: list[str]) -> ToolCall | None:
         return None
     given = next((key for key in _ARGUMENTS if key in function), None)
     arguments = read_arguments(_unquoted(function[given])) if given is not None else None
+    if given is None and (odd := next((key for key, value in function.items() if value is not None and key not in _CALL_KEYS), None)):
+        strange.append(f"{shorten(odd, 60)!r} of a call")
     return ToolCall(
         name=name,
         arguments=arguments,

@@ -32,7 +32,6 @@ _HONEST_STOP = frozenset(("end_turn", "stop_sequence"))
 """Reasons that no provider gives together with a call. Gemini, OpenAI's Responses and servers that imitate OpenAI say `stop` even then."""
 
 # Most spans carry few of the names that are looked for. Whether they have any at all is asked first: that is many times as fast.
-_KIND = frozenset(names.KIND)
 _TOKENS = frozenset((*names.INPUT_TOKENS, *names.OUTPUT_TOKENS, *names.TOTAL_TOKENS))
 _USAGE_OBJECTS = frozenset(names.USAGE_OBJECTS)
 _SPEAKING = frozenset((*names.SAID_TEXT, "all_messages_events", "gen_ai.output.messages", "gen_ai.input.messages"))
@@ -142,7 +141,10 @@ class Step:
             heard = Heard()
             heard.read(value, role)
             if not heard.messages:
-                continue  # No messages at all: another thing under the same name, or nothing that anybody understood.
+                # No messages at all: another thing under the same name, or nothing that anybody understood.
+                if key in names.ONLY_MESSAGES:
+                    self.strange.extend(heard.strange)
+                continue
             self.strange.extend(heard.strange)
             return heard.messages
         for prefix in indexed:
@@ -245,7 +247,7 @@ def kind_of_span(span: Span) -> str | None:
         return None
     if span.name in _HAYSTACK_KINDS:
         return _HAYSTACK_KINDS[span.name]
-    if not _KIND.isdisjoint(attributes):
+    if not names.KIND_NAMES.isdisjoint(attributes):
         told = _told_kind(attributes)
         if told not in ("tool", None, "model", "agent") and _is_tool(attributes):
             return "tool"
@@ -421,6 +423,8 @@ def _event_message(event: SpanEvent) -> Json:
     content = container_in(first_of(event.attributes, *names.EVENT_CONTENT))
     if isinstance(content, dict) and ("role" in content or "tool_calls" in content or "content" in content or "message" in content):
         inner = container_in(content.get("message")) if "message" in content else content
+        if inner is not None and not isinstance(inner, (dict, str)):
+            return {"role": role or "assistant", "content": inner}
         if isinstance(inner, dict) and isinstance(inner.get("content"), dict) and "parts" in inner["content"]:
             inner = inner["content"]  # Gemini
         return inner if isinstance(inner, dict) and "role" in inner else {"role": role or "assistant", **dict_of(inner)} if inner else None

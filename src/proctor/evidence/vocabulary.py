@@ -158,6 +158,7 @@ KIND: Final = (
 )
 """Where a span says what it is, the most particular first: a framework that also writes the GenAI name means its own word."""
 
+KIND_NAMES: Final = frozenset(KIND)
 KINDS: Final = {
     **dict.fromkeys(("execute_tool", "tool", "function", "tool_call", "mcp_tool_call", "provider_tool_call", "client_tool_call"), "tool"),
     **dict.fromkeys(("ai.toolCall", "tools/call"), "tool"),
@@ -303,6 +304,8 @@ SAID: Final = (
 """The messages a model gave back, alike."""
 BOTH: Final = ("events", "all_messages_events", "pydantic_ai.all_messages", "agent.messages")
 """A whole conversation in one attribute: what was given, then what was said last."""
+ONLY_MESSAGES: Final = frozenset(("gen_ai.input.messages", "gen_ai.output.messages", "ai.prompt.messages", "gcp.vertex.agent.llm_response"))
+"""Names under which nothing but messages stands."""
 GIVEN_INDEXED: Final = ("llm.input_messages", "gen_ai.prompt")
 """Beginnings of messages flattened into `prefix.0.role`, `prefix.0.content` (OpenInference: `prefix.0.message.role`)."""
 SAID_INDEXED: Final = ("llm.output_messages", "gen_ai.completion")
