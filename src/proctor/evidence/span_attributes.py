@@ -147,7 +147,18 @@ def _names_of(value: object) -> Iterable[str]:
 
 
 _NOT_ATTRIBUTES = frozenset(
-    ("GENAI_PREFIXES", "HARMLESS_PREFIXES", "NOT_TOOLS", "DROPS_HOSTED", "DROPS_CALLS", "EVENT_SAID", "EVENT_DETAILS", "TOOL_ERROR")
+    (
+        "GENAI_PREFIXES",
+        "HARMLESS_PREFIXES",
+        "NOT_TOOLS",
+        "DROPS_HOSTED",
+        "DROPS_CALLS",
+        "KEEPS_ONE_CALL",
+        "NAMES_CALLS",
+        "EVENT_SAID",
+        "EVENT_DETAILS",
+        "TOOL_ERROR",
+    )
 )
 _UNDERSTOOD = frozenset(
     (

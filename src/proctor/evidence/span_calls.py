@@ -46,8 +46,8 @@ class Exchange:
 
     @property
     def given(self) -> list[Message] | None:
-        """The messages the model was given, as far as any span has them."""
-        return max((step.given for step in self.steps if step.given is not None), key=len, default=None)
+        """The messages the model was given, from the span that tells most of them."""
+        return max((step.given for step in self.steps if step.given is not None), key=_told, default=None)
 
     @property
     def said(self) -> list[Message] | None:
@@ -72,7 +72,7 @@ class Exchange:
         """Whether it is known which tools the model asked for."""
         if any(step.strange for step in self.steps):
             return False
-        if any(step.hides_hosted_tools() for step in self.steps):
+        if any(step.hides_hosted_tools() or step.loses_calls() for step in self.steps):
             return False
         if self.calls():
             return True
@@ -87,6 +87,11 @@ class Exchange:
     def usage(self, usage_of: Callable[[Span], Usage | None]) -> Usage | None:
         """The tokens of the request, once: as the span nearest to the provider tells them."""
         return next((found for step in reversed(self.steps) if (found := usage_of(step.span)) is not None), None)
+
+
+def _told(messages: list[Message]) -> tuple[int, int]:
+    """How much messages tell: a text that must not be recorded leaves an empty one."""
+    return sum(bool(message.text or message.calls or message.results) for message in messages), len(messages)
 
 
 class Made(msgspec.Struct, frozen=True):
@@ -276,7 +281,9 @@ class _Results:
             for message in (*(exchange.given or ()), *(exchange.said or ())):
                 for result in message.results:
                     if result.id is not None and result.id in asked:
-                        self._by_id.setdefault(result.id, result)
+                        # Told several times, and not every time with how it ended.
+                        if result.id not in self._by_id or (self._by_id[result.id].error is None and result.error is not None):
+                            self._by_id[result.id] = result
                         continue
                     # Every later request repeats it.
                     key = (result.id, result.name, msgspec.json.encode(result.value, order="deterministic"))

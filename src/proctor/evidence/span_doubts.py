@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from proctor.evidence import vocabulary as names
 from proctor.evidence.account import Doubts
 from proctor.evidence.conversation import Role
-from proctor.evidence.json_bytes import container_in
 from proctor.evidence.span_attributes import misread_attribute, strange_attribute
 from proctor.evidence.span_calls import Exchange, Made
 from proctor.evidence.span_messages import Heard
@@ -61,14 +60,11 @@ def _strange_messages(span: Span) -> str | None:
         value = span.attributes.get(key)
         if value is not None:
             heard = Heard()
-            heard.read(value, role)
+            heard.read_messages(value, role)
             if heard.strange:
                 return heard.strange[0]
             if names.KIND_NAMES.isdisjoint(span.attributes) and any(message.calls for message in heard.messages):
                 return "a call"
-            held = container_in(value)
-            if isinstance(held, str) or (isinstance(held, list) and any(isinstance(entry, str) for entry in held)):
-                return "a text in place of a message"
     return None
 
 
@@ -180,7 +176,8 @@ def why_unknown(tree: SpanTree, exchanges: Sequence[Exchange], made: Sequence[Ma
     if blind and not covered:
         if any(exchange.says_tools() for exchange in blind) and not made:
             return "a model stopped to call tools, and the trace carries neither its answer nor spans of tools"
-        return f"the answer of {len(blind)} of {len(exchanges)} requests to a model was not captured"
+        how = "wholly captured" if any(exchange.calls() for exchange in blind) else "captured"
+        return f"the answer of {len(blind)} of {len(exchanges)} requests to a model was not {how}"
     if not exchanges and not covered:
         if tree.of_kind("agent", "workflow", "chain", "task") or ran:
             return "the trace has no spans of requests to a model, and no tool spans of the instrumentation that wrote its agent spans"

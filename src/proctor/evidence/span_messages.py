@@ -195,7 +195,20 @@ _MESSAGE_KEYS = frozenset(
             "error",
         ),
         *("source", "object", "phase", "service_tier", "provider_specific_fields", "stop_details", "context_management", "summary"),
-        *("content_type", "ai_model_id", "inner_content", "encoding", "items", "prefix", "tool_call_error", "images", "videos", "files"),
+        *(
+            "provider_data",
+            "async_",
+            "content_type",
+            "ai_model_id",
+            "inner_content",
+            "encoding",
+            "items",
+            "prefix",
+            "tool_call_error",
+            "images",
+            "videos",
+            "files",
+        ),
         *("chunk_position", "reasoning_details", "tool_arguments", "encrypted_content", "kind", "timestamp", "instructions", "partial"),
         *(
             "tool_args",
@@ -225,11 +238,12 @@ _WITHHELD = frozenset(("<elided>", "__REDACTED__", "[REDACTED]", "[redacted]", "
 class Heard:
     """What was heard in one place of a trace: messages, and what was not understood of them."""
 
-    __slots__ = ("messages", "strange")
+    __slots__ = ("_only_messages", "messages", "strange")
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
         self.strange: list[str] = []
+        self._only_messages = False
 
     def read(self, value: Json, role: Role) -> None:
         """Read messages in any of the known forms; `role` is whose they are where they do not say."""
@@ -243,6 +257,14 @@ class Heard:
             self._read_object(value, role)
         elif value is not None:
             self.strange.append(f"messages that are {as_text(value)}")
+
+    def read_messages(self, value: Json, role: Role) -> None:
+        """Read a place where nothing but messages stands: a text there is none."""
+        self._only_messages = True
+        self.read(value, role)
+        held = container_in(value)
+        if isinstance(held, str) or (isinstance(held, list) and any(isinstance(entry, str) for entry in held)):
+            self.strange.append("a text in place of a message")
 
     def _read_list(self, entries: list[Any], role: Role) -> None:
         if len(entries) == 2 and all(isinstance(entry, str) for entry in entries) and entries[0].lower() in _ROLES:
@@ -307,6 +329,8 @@ class Heard:
             self._read_object(value["content"], role)
             return True
         if isinstance(value.get("message"), (dict, str)):
+            if self._only_messages and isinstance(value["message"], str):
+                self.strange.append("a text in place of a message")
             self.read(value["message"], role)
             return True
         if isinstance(value.get("prompt"), str):
@@ -576,8 +600,11 @@ def read_call(call: dict[str, Any], strange: list[str]) -> ToolCall | None:
 
 def read_result(part: dict[str, Any]) -> Result:
     """Read what a tool gave back, in any provider's words."""
-    origin = dict_of(part.get("origin"))
     value = first_of(part, *_VALUE)
+    whole = dict_of(container_in(value))
+    if str(whole.get("type")).endswith("tool_result") and "content" in whole:
+        return read_result(whole)  # The whole part, written where its text should be.
+    origin = dict_of(part.get("origin"))
     failed = bool(part.get("is_error")) or bool(part.get("isError")) or _is_bad(part.get("status")) or part.get("error") is True
     told = part.get("error")
     error: Json = None
@@ -623,8 +650,6 @@ def _result_value(value: Json) -> Json:
     value = container_in(value)
     if isinstance(value, list) and value and all(_is_text_part(entry) for entry in value):
         return container_in(_plain_text(value))
-    if isinstance(value, dict) and str(value.get("type")).endswith("tool_result") and "content" in value:
-        return _result_value(value["content"])
     if isinstance(value, dict) and value.get("type") == "document":
         return container_in(dict_of(value.get("document")).get("data"))  # Cohere
     if isinstance(value, list) and len(value) == 1 and isinstance(value[0], dict):

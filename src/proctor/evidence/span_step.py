@@ -20,6 +20,7 @@ from proctor.model.evidence import Json, ToolCall, Usage
 from proctor.model.missing import MISSING
 
 _INDEX = re.compile(r"^(\d{1,4})(?:\.(.+))?$", re.DOTALL)
+_WORDED_COUNT = re.compile(r"\b(\w{1,40})=(\d{1,12})\b")
 _MAX_SEGMENTS = 16
 """How deep a flattened name may nest; the conventions need eight."""
 _PLACEHOLDER = "[Object]"
@@ -28,6 +29,7 @@ _SAYS_TOOLS = frozenset(
     ("tool_calls", "tool_call", "tool_use", "tool-calls", "tool-call", "tool_call_requested", "function_call", "tooluse")
 )
 """Reasons to stop that mean: the model asked for tools."""
+_STOP = frozenset(("stop",))
 _HONEST_STOP = frozenset(("end_turn", "stop_sequence"))
 """Reasons that no provider gives together with a call. Gemini, OpenAI's Responses and servers that imitate OpenAI say `stop` even then."""
 
@@ -57,7 +59,7 @@ _TEMPLATE = "logfire.msg_template"
 class Step:
     """One span, read."""
 
-    __slots__ = ("_usage", "finish", "given", "kind", "said", "span", "strange")
+    __slots__ = ("_usage", "finish", "given", "is_whole", "kind", "said", "span", "strange")
 
     def __init__(self, span: Span) -> None:
         self.span = span
@@ -69,6 +71,8 @@ class Step:
         """What the model gave back."""
         self.finish: frozenset[str] = frozenset()
         """Why the model stopped, in lower case."""
+        self.is_whole = False
+        """Whether the answer is there as the provider gave it."""
         self._usage: Usage | None = None
         if self.kind == "model":
             self._read_exchange()
@@ -98,14 +102,25 @@ class Step:
             return True
         if not self.text():
             # A model that said nothing and called nothing: whoever recorded it did not understand the answer.
-            return self.excludes_tools()
+            return self.excludes_tools() or self._names_no_call()
         return not self.says_tools()
+
+    def _names_no_call(self) -> bool:
+        """Whether the event of the answer, whose content was not captured, would name calls and names none."""
+        if self.span.scope not in names.NAMES_CALLS or self.finish != _STOP:
+            return False
+        chosen = [dict_of(event.attributes.get("body")) for event in self.span.events if event.name in names.EVENT_SAID]
+        return bool(chosen) and all(choice.get("message") == {} and choice.get("finish_reason") == "stop" for choice in chosen)
+
+    def loses_calls(self) -> bool:
+        """Whether there may be more calls in the answer than were recorded of it."""
+        return bool(self.calls) and self.span.scope in names.KEEPS_ONE_CALL and (response_id(self.span) or "").startswith("resp_")
 
     def hides_hosted_tools(self) -> bool:
         """Whether the provider may have run tools of its own of which the answer, as it was recorded, does not tell."""
         if self.span.scope in names.DROPS_CALLS:
             return True
-        if any(call.server is not None or call.result is not None for call in self.calls):
+        if self.is_whole or any(call.server is not None or call.result is not None for call in self.calls):
             return False
         if any(not isinstance(attribute_value(self.span.attributes, key) or [], list) for key in names.OFFERED_LISTS):
             return True  # Something was offered, and nobody understands what.
@@ -139,7 +154,10 @@ class Step:
             if value is None or value in ({}, ""):
                 continue
             heard = Heard()
-            heard.read(value, role)
+            if key in names.ONLY_MESSAGES:
+                heard.read_messages(value, role)
+            else:
+                heard.read(value, role)
             if not heard.messages:
                 # No messages at all: another thing under the same name, or nothing that anybody understood.
                 if key in names.ONLY_MESSAGES:
@@ -159,11 +177,16 @@ class Step:
     def _prefer_raw_answer(self) -> None:
         """Take the answer of the provider itself where a span carries it and it tells of more calls than the messages made of it."""
         raw = attribute_value(self.span.attributes, "output.value")
+        raw = raw[0] if isinstance(raw, list) and len(raw) == 1 else raw
         if not isinstance(raw, dict) or not {"choices", "output", "content", "candidates"} & set(raw):
             return
         heard = Heard()
         heard.read(raw, "assistant")
-        if heard.messages and not heard.strange and sum(len(message.calls) for message in heard.messages) > len(self.calls):
+        if not heard.messages or heard.strange:
+            return
+        # A list of blocks or items: what the provider itself ran would stand among them.
+        self.is_whole = any(isinstance(raw.get(key), list) for key in ("content", "output"))
+        if self.said is None or sum(len(message.calls) for message in heard.messages) > len(self.calls):
             self.said = heard.messages
 
     def _spoken(self) -> list[Message] | None:
@@ -335,6 +358,8 @@ def usage_of_span(span: Span) -> Usage | None:
         counts = [_count(attributes, table) for table in (names.INPUT_TOKENS, names.OUTPUT_TOKENS, names.TOTAL_TOKENS)]
         if counts != [None, None, None]:
             return Usage(input_tokens=counts[0], output_tokens=counts[1], total_tokens=counts[2])
+    if isinstance(words := attributes.get(names.USAGE_WORDS), str):
+        return read_usage({key: int(count) for key, count in _WORDED_COUNT.findall(words)})
     if _USAGE_OBJECTS.isdisjoint(attributes):
         return _usage_of_messages(span)
     for key in names.USAGE_OBJECTS:

@@ -25,6 +25,8 @@ _EVERY_TOOL = frozenset(
     )
 )
 """Names of spans that conventions give to the call of any tool."""
+_CLASSES = frozenset(("DynamicStructuredTool", "DynamicTool", "StructuredTool", "FunctionTool", "BaseTool", "Tool", "SimpleTool"))
+"""Classes of frameworks that an instrumentation may name in place of the tool."""
 _ENTITY_INPUT = frozenset(("inputs", "input_str", "args", "kwargs", "tags", "metadata", "sanitize_inputs_outputs"))
 _ENTITY_OUTPUT = frozenset(("outputs", "output", "kwargs"))
 _PLACEHOLDERS = ("N/A", "<not serializable>", "[REDACTED]", "__REDACTED__", "[Scrubbed due to ")
@@ -90,8 +92,11 @@ def _told_name(span: Span) -> str | None:
 
 
 def is_named_tool(span: Span) -> bool:
-    """Return whether a span tells which tool it called: in an attribute, or by a name that is not that of every such span."""
-    return _told_name(span) is not None or bool(_message(span).get("name")) or span.name.strip().lower() not in _EVERY_TOOL
+    """Return whether a span tells which tool it called: in an attribute, or by a name that is not that of every tool or of a class."""
+    told = text_or_none(_message(span).get("name")) or _told_name(span)
+    if told is not None:
+        return told not in _CLASSES
+    return span.name.strip().lower() not in _EVERY_TOOL and not span.name.endswith(".__call__")
 
 
 def _failed(span: Span) -> bool:

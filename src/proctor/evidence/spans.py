@@ -52,6 +52,7 @@ _MEMBER_KINDS: tuple[tuple[str, type | tuple[type, ...]], ...] = (
     *(("events", list), ("status", dict)),
     *((key, str) for key in ("name", "parentSpanId", "parent_span_id", "traceId", "trace_id")),
 )
+_TIMES = ("startTimeUnixNano", "endTimeUnixNano", "start_time_unix_nano", "end_time_unix_nano")
 _EVENT_KEYS = frozenset(
     ("name", "timeUnixNano", "time_unix_nano", "attributes", "droppedAttributesCount", "dropped_attributes_count", "timestamp")
 )
@@ -137,6 +138,9 @@ def _odd_members(entry: dict[str, Json], status: dict[str, Json]) -> str | None:
             return key
     for key, kind in _MEMBER_KINDS:
         if entry.get(key) is not None and not isinstance(entry[key], kind):
+            return key
+    for key in _TIMES:
+        if not isinstance(entry.get(key, 0), int) and not (isinstance(entry[key], str) and _WHOLE.fullmatch(entry[key])):
             return key
     for key in status:
         if key not in ("code", "message", "deprecatedCode", "deprecated_code"):
@@ -325,7 +329,10 @@ def spans_in_scope(scope: dict[str, Json], path: str) -> list[Json]:
 
 def _odd_scope(scope: dict[str, Json]) -> str | None:
     """Return what in a scope is not OTLP: whose spans these are decides what their silence means."""
-    own = dict_of(first_of(scope, "scope", "instrumentationLibrary"))
+    named = first_of(scope, "scope", "instrumentationLibrary")
+    own = dict_of(named)
+    if not isinstance(named, (dict, type(None))) or not isinstance(own.get("name", ""), str):
+        return "scope"
     known = ("name", "version", "attributes", "droppedAttributesCount", "dropped_attributes_count")
     return next((key for key in scope if key not in _SCOPE_KEYS), next((key for key in own if key not in known), None))
 

@@ -87,6 +87,12 @@ OFFERED_LISTS: Final = frozenset(("gen_ai.tool.definitions", "ai.prompt.tools"))
 DROPS_HOSTED: Final = frozenset(("opentelemetry.instrumentation.openai.v1", "@traceloop/instrumentation-openai"))
 """Instrumentations that record neither the tools a provider runs itself nor that they were offered."""
 
+KEEPS_ONE_CALL: Final = frozenset(("openlit.instrumentation.openai",))
+"""Instrumentations that record one call of an answer of OpenAI's Responses, however many it has."""
+
+NAMES_CALLS: Final = frozenset(("@opentelemetry/instrumentation-openai",))
+"""Instrumentations that name the calls of an answer in its event also where its content is not captured."""
+
 DROPS_CALLS: Final = frozenset(("opentelemetry.instrumentation.mistralai", "opentelemetry.instrumentation.together"))
 """Instrumentations that record what a model said and never what it called."""
 
@@ -251,6 +257,9 @@ TOTAL_TOKENS: Final = (
 )
 USAGE_OBJECTS: Final = ("langfuse.observation.usage_details", "mlflow.chat.tokenUsage", "usage", "langsmith.metadata.usage_metadata")
 """Usage as an object, or as its JSON text."""
+
+USAGE_WORDS: Final = "crewai.crew.token_usage"
+"""Usage in words: `total_tokens=110 prompt_tokens=100`."""
 
 MODEL_NAME: Final = (
     *("gen_ai.response.model", "ai.response.model", "langfuse.observation.model.name", "mlflow.llm.model", "llm.response.model"),
