@@ -126,10 +126,11 @@ def misread_attribute(span: Span) -> str | None:
 
 def strange_attribute(span: Span) -> str | None:
     """Return the first attribute of a span that could be a misspelt one: not understood, and of no vocabulary of somebody's own."""
-    return next((key for key, value in span.attributes.items() if value is not None and _is_strange(key)), None)
+    return next((key for key, value in span.attributes.items() if value is not None and is_strange(key)), None)
 
 
-def _is_strange(key: str) -> bool:
+def is_strange(key: str) -> bool:
+    """Return whether an attribute could be a misspelt one."""
     if is_understood(key):
         # Counts of tokens have many details, so that any name is understood among them but one that is nearly a count.
         return key.startswith(names.HARMLESS_PREFIXES) and is_misspelt(key, _COUNTS)

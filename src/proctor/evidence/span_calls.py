@@ -80,6 +80,10 @@ class Exchange:
             return False
         return any(step.knows_calls() for step in self.steps)
 
+    def tells_anything(self) -> bool:
+        """Whether it is more than the name of a model: some frameworks write a span for preparing a request."""
+        return any(step.given is not None or step.said is not None or step.finish for step in self.steps)
+
     def says_tools(self) -> bool:
         """Whether a reason to stop says that tools were called."""
         return any(step.says_tools() for step in self.steps)
@@ -143,10 +147,14 @@ def join_calls(exchanges: Sequence[Exchange], ran: Sequence[Ran]) -> list[Made]:
 def _asked(exchanges: Sequence[Exchange]) -> list[tuple[int, ToolCall]]:
     """The calls that were asked for, each with its request; what only a later request remembers belongs to the one before it."""
     asked = _Asked()
+    before: Exchange | None = None
     for number, exchange in enumerate(exchanges):
+        # A span may tell of several requests: what followed a question that the one before had not seen was asked for in this one.
+        is_new = before is not None and before.given is not None and before.asked() != exchange.asked()
         for call in _remembered(exchange):
             if not asked.confirm(call):
-                asked.add(number - 1, call)
+                asked.add(number if is_new else number - 1, call)
+        before = exchange
         for call in exchange.calls():
             if call.id is None or call.id not in asked.places:
                 asked.add(number, call)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from proctor.evidence import vocabulary as names
 from proctor.evidence.account import Doubts
 from proctor.evidence.conversation import Role
-from proctor.evidence.span_attributes import misread_attribute, strange_attribute
+from proctor.evidence.span_attributes import is_strange, misread_attribute, strange_attribute
 from proctor.evidence.span_calls import Exchange, Made
 from proctor.evidence.span_messages import Heard
 from proctor.evidence.span_step import could_tell_of_work
@@ -48,7 +48,10 @@ def doubt_spans(tree: SpanTree, doubts: Doubts, *, canonical: bool) -> None:
             _doubt(doubts, parts, f"{strange} in the span {show(span.name)} is not understood")
         if kind == "tool":
             _doubt_tool(span, doubts)
-        if canonical and (key := strange_attribute(span) or _strange_event(span)) is not None:
+        if span.events and (key := _strange_event(span)) is not None:
+            why = f"{show(key)} of an event of the span {show(span.name)} is not understood"
+            _doubt(doubts, ("tool_calls", "tool_arguments", "tool_results", *_SAID), why)
+        if canonical and (key := strange_attribute(span)) is not None:
             # Somebody wrote these spans by hand, and what is not in them did not happen: a misspelt attribute could be what is missing.
             told = kind if kind == "tool" or not names.KIND_NAMES.isdisjoint(span.attributes) else None
             _doubt(doubts, _parts_of(told), f"{show(key)} of the span {show(span.name)} is not understood")
@@ -86,28 +89,22 @@ def _parts_of(kind: str | None) -> tuple[Part, ...]:
 
 
 def _strange_event(span: Span) -> str | None:
-    """Return the first attribute of an event with messages that is not understood."""
+    """Return the first attribute of an event with messages that could be a misspelt one."""
     for event in span.events:
-        if event.name.startswith("gen_ai."):
-            known = (*names.EVENT_CONTENT, *names.GIVEN, *names.SAID, *_EVENT_DETAILS)
-            odd = next((key for key in event.attributes if key not in known), None)
+        if event.name.startswith("gen_ai.") and not _EVENT_KEYS.issuperset(event.attributes):
+            odd = next((key for key in event.attributes if key not in _EVENT_KEYS and is_strange(key)), None)
             if odd is not None:
                 return odd
     return None
 
 
-_EVENT_DETAILS = (
-    "role",
-    "index",
-    "finish_reason",
-    "tool_calls",
-    "id",
-    "tool_call_id",
-    "name",
-    "gen_ai.system",
-    "event.name",
-    "gen_ai.provider.name",
+_EVENT_KEYS = frozenset(
+    (
+        *(*names.EVENT_CONTENT, *names.GIVEN, *names.SAID, "role", "index", "finish_reason", "tool_calls", "id", "tool_call_id", "name"),
+        *("tool.result", "gen_ai.message.index", "CHAT_MESSAGE_INDEX"),
+    )
 )
+"""Attributes of events with messages that are understood."""
 
 
 def _doubt(doubts: Doubts, parts: Sequence[Part], why: str) -> None:

@@ -58,7 +58,7 @@ def evidence_of(spans: Sequence[Span], *, canonical: bool = False) -> Evidence:
     root = tree.root
     return Evidence(
         case=next((span.case for span in spans if span.case is not None), None),
-        input=turns[0].input if turns and turns[0].input else find_input(talk, entries),
+        input=turns[0].input if turns and turns[0].input else find_input(tree, talk, entries),
         text=text,
         body=body,
         tool_calls=calls,
@@ -142,7 +142,7 @@ def _known_calls(
 def _usage(tree: SpanTree, exchanges: Sequence[Exchange], doubts: Doubts) -> Usage | None:
     told = [exchange.usage(tree.usage) for exchange in exchanges]
     if any(told):
-        doubt_usage(told, doubts)
+        doubt_usage([usage for usage, exchange in zip(told, exchanges, strict=True) if usage or exchange.tells_anything()], doubts)
         return add_usage(told)
     # No request tells its tokens: the total that the outermost spans report.
     parts: list[Usage | None] = []

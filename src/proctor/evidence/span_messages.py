@@ -496,6 +496,8 @@ class _Parts:
         if word in _TEXTS:
             self._add_text(part)
         elif word in _CALLS or (word.endswith("_call") and word not in _SILENT):
+            if word not in _CALLS and first_of(part, *_NAME) is not None:
+                self.strange.append(f"a part of type {shorten(word, 60)!r}")  # What a provider runs itself is named by its type.
             self._add_call(part, word)
         elif word in _RESULTS or word.endswith(("_tool_result", "_call_output")):
             self.results.append(read_result(part))

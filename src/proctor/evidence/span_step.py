@@ -125,7 +125,7 @@ class Step:
         if any(not isinstance(attribute_value(self.span.attributes, key) or [], list) for key in names.OFFERED_LISTS):
             return True  # Something was offered, and nobody understands what.
         offered = offered_tools(self.span)
-        if not offered and self.span.scope in names.DROPS_HOSTED and (response_id(self.span) or "").startswith("resp_"):
+        if not offered and self.span.scope in names.DROPS_HOSTED and not _is_chat(self.span):
             return True
         return any(_is_hosted(tool) for tool in offered) and not any(message.results for message in self.said or ())
 
@@ -479,6 +479,11 @@ def offered_tools(span: Span) -> list[Json]:
         if isinstance(value, list) and value:
             return value
     return [container_in(dict_of(dict_of(entry).get("tool")).get("json_schema")) for entry in unflattened(attributes, "llm.tools")]
+
+
+def _is_chat(span: Span) -> bool:
+    """Whether a request went to OpenAI's chat completions, which run no tools of their own."""
+    return (response_id(span) or "").startswith("chatcmpl") or span.name == "openai.chat"
 
 
 def _is_hosted(tool: Json) -> bool:

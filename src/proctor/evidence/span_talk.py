@@ -14,7 +14,7 @@ from proctor.evidence.account import Doubts
 from proctor.evidence.span_calls import Exchange, Made
 from proctor.evidence.span_step import duration_ms
 from proctor.evidence.span_tree import SpanTree
-from proctor.evidence.span_values import input_text, node_output, output_text, output_value
+from proctor.evidence.span_values import handed_on_text, input_text, node_output, output_text, output_value
 from proctor.evidence.spans import Span
 from proctor.evidence.text import json_in
 from proctor.evidence.usage import add_usage
@@ -41,14 +41,26 @@ def find_entries(tree: SpanTree) -> list[Span]:
     return found
 
 
-def find_input(talk: Sequence[Exchange], entries: Sequence[Span]) -> Json:
+def find_input(tree: SpanTree, talk: Sequence[Exchange], entries: Sequence[Span]) -> Json:
     """Return what was asked: the last thing a user said before the first request."""
-    outer = next((text for span in entries if (text := input_text(span)) is not None), None)
+    outer = next((text for span in entries if (text := _asked_of(tree, span)) is not None), None)
     asked = next((exchange.asked() for exchange in talk if exchange.asked()), None)
     if asked is None:
         return outer
     # A framework that wraps what was asked into a prompt of its own (CrewAI, DSPy) shows the bare question on the outside.
     return outer if outer is not None and outer != asked[-1] and outer in asked[-1] else asked[-1]
+
+
+def _asked_of(tree: SpanTree, entry: Span) -> str | None:
+    """What an agent was asked: as its span says, else the question in the messages that its first steps hand on."""
+    own = input_text(entry)
+    if own is not None:
+        return own
+    steps = (step for step in tree.children.get(entry.id, ()) if tree.kind(step) in _STEPS)
+    return next((text for step in steps if (text := handed_on_text(step)) is not None), None)
+
+
+_STEPS = ("task", "chain", "step")
 
 
 def find_answer(
@@ -99,6 +111,8 @@ def _parsed(text: str, otherwise: Json) -> Json:
 def _last_said(talk: Sequence[Exchange]) -> str | None:
     for exchange in reversed(talk):
         if exchange.said is None:
+            if not exchange.tells_anything():
+                continue
             return None
         text = exchange.text()
         if text and text.strip():
@@ -135,7 +149,7 @@ def find_turns(
             )
             for index, (asked, group) in enumerate(groups)
         )
-    if len(entries) > 1 and all(input_text(span) is not None for span in entries):
+    if len(entries) > 1 and all(_asked_of(tree, span) is not None for span in entries):
         return _entry_turns(tree, entries, made)
     return None
 
@@ -196,7 +210,7 @@ def _entry_turns(tree: SpanTree, entries: Sequence[Span], made: Sequence[Made]) 
         calls.setdefault(index, []).append(entry.call)
     return tuple(
         EvidenceTurn(
-            input=input_text(span),
+            input=_asked_of(tree, span),
             text=(text := output_text(span)),
             body=json_in(text),
             tool_calls=tuple(calls.get(index, ())),

@@ -96,7 +96,9 @@ def is_named_tool(span: Span) -> bool:
     told = text_or_none(_message(span).get("name")) or _told_name(span)
     if told is not None:
         return told not in _CLASSES
-    return span.name.strip().lower() not in _EVERY_TOOL and not span.name.endswith(".__call__")
+    # MLflow calls the span of a callable object by its class.
+    is_class = span.name.endswith(".__call__") and span.scope.startswith("mlflow.")
+    return span.name.strip().lower() not in _EVERY_TOOL and not is_class
 
 
 def _failed(span: Span) -> bool:

@@ -130,7 +130,7 @@ HARMLESS: Final = frozenset(
         *("langfuse.version", "langfuse.release", "langfuse.environment", "mlflow.traceRequestId", "mlflow.experimentId", "agent.id"),
         *("mlflow.trace.session", "mlflow.trace.user", "mcp.session.id", "mcp.protocol.version", "gen_ai.event.start_time"),
         *("gen_ai.event.end_time", "traceloop.workflow.name", "traceloop.entity.path", "traceloop.entity.version", "gen_ai.task.id"),
-        "haystack.agent.step",
+        *("haystack.agent.step", "gcp.vertex.agent.event_id", "gcp.vertex.agent.invocation_id", "gcp.vertex.agent.session_id"),
     )
 )
 """Attributes that tell of nothing an agent did; they may stand on any span."""
