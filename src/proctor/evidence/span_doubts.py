@@ -13,8 +13,8 @@ from proctor.evidence.account import Doubts
 from proctor.evidence.conversation import Role
 from proctor.evidence.span_attributes import is_strange, misread_attribute, strange_attribute
 from proctor.evidence.span_calls import Exchange, Made
+from proctor.evidence.span_kind import could_tell_of_work
 from proctor.evidence.span_messages import Heard
-from proctor.evidence.span_step import could_tell_of_work
 from proctor.evidence.span_tool import has_torn_arguments, is_named_tool
 from proctor.evidence.span_tree import SpanTree
 from proctor.evidence.spans import NOT_UNDERSTOOD, Span, is_event_only

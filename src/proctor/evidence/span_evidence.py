@@ -21,8 +21,9 @@ from proctor.evidence.shape import first_of, text_or_none
 from proctor.evidence.span_calls import Exchange, Made, join_calls
 from proctor.evidence.span_doubts import doubt_lone_logs, doubt_messages, doubt_spans, doubt_usage, why_unknown
 from proctor.evidence.span_exchanges import find_exchanges, find_tools
+from proctor.evidence.span_kind import could_tell_of_work, name_of_span
 from proctor.evidence.span_nodes import nodes_of, workflow_answer
-from proctor.evidence.span_step import could_tell_of_work, duration_ms, name_of_span
+from proctor.evidence.span_step import duration_ms
 from proctor.evidence.span_talk import find_answer, find_entries, find_input, find_turns
 from proctor.evidence.span_tree import SpanTree
 from proctor.evidence.spans import Span

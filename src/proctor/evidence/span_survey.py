@@ -18,7 +18,7 @@ from proctor.evidence.shape import text_or_none
 from proctor.evidence.span_attributes import CONVERSATION, is_foreign, is_understood, looks_like_work, vocabulary_of
 from proctor.evidence.span_evidence import speaks
 from proctor.evidence.span_exchanges import find_exchanges
-from proctor.evidence.span_step import could_tell_of_work
+from proctor.evidence.span_kind import could_tell_of_work
 from proctor.evidence.span_tool import tool_call_of_span
 from proctor.evidence.span_tree import SpanTree
 from proctor.evidence.spans import Span

@@ -10,8 +10,9 @@ from proctor.evidence.calls import CONTENT_ERROR, PROTOCOL_ERROR, mcp_error, rea
 from proctor.evidence.json_bytes import container_in
 from proctor.evidence.members import is_misspelt
 from proctor.evidence.shape import dict_of, first_of, text_or_none
-from proctor.evidence.span_messages import read_result
-from proctor.evidence.span_step import attribute_value, duration_ms
+from proctor.evidence.span_json import attribute_value
+from proctor.evidence.span_results import read_result
+from proctor.evidence.span_step import duration_ms
 from proctor.evidence.spans import Span
 from proctor.evidence.text import as_text
 from proctor.model.evidence import Json, ToolCall

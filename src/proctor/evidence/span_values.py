@@ -5,8 +5,9 @@ from __future__ import annotations
 from proctor.evidence import vocabulary as names
 from proctor.evidence.json_bytes import container_in
 from proctor.evidence.shape import dict_of, first_of, list_of
+from proctor.evidence.span_json import attribute_value
 from proctor.evidence.span_messages import Heard
-from proctor.evidence.span_step import attribute_value, spoken
+from proctor.evidence.span_step import spoken
 from proctor.evidence.spans import Span
 from proctor.model.evidence import Json
 
