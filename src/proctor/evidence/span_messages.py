@@ -14,7 +14,16 @@ from proctor.evidence.json_bytes import container_in
 from proctor.evidence.shape import dict_of, first_of, list_of
 from proctor.evidence.span_parts import Parts, carries_result, is_part, listed, listed_calls, parts_in, read_call
 from proctor.evidence.span_results import tool_message
-from proctor.evidence.span_words import CALL_LISTS, CALLS, EVENT_ROLES, HOSTED_SUFFIXES, MESSAGE_KEYS, PARTS, RESULTS, ROLES, SILENT, WORDS
+from proctor.evidence.span_words import (
+    ALONE,
+    CALL_LISTS,
+    EVENT_ROLES,
+    HOSTED_SUFFIXES,
+    MESSAGE_KEYS,
+    PARTS,
+    ROLES,
+    WORDS,
+)
 from proctor.evidence.text import as_text
 from proctor.model.evidence import Json
 from proctor.model.show import shorten
@@ -156,7 +165,7 @@ class Heard:
         """Read one message of any provider."""
         message = dict_of(message.get("message")) or message if "role" not in message else message
         kind = str(message.get("type", "")).lower()
-        if kind in CALLS | RESULTS | SILENT or kind.endswith(HOSTED_SUFFIXES):
+        if kind in ALONE or kind.endswith(HOSTED_SUFFIXES):
             built = Parts(self.strange)
             built.add(message)
             self.messages.append(built.message("tool" if built.results and not built.calls else "assistant"))
@@ -250,7 +259,7 @@ def _is_message(value: dict[str, Any]) -> bool:
     kind = str(value.get("type", "")).lower()
     if kind in ROLES or kind == "message":
         return "content" in value or "tool_calls" in value
-    return kind in CALLS | RESULTS | SILENT or (bool(kind) and kind.endswith(HOSTED_SUFFIXES))
+    return kind in ALONE or (bool(kind) and kind.endswith(HOSTED_SUFFIXES))
 
 
 def _constructed(value: dict[str, Any]) -> dict[str, Any] | None:

@@ -24,6 +24,7 @@ from proctor.evidence.span_words import (
     MESSAGE_CONTENT,
     NAME,
     NOT_CALLS,
+    OF_ONE_MESSAGE,
     RESULTS,
     ROLES,
     SILENT,
@@ -229,7 +230,7 @@ def is_part(entry: Json) -> bool:
         return False
     word = part.get("type", part.get("block_type"))
     if word is not None:
-        return str(word).lower() in TEXTS | {"tool_call", "tool_use", "tool_result", "tool_call_response"} and "kwargs" not in part
+        return str(word).lower() in OF_ONE_MESSAGE and "kwargs" not in part
     keys = (*KEYED_CALLS, *KEYED_RESULTS)
     return any(isinstance(part.get(key), dict) for key in keys) or set(part) <= {"text", "annotations"}
 

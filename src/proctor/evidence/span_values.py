@@ -33,6 +33,8 @@ def output_value(span: Span) -> Json:
 
 def _first_value(span: Span, keys: tuple[str, ...]) -> Json:
     for key in keys:
+        if key not in span.attributes:
+            continue
         value = attribute_value(span.attributes, key)
         if value is not None and value != "":
             return value

@@ -63,6 +63,10 @@ SILENT = frozenset(
         *("compaction", "mcp_list_tools", "document-url", "audio-url", "video-url"),
     )
 )
+ALONE = CALLS | RESULTS | SILENT
+"""Types that a part may have where it stands in place of a message."""
+OF_ONE_MESSAGE = TEXTS | {"tool_call", "tool_use", "tool_result", "tool_call_response"}
+"""Types of parts that, listed without roles, belong to one message."""
 HOSTED_SUFFIXES = ("_call", "_tool_result", "_call_output")
 KEYED_CALLS = (
     "functionCall",
