@@ -14,10 +14,33 @@ Place = tuple[str | int, ...]
 Mutation = tuple[str, Place, Callable[[Any], Any]]
 """What it is called, the place of the value it changes (for a renamed key: of the object), and how."""
 
-WORDS = frozenset(("type", "role", "kind", "status", "event", "executionStatus"))
-"""Keys whose values are words of a closed list."""
+WORDS = frozenset(("type", "role", "kind", "status", "event", "executionStatus", "key"))
+"""Keys whose values are words of a closed list, or names: OTLP lists attributes by `key`."""
+NAMING = ("tool-",)
+"""How words begin that end in a name: with another letter they name another tool."""
+JSON = "<json>"
+"""The step into a text that is JSON."""
 
 _BETWEEN = "\x1f"
+
+
+class Named(int):
+    """The place of an entry in a list, called by the entry's own `key`: so OTLP lists attributes."""
+
+    def __new__(cls, index: int, name: str) -> Named:
+        made = super().__new__(cls, index)
+        made.name = name
+        return made
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def _step(index: int, member: Any) -> int:
+    key = member.get("key") if isinstance(member, dict) and "value" in member else None
+    return Named(index, key) if isinstance(key, str) else index
 
 
 class Free:
@@ -26,6 +49,7 @@ class Free:
     A pattern is a path with `*` for one step and `**` for any number of them. `keys` are places whose own name is a value as well, `kinds`
     those where a value of another kind is one more value, `own` members of the agent's own documents, which get no names that are
     like no other: there these are just other members. `words` are those of an open list of words. `but` takes places out again.
+    `texts` are texts that are read as the JSON they hold: changes are made in there, too, under the step `<json>`.
     `answer` is what the agent itself answered, `body` what counts as its JSON: a change inside changes the answer, and claims about it.
     """
 
@@ -40,11 +64,13 @@ class Free:
         but: tuple[str, ...] = (),
         answer: tuple[str, ...] = (),
         body: tuple[str, ...] = (),
+        texts: tuple[str, ...] = (),
     ) -> None:
         self._values, self._keys, self._kinds = _pattern(values), _pattern(keys), _pattern(kinds)
         self._own = _pattern(own)
         self._words, self._but = _pattern(words), _pattern(but)
         self._answer, self._body = _pattern(answer), _pattern(body)
+        self._texts = _pattern(texts)
 
     def is_value_free(self, place: Place) -> bool:
         return self._found(self._values, place, inside=True) and not self._found(self._but, place)
@@ -57,6 +83,9 @@ class Free:
 
     def is_own(self, place: Place) -> bool:
         return self._found(self._own, place)
+
+    def is_read_as_json(self, place: Place) -> bool:
+        return self._found(self._texts, place)
 
     def is_any_kind(self, place: Place) -> bool:
         return self._found(self._kinds, place)
@@ -87,7 +116,7 @@ def mutations(document: Any, free: Free) -> Iterator[Mutation]:
     waiting: list[tuple[Place, Any]] = [((), document)]
     while waiting:
         place, value = waiting.pop()
-        if place and not free.is_value_free(place):
+        if place and place[-1] != JSON and not free.is_value_free(place):
             yield from _value_mutations(place, value, free)
         if isinstance(value, dict):
             for key, member in value.items():
@@ -97,7 +126,9 @@ def mutations(document: Any, free: Free) -> Iterator[Mutation]:
                         yield f"rename to {name}", inner, lambda parent, key=key, name=name: _renamed(parent, key, name)
                 waiting.append((inner, member))
         elif isinstance(value, list):
-            waiting.extend(((*place, index), member) for index, member in enumerate(value))
+            waiting.extend(((*place, _step(index, member)), member) for index, member in enumerate(value))
+        elif isinstance(value, str) and value[:1] in ("{", "[") and free.is_read_as_json(place):
+            waiting.append(((*place, JSON), json.loads(value)))
 
 
 def _value_mutations(place: Place, value: Any, free: Free) -> Iterator[Mutation]:
@@ -108,7 +139,8 @@ def _value_mutations(place: Place, value: Any, free: Free) -> Iterator[Mutation]
     for name in _OTHER_KINDS[type(value)] if not free.is_any_kind(place) else ():
         yield f"retype to {name}", place, _RETYPE[name]
     if place[-1] in WORDS and isinstance(value, str) and not free.is_word_free(place):
-        yield "another word", place, lambda value: f"{value}z"
+        if not value.startswith(NAMING):
+            yield "another word", place, lambda value: f"{value}z"
         yield "a strange word", place, lambda _: "unknown"
 
 
@@ -144,6 +176,8 @@ def _changed(value: Any, place: Place, change: Callable[[Any], Any]) -> Any:
     if not place:
         return change(value)
     step, rest = place[0], place[1:]
+    if isinstance(value, str) and step == JSON:
+        return json.dumps(_changed(json.loads(value), rest, change))
     if isinstance(value, dict) and step in value:
         return {**value, step: _changed(value[step], rest, change)}
     if isinstance(value, list) and isinstance(step, int) and step < len(value):

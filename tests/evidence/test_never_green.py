@@ -93,8 +93,34 @@ MIBO = Free(
 )
 
 
-SPANS = Free(("**/arguments", "**/server.port"))
-MESSAGES = Free(("**/arguments", "**/args", "**/input", "**/tool_result/content", "**/output", "metadata"))
+_PASSED = tuple(
+    f"**/{name}"
+    for name in (
+        *("gen_ai.tool.call.arguments", "ai.toolCall.args", "tool_arguments", "arguments", "input.value", "traceloop.entity.input"),
+        *("ai.response.toolCalls/<json>/*/input", "llm.output_messages.0.message.tool_calls.0.tool_call.function.arguments"),
+    )
+)
+_GIVEN_BACK = tuple(f"**/{name}" for name in ("n8n.node.output", "output.value", "traceloop.entity.output"))
+_TYPED = tuple(f"{name}/{member}" for name in (*_PASSED, *_GIVEN_BACK) for member in ("key", "value", "value/*"))
+SPANS = Free(
+    # What a tool was given and an agent gave back is theirs, whatever it is.
+    (*_PASSED, *_GIVEN_BACK),
+    # 64-bit numbers are written as text or as numbers; another number is another count.
+    kinds=("**/intValue",),
+    # OTLP's typing of a value is nobody's data, and neither is the wrapping that Traceloop puts around arguments.
+    but=(*_TYPED, "**/traceloop.entity.input/<json>", "**/traceloop.entity.input/value/stringValue/<json>"),
+    # Arguments may also stand there without the wrapping.
+    own=("**/traceloop.entity.input/<json>/*", "**/traceloop.entity.input/value/stringValue/<json>/*"),
+    answer=_GIVEN_BACK,
+    texts=("**",),
+)
+_ARGUMENTS = ("arguments", "args", "input", "Arguments", "tool_calls/*/parameters")
+_HOSTED = ("code", "queries", "action", "executableCode/code", "executableCode/language", "groundingMetadata/webSearchQueries")
+_RESULTS = ("tool_result/content", "output", "functionResponse/response")
+MESSAGES = Free(
+    # What was passed to a tool, also to one that the provider runs, and what it gave back.
+    (*(f"**/{place}" for place in (*_ARGUMENTS, *_HOSTED, *_RESULTS)), "metadata"),
+)
 
 
 class Pool(NamedTuple):
@@ -103,8 +129,6 @@ class Pool(NamedTuple):
     reader: str
     documents: dict[str, Any]
     free: Free
-    holds: bool = True
-    """Whether the reader keeps the property yet; one that does not is not examined."""
 
 
 def _table(name: str, *, without: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -209,8 +233,8 @@ POOLS = (
     Pool("flowise", _table("flowise", without=("what-the-phoenix-exporter-of-an-agentflow-sends",)), FLOWISE),
     # Without its name and its type an errored run is an empty message list, which is another reader's to refuse.
     Pool("mcplab", _table("mcplab", without=("a-run-that-errored",)), MCPLAB),
-    Pool("otlp", {**_table("otlp"), **_table("spans")}, SPANS, holds=False),
-    Pool("messages", _table("messages"), MESSAGES, holds=False),
+    Pool("otlp", {**_table("otlp"), **_table("spans")}, SPANS),
+    Pool("messages", _table("messages"), MESSAGES),
 )
 
 
@@ -240,11 +264,15 @@ def _has_doubts(evidence: Evidence) -> bool:
 
 def _originals() -> Iterator[Original]:
     for pool in POOLS:
-        for name, document in pool.documents.items() if pool.holds else ():
+        for name, document in pool.documents.items():
             found = read_or_refuse(document, pool.reader)
-            # What is not wholly understood to begin with may well be destroyed by a change.
-            if len(found) == 1 and ("account" in document or not _has_doubts(found[0])):
-                yield Original(pool, name, document, claims_against(found[0]))
+            if len(found) != 1:
+                continue
+            claims = claims_against(found[0])
+            if "account" not in document and _has_doubts(found[0]):
+                # What was not understood to begin with may well be destroyed by a change; what fails fails in spite of it.
+                claims = {told: decide for told, decide in claims.items() if outcome_of(decide, found[0]) == "fail"}
+            yield Original(pool, name, document, claims)
 
 
 ORIGINALS = tuple(_originals())

@@ -62,6 +62,10 @@ class Run:
         """What the reader of the evidence wants said."""
         return self.source.notes if isinstance(self.source, Node) else ()
 
+    def is_output_missing(self) -> bool:
+        """Whether this is a run of a node of which nobody recorded what came out."""
+        return isinstance(self.source, Node) and self.source.output is None
+
     def is_named(self, name: str) -> bool:
         """Whether the run goes by this name."""
         source = self.source

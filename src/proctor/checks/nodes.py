@@ -91,6 +91,9 @@ def node_called(spec: NodeCalled) -> Decide:
     name = show(spec.name)
     holds = {kind: passed(f"{name} was {claim.wording()} (found as {kind})") for kind in LEVELS}
     never = passed(f"{name} was not called")
+    # Nobody can say what an output that was not recorded does not have.
+    by_arguments = bool(claim.forbidden_arguments) or (claim.condition == "not_called" and claim.rule is not None)
+    no_output = missing(f"the output of {name}")
 
     def decide(evidence: Evidence) -> Verdict:
         if evidence.nodes is None and evidence.tool_calls is None:
@@ -104,6 +107,8 @@ def node_called(spec: NodeCalled) -> Decide:
         notes = [note for run in level.runs if run.name == spec.name for note in run.notes]
         if problems:
             return _failure(claim, level, problems, notes)
+        if by_arguments and any(run.is_named(spec.name) and run.is_output_missing() for run in level.runs):
+            return no_output
         good = holds[level.kind]
         return passed(f"{good.reason}; {'; '.join(notes[:_MOST_TOLD])}") if notes else good
 

@@ -170,7 +170,7 @@ def _doubt_asked(output: dict[str, Any], calls: tuple[ToolCall, ...], path: str,
     used = {call.name for call in calls}
     for key in ("calledTools", "toolCalls"):
         for asked in list_of(output.get(key)):
-            if dict_of(asked).get("name") not in used:
+            if text_or_none(dict_of(asked).get("name")) not in used:
                 doubts.doubt("tool_calls", f"{key} at {path} names a tool that is not among those used")
 
 

@@ -148,7 +148,8 @@ def weigh_key(fields: Fields, key: str, value: Json, role: Role | None) -> None:
             return
         calls = in_call or bool(_CALLING.search(key)) or speaks_call(value) or isinstance(container_in(value), (dict, list))
         if calls or role != "system":
-            fields.doubt(EVERYTHING if calls else (spoken,), why)
+            # What a user said and nobody saw is a turn that nobody counted.
+            fields.doubt(EVERYTHING if calls else ("input", "turns") if spoken == "input" else (spoken,), why)
     elif value is True:
         fields.doubt(EVERYTHING if _CALLING.search(key) else ("tool_results", "answer"), why)
     elif role == "tool":
@@ -161,8 +162,11 @@ def speaks_call(text: str) -> bool:
 
 
 def is_written_parts(text: str) -> bool:
-    """Whether a text is the JSON of parts that somebody wrote into one text."""
-    parts = container_in(text) if text[:1] == "[" else None
+    """Whether a text is the JSON of parts that somebody wrote into one text, or of one part."""
+    parts = container_in(text) if text[:1] in ("[", "{") else None
+    if isinstance(parts, dict):
+        # An agent may answer {"text": ...}; with a type it is a part.
+        return isinstance(parts.get("text"), str) and parts.get("type") in _WRITTEN_TYPES
     return isinstance(parts, list) and any(
         isinstance(part, dict) and isinstance(part.get("text"), str) and (part.keys() == {"text"} or part.get("type") in _WRITTEN_TYPES)
         for part in parts

@@ -95,6 +95,10 @@ _CALL_BLOCKS = (
 )
 
 
+_CALL_KEYS = ("type", "id", "index", "extras", "error", "status", "caller", "partial_json", "namespace", "cache_control")
+"""Keys of calls that tell nothing more of them."""
+
+
 def marks(message: dict[str, Any]) -> bool:
     """Return whether a message can only be LangChain's."""
     if message.get("lc") is not None and isinstance(message.get("kwargs"), dict):
@@ -225,9 +229,11 @@ def _add_block(draft: Draft, value: Json, at: str) -> None:
         # Pieces of a stream stand whole in `tool_calls`.
         if not (kind in ("input_json_delta", "tool_call_chunk") and draft.calls):
             draft.add_call(block.take("name"), block.take("args", "arguments", "input"), at, id=id)
+            block.close(_CALL_KEYS)
     elif kind == "server_tool_result":
         status = block.word("status", ("success", "error"))
         draft.add_result(block.take("output"), at, id=block.take("tool_call_id"), failed=status == "error")
+        block.close(("type", "id", "index", "extras"), role="tool")
     elif is_tool_block(kind):
         add_block(draft, value, at)
     elif isinstance(kind, str) and kind.endswith("_call"):

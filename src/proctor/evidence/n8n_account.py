@@ -40,6 +40,8 @@ _CONNECTIONS = words(
     " ai_textSplitter ai_vectorStore"
 )
 _STATUSES = words("success error canceled crashed new running unknown waiting")
+_OPEN = words("new running unknown waiting")
+"""Of a run that is said to be one of these nobody knows how it ended."""
 _AGENT_OUTPUT = words("output text intermediateSteps message content response usage tokenUsage")
 _STEP_NAMES = ("tool", "toolName", "tool_name", "toolInput", "toolCallId", "function")
 _EVERY: tuple[Part, ...] = ("tool_calls", "tool_arguments", "tool_results", "answer", "input", "usage", "nodes")
@@ -125,6 +127,8 @@ def _doubt_record(record: dict[str, Any], path: str, doubts: Doubts) -> None:
     status = record.get("executionStatus")
     if status is not None and not (isinstance(status, str) and status in _STATUSES):
         _doubt(f"the status {show(status, SHOWN)} at {path} is not understood", doubts)
+    elif status in _OPEN:
+        doubts.doubt("tool_results", f"the run at {path} did not end: its status is {show(status)}")
     for key in ("data", "inputOverride"):
         _doubt_items(record.get(key), f"{path}.{key}", doubts)
     sources = record.get("source")

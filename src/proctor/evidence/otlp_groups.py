@@ -78,9 +78,14 @@ def receive_logs_json(document: Json) -> Received:
     if key is None:
         raise EvidenceError("$: expected OTLP with resourceLogs, a list")
     received = Received([], noun="log records")
-    for group in map(dict_of, list_of(entry[key])):
+    for index, group in enumerate(map(dict_of, list_of(entry[key]))):
         spans: list[Span] = []
-        for record in records_in(group):
+        try:
+            records = records_in(group, f"$.{key}[{index}]")
+        except EvidenceError as error:
+            received.refuse(error.message)
+            continue
+        for record in records:
             try:
                 span = span_of_record(object_at(record, "a log record"))
             except EvidenceError as error:

@@ -11,9 +11,11 @@ from typing import Any
 
 import msgspec
 
-from proctor.evidence.shape import dict_of, first_of, list_at, list_of, object_at, text_or_none
+from proctor.errors import EvidenceError
+from proctor.evidence.shape import first_of, list_at, object_at, text_or_none, wrong
 from proctor.evidence.spans import Span, SpanEvent, any_value, read_attributes
 from proctor.model.evidence import Json
+from proctor.model.show import show
 
 KEYS = ("resourceLogs", "resource_logs")
 VERDICT = "gen_ai.evaluation.result"
@@ -30,26 +32,58 @@ def spans_of_logs(document: Json, path: str = "$") -> list[Span]:
     entry = object_at(document, path)
     key = next(key for key in KEYS if key in entry)
     found: list[Span] = []
-    for resource in map(dict_of, list_at(entry[key], f"{path}.{key}")):
-        found.extend(span for record in records_in(resource) if (span := span_of_record(dict_of(record))) is not None)
+    for index, resource in enumerate(list_at(entry[key], f"{path}.{key}")):
+        at = f"{path}.{key}[{index}]"
+        records = records_in(object_at(resource, at), at)
+        found.extend(span for record in records if (span := span_of_record(object_at(record, f"a log record in {at}"))) is not None)
     return gather_events(found)
 
 
-def records_in(resource: dict[str, Json]) -> list[Json]:
-    """Return the log records of one resource."""
-    scopes = map(dict_of, list_of(first_of(resource, "scopeLogs", "scope_logs")))
-    return [record for scope in scopes for record in list_of(first_of(scope, "logRecords", "log_records"))]
+def records_in(resource: dict[str, Json], path: str) -> list[Json]:
+    """Return the log records of one resource; one that has something else in their place is refused."""
+    scopes = _entries(resource, ("scopeLogs", "scope_logs"), ("resource", "schemaUrl", "schema_url"), path)
+    found: list[Json] = []
+    for index, scope in enumerate(scopes):
+        at = f"{path}.scopeLogs[{index}]"
+        found.extend(_entries(object_at(scope, at), ("logRecords", "log_records"), ("scope", "schemaUrl", "schema_url"), at))
+    return found
+
+
+def _entries(holder: dict[str, Json], keys: tuple[str, str], beside: tuple[str, ...], path: str) -> list[Json]:
+    odd = next((key for key in holder if key not in keys and key not in beside), None)
+    if odd is not None:
+        raise EvidenceError(f"{path}: expected {keys[0]}, found {show(odd)}")
+    entries = first_of(holder, *keys)
+    return [] if entries is None else list_at(entries, f"{path}.{keys[0]}")
 
 
 def span_of_record(record: dict[str, Any]) -> Span | None:
     """Return a log record in JSON as an event of its span; nothing where it is no event of one."""
+    odd = next((key for key in record if key not in _RECORD_KEYS), None)
+    if odd is not None:
+        raise EvidenceError(f"a log record: {show(odd)} is not understood")
+    for key in _TEXTS:
+        if not isinstance(record.get(key), (str, type(None))):
+            raise wrong(f"a log record: {key}", "text", record[key])
     trace_id = text_or_none(first_of(record, "traceId", "trace_id"))
     span_id = text_or_none(first_of(record, "spanId", "span_id"))
     if not trace_id or not span_id:
         return None
-    attributes = read_attributes(record.get("attributes"))
+    attributes = record.get("attributes")
+    if not isinstance(attributes, (list, dict, type(None))):
+        raise wrong("a log record: attributes", "a list", attributes)
     name = text_or_none(first_of(record, "eventName", "event_name"))
-    return event_span(trace_id.lower(), span_id.lower(), name, attributes, any_value(record.get("body")))
+    return event_span(trace_id.lower(), span_id.lower(), name, read_attributes(attributes), any_value(record.get("body")))
+
+
+_TEXTS = ("traceId", "trace_id", "spanId", "span_id", "eventName", "event_name")
+_RECORD_KEYS = frozenset(
+    (
+        *(*_TEXTS, "timeUnixNano", "time_unix_nano", "observedTimeUnixNano", "observed_time_unix_nano", "severityNumber"),
+        *("severity_number", "severityText", "severity_text", "body", "attributes", "droppedAttributesCount"),
+        *("dropped_attributes_count", "flags"),
+    )
+)
 
 
 def event_span(trace_id: str, span_id: str, name: str | None, attributes: dict[str, Json], body: Json) -> Span | None:

@@ -46,8 +46,8 @@ class Exchange:
 
     @property
     def given(self) -> list[Message] | None:
-        """The messages the model was given, as far as any span has them."""
-        return max((step.given for step in self.steps if step.given is not None), key=len, default=None)
+        """The messages the model was given, from the span that tells most of them."""
+        return max((step.given for step in self.steps if step.given is not None), key=_told, default=None)
 
     @property
     def said(self) -> list[Message] | None:
@@ -72,13 +72,17 @@ class Exchange:
         """Whether it is known which tools the model asked for."""
         if any(step.strange for step in self.steps):
             return False
-        if any(step.hides_hosted_tools() for step in self.steps):
+        if any(step.hides_hosted_tools() or step.loses_calls() for step in self.steps):
             return False
         if self.calls():
             return True
         if any(step.says_tools() for step in self.steps):
             return False
         return any(step.knows_calls() for step in self.steps)
+
+    def tells_anything(self) -> bool:
+        """Whether it is more than the name of a model: some frameworks write a span for preparing a request."""
+        return any(step.given is not None or step.said is not None or step.finish for step in self.steps)
 
     def says_tools(self) -> bool:
         """Whether a reason to stop says that tools were called."""
@@ -87,6 +91,11 @@ class Exchange:
     def usage(self, usage_of: Callable[[Span], Usage | None]) -> Usage | None:
         """The tokens of the request, once: as the span nearest to the provider tells them."""
         return next((found for step in reversed(self.steps) if (found := usage_of(step.span)) is not None), None)
+
+
+def _told(messages: list[Message]) -> tuple[int, int]:
+    """How much messages tell: a text that must not be recorded leaves an empty one."""
+    return sum(bool(message.text or message.calls or message.results) for message in messages), len(messages)
 
 
 class Made(msgspec.Struct, frozen=True):
@@ -138,10 +147,14 @@ def join_calls(exchanges: Sequence[Exchange], ran: Sequence[Ran]) -> list[Made]:
 def _asked(exchanges: Sequence[Exchange]) -> list[tuple[int, ToolCall]]:
     """The calls that were asked for, each with its request; what only a later request remembers belongs to the one before it."""
     asked = _Asked()
+    before: Exchange | None = None
     for number, exchange in enumerate(exchanges):
+        # A span may tell of several requests: what followed a question that the one before had not seen was asked for in this one.
+        is_new = before is not None and before.given is not None and before.asked() != exchange.asked()
         for call in _remembered(exchange):
             if not asked.confirm(call):
-                asked.add(number - 1, call)
+                asked.add(number if is_new else number - 1, call)
+        before = exchange
         for call in exchange.calls():
             if call.id is None or call.id not in asked.places:
                 asked.add(number, call)
@@ -276,7 +289,9 @@ class _Results:
             for message in (*(exchange.given or ()), *(exchange.said or ())):
                 for result in message.results:
                     if result.id is not None and result.id in asked:
-                        self._by_id.setdefault(result.id, result)
+                        # Told several times, and not every time with how it ended.
+                        if result.id not in self._by_id or (self._by_id[result.id].error is None and result.error is not None):
+                            self._by_id[result.id] = result
                         continue
                     # Every later request repeats it.
                     key = (result.id, result.name, msgspec.json.encode(result.value, order="deterministic"))

@@ -19,22 +19,19 @@ from proctor.evidence import vocabulary as names
 from proctor.evidence.account import Doubts
 from proctor.evidence.shape import first_of, text_or_none
 from proctor.evidence.span_calls import Exchange, Made, join_calls
+from proctor.evidence.span_doubts import doubt_lone_logs, doubt_messages, doubt_spans, doubt_usage, why_unknown
 from proctor.evidence.span_exchanges import find_exchanges, find_tools
+from proctor.evidence.span_kind import could_tell_of_work, name_of_span
 from proctor.evidence.span_nodes import nodes_of, workflow_answer
-from proctor.evidence.span_step import could_tell_of_work, duration_ms, name_of_span
+from proctor.evidence.span_step import duration_ms
 from proctor.evidence.span_talk import find_answer, find_entries, find_input, find_turns
 from proctor.evidence.span_tree import SpanTree
-from proctor.evidence.spans import NOT_UNDERSTOOD, Span, is_event_only
+from proctor.evidence.spans import Span
 from proctor.evidence.times import iso_of_ns
 from proctor.evidence.usage import add_usage, count_of
 from proctor.model.evidence import Evidence, Json, ToolCall, Usage
 from proctor.model.show import show
 
-_TOOL = frozenset(("tool",))
-_MODEL = frozenset(("model",))
-_AROUND = ("agent", "workflow", "chain", "task", "step")
-_MOST_AT_ONCE = 32
-"""How many calls of one tool may run at once and still be recognised where two instrumentations tell of each."""
 _RUN_KINDS = frozenset(("agent", "model", "tool", "workflow", "chain", "task"))
 
 
@@ -48,8 +45,9 @@ def evidence_of(spans: Sequence[Span], *, canonical: bool = False) -> Evidence:
     exchanges = find_exchanges(tree)
     made = [_with_node(tree, entry, canonical) for entry in join_calls(exchanges, find_tools(tree))]
     doubts = Doubts()
-    _doubt_what_is_strange(tree, exchanges, doubts)
-    _doubt_what_logs_alone_tell(spans, doubts)
+    doubt_spans(tree, doubts, canonical=canonical)
+    doubt_messages(exchanges, doubts)
+    doubt_lone_logs(spans, doubts)
     calls = _known_calls(tree, exchanges, made, doubts, canonical)
     nodes = nodes_of(tree, [(entry.holder, entry.call) for entry in made])
     talk = [exchange for exchange in exchanges if not exchange.nested]
@@ -61,14 +59,14 @@ def evidence_of(spans: Sequence[Span], *, canonical: bool = False) -> Evidence:
     root = tree.root
     return Evidence(
         case=next((span.case for span in spans if span.case is not None), None),
-        input=turns[0].input if turns and turns[0].input else find_input(talk, entries),
+        input=turns[0].input if turns and turns[0].input else find_input(tree, talk, entries),
         text=text,
         body=body,
         tool_calls=calls,
         nodes=nodes,
         http_status=_http_status(tree),
         duration_ms=_duration(tree),
-        usage=_usage(tree, exchanges),
+        usage=_usage(tree, exchanges, doubts),
         turns=turns,
         now=iso_of_ns(root.start_ns) if root is not None else None,
         error=(root.message or "the trace ended in an error") if root is not None and root.failed and text is None else None,
@@ -117,7 +115,7 @@ def _known_calls(
 ) -> tuple[ToolCall, ...] | None:
     """The calls, with every doubt about them; nothing where none was seen and nobody knows whether there were any."""
     calls = tuple(entry.call for entry in made)
-    why = None if canonical and (made or not any(exchange.says_tools() for exchange in exchanges)) else _why_unknown(tree, exchanges, made)
+    why = None if canonical and (made or not any(exchange.says_tools() for exchange in exchanges)) else why_unknown(tree, exchanges, made)
     if why is not None:
         doubts.doubt("tool_calls", why)
     if "tool_calls" in doubts.unknown and not calls:
@@ -139,86 +137,14 @@ def _known_calls(
     return calls
 
 
-def _is_repeated(exchange: Exchange, after: Exchange | None) -> bool:
-    """Whether the next request repeats the answer that was not captured here: it was given one more message of the assistant."""
-    if after is None or after.given is None or exchange.given is None or any(step.strange for step in (*exchange.steps, *after.steps)):
-        return False
-    before = sum(message.role == "assistant" for message in exchange.given)
-    repeated = [message for message in after.given if message.role == "assistant"][before:]
-    if exchange.says_tools():
-        return any(message.calls for message in repeated)
-    return any(message.calls or (message.text and message.text.strip()) for message in repeated)
-
-
-def _family(scope: str) -> str:
-    """Return whose scope it is: a framework writes its spans under several, an instrumentation project has one for each framework."""
-    first = scope.partition(".")[0]
-    return scope if first in ("openinference", "opentelemetry", "logfire", "@traceloop", "@arizeai", "@opentelemetry", "") else first
-
-
-def _why_unknown(tree: SpanTree, exchanges: Sequence[Exchange], made: Sequence[Made]) -> str | None:
-    """Why it is not known which tools were called; nothing where it is."""
-    ran = tree.of_kind("tool")
-    writers = {_family(span.scope) for span in tree.of_kind("model", "agent", "workflow", "task", "chain")}
-    # An instrumentation that writes tool spans writes them for every tool; one that does not says nothing by their absence.
-    covered = any(_family(span.scope) in writers for span in ran)
-    later: list[Exchange | None] = [*exchanges[1:], *([None] if exchanges else [])]
-    if any(step.hides_hosted_tools() for exchange in exchanges for step in exchange.steps):
-        return "a model may have used tools that its provider runs, and their calls were not recorded"
-    blind = [
-        exchange
-        for exchange, after in zip(exchanges, later, strict=True)
-        if not exchange.knows_calls() and not _is_repeated(exchange, after)
-    ]
-    if blind and not covered:
-        if any(exchange.says_tools() for exchange in blind) and not made:
-            return "a model stopped to call tools, and the trace carries neither its answer nor spans of tools"
-        return f"the answer of {len(blind)} of {len(exchanges)} requests to a model was not captured"
-    if not exchanges and not covered:
-        if tree.of_kind("agent", "workflow", "chain", "task") or ran:
-            return "the trace has no spans of requests to a model, and no tool spans of the instrumentation that wrote its agent spans"
-        if any(names.N8N_TYPE in span.attributes for span in tree.spans):
-            return None
-        return "nothing in the trace tells of tools"
-    return None
-
-
-def _doubt_what_is_strange(tree: SpanTree, exchanges: Sequence[Exchange], doubts: Doubts) -> None:
-    for span in tree.spans:
-        step = tree.steps[span.id]
-        odd = span.attributes.get(NOT_UNDERSTOOD)
-        if odd is not None:
-            why = f"{show(odd)} of the span {show(span.name)} is not understood"
-            for part in ("tool_calls", "tool_arguments", "tool_results", "answer", "usage", "nodes", "turns"):
-                doubts.doubt(part, why)
-        elif (
-            step.kind in (None, "unknown") and (key := could_tell_of_work(span)) is not None and tree.nearest(span, _MODEL) is None
-        ):  # What happens inside a request to a model is no act of the agent.
-            told = f"the span {show(span.name)} is not understood: nothing says what {show(key)} means there"
-            doubts.note(told)
-            doubts.doubt("tool_calls", told)
-    for exchange in exchanges:
-        for step in exchange.steps:
-            for strange in step.strange:
-                why = f"{strange} in the span {show(step.span.name)} is not understood"
-                for part in ("tool_calls", "tool_results", "answer", "turns"):
-                    doubts.doubt(part, why)
-
-
-def _doubt_what_logs_alone_tell(spans: Sequence[Span], doubts: Doubts) -> None:
-    """Doubt the talk of a trace where log records tell of a request to a model whose span is not there: it may have asked for tools."""
-    if any(is_event_only(span) and any(event.name.startswith("gen_ai.") for event in span.events) for span in spans):
-        for part in ("tool_calls", "tool_results", "answer", "turns", "usage"):
-            doubts.doubt(part, "log records tell of a request to a model whose span is not in the trace")
-
-
 # --- measures and names ------------------------------------------------------------------------------------------------
 
 
-def _usage(tree: SpanTree, exchanges: Sequence[Exchange]) -> Usage | None:
-    found = add_usage(exchange.usage(tree.usage) for exchange in exchanges)
-    if found is not None:
-        return found
+def _usage(tree: SpanTree, exchanges: Sequence[Exchange], doubts: Doubts) -> Usage | None:
+    told = [exchange.usage(tree.usage) for exchange in exchanges]
+    if any(told):
+        doubt_usage([usage for usage, exchange in zip(told, exchanges, strict=True) if usage or exchange.tells_anything()], doubts)
+        return add_usage(told)
     # No request tells its tokens: the total that the outermost spans report.
     parts: list[Usage | None] = []
     waiting, seen = list(tree.roots or tree.spans[:1]), set[str]()
@@ -232,6 +158,7 @@ def _usage(tree: SpanTree, exchanges: Sequence[Exchange]) -> Usage | None:
             parts.append(own)
         else:
             waiting.extend(tree.children.get(span.id, ()))
+    doubt_usage(parts, doubts)
     return add_usage(parts)
 
 

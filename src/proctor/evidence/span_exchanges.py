@@ -13,7 +13,8 @@ import msgspec
 
 from proctor.evidence.conversation import Message
 from proctor.evidence.span_calls import Exchange, Ran, plain_name
-from proctor.evidence.span_step import name_of_span, response_id
+from proctor.evidence.span_kind import name_of_span
+from proctor.evidence.span_step import response_id
 from proctor.evidence.span_tool import tool_call_of_span
 from proctor.evidence.span_tree import SpanTree
 from proctor.evidence.spans import Span

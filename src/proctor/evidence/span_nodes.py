@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from proctor.evidence import vocabulary as names
 from proctor.evidence.json_bytes import container_in
 from proctor.evidence.shape import text_or_none
-from proctor.evidence.span_step import duration_ms, name_of_span
+from proctor.evidence.span_kind import name_of_span
+from proctor.evidence.span_step import duration_ms
 from proctor.evidence.span_tree import SpanTree
 from proctor.evidence.span_values import input_text, input_value, node_output
 from proctor.evidence.spans import Span

@@ -14,11 +14,12 @@ from proctor.evidence.account import Doubts
 from proctor.evidence.span_calls import Exchange, Made
 from proctor.evidence.span_step import duration_ms
 from proctor.evidence.span_tree import SpanTree
-from proctor.evidence.span_values import input_text, node_output, output_text
+from proctor.evidence.span_values import handed_on_text, input_text, node_output, output_text, output_value
 from proctor.evidence.spans import Span
 from proctor.evidence.text import json_in
 from proctor.evidence.usage import add_usage
 from proctor.model.evidence import EvidenceTurn, Json, ToolCall
+from proctor.model.show import show
 
 
 def find_entries(tree: SpanTree) -> list[Span]:
@@ -40,14 +41,26 @@ def find_entries(tree: SpanTree) -> list[Span]:
     return found
 
 
-def find_input(talk: Sequence[Exchange], entries: Sequence[Span]) -> Json:
+def find_input(tree: SpanTree, talk: Sequence[Exchange], entries: Sequence[Span]) -> Json:
     """Return what was asked: the last thing a user said before the first request."""
-    outer = next((text for span in entries if (text := input_text(span)) is not None), None)
+    outer = next((text for span in entries if (text := _asked_of(tree, span)) is not None), None)
     asked = next((exchange.asked() for exchange in talk if exchange.asked()), None)
     if asked is None:
         return outer
     # A framework that wraps what was asked into a prompt of its own (CrewAI, DSPy) shows the bare question on the outside.
     return outer if outer is not None and outer != asked[-1] and outer in asked[-1] else asked[-1]
+
+
+def _asked_of(tree: SpanTree, entry: Span) -> str | None:
+    """What an agent was asked: as its span says, else the question in the messages that its first steps hand on."""
+    own = input_text(entry)
+    if own is not None:
+        return own
+    steps = (step for step in tree.children.get(entry.id, ()) if tree.kind(step) in _STEPS)
+    return next((text for step in steps if (text := handed_on_text(step)) is not None), None)
+
+
+_STEPS = ("task", "chain", "step")
 
 
 def find_answer(
@@ -64,12 +77,26 @@ def find_answer(
     if inner is not None and (outer is None or outer not in inner or outer == inner) and not (outer is not None and talk[-1].calls()):
         return inner, _parsed(inner, {"text": inner})
     if outer is not None and giving is not None:
+        _doubt_inner_answer(tree, giving, doubts)
         return outer, _body(outer, giving, tree)
     if root is not None and own is not None and own.strip():
         return own, _body(own, root, tree)
     if talk and all(exchange.said is None for exchange in talk):
         doubts.doubt("answer", "no answer of a model was captured in the trace")
     return None, None
+
+
+def _doubt_inner_answer(tree: SpanTree, giving: Span, doubts: Doubts) -> None:
+    """Doubt the answer of a step if one around it gave something back in which no answer was found: that may be another one."""
+    above = tree.nearest(giving, _AROUND)
+    while above is not None and above is not giving and "answer" not in doubts.unknown:
+        if output_value(above) is not None and output_text(above) is None:
+            doubts.doubt("answer", f"what the span {show(above.name)} gave back is not understood")
+        outer = tree.nearest(above, _AROUND)
+        above = outer if outer is not above else None
+
+
+_AROUND = frozenset(("agent", "workflow"))
 
 
 def _body(text: str, span: Span, tree: SpanTree) -> Json:
@@ -84,6 +111,8 @@ def _parsed(text: str, otherwise: Json) -> Json:
 def _last_said(talk: Sequence[Exchange]) -> str | None:
     for exchange in reversed(talk):
         if exchange.said is None:
+            if not exchange.tells_anything():
+                continue
             return None
         text = exchange.text()
         if text and text.strip():
@@ -120,7 +149,7 @@ def find_turns(
             )
             for index, (asked, group) in enumerate(groups)
         )
-    if len(entries) > 1 and all(input_text(span) is not None for span in entries):
+    if len(entries) > 1 and all(_asked_of(tree, span) is not None for span in entries):
         return _entry_turns(tree, entries, made)
     return None
 
@@ -181,7 +210,7 @@ def _entry_turns(tree: SpanTree, entries: Sequence[Span], made: Sequence[Made]) 
         calls.setdefault(index, []).append(entry.call)
     return tuple(
         EvidenceTurn(
-            input=input_text(span),
+            input=_asked_of(tree, span),
             text=(text := output_text(span)),
             body=json_in(text),
             tool_calls=tuple(calls.get(index, ())),

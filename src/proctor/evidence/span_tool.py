@@ -8,15 +8,26 @@ from typing import Any
 from proctor.evidence import vocabulary as names
 from proctor.evidence.calls import CONTENT_ERROR, PROTOCOL_ERROR, mcp_error, read_arguments
 from proctor.evidence.json_bytes import container_in
+from proctor.evidence.members import is_misspelt
 from proctor.evidence.shape import dict_of, first_of, text_or_none
-from proctor.evidence.span_messages import read_result
-from proctor.evidence.span_step import attribute_value, duration_ms
+from proctor.evidence.span_json import attribute_value
+from proctor.evidence.span_results import read_result
+from proctor.evidence.span_step import duration_ms
 from proctor.evidence.spans import Span
 from proctor.evidence.text import as_text
 from proctor.model.evidence import Json, ToolCall
 
 _SPAN_NAME = re.compile(r"^(?:Tool\.|(?:execute_tool|MCP send tools/call|tools/call|running tool|Function|tool)[ :]+(?=\S))", re.IGNORECASE)
 _SPAN_SUFFIX = re.compile(r"\.(?:__call__|run|_run|call|acall|tool|task)$")
+_EVERY_TOOL = frozenset(
+    (
+        *("", "ai.toolcall", "execute_tool", "running tool", "running tools", "tool", "tools/call", "mcp send tools/call", "function"),
+        *("tool_call", "mcp_tool_call", "toolinvoker", "haystack.agent.step.tool", "haystack.tool.invoke", "call_tool", "tool.call"),
+    )
+)
+"""Names of spans that conventions give to the call of any tool."""
+_CLASSES = frozenset(("DynamicStructuredTool", "DynamicTool", "StructuredTool", "FunctionTool", "BaseTool", "Tool", "SimpleTool"))
+"""Classes of frameworks that an instrumentation may name in place of the tool."""
 _ENTITY_INPUT = frozenset(("inputs", "input_str", "args", "kwargs", "tags", "metadata", "sanitize_inputs_outputs"))
 _ENTITY_OUTPUT = frozenset(("outputs", "output", "kwargs"))
 _PLACEHOLDERS = ("N/A", "<not serializable>", "[REDACTED]", "__REDACTED__", "[Scrubbed due to ")
@@ -64,6 +75,13 @@ def _message(span: Span) -> dict[str, Any]:
 
 def tool_name(span: Span) -> str:
     """Return the name of the tool a span called."""
+    told = _told_name(span)
+    if told is not None:
+        return told
+    return _SPAN_SUFFIX.sub("", _SPAN_NAME.sub("", span.name))
+
+
+def _told_name(span: Span) -> str | None:
     attributes = span.attributes
     for key in (*names.TOOL_NAME, names.TOOL_ENTITY):
         value = attribute_value(attributes, key)
@@ -71,7 +89,17 @@ def tool_name(span: Span) -> str:
             return _SPAN_SUFFIX.sub("", value) if key == names.TOOL_ENTITY else value
     if "{name}" in span.name and isinstance(attributes.get("name"), str):
         return attributes["name"]
-    return _SPAN_SUFFIX.sub("", _SPAN_NAME.sub("", span.name))
+    return None
+
+
+def is_named_tool(span: Span) -> bool:
+    """Return whether a span tells which tool it called: in an attribute, or by a name that is not that of every tool or of a class."""
+    told = text_or_none(_message(span).get("name")) or _told_name(span)
+    if told is not None:
+        return told not in _CLASSES
+    # MLflow calls the span of a callable object by its class.
+    is_class = span.name.endswith(".__call__") and span.scope.startswith("mlflow.")
+    return span.name.strip().lower() not in _EVERY_TOOL and not is_class
 
 
 def _failed(span: Span) -> bool:
@@ -96,6 +124,14 @@ def _arguments(span: Span) -> Json:
             value = container_in(first_of(event.attributes, "content", "body"))
             return read_arguments(value) if value is not None else None
     return None
+
+
+def has_torn_arguments(span: Span) -> bool:
+    """Return whether a part of what Traceloop wraps around arguments is there, beside things it never puts there."""
+    value = dict_of(attribute_value(span.attributes, "traceloop.entity.input"))
+    if _ENTITY_INPUT.issuperset(value):
+        return False
+    return not _ENTITY_INPUT.isdisjoint(value) or any(is_misspelt(key, ("kwargs", "input_str")) for key in value)
 
 
 def _unwrapped_arguments(value: Json) -> Json:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from proctor.evidence.span_step import Step, only_begins, usage_of_span
+from proctor.evidence.span_step import Step, only_begins
+from proctor.evidence.span_usage import usage_of_span
 from proctor.evidence.spans import Span, is_event_only
 from proctor.model.evidence import Usage
 

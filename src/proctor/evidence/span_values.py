@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from proctor.evidence import vocabulary as names
 from proctor.evidence.json_bytes import container_in
 from proctor.evidence.shape import dict_of, first_of, list_of
+from proctor.evidence.span_json import attribute_value
 from proctor.evidence.span_messages import Heard
-from proctor.evidence.span_step import attribute_value, spoken
+from proctor.evidence.span_step import spoken
 from proctor.evidence.spans import Span
-from proctor.evidence.text import NODE_KEYS, as_text
 from proctor.model.evidence import Json
 
 _ANSWER_KEYS = ("text", "output", "message", "content", "response", "answer", "raw", "final_output", "final_answer", "result")
@@ -35,6 +33,8 @@ def output_value(span: Span) -> Json:
 
 def _first_value(span: Span, keys: tuple[str, ...]) -> Json:
     for key in keys:
+        if key not in span.attributes:
+            continue
         value = attribute_value(span.attributes, key)
         if value is not None and value != "":
             return value
@@ -73,6 +73,14 @@ def output_text(span: Span) -> str | None:
             return _said(value, 0)
         heard = messages
     return spoken(heard.messages)
+
+
+def handed_on_text(span: Span) -> str | None:
+    """Return the last thing a user said in messages that a step gives to the next one."""
+    value = output_value(span)
+    heard = _messages(first_of(value, "input", "messages") if isinstance(value, dict) else value, "user")
+    asked = [message.text for message in heard.messages if message.role == "user" and message.text] if heard is not None else []
+    return asked[-1] if asked else None
 
 
 def _event_messages(span: Span, *, said: bool) -> Heard | None:
@@ -150,15 +158,3 @@ def node_output(span: Span, kind: str | None, said: str | None) -> Json:
         text = output_text(span) if in_words else None
         return {"text": text} if text is not None else value
     return value
-
-
-def text_of_output(value: Json) -> str | None:
-    """Return the text of a node's output by the lookup order of nodes."""
-    if isinstance(value, dict):
-        return next((text for key in NODE_KEYS if isinstance(text := value.get(key), str)), None)
-    return as_text(value) if isinstance(value, str) else None
-
-
-def is_object(value: Json) -> dict[str, Any]:
-    """Return the object itself, or an empty one."""
-    return dict_of(value)

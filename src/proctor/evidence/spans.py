@@ -5,6 +5,9 @@ not. Spans of one trace that arrive in several requests are merged by trace and 
 attribute.
 """
 
+from __future__ import annotations
+
+import re
 from collections.abc import Iterable
 
 import msgspec
@@ -44,7 +47,23 @@ _SPAN_KEYS = frozenset(
         ),
     )
 )
-_VALUE_KEYS = frozenset(("stringValue", "intValue", "boolValue", "doubleValue", "bytesValue", "arrayValue", "kvlistValue"))
+_MEMBER_KINDS: tuple[tuple[str, type | tuple[type, ...]], ...] = (
+    ("attributes", (list, dict)),
+    *(("events", list), ("status", dict)),
+    *((key, str) for key in ("name", "parentSpanId", "parent_span_id", "traceId", "trace_id")),
+)
+_TIMES = ("startTimeUnixNano", "endTimeUnixNano", "start_time_unix_nano", "end_time_unix_nano")
+_EVENT_KEYS = frozenset(
+    ("name", "timeUnixNano", "time_unix_nano", "attributes", "droppedAttributesCount", "dropped_attributes_count", "timestamp")
+)
+_VALUE_KINDS: dict[str, tuple[type, ...]] = {
+    "intValue": (int,),
+    "boolValue": (bool,),
+    "doubleValue": (float, int),
+    "bytesValue": (str,),
+}
+_WHOLE = re.compile(r"-?[0-9]{1,19}")
+_DECIMAL = re.compile(r"-?[0-9]{1,40}(\.[0-9]{1,40})?([eE][-+]?[0-9]{1,3})?|NaN|-?Infinity")
 _ERROR_CODES = (2, "2", "STATUS_CODE_ERROR", "ERROR", "error")
 
 
@@ -87,17 +106,17 @@ def read_span(value: Json, path: str, resource: dict[str, Json] | None = None, c
     """A span as JSON, canonical (`span_id`, attributes as an object) or OTLP (`spanId`, attributes as a list)."""
     entry = object_at(value, path)
     span_id = first_of(entry, "span_id", "spanId")
-    if not isinstance(span_id, (str, int)) or isinstance(span_id, bool) or span_id == "":
+    if not isinstance(span_id, str) or span_id == "":
         raise wrong(f"{path}.span_id", "text", span_id)
     status = dict_of(entry.get("status"))
     events = [dict_of(event) for event in list_of(entry.get("events"))]
     attributes = read_attributes(entry.get("attributes"))
-    odd = _odd_members(entry, status, events)
+    odd = _odd_members(entry, status)
     if odd is not None:
         attributes = {**attributes, NOT_UNDERSTOOD: odd}
     return Span(
         trace_id=text_or_none(first_of(entry, "trace_id", "traceId")) or "",
-        id=str(span_id),
+        id=span_id,
         parent_id=text_or_none(first_of(entry, "parent_span_id", "parentSpanId")) or None,
         name=text_or_none(entry.get("name")) or "",
         start_ns=_nanoseconds(first_of(entry, "start_time_unix_nano", "startTimeUnixNano")),
@@ -112,13 +131,16 @@ def read_span(value: Json, path: str, resource: dict[str, Json] | None = None, c
     )
 
 
-def _odd_members(entry: dict[str, Json], status: dict[str, Json], events: list[dict[str, Json]]) -> str | None:
+def _odd_members(entry: dict[str, Json], status: dict[str, Json]) -> str | None:
     """Return what in a span's envelope is not OTLP: a misspelt member could hide its attributes, its status or its parent."""
     for key in entry:
         if key not in _SPAN_KEYS:
             return key
-    for key, kind in (("attributes", (list, dict)), ("events", list), ("status", dict), ("name", str)):
+    for key, kind in _MEMBER_KINDS:
         if entry.get(key) is not None and not isinstance(entry[key], kind):
+            return key
+    for key in _TIMES:
+        if not isinstance(entry.get(key, 0), int) and not (isinstance(entry[key], str) and _WHOLE.fullmatch(entry[key])):
             return key
     for key in status:
         if key not in ("code", "message", "deprecatedCode", "deprecated_code"):
@@ -126,47 +148,47 @@ def _odd_members(entry: dict[str, Json], status: dict[str, Json], events: list[d
     code = status.get("code")
     if code not in (None, 0, 1, 2, "0", "1", "2") and str(code).rpartition("_")[2].lower() not in ("unset", "ok", "error"):
         return "status.code"
-    for event in events:
-        for key in event:
-            if key not in (
-                "name",
-                "timeUnixNano",
-                "time_unix_nano",
-                "attributes",
-                "droppedAttributesCount",
-                "dropped_attributes_count",
-                "timestamp",
-            ):
-                return f"events.{key}"
-    return None
+    return next((odd for event in list_of(entry.get("events")) if (odd := _odd_in_event(event)) is not None), None)
+
+
+def _odd_in_event(event: Json) -> str | None:
+    """Return what in an event of a span is not OTLP: it could hide what was said."""
+    if not isinstance(event, dict):
+        return "events"
+    odd = next((key for key in event if key not in _EVENT_KEYS), None)
+    if odd is None and not isinstance(event.get("name", ""), str):
+        odd = "name"
+    if odd is None and not isinstance(event.get("attributes", {}), (list, dict)):
+        odd = "attributes"
+    return None if odd is None else f"events.{odd}"
 
 
 def read_attributes(value: Json) -> dict[str, Json]:
     """Attributes as an object, from an object or from OTLP's list of keys and typed values."""
     if isinstance(value, dict):
         for key, member in value.items():
-            if isinstance(member, list) and member and isinstance(member[0], dict) and {"key", "value"} <= set(member[0]):
+            if isinstance(member, (list, dict)) and _is_listed_attribute(member[0] if isinstance(member, list) and member else member):
                 return {**value, NOT_UNDERSTOOD: key}  # Attributes as OTLP lists them, where one attribute should be.
         return value
     found: dict[str, Json] = {}
     for entry in list_of(value):
         if isinstance(entry, dict) and isinstance(entry.get("key"), str):
-            found[entry["key"]] = inner = _any_value(entry.get("value"), 0)
-            if (inner is None and not _is_null(entry)) or not _is_typed(entry.get("value")):
+            typed = entry.get("value")
+            text = typed.get("stringValue") if isinstance(typed, dict) and len(typed) == 1 else None
+            if isinstance(text, str):  # nearly all of them
+                found[entry["key"]] = text
+                continue
+            odd: list[str] = []
+            found[entry["key"]] = _any_value(typed, 0, odd)
+            if odd or "value" not in entry:
                 found[NOT_UNDERSTOOD] = entry["key"]
         else:
             found[NOT_UNDERSTOOD] = "an attribute without a key"
     return found
 
 
-def _is_typed(value: Json) -> bool:
-    """Whether this is one of OTLP's typed values, or null."""
-    return value is None or (isinstance(value, dict) and isinstance(value.get("stringValue", ""), str))
-
-
-def _is_null(entry: dict[str, Json]) -> bool:
-    value = entry.get("value")
-    return "value" in entry and (value is None or (isinstance(value, dict) and (not value or not _VALUE_KEYS.isdisjoint(value))))
+def _is_listed_attribute(value: Json) -> bool:
+    return isinstance(value, dict) and {"key", "value"} <= value.keys()
 
 
 def merge_spans(batches: Iterable[Iterable[Span]]) -> dict[str, list[Span]]:
@@ -206,29 +228,48 @@ def _nanoseconds(value: Json) -> int:
 
 def any_value(value: Json) -> Json:
     """Return one of OTLP's typed values as plain JSON."""
-    return _any_value(value, 0)
+    odd: list[str] = []
+    found = _any_value(value, 0, odd)
+    return {NOT_UNDERSTOOD: found} if odd else found
 
 
-def _any_value(value: Json, depth: int) -> Json:
+def _any_value(value: Json, depth: int, odd: list[str]) -> Json:
+    """Return a typed value as plain JSON; what is none, at any depth, is kept as it came and named in `odd`."""
     if depth > _VALUE_DEPTH:
         raise too_deep()
-    if not isinstance(value, dict):
-        return value if value is None or not depth else {NOT_UNDERSTOOD: value}
-    if "stringValue" in value:
-        return value["stringValue"]
-    if "intValue" in value:
-        number = value["intValue"]
-        if isinstance(number, str) and len(number) <= 20 and number.removeprefix("-").isdecimal() and number.isascii():
-            return int(number)
-        return number
-    if "arrayValue" in value:
-        return [_any_value(entry, depth + 1) for entry in list_of(dict_of(value["arrayValue"]).get("values"))]
-    if "kvlistValue" in value:
-        pairs = [entry for entry in list_of(dict_of(value["kvlistValue"]).get("values")) if isinstance(entry, dict)]
-        return {str(entry.get("key")): _any_value(entry.get("value"), depth + 1) for entry in pairs}
-    if depth and value and _VALUE_KEYS.isdisjoint(value):
-        return {NOT_UNDERSTOOD: value}
-    return first_of(value, "boolValue", "doubleValue", "bytesValue")
+    if value is None or value == {}:
+        return None
+    if not isinstance(value, dict) or len(value) != 1:
+        odd.append("value")
+        return value
+    ((kind, inner),) = value.items()
+    if kind == "stringValue" and isinstance(inner, str):
+        return inner
+    if kind == "arrayValue" or kind == "kvlistValue":
+        return _listed_value(kind, inner, depth, odd)
+    if kind == "intValue" and isinstance(inner, str) and _WHOLE.fullmatch(inner):
+        return int(inner)
+    if kind == "doubleValue" and isinstance(inner, str) and _DECIMAL.fullmatch(inner):
+        return float(inner) if inner[-1].isdigit() else None  # NaN and the infinities are written as text, and are no JSON.
+    if not isinstance(inner, _VALUE_KINDS.get(kind, ())) or (isinstance(inner, bool) and kind != "boolValue"):
+        odd.append(kind)
+    return inner
+
+
+def _listed_value(kind: str, inner: Json, depth: int, odd: list[str]) -> Json:
+    entries = inner.get("values") if isinstance(inner, dict) else None
+    if not isinstance(inner, dict) or inner.keys() - {"values"} or not isinstance(entries, (list, type(None))):
+        odd.append(kind)
+        return inner
+    if kind == "arrayValue":
+        return [_any_value(entry, depth + 1, odd) for entry in entries or ()]
+    found: dict[str, Json] = {}
+    for entry in entries or ():
+        if not isinstance(entry, dict) or not isinstance(entry.get("key"), str) or entry.keys() - {"key", "value"}:
+            odd.append(kind)
+            continue
+        found[entry["key"]] = _any_value(entry.get("value"), depth + 1, odd)
+    return found
 
 
 def is_event_only(span: Span) -> bool:
@@ -288,7 +329,10 @@ def spans_in_scope(scope: dict[str, Json], path: str) -> list[Json]:
 
 def _odd_scope(scope: dict[str, Json]) -> str | None:
     """Return what in a scope is not OTLP: whose spans these are decides what their silence means."""
-    own = dict_of(first_of(scope, "scope", "instrumentationLibrary"))
+    named = first_of(scope, "scope", "instrumentationLibrary")
+    own = dict_of(named)
+    if not isinstance(named, (dict, type(None))) or not isinstance(own.get("name", ""), str):
+        return "scope"
     known = ("name", "version", "attributes", "droppedAttributesCount", "dropped_attributes_count")
     return next((key for key in scope if key not in _SCOPE_KEYS), next((key for key in own if key not in known), None))
 

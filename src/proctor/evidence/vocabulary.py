@@ -87,6 +87,12 @@ OFFERED_LISTS: Final = frozenset(("gen_ai.tool.definitions", "ai.prompt.tools"))
 DROPS_HOSTED: Final = frozenset(("opentelemetry.instrumentation.openai.v1", "@traceloop/instrumentation-openai"))
 """Instrumentations that record neither the tools a provider runs itself nor that they were offered."""
 
+KEEPS_ONE_CALL: Final = frozenset(("openlit.instrumentation.openai",))
+"""Instrumentations that record one call of an answer of OpenAI's Responses, however many it has."""
+
+NAMES_CALLS: Final = frozenset(("@opentelemetry/instrumentation-openai",))
+"""Instrumentations that name the calls of an answer in its event also where its content is not captured."""
+
 DROPS_CALLS: Final = frozenset(("opentelemetry.instrumentation.mistralai", "opentelemetry.instrumentation.together"))
 """Instrumentations that record what a model said and never what it called."""
 
@@ -124,7 +130,7 @@ HARMLESS: Final = frozenset(
         *("langfuse.version", "langfuse.release", "langfuse.environment", "mlflow.traceRequestId", "mlflow.experimentId", "agent.id"),
         *("mlflow.trace.session", "mlflow.trace.user", "mcp.session.id", "mcp.protocol.version", "gen_ai.event.start_time"),
         *("gen_ai.event.end_time", "traceloop.workflow.name", "traceloop.entity.path", "traceloop.entity.version", "gen_ai.task.id"),
-        "haystack.agent.step",
+        *("haystack.agent.step", "gcp.vertex.agent.event_id", "gcp.vertex.agent.invocation_id", "gcp.vertex.agent.session_id"),
     )
 )
 """Attributes that tell of nothing an agent did; they may stand on any span."""
@@ -158,6 +164,7 @@ KIND: Final = (
 )
 """Where a span says what it is, the most particular first: a framework that also writes the GenAI name means its own word."""
 
+KIND_NAMES: Final = frozenset(KIND)
 KINDS: Final = {
     **dict.fromkeys(("execute_tool", "tool", "function", "tool_call", "mcp_tool_call", "provider_tool_call", "client_tool_call"), "tool"),
     **dict.fromkeys(("ai.toolCall", "tools/call"), "tool"),
@@ -251,6 +258,9 @@ TOTAL_TOKENS: Final = (
 USAGE_OBJECTS: Final = ("langfuse.observation.usage_details", "mlflow.chat.tokenUsage", "usage", "langsmith.metadata.usage_metadata")
 """Usage as an object, or as its JSON text."""
 
+USAGE_WORDS: Final = "crewai.crew.token_usage"
+"""Usage in words: `total_tokens=110 prompt_tokens=100`."""
+
 MODEL_NAME: Final = (
     *("gen_ai.response.model", "ai.response.model", "langfuse.observation.model.name", "mlflow.llm.model", "llm.response.model"),
     *("llm.model_name", "gen_ai.request.model", "ai.model.id"),
@@ -303,6 +313,8 @@ SAID: Final = (
 """The messages a model gave back, alike."""
 BOTH: Final = ("events", "all_messages_events", "pydantic_ai.all_messages", "agent.messages")
 """A whole conversation in one attribute: what was given, then what was said last."""
+ONLY_MESSAGES: Final = frozenset(("gen_ai.input.messages", "gen_ai.output.messages", "ai.prompt.messages", "gcp.vertex.agent.llm_response"))
+"""Names under which nothing but messages stands."""
 GIVEN_INDEXED: Final = ("llm.input_messages", "gen_ai.prompt")
 """Beginnings of messages flattened into `prefix.0.role`, `prefix.0.content` (OpenInference: `prefix.0.message.role`)."""
 SAID_INDEXED: Final = ("llm.output_messages", "gen_ai.completion")

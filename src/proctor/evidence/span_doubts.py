@@ -1,0 +1,184 @@
+"""What is not known of a trace, and why: whatever was not understood and could tell of an agent's work is a doubt, and named.
+
+A trace knows its tool calls only if every request to a model does (its answer was captured and understood, or its reason to stop
+excludes tools), or if the instrumentation that wrote its agent or model spans wrote tool spans too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from proctor.evidence import vocabulary as names
+from proctor.evidence.account import Doubts
+from proctor.evidence.conversation import Role
+from proctor.evidence.span_attributes import is_strange, misread_attribute, strange_attribute
+from proctor.evidence.span_calls import Exchange, Made
+from proctor.evidence.span_kind import could_tell_of_work
+from proctor.evidence.span_messages import Heard
+from proctor.evidence.span_tool import has_torn_arguments, is_named_tool
+from proctor.evidence.span_tree import SpanTree
+from proctor.evidence.spans import NOT_UNDERSTOOD, Span, is_event_only
+from proctor.model.account import Part
+from proctor.model.evidence import Usage
+from proctor.model.show import show
+
+_EVERYTHING: tuple[Part, ...] = ("tool_calls", "tool_arguments", "tool_results", "answer", "usage", "nodes", "turns")
+_SAID: tuple[Part, ...] = ("answer", "nodes", "turns")
+_INSIDE = frozenset(("model", "tool"))
+_MODEL = frozenset(("model",))
+
+
+def doubt_spans(tree: SpanTree, doubts: Doubts, *, canonical: bool) -> None:
+    """Doubt what spans could hide: those that nobody understands, and attributes that are not what they should be."""
+    for span in tree.spans:
+        kind = tree.kind(span)
+        odd = span.attributes.get(NOT_UNDERSTOOD) or misread_attribute(span)
+        for event in span.events:
+            odd = odd or event.attributes.get(NOT_UNDERSTOOD)
+        if odd is not None:
+            _doubt(doubts, _EVERYTHING, f"{show(odd)} of the span {show(span.name)} is not understood")
+        elif kind in (None, "unknown") and (key := could_tell_of_work(span)) is not None and tree.nearest(span, _MODEL) is None:
+            # What happens inside a request to a model is no act of the agent.
+            told = f"the span {show(span.name)} is not understood: nothing says what {show(key)} means there"
+            doubts.note(told)
+            _doubt(doubts, ("tool_calls",) if tree.nearest(span, _INSIDE) is not None else ("tool_calls", *_SAID), told)
+        if kind != "model" and not _MESSAGES.keys().isdisjoint(span.attributes) and (strange := _strange_messages(span)) is not None:
+            # A span that does not say what it is could be a request to a model.
+            parts = ("tool_calls", *_SAID) if names.KIND_NAMES.isdisjoint(span.attributes) else _SAID
+            _doubt(doubts, parts, f"{strange} in the span {show(span.name)} is not understood")
+        if kind == "tool":
+            _doubt_tool(span, doubts)
+        if span.events and (key := _strange_event(span)) is not None:
+            why = f"{show(key)} of an event of the span {show(span.name)} is not understood"
+            _doubt(doubts, ("tool_calls", "tool_arguments", "tool_results", *_SAID), why)
+        if canonical and (key := strange_attribute(span)) is not None:
+            # Somebody wrote these spans by hand, and what is not in them did not happen: a misspelt attribute could be what is missing.
+            told = kind if kind == "tool" or not names.KIND_NAMES.isdisjoint(span.attributes) else None
+            _doubt(doubts, _parts_of(told), f"{show(key)} of the span {show(span.name)} is not understood")
+
+
+def _strange_messages(span: Span) -> str | None:
+    """Return what is not understood of the messages that an agent, or a step around it, was given and gave back."""
+    for key, role in _MESSAGES.items():
+        value = span.attributes.get(key)
+        if value is not None:
+            heard = Heard()
+            heard.read_messages(value, role)
+            if heard.strange:
+                return heard.strange[0]
+            if names.KIND_NAMES.isdisjoint(span.attributes) and any(message.calls for message in heard.messages):
+                return "a call"
+    return None
+
+
+_MESSAGES: dict[str, Role] = {"gen_ai.input.messages": "user", "gen_ai.output.messages": "assistant"}
+
+
+def _doubt_tool(span: Span, doubts: Doubts) -> None:
+    if not is_named_tool(span):
+        _doubt(doubts, ("tool_calls",), f"the span {show(span.name)} is a tool and does not tell which")
+    if "traceloop.entity.input" in span.attributes and has_torn_arguments(span):
+        _doubt(doubts, ("tool_arguments",), f"what was passed in the span {show(span.name)} is not understood")
+
+
+def _parts_of(kind: str | None) -> tuple[Part, ...]:
+    """What a span of this kind tells."""
+    if kind == "tool":
+        return ("tool_arguments", "tool_results")
+    return _EVERYTHING if kind in (None, "unknown", "model") else ("usage", *_SAID)
+
+
+def _strange_event(span: Span) -> str | None:
+    """Return the first attribute of an event with messages that could be a misspelt one."""
+    for event in span.events:
+        if event.name.startswith("gen_ai.") and not _EVENT_KEYS.issuperset(event.attributes):
+            odd = next((key for key in event.attributes if key not in _EVENT_KEYS and is_strange(key)), None)
+            if odd is not None:
+                return odd
+    return None
+
+
+_EVENT_KEYS = frozenset(
+    (
+        *(*names.EVENT_CONTENT, *names.GIVEN, *names.SAID, "role", "index", "finish_reason", "tool_calls", "id", "tool_call_id", "name"),
+        *("tool.result", "gen_ai.message.index", "CHAT_MESSAGE_INDEX"),
+    )
+)
+"""Attributes of events with messages that are understood."""
+
+
+def _doubt(doubts: Doubts, parts: Sequence[Part], why: str) -> None:
+    for part in parts:
+        doubts.doubt(part, why)
+
+
+def doubt_messages(exchanges: Sequence[Exchange], doubts: Doubts) -> None:
+    """Doubt what messages could hide that were not wholly understood."""
+    for exchange in exchanges:
+        for step in exchange.steps:
+            for strange in step.strange:
+                why = f"{strange} in the span {show(step.span.name)} is not understood"
+                _doubt(doubts, ("tool_calls", "tool_results", *_SAID), why)
+
+
+def doubt_lone_logs(spans: Sequence[Span], doubts: Doubts) -> None:
+    """Doubt the talk of a trace where log records tell of a request to a model whose span is not there: it may have asked for tools."""
+    if any(is_event_only(span) and any(event.name.startswith("gen_ai.") for event in span.events) for span in spans):
+        why = "log records tell of a request to a model whose span is not in the trace"
+        _doubt(doubts, ("tool_calls", "tool_results", "answer", "turns", "usage"), why)
+
+
+def doubt_usage(told: Sequence[Usage | None], doubts: Doubts) -> None:
+    """Doubt a sum of tokens of which one part is missing: what is left is a lower bound."""
+    silent = sum(usage is None for usage in told)
+    if 0 < silent < len(told):
+        doubts.doubt("usage", f"{silent} of {len(told)} requests to a model do not tell their tokens")
+    for usage in told:
+        if usage is not None and usage.total_tokens is None and (usage.input_tokens is None) != (usage.output_tokens is None):
+            missing = "input" if usage.input_tokens is None else "output"
+            doubts.doubt("usage", f"a span tells no {missing} tokens and no total")
+
+
+def _is_repeated(exchange: Exchange, after: Exchange | None) -> bool:
+    """Whether the next request repeats the answer that was not captured here: it was given one more message of the assistant."""
+    if after is None or after.given is None or exchange.given is None or any(step.strange for step in (*exchange.steps, *after.steps)):
+        return False
+    before = sum(message.role == "assistant" for message in exchange.given)
+    repeated = [message for message in after.given if message.role == "assistant"][before:]
+    if exchange.says_tools():
+        return any(message.calls for message in repeated)
+    return any(message.calls or (message.text and message.text.strip()) for message in repeated)
+
+
+def _family(scope: str) -> str:
+    """Return whose scope it is: a framework writes its spans under several, an instrumentation project has one for each framework."""
+    first = scope.partition(".")[0]
+    return scope if first in ("openinference", "opentelemetry", "logfire", "@traceloop", "@arizeai", "@opentelemetry", "") else first
+
+
+def why_unknown(tree: SpanTree, exchanges: Sequence[Exchange], made: Sequence[Made]) -> str | None:
+    """Return why it is not known which tools were called; nothing where it is."""
+    ran = tree.of_kind("tool")
+    writers = {_family(span.scope) for span in tree.of_kind("model", "agent", "workflow", "task", "chain")}
+    # An instrumentation that writes tool spans writes them for every tool; one that does not says nothing by their absence.
+    covered = any(_family(span.scope) in writers for span in ran)
+    later: list[Exchange | None] = [*exchanges[1:], *([None] if exchanges else [])]
+    if any(step.hides_hosted_tools() for exchange in exchanges for step in exchange.steps):
+        return "a model may have used tools that its provider runs, and their calls were not recorded"
+    blind = [
+        exchange
+        for exchange, after in zip(exchanges, later, strict=True)
+        if not exchange.knows_calls() and not _is_repeated(exchange, after)
+    ]
+    if blind and not covered:
+        if any(exchange.says_tools() for exchange in blind) and not made:
+            return "a model stopped to call tools, and the trace carries neither its answer nor spans of tools"
+        how = "wholly captured" if any(exchange.calls() for exchange in blind) else "captured"
+        return f"the answer of {len(blind)} of {len(exchanges)} requests to a model was not {how}"
+    if not exchanges and not covered:
+        if tree.of_kind("agent", "workflow", "chain", "task") or ran:
+            return "the trace has no spans of requests to a model, and no tool spans of the instrumentation that wrote its agent spans"
+        if any(names.N8N_TYPE in span.attributes for span in tree.spans):
+            return None
+        return "nothing in the trace tells of tools"
+    return None

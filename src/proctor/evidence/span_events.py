@@ -1,0 +1,36 @@
+"""The message that an event of a span carries."""
+
+from __future__ import annotations
+
+from proctor.evidence import vocabulary as names
+from proctor.evidence.json_bytes import container_in
+from proctor.evidence.shape import dict_of, first_of
+from proctor.evidence.spans import SpanEvent
+from proctor.model.evidence import Json
+
+
+def event_message(event: SpanEvent) -> Json:
+    """Return the message an event carries; nothing where it is another event, or its content was not captured."""
+    role = names.EVENT_ROLES.get(event.name)
+    if role is None and event.name not in names.EVENT_SAID:
+        return None
+    content = container_in(first_of(event.attributes, *names.EVENT_CONTENT))
+    if isinstance(content, dict) and ("role" in content or "tool_calls" in content or "content" in content or "message" in content):
+        inner = container_in(content.get("message")) if "message" in content else content
+        if inner is not None and not isinstance(inner, (dict, str)):
+            return {"role": role or "assistant", "content": inner}
+        if isinstance(inner, dict) and isinstance(inner.get("content"), dict) and "parts" in inner["content"]:
+            inner = inner["content"]  # Gemini
+        return inner if isinstance(inner, dict) and "role" in inner else {"role": role or "assistant", **dict_of(inner)} if inner else None
+    if isinstance(content, list) and content and "role" in dict_of(content[0]):
+        return content
+    calls = event.attributes.get("tool_calls")
+    if content is None and calls is None:
+        return None
+    id = first_of(event.attributes, "id", "tool_call_id")
+    return {
+        "role": role or "assistant",
+        "content": content,
+        **({"tool_calls": calls} if calls is not None else {}),
+        **({"tool_call_id": id} if id else {}),
+    }

@@ -1,0 +1,124 @@
+"""What a span is: a tool, a request to a model, an agent or a step around them, by what it says of itself; and what it is called."""
+
+from __future__ import annotations
+
+import re
+
+from proctor.evidence import vocabulary as names
+from proctor.evidence.shape import first_of, text_or_none
+from proctor.evidence.span_json import unquoted
+from proctor.evidence.spans import NOT_UNDERSTOOD, Span
+from proctor.model.evidence import Json
+
+_AGENT_SPAN = re.compile(r"^(?:invoke_agent|agent_run|agent run|execute_task)\s+\[?([^\]]+)\]?$")
+_SPEAKING = frozenset((*names.SAID_TEXT, "all_messages_events", "gen_ai.output.messages", "gen_ai.input.messages"))
+"""Names that tell an answer, on a span that does not say what it is."""
+_HAYSTACK_KINDS = {
+    "haystack.agent.run": "agent",
+    "haystack.agent.step.llm": "model",
+    "haystack.agent.step.tool": "tool",
+    "haystack.agent.step": "task",
+    "haystack.pipeline.run": "workflow",
+}
+_LOGFIRE_KINDS = (
+    ("Function: ", "tool"),
+    ("Agent run", "agent"),
+    ("MCP tools", "step"),
+    ("Turn ", "task"),
+    ("Task:", "task"),
+    ("Handoff", "task"),
+)
+_TEMPLATE = "logfire.msg_template"
+
+
+def kind_of_span(span: Span) -> str | None:
+    """Return `tool`, `agent`, `model`, another word of ours, or nothing where a span does not say what it is."""
+    attributes = span.attributes
+    if not attributes:
+        return None
+    if span.name in _HAYSTACK_KINDS:
+        return _HAYSTACK_KINDS[span.name]
+    if not names.KIND_NAMES.isdisjoint(attributes):
+        told = _told_kind(attributes)
+        if told not in ("tool", None, "model", "agent") and _is_tool(attributes):
+            return "tool"
+        if told == "tool" and (span.name in names.NOT_TOOLS or text_or_none(first_of(attributes, *names.TOOL_NAME)) in names.NOT_TOOLS):
+            return "step"
+        if told is not None:
+            return told
+    if _is_tool(attributes):
+        return "tool"
+    if _TEMPLATE in attributes:
+        for start, kind in _LOGFIRE_KINDS:
+            if str(attributes[_TEMPLATE]).startswith(start) or span.name.startswith(start):
+                return kind
+    if span.name.endswith(".mcp"):
+        return "tool" if span.name.startswith("tools/call") else "mcp"  # Traceloop
+    if not names.MODEL_MARKS.isdisjoint(attributes):
+        return "model"
+    component = text_or_none(attributes.get("haystack.component.type"))
+    if component is not None:
+        return "model" if component.endswith(("Generator", "GeneratorAdapter")) else "step"
+    if not _SPEAKING.isdisjoint(attributes):
+        return "agent"
+    return None
+
+
+def _told_kind(attributes: dict[str, Json]) -> str | None:
+    """What a span says it is, by the first word that is known; `unknown` where it says something nobody knows."""
+    unknown: str | None = None
+    for key in names.KIND:
+        word = unquoted(attributes.get(key))
+        if word is None:
+            continue
+        if isinstance(word, str):
+            kind = names.KINDS.get(word) or names.KINDS.get(word.lower()) or _other_kind(key, word)
+            if kind is not None:
+                return kind
+        unknown = "unknown"
+    return unknown
+
+
+def _other_kind(key: str, word: str) -> str | None:
+    """A word of a convention that may grow: AI SDK's operations, and methods of MCP."""
+    if key == "ai.operationId":
+        return "model" if ".do" in word else "agent"
+    if key == "mcp.method.name":
+        return "mcp"
+    if key == "llm.request.type":
+        return "model"
+    return None
+
+
+def _is_tool(attributes: dict[str, Json]) -> bool:
+    if not names.TOOL_MARKS.isdisjoint(attributes):
+        name = text_or_none(first_of(attributes, *names.TOOL_MARKS))
+        return bool(name) and name not in names.NOT_TOOLS
+    return "tool.name" in attributes and "tool.arguments" in attributes
+
+
+def could_tell_of_work(span: Span) -> str | None:
+    """Return the first attribute of a span that may tell of an agent's work, for a span of which nobody knows what it is."""
+    if NOT_UNDERSTOOD in span.attributes:
+        return NOT_UNDERSTOOD
+    for key in span.attributes:
+        if key.startswith(names.GENAI_PREFIXES) and key not in names.HARMLESS and not key.startswith(names.HARMLESS_PREFIXES):
+            return key
+    return None
+
+
+def name_of_span(span: Span, kind: str | None) -> str:
+    """Return the name of the node a span is: an agent's own name, n8n's name of the node, else the span's."""
+    attributes = span.attributes
+    own = text_or_none(attributes.get(names.N8N_NAME))
+    if own is not None:
+        return own
+    if kind in ("agent", "task", "chain"):
+        for key in names.AGENT_NAME if kind == "agent" else ():
+            value = unquoted(attributes.get(key))
+            if isinstance(value, str) and value:
+                return value
+        named = _AGENT_SPAN.match(span.name)
+        if named is not None:
+            return named.group(1)
+    return span.name

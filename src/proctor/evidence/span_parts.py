@@ -1,0 +1,244 @@
+"""The parts of one message, each read by its own shape: texts, calls that a model asked for, results of tools.
+
+A part or a member that is not understood and could carry an action is named in the list that whoever reads hands over.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from proctor.evidence.calls import read_arguments, says_error
+from proctor.evidence.conversation import Message, Result, Role
+from proctor.evidence.json_bytes import container_in, embedded
+from proctor.evidence.shape import dict_of, first_of, text_or_none
+from proctor.evidence.span_results import read_result
+from proctor.evidence.span_words import (
+    ARGUMENTS,
+    BESIDE_TEXT,
+    CALL_KEYS,
+    CALLS,
+    ID,
+    KEYED_CALLS,
+    KEYED_RESULTS,
+    KEYED_SILENT,
+    MESSAGE_CONTENT,
+    NAME,
+    NOT_CALLS,
+    OF_ONE_MESSAGE,
+    RESULTS,
+    ROLES,
+    SILENT,
+    TEXTS,
+    WITHHELD,
+)
+from proctor.evidence.text import as_text
+from proctor.model.evidence import Json, ToolCall
+from proctor.model.show import shorten
+
+
+class Parts:
+    """The parts of one message, put together."""
+
+    def __init__(self, strange: list[str]) -> None:
+        self.bare = 0
+        """Parts that only say that a call stood here; OpenInference lists the calls themselves beside them."""
+        self.text_parts: list[str] = []
+        self.calls: list[ToolCall] = []
+        self.results: list[Result] = []
+        self.strange = strange
+
+    def message(self, role: Role) -> Message:
+        """Return the message that the parts make."""
+        text = "".join(self.text_parts) if self.text_parts else None
+        if text is not None and text in WITHHELD:
+            text = None
+        return Message(role=role, text=text, calls=tuple(self.calls), results=tuple(self.results))
+
+    def add_all(self, content: Json) -> None:
+        """Add the content of a message: a text, a part, or a list of them."""
+        if isinstance(content, str):
+            self._add_words(content)
+        elif isinstance(content, dict):
+            self.add(content)
+        elif isinstance(content, list):
+            for part in content:
+                if isinstance(part, str):
+                    self._add_words(part)
+                elif isinstance(part, dict):
+                    self.add(part)
+                elif part is not None:
+                    self.strange.append(f"a part that is {as_text(part)}")
+        elif content is not None:
+            self.strange.append(f"content that is {shorten(as_text(content) or '', 60)}")
+
+    def add(self, part: dict[str, Any]) -> None:
+        """Add one part of a message, by its type or by the member that tells it."""
+        part = dict_of(part.get("message_content")) or part
+        kind = part.get("type", part.get("block_type", part.get("part_kind", part.get("content_type"))))
+        word = str(kind).lower() if kind is not None else ""
+        if word in TEXTS:
+            self._add_text(part)
+        elif word in CALLS or (word.endswith("_call") and word not in SILENT):
+            if word not in CALLS and first_of(part, *NAME) is not None:
+                self.strange.append(f"a part of type {shorten(word, 60)!r}")  # What a provider runs itself is named by its type.
+            self._add_call(part, word)
+        elif word in RESULTS or word.endswith(("_tool_result", "_call_output")):
+            self.results.append(read_result(part))
+        elif word in SILENT:
+            return
+        elif word:
+            self.strange.append(f"a part of type {shorten(word, 60)!r}")
+        else:
+            self._add_keyed(part)
+
+    def _add_words(self, text: str) -> None:
+        """Add a bare text; one that is a whole message in JSON is not what was said."""
+        self.text_parts.append(text)
+        if text.startswith("{"):
+            inner = dict_of(container_in(text))
+            named = str(inner.get("role")).lower() in ROLES and not MESSAGE_CONTENT.isdisjoint(inner)
+            if named or "tool_calls" in inner or isinstance(inner.get("message"), dict):
+                self.strange.append("a message inside the text of a message")
+
+    def _add_text(self, part: dict[str, Any]) -> None:
+        text = first_of(part, "content", "text", "refusal")
+        if isinstance(text, dict):
+            text = text.get("value")
+        self._look_beside(part)
+        if isinstance(text, str):
+            self.text_parts.append(text)
+        elif text is not None or not _empty(part):
+            self.strange.append("a text part without text")
+
+    def _look_beside(self, part: dict[str, Any]) -> None:
+        """Name what stands beside a text and could carry what an agent did."""
+        for key, value in part.items():
+            if value and isinstance(value, (dict, list)) and key not in BESIDE_TEXT:
+                self.strange.append(f"{shorten(key, 60)!r} beside a text")
+
+    def _add_call(self, part: dict[str, Any], word: str) -> None:
+        if set(part) <= {"type"}:
+            self.bare += 1
+            return
+        hosted = word.endswith("_call") and word not in CALLS
+        call = ToolCall(name=word.removesuffix("_call"), arguments=_hosted_arguments(part)) if hosted else read_call(part, self.strange)
+        if call is None:
+            return
+        self.calls.append(call)
+        if hosted or word in ("mcp_call", "server_tool_call", "builtin-tool-call"):
+            value = first_of(part, "output", "results", "outputs", "result")
+            error = part.get("error")
+            if value is not None or says_error(error):
+                self.results.append(
+                    Result(id=call.id, name=call.name, value=container_in(value), error=error if says_error(error) else None)
+                )
+
+    def _add_keyed(self, part: dict[str, Any]) -> None:
+        for key in KEYED_CALLS:
+            inner = part.get(key)
+            if isinstance(inner, dict):
+                if "ode" in key:
+                    self.calls.append(ToolCall(name="code_execution", arguments=inner))
+                    return
+                call = read_call(inner, self.strange)
+                if call is not None:
+                    self.calls.append(call)
+                return
+        for key in KEYED_RESULTS:
+            inner = part.get(key)
+            if isinstance(inner, dict):
+                self.results.append(read_result(inner))
+                return
+        text = first_of(part, "text", "content")
+        if isinstance(text, str):
+            self._look_beside(part)
+            if part.get("thought") is not True:
+                self.text_parts.append(text)
+            return
+        if part and not KEYED_SILENT.isdisjoint(part):
+            return
+        if not _empty(part):
+            self.strange.append(f"a part with {listed(part)}")
+
+
+def read_call(call: dict[str, Any], strange: list[str]) -> ToolCall | None:
+    """Read one call a model asked for; nothing, with a word in `strange`, where it has no name."""
+    call = dict_of(call.get("tool_call")) or call
+    function = dict_of(call.get("function")) or dict_of(call.get("custom")) or call
+    name = first_of(function, *NAME)
+    if not isinstance(name, str) or not name:
+        strange.append(f"a call with {listed(call)}")
+        return None
+    if name in NOT_CALLS:
+        return None
+    given = next((key for key in ARGUMENTS if key in function), None)
+    arguments = read_arguments(_unquoted(function[given])) if given is not None else None
+    if given is None and (odd := next((key for key, value in function.items() if value is not None and key not in CALL_KEYS), None)):
+        strange.append(f"{shorten(odd, 60)!r} of a call")
+    return ToolCall(
+        name=name,
+        arguments=arguments,
+        id=text_or_none(first_of(call, *ID)) or text_or_none(first_of(function, *ID)),
+        server=text_or_none(first_of(call, "server_name", "server_label")),
+    )
+
+
+def listed_calls(value: Json, strange: list[str]) -> list[dict[str, Any]]:
+    """Return the calls in a list of them; what is no list and what is no call is named."""
+    value = container_in(value)
+    if value is None or value == "":
+        return []
+    if not isinstance(value, list):
+        strange.append("tool calls that are no list")
+        return []
+    for entry in value:
+        if not isinstance(entry, dict):
+            strange.append(f"a call that is {as_text(entry)}")
+    return [entry for entry in value if isinstance(entry, dict)]
+
+
+def _unquoted(value: Json) -> Json:
+    # Written as JSON twice over: a text of a text.
+    if isinstance(value, str) and value[:1] == '"':
+        inner = embedded(value)
+        return inner if isinstance(inner, str) else value
+    return value
+
+
+def _hosted_arguments(part: dict[str, Any]) -> Json:
+    action = part.get("action")
+    return action if isinstance(action, dict) else {key: part[key] for key in ("queries", "code", "operation") if part.get(key) is not None}
+
+
+def parts_in(content: Json) -> Json:
+    """Decode content that is the JSON text of parts; an answer that happens to be JSON stays the text it is."""
+    decoded = container_in(content)
+    return decoded if isinstance(decoded, list) and decoded and all(is_part(part) for part in decoded) else content
+
+
+def carries_result(part: Json) -> bool:
+    """Return whether a part is the result of a tool."""
+    entry = dict_of(dict_of(part).get("message_content")) or dict_of(part)
+    word = str(entry.get("type", entry.get("block_type", ""))).lower()
+    return word in RESULTS or any(isinstance(entry.get(key), dict) for key in KEYED_RESULTS)
+
+
+def is_part(entry: Json) -> bool:
+    """Whether a bare entry of a list is a part of one message rather than a message."""
+    part = dict_of(entry)
+    if not part or "role" in part or "message" in part:
+        return False
+    word = part.get("type", part.get("block_type"))
+    if word is not None:
+        return str(word).lower() in OF_ONE_MESSAGE and "kwargs" not in part
+    keys = (*KEYED_CALLS, *KEYED_RESULTS)
+    return any(isinstance(part.get(key), dict) for key in keys) or set(part) <= {"text", "annotations"}
+
+
+def _empty(part: dict[str, Any]) -> bool:
+    return all(value in (None, "", [], {}) for key, value in part.items() if key not in ("type", "block_type", "index", "annotations"))
+
+
+def listed(value: dict[str, Any]) -> str:
+    """Return the words for the first few members of an object."""
+    return "the members " + ", ".join(shorten(repr(key), 40) for key in list(value)[:6]) if value else "no members"
