@@ -63,6 +63,13 @@ SILENT = frozenset(
         *("compaction", "mcp_list_tools", "document-url", "audio-url", "video-url"),
     )
 )
+HOSTED = frozenset(
+    (
+        *("web_search_call", "file_search_call", "code_interpreter_call", "computer_call", "image_generation_call", "local_shell_call"),
+        *("shell_call", "apply_patch_call", "tool_search_call"),
+    )
+)
+"""Calls of tools that a provider runs itself and that are named by their type."""
 HOSTED_SUFFIXES = ("_call", "_tool_result", "_call_output")
 KEYED_CALLS = (
     "functionCall",
