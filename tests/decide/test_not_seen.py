@@ -1,4 +1,4 @@
-"""Records in which something was not seen, broke off, or is told twice: no claim that needs it passes, by the line, the document and in code."""
+"""Records in which something was not seen, broke off or is told twice: no claim that needs it passes, however it is read."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from proctor.sources.records import Record
 from tests.tables import rows
 
 
-def suite_of(claims: list[Any]) -> proctor.Suite:
-    return proctor.parse_suite(json.dumps({"proctor": 1, "name": "s", "cases": [{"id": "c", "expect": claims}]}))
+def suite_of(row: dict[str, Any]) -> proctor.Suite:
+    case = {"id": "c", **({"turns": row["turns"]} if "turns" in row else {"expect": row["claims"]})}
+    return proctor.parse_suite(json.dumps({"proctor": 1, "name": "s", "cases": [case]}))
 
 
 def line_of(row: dict[str, Any]) -> bytes:
@@ -33,7 +34,7 @@ def records_of(line: bytes) -> list[Record]:
 
 
 def decide_line(row: dict[str, Any]) -> list[proctor.CaseResult]:
-    return [result for result in CheckStream(suite_of(row["claims"])).over(records_of(line_of(row))) if result.code != "no_evidence"]
+    return [result for result in CheckStream(suite_of(row)).over(records_of(line_of(row))) if result.code != "no_evidence"]
 
 
 @rows("decide/cases/not_seen.yaml")
@@ -52,4 +53,4 @@ def test_each_record_is_decided_alike_one_by_one_and_as_a_stored_evidence(row: d
             continue
         stored = msgspec.json.decode(msgspec.json.encode(record.evidence), type=Evidence)
         for evidence in (record.evidence, stored):
-            assert proctor.check(suite_of(row["claims"]), evidence).cases[0].outcome == row["outcome"]
+            assert proctor.check(suite_of(row), evidence).cases[0].outcome == row["outcome"]

@@ -21,6 +21,7 @@ from proctor.evidence.json_bytes import container_in
 from proctor.evidence.members import not_understood, unknown_members, words
 from proctor.evidence.shape import SHOWN, dict_of, first_of, list_at, number_at, object_at, text_at, wrong
 from proctor.evidence.text import as_text
+from proctor.model.account import Part
 from proctor.model.evidence import Json, ToolCall, mcp_error
 from proctor.model.show import kind_of, show
 
@@ -28,6 +29,7 @@ CONTENT_ERROR = "content-error"
 PROTOCOL_ERROR = "protocol-error"
 
 
+_NAMES = ("name", "toolName", "tool_name", "tool")
 _ARGUMENTS = ("arguments", "args", "input", "toolInput")
 _ARGUMENT_KEYS = frozenset(_ARGUMENTS)
 _RESULTS = ("result", "output", "toolOutput")
@@ -74,6 +76,7 @@ def read_call(value: Json, path: str, doubts: Doubts | None = None) -> ToolCall:
         if not known:
             doubts.doubt("tool_arguments", strange or f"the arguments of {path} are null, which is not recorded")
         _doubt_ending(entry, error, strange, path, doubts)
+        _doubt_names_told_twice(entry, function, path, doubts)
         if strange is not None:
             _doubt_names(entry, strange, doubts)
     duration = first_of(entry, "duration_ms", "durationMs")
@@ -146,6 +149,21 @@ def _doubt_ending(entry: dict[str, Any], error: Json, strange: str | None, path:
         doubts.doubt("tool_results", strange)
 
 
+def _doubt_names_told_twice(entry: dict[str, Any], function: dict[str, Any], path: str, doubts: Doubts) -> None:
+    """Note what a call tells under two names, and differently: of two tools, arguments or results nobody knows which it was."""
+    inner = {f"function.{key}": function.get(key) for key in ("name", "arguments")}
+    told: tuple[tuple[Part, tuple[str, ...]], ...] = (
+        ("tool_calls", (*_NAMES, "function.name")),
+        ("tool_arguments", (*_ARGUMENTS, "function.arguments")),
+        ("tool_results", _RESULTS),
+    )
+    for part, keys in told:
+        given = [(key, container_in(value)) for key in keys if (value := entry.get(key, inner.get(key))) not in (None, "")]
+        for key, value in given[1:]:
+            if value != given[0][1] and not (part == "tool_calls" and not isinstance(value, str)):
+                doubts.doubt(part, f"{given[0][0]!r} and {key!r} at {path} tell different things")
+
+
 def _doubt_names(entry: dict[str, Any], strange: str, doubts: Doubts) -> None:
     """Note that a member nobody understands may be another name of the tool, or the node the call belongs to."""
     if entry.get("node") is None:
@@ -167,7 +185,7 @@ def says_error(value: Json) -> bool:
 
 
 def _name(entry: dict[str, Any], function: dict[str, Any], path: str) -> str:
-    for key in ("name", "toolName", "tool_name", "tool"):
+    for key in _NAMES:
         value = entry.get(key)
         if value is not None:
             return _text(value, path, key) or ""

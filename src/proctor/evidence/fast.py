@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Union
 
 import msgspec
 
+from proctor.evidence.agreement import tells_of_other_calls
 from proctor.evidence.json_bytes import exceeds_depth
 from proctor.evidence.text import MAYBE_JSON, json_in, may_be_json
-from proctor.evidence.usage import HOLDERS
+from proctor.evidence.usage import HOLDERS, holds_counts
 from proctor.model.evidence import Evidence, ToolCall, Usage
 
 # A JSON value of at most this many levels: deeper ones go the general way, where depth is checked.
@@ -118,10 +119,26 @@ def _completed(evidence: _Line) -> Evidence | None:
         return None
     body, text = evidence.body, evidence.text
     if body is not None:
-        return None if text is None or (type(body) is dict and not _BOXED.isdisjoint(body)) else evidence
+        if text is None or (type(body) is dict and not _BOXED.isdisjoint(body)):
+            return None
+        return None if _counts_tokens(body, usage) or _lists_other_calls(body, evidence.tool_calls) else evidence
     if text and may_be_json(text):
         value = json_in(text)
         if value is not None:
             # The instance is ours alone until it is returned.
             msgspec.structs.force_setattr(evidence, "body", value)
     return evidence
+
+
+def _counts_tokens(body: Any, usage: Usage | None) -> bool:
+    """Whether an answer may count tokens under a name nobody knows, where they are not recorded beside it."""
+    return usage is None and type(body) is dict and any(holds_counts(value) for value in body.values() if isinstance(value, (dict, list)))
+
+
+def _lists_other_calls(body: Any, calls: tuple[_Call, ...] | None) -> bool:
+    """Whether an answer may tell of calls that are not recorded beside it; an answer of plain fields tells of none."""
+    if calls is None or not isinstance(body, (dict, list)):
+        return False
+    members: Any = body.items() if isinstance(body, dict) else (("", body),)
+    names = {name for call in calls for name in (call.name, *call.aliases)}
+    return any(tells_of_other_calls(key, value, names) for key, value in members if isinstance(value, (dict, list, str)))
