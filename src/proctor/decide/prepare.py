@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from proctor.checks.caution import MISSING
+from proctor.checks.caution import MISSING, reads_of
 from proctor.checks.registry import Decide, Registry, default_registry
 from proctor.decide.broken_off import RUN_ERROR, cut_short, is_broken, is_refusal, may_claim_refusal
 from proctor.decide.judging import Deliberation, settle_all
@@ -53,6 +53,9 @@ class PreparedCase:
         self._refusals: tuple[Decide, ...] = tuple(decide for assertion, decide in pairs if may_claim_refusal(assertion))
         self.judged = any(registry.get(a.check).judged for a in case.assertions)
         """Whether deciding may need a judge."""
+        reads = [reads_of(registry.get(a.check).reads, a.spec) for a in case.assertions]
+        self.only_presence = all(one.parts and one.claim == "presence" for one in reads)
+        """Whether every claim is that something is there; a measure (a status, a duration) is one thing and not among several."""
 
     def decide(self, evidence: Evidence, source: Source | None = None, attempt: int = 0, clock: Clock | None = None) -> CaseResult:
         """Decide every assertion of the case on `evidence`."""
@@ -265,11 +268,11 @@ class PreparedSuite:
         self.lookup: dict[str | None, tuple[DecideCase, ...]] = {
             name: tuple(self.decides[position] for position in self._chosen(found))
             for name, found in self._index.by_name.items()
-            if len(found) == 1
+            if len(found) == 1 and self._index.asks_nothing(found)
         }
-        """How to decide a record by the name it gives its case, where that alone is enough; nothing to do for a case that was not
-        selected."""
-        if self._index.answers_all:
+        """How to decide a record by the name it gives its case, where that alone is enough, as the case has no input that the record could
+        contradict; nothing to do for a case that was not selected."""
+        if self._index.answers_all and (len(self._index.cases) != 1 or self._index.asks_nothing((0,))):
             self.lookup[None] = self.decides
 
     def find(self, evidence: Evidence) -> tuple[int, ...] | None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Union
 import msgspec
 
 from proctor.evidence.agreement import tells_of_other_calls
-from proctor.evidence.json_bytes import exceeds_depth
+from proctor.evidence.json_bytes import exceeds_depth, may_repeat_key
 from proctor.evidence.text import MAYBE_JSON, json_in, may_be_json
 from proctor.evidence.usage import HOLDERS, holds_counts
 from proctor.model.evidence import Evidence, ToolCall, Usage
@@ -97,11 +97,26 @@ class _Line(Evidence, frozen=True, kw_only=True, omit_defaults=True, forbid_unkn
 
 
 _decode = msgspec.json.Decoder(_Line).decode
+_decode_any = msgspec.json.Decoder().decode
 _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 def decode_line(line: bytes) -> Evidence | None:
-    """The evidence on this line, or nothing if the general reader must look at it."""
+    """The evidence on this line, or nothing if the general reader must look at it: also where a key may stand twice in it."""
+    evidence = decode_unique_line(line)
+    return None if evidence is None or _repeats_key(line, evidence) else evidence
+
+
+def _repeats_key(line: bytes, evidence: Evidence) -> bool:
+    # What is written and has its default value is not written anew, so a line that seems to repeat a key is looked at a second time.
+    return may_repeat_key(line, evidence) and may_repeat_key(line, _decode_any(line))
+
+
+def decode_unique_line(line: bytes) -> Evidence | None:
+    """As `decode_line` for who does not mind which value of a repeated key counts: claims that what was recorded is there hold of each.
+
+    To look for repeated keys costs a third of the whole way from a line to its verdict.
+    """
     try:
         evidence = _decode(line)
     except _UNREADABLE:

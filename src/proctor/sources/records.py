@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 import msgspec
 
 from proctor.errors import EvidenceError, InputError
-from proctor.evidence.fast import decode_line
+from proctor.evidence.fast import decode_line, decode_unique_line
 from proctor.evidence.reading import read_bytes, spans_in
 from proctor.model.evidence import Evidence, Source
 from proctor.model.show import nearest
@@ -62,11 +62,16 @@ class Stream(Blocks, Protocol):
         ...
 
 
-def read_records(paths: Iterable[str], *, format: str | None = None, on_trace: "OnTrace | None" = None) -> Iterator[Record]:
-    """Every record under `paths`: files, folders, or `-` for standard input; `on_trace` is told of the spans of each OTLP trace."""
+def read_records(
+    paths: Iterable[str], *, format: str | None = None, on_trace: "OnTrace | None" = None, repeated_keys: bool = True
+) -> Iterator[Record]:
+    """Every record under `paths`: files, folders, or `-` for standard input; `on_trace` is told of the spans of each OTLP trace.
+
+    Without `repeated_keys` lines of plain evidence are not searched for keys that stand twice.
+    """
     if format is not None:
         _require_format(format)
-    reader = _Reader(format, on_trace)
+    reader = _Reader(format, on_trace, decode_line if repeated_keys else decode_unique_line)
     for path in paths:
         if path == "-":
             if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison] - it is, where the descriptor was closed
@@ -89,8 +94,9 @@ def _require_format(name: str) -> None:
 
 
 class _Reader:
-    def __init__(self, format: str | None, on_trace: "OnTrace | None" = None) -> None:
+    def __init__(self, format: str | None, on_trace: "OnTrace | None", decode: Callable[[bytes], Evidence | None]) -> None:
         self._format = format
+        self._decode = decode
         self._on_trace = on_trace
         self._window: TraceWindow | None = None
         self._beside: ResultsBeside | None = None
@@ -164,7 +170,7 @@ class _Reader:
 
     def _lines(self, file: Blocks, name: str) -> Iterator[Record]:
         number = 0
-        plain = self._format is None
+        plain, decode = self._format is None, self._decode
         for block in _whole_lines(file):
             if block is None:
                 number += 1
@@ -177,7 +183,7 @@ class _Reader:
                 line = block[start:end]
                 start = end + 1
                 number += 1
-                if plain and line and (evidence := decode_line(line)) is not None:
+                if plain and line and (evidence := decode(line)) is not None:
                     yield Record(evidence, Source(name, number))
                 elif line and not line.isspace():
                     yield from self._line(line, Source(name, number))
