@@ -4,7 +4,8 @@
     arguments   arguments, args, input, toolInput, function.arguments; JSON text of an object or list is parsed, other text is
                 kept as text; absent and empty text are {}, null is not recorded
     result      result, output, toolOutput
-    error       error; else is_error or isError true; else status "error" or "failed"; else an MCP result that says `isError: true`
+    error       error; else is_error, isError or failed true; else success false; else status "error" or "failed"; else an MCP result that
+                says `isError: true`. A call that only says that it did not fail (`success: true`) has the error `false`
 
 A failed MCP result is a `content-error`: the tool answered, and its answer is that it failed.
 
@@ -33,8 +34,10 @@ _NAMES = ("name", "toolName", "tool_name", "tool")
 _ARGUMENTS = ("arguments", "args", "input", "toolInput")
 _ARGUMENT_KEYS = frozenset(_ARGUMENTS)
 _RESULTS = ("result", "output", "toolOutput")
-_ENDINGS = ("error", "is_error", "isError", "status")
-_SAID = frozenset(("is_error", "isError", "status"))
+_FLAGS = {"is_error": True, "isError": True, "failed": True, "success": False}
+"""Members that say in a word whether a call failed, and the word for it."""
+_ENDINGS = ("error", "status", *_FLAGS)
+_SAID = frozenset(("status", *_FLAGS))
 _IDS = ("id", "toolCallId", "tool_call_id", "call_id")
 KNOWN = frozenset(("name", "toolName", "tool_name", "tool", "function", "type", *_ARGUMENTS, *_RESULTS, *_ENDINGS, *_IDS)) | words(
     "error_kind duration_ms durationMs node server serverId aliases"
@@ -84,7 +87,7 @@ def read_call(value: Json, path: str, doubts: Doubts | None = None) -> ToolCall:
         name=name,
         arguments=read_arguments(given) if known else None,
         result=result,
-        error=error,
+        error=False if error is None and result is None and _says_success(entry) else error,
         error_kind=_text(entry.get("error_kind"), path, "error_kind") or kind,
         duration_ms=duration if duration is None else number_at(duration, f"{path}.duration_ms"),
         node=_text(entry.get("node"), path, "node"),
@@ -141,7 +144,7 @@ def _doubt_ending(entry: dict[str, Any], error: Json, strange: str | None, path:
     status = entry.get("status")
     if status is not None and not (isinstance(status, str) and status.lower() in _SUCCEEDED):
         doubts.doubt("tool_results", f"the status {show(status, SHOWN)} at {path} is not understood; expected success or error")
-    for key in ("is_error", "isError"):
+    for key in _FLAGS:
         if entry.get(key) is not None and not isinstance(entry[key], bool):
             doubts.doubt("tool_results", f"{key} at {path} is {kind_of(entry[key])} instead of true or false")
     told = any(key in entry for key in _ENDINGS) and any(entry.get(key) is not None for key in _RESULTS)
@@ -198,13 +201,20 @@ def _error(entry: dict[str, Any], result: Json) -> tuple[Json, str | None]:
     error = entry.get("error")
     if says_error(error):
         return error, None
-    if entry.get("is_error") is True or entry.get("isError") is True:
+    if any(entry.get(key) is failed for key, failed in _FLAGS.items()):
         return as_text(result) or "the tool reported an error", CONTENT_ERROR
     status = entry.get("status")
     if isinstance(status, str) and status.lower() in _FAILED:
         return as_text(result) or "the call ended in an error", None
     told = mcp_error(result)
     return (told, CONTENT_ERROR) if told is not None else (None, None)
+
+
+def _says_success(entry: dict[str, Any]) -> bool:
+    """Whether a call says in so many words that it did not fail."""
+    status = entry.get("status")
+    succeeded = isinstance(status, str) and status.lower() in _SUCCEEDED
+    return succeeded or entry.get("error") in (False, "") or any(entry.get(key) is (not failed) for key, failed in _FLAGS.items())
 
 
 def _aliases(value: Json, path: str) -> tuple[str, ...]:

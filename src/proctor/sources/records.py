@@ -16,6 +16,7 @@ import msgspec
 from proctor.errors import EvidenceError, InputError
 from proctor.evidence.fast import decode_line, decode_unique_line
 from proctor.evidence.reading import read_bytes, spans_in
+from proctor.model.account import MCPLAB_TRACE
 from proctor.model.evidence import Evidence, Source
 from proctor.model.show import nearest
 
@@ -203,13 +204,11 @@ class _Reader:
             yield Record(evidence if evidence.account is None else self._completed(evidence), source)
 
     def _completed(self, evidence: Evidence) -> Evidence:
-        """The evidence with what was cut out of it, where the whole lies beside the file that is read."""
-        from proctor.evidence.mcplab_results import is_cut  # only what is not wholly known comes here
-
-        if self._path is None or not is_cut(evidence):
+        """The evidence of an MCPLab trace with what the results of the same run tell, where they lie beside the file that is read."""
+        if self._path is None or evidence.account is None or evidence.account.reader != MCPLAB_TRACE:
             return evidence
         if self._beside is None:
-            from proctor.sources.mcplab_results import ResultsBeside  # only a trace with a cut needs it
+            from proctor.sources.mcplab_results import ResultsBeside  # only a trace of MCPLab needs it
 
             self._beside = ResultsBeside(self._path, MAX_DOCUMENT_BYTES)
         return self._beside.complete(evidence)
