@@ -63,6 +63,7 @@ def _read_node(value: Json, path: str, doubts: Doubts) -> Node:
         input=entry.get("input"),
         output=entry.get("output"),
         parameters=entry.get("parameters"),
+        more_parameters=() if entry.get("more_parameters") is None else tuple(list_at(entry["more_parameters"], f"{path}.more_parameters")),
         tool_calls=() if calls is None else tuple(_owned(call, name) for call in read_calls(calls, f"{path}.tool_calls", doubts)),
         duration_ms=number_at(first_of(entry, "duration_ms", "durationMs"), f"{path}.duration_ms"),
         error=entry.get("error"),
