@@ -21,7 +21,7 @@ from proctor.model.result import CaseResult, RunResult
 from proctor.model.run import RunEntry
 from proctor.report.mcplab_artifacts import ArtifactRow, MadeWith, artifact_texts
 from proctor.report.mcplab_words import type_of
-from proctor.runner.run import cut_short, entry_of
+from proctor.runner.run import entry_of
 from tests.tables import rows
 
 SUITE = """\
@@ -75,7 +75,7 @@ def call(name: str, arguments: Any = None, **more: Any) -> ToolCall:
 
 
 def decided(seen: Evidence, attempt: int = 0) -> tuple[RunEntry, CaseResult]:
-    result = cut_short(prepared(suite()).cases[0].decide(seen, attempt=attempt), seen)
+    result = prepared(suite()).cases[0].decide(seen, attempt=attempt)
     return entry_of(result, seen, started_at="2026-11-15T09:00:00.000Z", duration_ms=1500.0), result
 
 

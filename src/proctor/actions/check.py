@@ -16,6 +16,7 @@ from typing import Literal
 import msgspec
 
 from proctor.checks.registry import Registry
+from proctor.decide.matching import OTHER_INPUT
 from proctor.decide.prepare import Clock, PreparedCase, PreparedSuite, skip_case, with_account
 from proctor.errors import EvidenceError
 from proctor.evidence.reading import read_document
@@ -129,7 +130,7 @@ class CheckStream:
             positions = self._prepared.find(evidence)
         except EvidenceError as error:
             self._refused_count += 1
-            results.append(_undecided(REFUSED, source, error))
+            results.append(_undecided(OTHER if error.code == OTHER_INPUT else REFUSED, source, error))
             return
         if positions is None:
             self._note_unmatched(evidence, source)
@@ -152,6 +153,11 @@ class CheckStream:
     def judged(self) -> bool:
         """Whether a judge has anything to say here."""
         return any(case.judged for case in self._prepared.cases)
+
+    @property
+    def only_presence(self) -> bool:
+        """Whether every claim is that something is there, so that more evidence could only help."""
+        return all(case.only_presence for case in self._prepared.cases)
 
     def cases_for(self, evidence: Evidence) -> tuple[PreparedCase, ...]:
         """The cases that a record answers; none where it is refused, or where nobody knows its case."""
@@ -332,6 +338,8 @@ NO_CASE = Case(id="", name="unreadable evidence")
 """The case of a record that could not be read, and so names none."""
 REFUSED = Case(id="", name="evidence without a case")
 """The case of a record that could answer several, and names none."""
+OTHER = Case(id="", name="evidence of another input")
+"""The case of a record that was asked something else than the case it is to answer."""
 
 
 def _unreadable(record: Record) -> CaseResult:

@@ -16,7 +16,6 @@ from proctor.model.problem import Problem
 from proctor.model.result import CaseResult, RunResult
 from proctor.model.run import RunEntry
 from proctor.runner.ports import Judge
-from proctor.runner.run import cut_short
 from proctor.scoring.metrics import Tally
 from proctor.store.run_files import RunFiles, RunFolder
 
@@ -29,7 +28,7 @@ def recheck(home: Path, run: str, suite: Suite | None = None) -> RunResult:
     """
     folder, chosen = _opened(home, run, suite)
     results = [
-        left if evidence is None else with_account(cut_short(case.decide(evidence, None, entry.attempt), evidence), evidence, TARGET)
+        left if evidence is None else with_account(case.decide(evidence, None, entry.attempt), evidence, TARGET)
         for case, entry, evidence, left in _kept(folder, chosen)
     ]
     return _result(folder, chosen, results)
@@ -44,7 +43,7 @@ async def recheck_judged(home: Path, run: str, judge: Judge, suite: Suite | None
             return left
         async with at_once:
             result = await judged(case, evidence, judge, attempt=entry.attempt, fail_fast=fail_fast)
-            return with_account(cut_short(result, evidence), evidence, TARGET)
+            return with_account(result, evidence, TARGET)
 
     at_once = asyncio.Semaphore(AHEAD)
     results = await asyncio.gather(*(one(*kept) for kept in _kept(folder, chosen)))

@@ -60,6 +60,13 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
             return found
         return [] if self._supplied(runs, scope) else self._shortfall(runs, scope)
 
+    def hangs_on(self, runs: Sequence[Run], scope: Scope) -> Run | None:
+        """The run that could break the claim, if an expression in its parameters gave a certain value; nothing where none could."""
+        if self.rule is None or self.condition == "called":
+            return None
+        named = (run for run in runs if run.is_named(self.name))
+        return next((run for run in named if not run.fits(self.rule, scope) and run.may_fit(self.rule, scope)), None)
+
     # Deciding is one thing, explaining another: most claims hold, and then no sentence is needed.
 
     def _supplied(self, runs: Sequence[Run], scope: Scope) -> bool:

@@ -13,7 +13,7 @@ import msgspec
 
 from proctor.expressions.scope import Scope
 from proctor.matchers.call_arguments import ArgumentRule
-from proctor.matchers.equal import deep_equal
+from proctor.matchers.equal import child, deep_equal
 from proctor.model.evidence import Evidence, Json, Node, ToolCall
 
 LEVELS = ("node", "tool call", "nested tool call")
@@ -77,11 +77,41 @@ class Run:
             return rule.fits(self.source.arguments, scope)
         return any(rule.fits(view.value, scope) for view in self.views())
 
+    def may_fit(self, rule: ArgumentRule, scope: Scope) -> bool:
+        """Whether its arguments could satisfy a rule, if an expression in them that was not resolved gave the right value."""
+        if not self.notes:
+            return False
+        return any(_may_fit(rule, view, scope) for view in self.views())
+
     def views(self) -> tuple[View, ...]:
         """What its `arguments` are."""
         if isinstance(self.source, Node):
             return _node_views(self.source, self.path)
         return (View(self.source.arguments, f"{self.path}.arguments"),)
+
+
+def _may_fit(rule: ArgumentRule, view: View, scope: Scope) -> bool:
+    if not isinstance(view.value, dict):
+        return False
+    open_ones = {child(view.path, key) for key in view.beside if _has_expression(view.value[key])}
+    found = rule.differences(view.value, scope, view.path) if open_ones else []
+    return bool(found) and all(any(_is_at(entry.path, at) for at in open_ones) for entry in found)
+
+
+def _is_at(path: str, home: str) -> bool:
+    return path == home or path.startswith((f"{home}.", f"{home}["))
+
+
+def _has_expression(value: Json) -> bool:
+    """Whether an expression of n8n stands in a parameter as it was written."""
+    waiting: list[Json] = [value]
+    while waiting:
+        current = waiting.pop()
+        if isinstance(current, str) and current.startswith("=") and "{{" in current:
+            return True
+        if isinstance(current, (dict, list)):
+            waiting.extend(current.values() if isinstance(current, dict) else current)
+    return False
 
 
 class Level(msgspec.Struct, frozen=True):
@@ -210,16 +240,18 @@ def _identity(node: str, call: Node | ToolCall) -> tuple[str, str, str | None, b
 def _node_views(node: Node, path: str) -> tuple[View, ...]:
     """What a node's `arguments` are: its output; for an HTTP request its output over its parameters.
 
-    An output of several items gives one view per item.
+    An output of several items gives one view per item, and so do parameters that differ from item to item.
     """
     at = f"{path}.output"
     output, parameters = node.output, node.parameters
     items = [(item, f"{at}[{index}]") for index, item in enumerate(output)] if isinstance(output, list) and output else [(output, at)]
     if not isinstance(parameters, dict) or not _is_http_request(node, parameters):
         return tuple(View(item, place) for item, place in items)
+    sent = [(parameters, f"{path}.parameters")]
+    sent += [(other, f"{path}.more_parameters[{index}]") for index, other in enumerate(node.more_parameters) if isinstance(other, dict)]
     # n8n leaves the default method out of the recorded parameters.
-    configured = {"method": "GET", **parameters}
-    return tuple(_request_view(item, place, configured, f"{path}.parameters") for item, place in items)
+    views = [(item, place, {"method": "GET", **configured}, home) for configured, home in sent for item, place in items]
+    return tuple(_request_view(item, place, configured, home) for item, place, configured, home in views)
 
 
 def _request_view(output: Json, at: str, parameters: dict[str, Json], home: str) -> View:

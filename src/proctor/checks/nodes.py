@@ -14,7 +14,7 @@ import msgspec
 
 from proctor.checks._claims import CallCondition, Claim
 from proctor.checks._levels import LEVELS, Level, kind_of_level, level_of, names_of
-from proctor.checks.caution import Reads
+from proctor.checks.caution import MISSING, Reads
 from proctor.checks.registry import Decide, check
 from proctor.errors import SpecError
 from proctor.expressions.scope import NO_SCOPE, Scope
@@ -103,12 +103,17 @@ def node_called(spec: NodeCalled) -> Decide:
         level = level_of(evidence, spec.name)
         if level is None or level.skipped:
             return never if claim.absent_is_fine() else _did_not_run(claim, level, evidence)
-        problems = claim.problems(level.runs, Scope.of(evidence) if dynamic else NO_SCOPE)
+        scope = Scope.of(evidence) if dynamic else NO_SCOPE
+        problems = claim.problems(level.runs, scope)
         notes = [note for run in level.runs if run.name == spec.name for note in run.notes]
         if problems:
             return _failure(claim, level, problems, notes)
         if by_arguments and any(run.is_named(spec.name) and run.is_output_missing() for run in level.runs):
             return no_output
+        doubtful = claim.hangs_on(level.runs, scope) if notes else None
+        if doubtful is not None:
+            told = "; ".join(doubtful.notes[:_MOST_TOLD])
+            return Verdict("error", 0.0, f"whether {name} was {claim.wording()} is not known: {told}", MISSING)
         good = holds[level.kind]
         return passed(f"{good.reason}; {'; '.join(notes[:_MOST_TOLD])}") if notes else good
 

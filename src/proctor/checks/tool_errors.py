@@ -1,10 +1,14 @@
 """Claims about tool calls that failed.
 
 A call failed when it carries an error: one the protocol raised (`protocol-error`) or one the tool reported in its result
-(`content-error`).
+(`content-error`). One that carries neither a result nor an error nor a word on its success does not tell how it ended: where plain evidence
+has such a call, nobody knows. Readers of other formats say in their account what they do not know.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
 
 import msgspec
 
@@ -13,28 +17,34 @@ from proctor.checks.caution import Reads
 from proctor.checks.registry import Decide, check
 from proctor.model.evidence import Evidence, Json, ToolCall
 from proctor.model.show import show
-from proctor.model.verdict import Verdict, failed, passed
+from proctor.model.verdict import Verdict, failed, missing, passed
 
 _OK = passed("no tool call ended in an error")
+_PLAIN = ("", "plain")
+"""How the reader of plain evidence is called."""
 
 
 class NoToolErrors(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """No tool call ended in an error."""
 
+    silent_calls: Literal["missing", "succeeded"] = "missing"
+    """What a call is that tells neither a result nor an error: `missing` evidence, or one that `succeeded` (as MCPJam has it)."""
+
 
 @check("no_tool_errors", example="no_tool_errors: {}", reads=Reads(("tool_calls", "tool_results"), "absence"))
 def no_tool_errors(spec: NoToolErrors) -> Decide:
     """No tool call ended in an error."""
-    return _decide
+    silent_succeed = spec.silent_calls == "succeeded"
+    return lambda evidence: _decide(evidence, silent_succeed)
 
 
-def _decide(evidence: Evidence) -> Verdict:
+def _decide(evidence: Evidence, silent_succeed: bool) -> Verdict:
     calls = recorded_calls(evidence)
     if calls is None:
         return MISSING_CALLS
     broken = [index for index, call in enumerate(calls) if call.failed()]
     if not broken:
-        return _OK
+        return (None if silent_succeed else _untold(calls, evidence)) or _OK
     told = "; ".join(f"{calls[index].name} at {call_path(evidence, index)}: {_error_shown(calls[index])}" for index in broken[:3])
     more = f"; and {len(broken) - 3} more" if len(broken) > 3 else ""
     return failed(
@@ -42,6 +52,16 @@ def _decide(evidence: Evidence) -> Verdict:
         details={"failed": [_broken_json(calls[index]) for index in broken[:100]]},
         pointers=tuple(f"{call_path(evidence, index)}.error" for index in broken[:100]),
     )
+
+
+def _untold(calls: Sequence[ToolCall], evidence: Evidence) -> Verdict | None:
+    """The verdict where a call of plain evidence does not tell how it ended; nothing where each does."""
+    if evidence.account is not None and evidence.account.reader not in _PLAIN:
+        return None
+    for index, call in enumerate(calls):
+        if call.error is None and call.result is None:
+            return missing(f"how {show(call.name, 60)} at {call_path(evidence, index)} ended (neither result nor error)")
+    return None
 
 
 def _error_shown(call: ToolCall) -> str:

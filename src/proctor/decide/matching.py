@@ -6,6 +6,9 @@
   that was said to the agent, in order; a record that kept only its first message answers the one conversation that begins with it.
 - Where no input fits, it answers every case if there is only one or if none of them has an input. Conversations (`turns`) and bodies that
   are sent as written count as inputs where every case has one.
+- A record that was asked something else than the case it names, or than the only case there is, is refused: two texts contradict each other
+  where they differ in more than white space, and where JSON in them is not the same. An object contradicts no text, and a text with a
+  placeholder in it (`{name}`) contradicts nothing.
 - Anything else is refused with the choice to make: which case is meant is never guessed.
 
 Names and inputs are looked for in the whole suite, also where only some of its cases were selected: a record of another case does not
@@ -20,6 +23,7 @@ from typing import cast
 import msgspec
 
 from proctor.errors import EvidenceError, InputError
+from proctor.evidence.json_bytes import container_in
 from proctor.model.case import Case
 from proctor.model.evidence import Evidence, Json
 from proctor.model.origin import NOWHERE
@@ -28,6 +32,8 @@ from proctor.model.show import show
 
 REFUSED_CODE = "case_not_named"
 """The code of a record that could answer several cases and names none of them."""
+OTHER_INPUT = "other_input"
+"""The code of a record that was asked something else than the case it is to answer."""
 _MOST_CHOICES = 10
 _CHOOSE = "write the id of one of them as `case`, or select one case (`-k`)"
 
@@ -72,11 +78,24 @@ class CaseIndex:
         """
         name = evidence.case
         if name is None:
+            if len(self.cases) == 1:
+                self._refuse_other_input(evidence, (0,), "names no case, and the only one")
             return range(len(self._selected)) if self.answers_all else self._find_by_input(evidence)
         found = self.by_name.get(name)
         if found is not None and len(found) > 1 and not self._are_one(found):
             raise self._refusal(f"{len(found)} cases are called {show(name, 80)}; write the id of one of them as `case`", found)
+        self._refuse_other_input(evidence, found or (), f"names the case {show(name, 80)}, which")
         return found
+
+    def asks_nothing(self, positions: Sequence[int]) -> bool:
+        """Whether no record can contradict the input of these cases: they have none."""
+        return not any(_said_by(self.cases[position]) for position in positions)
+
+    def _refuse_other_input(self, evidence: Evidence, positions: Sequence[int], who: str) -> None:
+        for position in positions:
+            asked = _said_by(self.cases[position])
+            if asked and contradicts(asked, evidence):
+                raise EvidenceError(f"{who} asks {_shown(asked)}; the record was asked {_shown(_said_in(evidence))}", code=OTHER_INPUT)
 
     def _are_one(self, positions: Sequence[int]) -> bool:
         """Whether these are the same test case, written at one place."""
@@ -94,7 +113,7 @@ class CaseIndex:
             return begun
         if begun is None and _need_no_choice(self._selected):
             return range(len(self._selected))
-        told = show(said[0] if len(said) == 1 else list(said), 80)
+        told = _shown(said)
         if begun is not None:
             raise self._refusal(f"names no case, and several conversations begin with its input {told}; {_CHOOSE}", begun)
         why = f"names no case, and its input {told} is that of no case" if said else "names no case and has no input"
@@ -106,6 +125,30 @@ class CaseIndex:
         if len(choices) > _MOST_CHOICES:
             told.append(f"and {len(choices) - _MOST_CHOICES} more")
         return EvidenceError(f"{why}: {', '.join(told)}", code=REFUSED_CODE)
+
+
+def _shown(said: Sequence[Json]) -> str:
+    return show(said[0] if len(said) == 1 else list(said), 80)
+
+
+def contradicts(asked: Sequence[Json], evidence: Evidence) -> bool:
+    """Whether a record was certainly asked something else than a case asks."""
+    said = _said_in(evidence)
+    if not said or any(not isinstance(text, str) or not text.strip() for text in (*asked, *said)):
+        return False
+    wanted, given = [[_normal(str(text)) for text in texts] for texts in (asked, said)]
+    if any(isinstance(text, str) and "{" in text for text in wanted):
+        return False
+    if len(given) == 1:
+        # Of a conversation one message may have been kept.
+        return given[0] not in wanted
+    return given != wanted if len(wanted) > 1 else wanted[0] not in given
+
+
+def _normal(text: str) -> Json:
+    """A text without what does not matter in it: white space, and how JSON is written."""
+    found = container_in(text)
+    return " ".join(text.split()) if isinstance(found, str) else found
 
 
 def _need_no_choice(cases: Sequence[Case]) -> bool:

@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from proctor.checks.caution import MISSING
+from proctor.checks.caution import MISSING, reads_of
 from proctor.checks.registry import Decide, Registry, default_registry
+from proctor.decide.broken_off import RUN_ERROR, cut_short, is_broken, is_refusal, may_claim_refusal
 from proctor.decide.judging import Deliberation, settle_all
 from proctor.decide.matching import CaseIndex
 from proctor.decide.quick import Clock, DecideCase, quick_decide
 from proctor.decide.turns import turn_evidence
 from proctor.errors import CheckFault, EvidenceError, InputError
-from proctor.evidence.account import known_of
+from proctor.evidence.account import known_of, with_break
 from proctor.model.account import UNSEEN_IN_A_PAGE, Account
 from proctor.model.case import UNSEEN_TOOLS, Assertion, Case, Suite
 from proctor.model.evidence import Evidence, Json, Source
@@ -48,14 +49,19 @@ class PreparedCase:
         self._straight = all(not a.depends_on and a.turn is None for a in case.assertions)
         self._order = _dependency_order(case.assertions)
         self._captures = _captures(case)
+        pairs = zip(case.assertions, self._checks, strict=True)
+        self._refusals: tuple[Decide, ...] = tuple(decide for assertion, decide in pairs if may_claim_refusal(assertion))
         self.judged = any(registry.get(a.check).judged for a in case.assertions)
         """Whether deciding may need a judge."""
+        reads = [reads_of(registry.get(a.check).reads, a.spec) for a in case.assertions]
+        self.only_presence = all(one.parts and one.claim == "presence" for one in reads)
+        """Whether every claim is that something is there; a measure (a status, a duration) is one thing and not among several."""
 
     def decide(self, evidence: Evidence, source: Source | None = None, attempt: int = 0, clock: Clock | None = None) -> CaseResult:
         """Decide every assertion of the case on `evidence`."""
         result = self._decide(evidence, source, attempt, clock)
         # Plain evidence that decides everything is what a long stream consists of: its account is made when somebody asks.
-        plain = evidence.account is None and not any(verdict.code for verdict in result.verdicts)
+        plain = evidence.account is None and evidence.error is None and not any(verdict.code for verdict in result.verdicts)
         return result if plain else with_account(result, evidence)
 
     def _decide(self, evidence: Evidence, source: Source | None, attempt: int, clock: Clock | None) -> CaseResult:
@@ -67,12 +73,18 @@ class PreparedCase:
         if evidence.error is not None and not case.assertions:
             # Asserting nothing passes where the dialect says so, but a run that broke off is no success.
             reason = f"the run ended in an error: {evidence.error}"
-            return CaseResult(case, "error", None, (), source, attempt=attempt, code="run_error", reason=reason)
+            return CaseResult(case, "error", None, (), source, attempt=attempt, code=RUN_ERROR, reason=reason)
         now: str | None = None
         if not self._plain:
             evidence, now = self._in_scope(evidence, clock)
+        if evidence.error is not None and not self._claims_refusal(evidence):
+            evidence = with_break(evidence)
         verdicts = self._straight_verdicts(evidence) if self._straight else self._ordered_verdicts(evidence)
         return self._result(verdicts, evidence, source, attempt, now)
+
+    def _claims_refusal(self, evidence: Evidence) -> bool:
+        """Whether this case claims the very refusal that the run ended with."""
+        return is_refusal(evidence) and any(guarded(decide, evidence).outcome == "pass" for decide in self._refusals)
 
     def deliberate(
         self,
@@ -93,6 +105,8 @@ class PreparedCase:
         now: str | None = None
         if not self._plain:
             evidence, now = self._in_scope(evidence, clock)
+        if evidence.error is not None and not self._claims_refusal(evidence):
+            evidence = with_break(evidence)
         if evidence.input is None and case.input is not None:
             # What was asked is known, where the evidence did not keep it.
             evidence = msgspec.structs.replace(evidence, input=case.input)
@@ -105,12 +119,12 @@ class PreparedCase:
         case = self.case
         score = score_case(case.assertions, verdicts, case.scoring)
         result = CaseResult(case, score.outcome, score.score, verdicts, source, score.verdict, score.axes, attempt, {}, None, None, now)
-        if self._captures is None:
-            return result
-        captured = self._captures(evidence)
-        # Captures decide nothing: where the case has failed, its code stays that of the failure.
-        code = captured.code if score.outcome == "pass" else None
-        return msgspec.structs.replace(result, extracted=captured.values, code=code, reason=captured.reason)
+        if self._captures is not None:
+            captured = self._captures(evidence)
+            # Captures decide nothing: where the case has failed, its code stays that of the failure.
+            code = captured.code if score.outcome == "pass" else None
+            result = msgspec.structs.replace(result, extracted=captured.values, code=code, reason=captured.reason)
+        return cut_short(result, evidence) if is_broken(evidence) and not self._claims_refusal(evidence) else result
 
     def quick(self) -> DecideCase:
         """The same as `decide`, in fewest steps where the case allows it: a boolean case whose assertions stand on their own.
@@ -254,11 +268,11 @@ class PreparedSuite:
         self.lookup: dict[str | None, tuple[DecideCase, ...]] = {
             name: tuple(self.decides[position] for position in self._chosen(found))
             for name, found in self._index.by_name.items()
-            if len(found) == 1
+            if len(found) == 1 and self._index.asks_nothing(found)
         }
-        """How to decide a record by the name it gives its case, where that alone is enough; nothing to do for a case that was not
-        selected."""
-        if self._index.answers_all:
+        """How to decide a record by the name it gives its case, where that alone is enough, as the case has no input that the record could
+        contradict; nothing to do for a case that was not selected."""
+        if self._index.answers_all and (len(self._index.cases) != 1 or self._index.asks_nothing((0,))):
             self.lookup[None] = self.decides
 
     def find(self, evidence: Evidence) -> tuple[int, ...] | None:

@@ -3,7 +3,7 @@
 For a boolean case whose assertions stand on their own: no dependencies, turns, weights or variables. Over a stream everything around the
 checks counts as much as the checks, so the usual small numbers of them are written out, and a clean pass, which most evidence of
 a healthy agent gives, is recognised by the verdicts themselves: a check returns one and the same object for every plain pass.
-Evidence of which something may not be known (it has an account) goes the careful way, and so does every verdict with a code.
+Evidence of which something may not be known (it has an account, or broke off) goes the careful way, and so does every verdict with a code.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _one(case: Case, only: Decide, careful: DecideCase) -> DecideCase:
 
     def decide(evidence: Evidence, source: Source | None = None, attempt: int = 0, clock: Clock | None = None) -> CaseResult:
         nonlocal seen
-        if evidence.account is not None:
+        if evidence.account is not None or evidence.error is not None:
             return careful(evidence, source, attempt, clock)
         try:
             a = only(evidence)
@@ -84,7 +84,7 @@ def _two(case: Case, first: Decide, second: Decide, careful: DecideCase) -> Deci
 
     def decide(evidence: Evidence, source: Source | None = None, attempt: int = 0, clock: Clock | None = None) -> CaseResult:
         nonlocal seen_a, seen_b
-        if evidence.account is not None:
+        if evidence.account is not None or evidence.error is not None:
             return careful(evidence, source, attempt, clock)
         try:
             a, b = first(evidence), second(evidence)
@@ -108,7 +108,7 @@ def _three(case: Case, first: Decide, second: Decide, third: Decide, careful: De
 
     def decide(evidence: Evidence, source: Source | None = None, attempt: int = 0, clock: Clock | None = None) -> CaseResult:
         nonlocal seen_a, seen_b, seen_c
-        if evidence.account is not None:
+        if evidence.account is not None or evidence.error is not None:
             return careful(evidence, source, attempt, clock)
         try:
             a, b, c = first(evidence), second(evidence), third(evidence)
@@ -128,7 +128,7 @@ def _many(case: Case, checks: Sequence[Decide], careful: DecideCase) -> DecideCa
     memory = _Memory(case, careful)
 
     def decide(evidence: Evidence, source: Source | None = None, attempt: int = 0, clock: Clock | None = None) -> CaseResult:
-        if evidence.account is not None:
+        if evidence.account is not None or evidence.error is not None:
             return careful(evidence, source, attempt, clock)
         try:
             verdicts = tuple([check(evidence) for check in checks])

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from proctor.model.evidence import Evidence
+import msgspec
+
+from proctor.model.account import NO_CALLS_IN_TURN, Account, Part
+from proctor.model.evidence import Evidence, EvidenceTurn
 
 
 def turn_evidence(evidence: Evidence, turn: int) -> Evidence | None:
@@ -16,14 +19,12 @@ def turn_evidence(evidence: Evidence, turn: int) -> Evidence | None:
     if turn >= len(turns):
         return None
     observed = turns[turn]
-    recorded = any(one.tool_calls is not None or one.nodes is not None for one in turns)
     return Evidence(
         case=evidence.case,
         input=observed.input,
         text=observed.text,
         body=observed.body,
-        # Among turns, one that records tools makes them observable in all.
-        tool_calls=() if recorded and observed.tool_calls is None and observed.nodes is None else observed.tool_calls,
+        tool_calls=observed.tool_calls,
         nodes=observed.nodes,
         http_status=observed.http_status,
         duration_ms=observed.duration_ms,
@@ -35,6 +36,16 @@ def turn_evidence(evidence: Evidence, turn: int) -> Evidence | None:
         timezone=evidence.timezone,
         state=evidence.state,
         model=evidence.model,
-        account=evidence.account,
+        account=_account_of(evidence.account, observed),
         metadata=observed.metadata or evidence.metadata,
     )
+
+
+def _account_of(account: Account | None, observed: EvidenceTurn) -> Account | None:
+    """What is not known of a turn: that another turn did not record its calls is no doubt about this one."""
+    if account is None or (observed.tool_calls is None and observed.nodes is None):
+        return account
+    if not account.unknown.get("tool_calls", "").endswith(NO_CALLS_IN_TURN):
+        return account
+    unknown: dict[Part, str] = {part: why for part, why in account.unknown.items() if part != "tool_calls"}
+    return msgspec.structs.replace(account, unknown=unknown)

@@ -17,6 +17,8 @@ from proctor.model.show import shorten
 _MOST_NOTES = 20
 """How many notes an account keeps: a hostile trace can be strange in a million places."""
 _LONGEST = 300
+_CUT_OFF: tuple[Part, ...] = ("tool_calls", "answer", "nodes")
+"""The parts that more would have been of, had the run gone on."""
 
 
 class Doubts:
@@ -40,6 +42,17 @@ class Doubts:
     def account(self, reader: str) -> Account:
         """Close the account."""
         return Account(reader, self.unknown, tuple(self.notes))
+
+
+def with_break(evidence: Evidence) -> Evidence:
+    """Return evidence of a run that broke off with what it had not come to as not known; any other evidence as it is."""
+    if evidence.error is None:
+        return evidence
+    account = evidence.account or Account()
+    why = shorten(f"the run broke off: {evidence.error}", _LONGEST)
+    return msgspec.structs.replace(
+        evidence, account=msgspec.structs.replace(account, unknown={**dict.fromkeys(_CUT_OFF, why), **account.unknown})
+    )
 
 
 def part_states(evidence: Evidence) -> dict[Part, PartState]:
@@ -103,6 +116,7 @@ def _one_exchange(evidence: Evidence) -> str | None:
 
 def known_of(evidence: Evidence, reader: str = "plain") -> Known:
     """Return what is known of an evidence, part by part; `reader` is who read it, where it does not say so itself."""
+    evidence = with_break(evidence)
     account = evidence.account
     if account is None:
         return _shared(reader, _states(evidence))

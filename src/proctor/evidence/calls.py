@@ -4,7 +4,8 @@
     arguments   arguments, args, input, toolInput, function.arguments; JSON text of an object or list is parsed, other text is
                 kept as text; absent and empty text are {}, null is not recorded
     result      result, output, toolOutput
-    error       error; else is_error or isError true; else status "error" or "failed"; else an MCP result that says `isError: true`
+    error       error; else is_error, isError or failed true; else success false; else status "error" or "failed"; else an MCP result that
+                says `isError: true`. A call that only says that it did not fail (`success: true`) has the error `false`
 
 A failed MCP result is a `content-error`: the tool answered, and its answer is that it failed.
 
@@ -21,6 +22,7 @@ from proctor.evidence.json_bytes import container_in
 from proctor.evidence.members import not_understood, unknown_members, words
 from proctor.evidence.shape import SHOWN, dict_of, first_of, list_at, number_at, object_at, text_at, wrong
 from proctor.evidence.text import as_text
+from proctor.model.account import Part
 from proctor.model.evidence import Json, ToolCall, mcp_error
 from proctor.model.show import kind_of, show
 
@@ -28,11 +30,14 @@ CONTENT_ERROR = "content-error"
 PROTOCOL_ERROR = "protocol-error"
 
 
+_NAMES = ("name", "toolName", "tool_name", "tool")
 _ARGUMENTS = ("arguments", "args", "input", "toolInput")
 _ARGUMENT_KEYS = frozenset(_ARGUMENTS)
 _RESULTS = ("result", "output", "toolOutput")
-_ENDINGS = ("error", "is_error", "isError", "status")
-_SAID = frozenset(("is_error", "isError", "status"))
+_FLAGS = {"is_error": True, "isError": True, "failed": True, "success": False}
+"""Members that say in a word whether a call failed, and the word for it."""
+_ENDINGS = ("error", "status", *_FLAGS)
+_SAID = frozenset(("status", *_FLAGS))
 _IDS = ("id", "toolCallId", "tool_call_id", "call_id")
 KNOWN = frozenset(("name", "toolName", "tool_name", "tool", "function", "type", *_ARGUMENTS, *_RESULTS, *_ENDINGS, *_IDS)) | words(
     "error_kind duration_ms durationMs node server serverId aliases"
@@ -74,6 +79,7 @@ def read_call(value: Json, path: str, doubts: Doubts | None = None) -> ToolCall:
         if not known:
             doubts.doubt("tool_arguments", strange or f"the arguments of {path} are null, which is not recorded")
         _doubt_ending(entry, error, strange, path, doubts)
+        _doubt_names_told_twice(entry, function, path, doubts)
         if strange is not None:
             _doubt_names(entry, strange, doubts)
     duration = first_of(entry, "duration_ms", "durationMs")
@@ -81,7 +87,7 @@ def read_call(value: Json, path: str, doubts: Doubts | None = None) -> ToolCall:
         name=name,
         arguments=read_arguments(given) if known else None,
         result=result,
-        error=error,
+        error=False if error is None and result is None and _says_success(entry) else error,
         error_kind=_text(entry.get("error_kind"), path, "error_kind") or kind,
         duration_ms=duration if duration is None else number_at(duration, f"{path}.duration_ms"),
         node=_text(entry.get("node"), path, "node"),
@@ -138,12 +144,27 @@ def _doubt_ending(entry: dict[str, Any], error: Json, strange: str | None, path:
     status = entry.get("status")
     if status is not None and not (isinstance(status, str) and status.lower() in _SUCCEEDED):
         doubts.doubt("tool_results", f"the status {show(status, SHOWN)} at {path} is not understood; expected success or error")
-    for key in ("is_error", "isError"):
+    for key in _FLAGS:
         if entry.get(key) is not None and not isinstance(entry[key], bool):
             doubts.doubt("tool_results", f"{key} at {path} is {kind_of(entry[key])} instead of true or false")
     told = any(key in entry for key in _ENDINGS) and any(entry.get(key) is not None for key in _RESULTS)
     if strange is not None and not told:
         doubts.doubt("tool_results", strange)
+
+
+def _doubt_names_told_twice(entry: dict[str, Any], function: dict[str, Any], path: str, doubts: Doubts) -> None:
+    """Note what a call tells under two names, and differently: of two tools, arguments or results nobody knows which it was."""
+    inner = {f"function.{key}": function.get(key) for key in ("name", "arguments")}
+    told: tuple[tuple[Part, tuple[str, ...]], ...] = (
+        ("tool_calls", (*_NAMES, "function.name")),
+        ("tool_arguments", (*_ARGUMENTS, "function.arguments")),
+        ("tool_results", _RESULTS),
+    )
+    for part, keys in told:
+        given = [(key, container_in(value)) for key in keys if (value := entry.get(key, inner.get(key))) not in (None, "")]
+        for key, value in given[1:]:
+            if value != given[0][1] and not (part == "tool_calls" and not isinstance(value, str)):
+                doubts.doubt(part, f"{given[0][0]!r} and {key!r} at {path} tell different things")
 
 
 def _doubt_names(entry: dict[str, Any], strange: str, doubts: Doubts) -> None:
@@ -167,7 +188,7 @@ def says_error(value: Json) -> bool:
 
 
 def _name(entry: dict[str, Any], function: dict[str, Any], path: str) -> str:
-    for key in ("name", "toolName", "tool_name", "tool"):
+    for key in _NAMES:
         value = entry.get(key)
         if value is not None:
             return _text(value, path, key) or ""
@@ -180,13 +201,20 @@ def _error(entry: dict[str, Any], result: Json) -> tuple[Json, str | None]:
     error = entry.get("error")
     if says_error(error):
         return error, None
-    if entry.get("is_error") is True or entry.get("isError") is True:
+    if any(entry.get(key) is failed for key, failed in _FLAGS.items()):
         return as_text(result) or "the tool reported an error", CONTENT_ERROR
     status = entry.get("status")
     if isinstance(status, str) and status.lower() in _FAILED:
         return as_text(result) or "the call ended in an error", None
     told = mcp_error(result)
     return (told, CONTENT_ERROR) if told is not None else (None, None)
+
+
+def _says_success(entry: dict[str, Any]) -> bool:
+    """Whether a call says in so many words that it did not fail."""
+    status = entry.get("status")
+    succeeded = isinstance(status, str) and status.lower() in _SUCCEEDED
+    return succeeded or entry.get("error") in (False, "") or any(entry.get(key) is (not failed) for key, failed in _FLAGS.items())
 
 
 def _aliases(value: Json, path: str) -> tuple[str, ...]:

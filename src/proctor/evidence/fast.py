@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Union
 
 import msgspec
 
-from proctor.evidence.json_bytes import exceeds_depth
+from proctor.evidence.agreement import tells_of_other_calls
+from proctor.evidence.json_bytes import exceeds_depth, may_repeat_key
 from proctor.evidence.text import MAYBE_JSON, json_in, may_be_json
-from proctor.evidence.usage import HOLDERS
+from proctor.evidence.usage import HOLDERS, holds_counts
 from proctor.model.evidence import Evidence, ToolCall, Usage
 
 # A JSON value of at most this many levels: deeper ones go the general way, where depth is checked.
@@ -96,11 +97,26 @@ class _Line(Evidence, frozen=True, kw_only=True, omit_defaults=True, forbid_unkn
 
 
 _decode = msgspec.json.Decoder(_Line).decode
+_decode_any = msgspec.json.Decoder().decode
 _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 def decode_line(line: bytes) -> Evidence | None:
-    """The evidence on this line, or nothing if the general reader must look at it."""
+    """The evidence on this line, or nothing if the general reader must look at it: also where a key may stand twice in it."""
+    evidence = decode_unique_line(line)
+    return None if evidence is None or _repeats_key(line, evidence) else evidence
+
+
+def _repeats_key(line: bytes, evidence: Evidence) -> bool:
+    # What is written and has its default value is not written anew, so a line that seems to repeat a key is looked at a second time.
+    return may_repeat_key(line, evidence) and may_repeat_key(line, _decode_any(line))
+
+
+def decode_unique_line(line: bytes) -> Evidence | None:
+    """As `decode_line` for who does not mind which value of a repeated key counts: claims that what was recorded is there hold of each.
+
+    To look for repeated keys costs a third of the whole way from a line to its verdict.
+    """
     try:
         evidence = _decode(line)
     except _UNREADABLE:
@@ -118,10 +134,26 @@ def _completed(evidence: _Line) -> Evidence | None:
         return None
     body, text = evidence.body, evidence.text
     if body is not None:
-        return None if text is None or (type(body) is dict and not _BOXED.isdisjoint(body)) else evidence
+        if text is None or (type(body) is dict and not _BOXED.isdisjoint(body)):
+            return None
+        return None if _counts_tokens(body, usage) or _lists_other_calls(body, evidence.tool_calls) else evidence
     if text and may_be_json(text):
         value = json_in(text)
         if value is not None:
             # The instance is ours alone until it is returned.
             msgspec.structs.force_setattr(evidence, "body", value)
     return evidence
+
+
+def _counts_tokens(body: Any, usage: Usage | None) -> bool:
+    """Whether an answer may count tokens under a name nobody knows, where they are not recorded beside it."""
+    return usage is None and type(body) is dict and any(holds_counts(value) for value in body.values() if isinstance(value, (dict, list)))
+
+
+def _lists_other_calls(body: Any, calls: tuple[_Call, ...] | None) -> bool:
+    """Whether an answer may tell of calls that are not recorded beside it; an answer of plain fields tells of none."""
+    if calls is None or not isinstance(body, (dict, list)):
+        return False
+    members: Any = body.items() if isinstance(body, dict) else (("", body),)
+    names = {name for call in calls for name in (call.name, *call.aliases)}
+    return any(tells_of_other_calls(key, value, names) for key, value in members if isinstance(value, (dict, list, str)))

@@ -2,7 +2,8 @@
 
 Rules: UTF-8, with or without a byte order mark. `NaN` and `Infinity` are refused. At most `MAX_DEPTH` levels of nesting, so that
 nobody further in has to fear a stack overflow. A lone half of a surrogate pair (JavaScript writes one when it cuts a text in the
-middle of an emoji) becomes U+FFFD. Of a repeated key the last value counts, as everywhere.
+middle of an emoji) becomes U+FFFD. A key that stands twice in one object is refused: which of its values was meant nobody knows, and
+decoders quietly take the last.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import msgspec
 from proctor.errors import EvidenceError
 from proctor.model.evidence import Json
 from proctor.model.missing import MISSING, Missing
+from proctor.model.show import shorten, show
 
 MAX_DEPTH = 256
 """Levels of lists and objects inside each other."""
@@ -38,6 +40,7 @@ _AT_BYTE = re.compile(r"^(.*) \(byte (\d+)\)$", re.DOTALL)
 # An escaped backslash, a whole surrogate pair, or a half one. Only the last is replaced.
 _SURROGATES = re.compile(rb"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 _ANY = msgspec.json.Decoder()
+_encode = msgspec.json.Encoder().encode
 
 
 def decode(data: bytes) -> Json:
@@ -45,7 +48,7 @@ def decode(data: bytes) -> Json:
     if data.startswith(_BOM):
         data = data[len(_BOM) :]
     try:
-        return _ANY.decode(data)
+        value = _ANY.decode(data)
     except RecursionError:
         raise too_deep() from None
     except UnicodeDecodeError:
@@ -54,10 +57,47 @@ def decode(data: bytes) -> Json:
         mended = mend_surrogates(data)
         if mended is None:
             raise _not_json(data, str(error)) from None
+        data = mended
+        try:
+            value = _ANY.decode(data)
+        except (RecursionError, UnicodeDecodeError, msgspec.MsgspecError) as again:
+            raise _not_json(data, str(again)) from None
+    refuse_duplicate_keys(data, value)
+    return value
+
+
+def refuse_duplicate_keys(data: bytes, value: Json) -> None:
+    """Raise `EvidenceError` where an object in JSON text has a key twice; `value` is what the text was decoded to."""
+    if not may_repeat_key(data, value):
+        return
+    import json  # slow, and needed only to name the key
+
+    def refuse_repeated(pairs: list[tuple[str, Json]]) -> Json:
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise EvidenceError(f"the key {show(shorten(key, 60))} stands twice in one object", code="duplicate_key")
+            seen.add(key)
+        return None
+
     try:
-        return _ANY.decode(mended)
-    except (RecursionError, UnicodeDecodeError, msgspec.MsgspecError) as error:
-        raise _not_json(mended, str(error)) from None
+        json.loads(data, object_pairs_hook=refuse_repeated)
+    except RecursionError:
+        raise too_deep() from None
+
+
+def may_repeat_key(data: bytes, value: Json) -> bool:
+    """Whether an object in JSON text may have a key twice; `value` is what the text was decoded to.
+
+    Every key ends in a colon, and a key that was dropped took its colon with it. So text without repeated keys has as many colons as the
+    same value written anew, unless a colon inside a text is escaped. That is found without a look at each key.
+    """
+    try:
+        if data.count(b":") != _encode(value).count(b":"):
+            return True
+    except (RecursionError, TypeError, ValueError, OverflowError, msgspec.MsgspecError):
+        return True
+    return b"\\" in data and (b"\\u003a" in data or b"\\u003A" in data)
 
 
 def binary_kind(data: bytes) -> str | None:

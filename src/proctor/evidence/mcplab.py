@@ -26,7 +26,7 @@ from proctor.evidence.shape import SHOWN, dict_of, list_at, list_of, object_at, 
 from proctor.evidence.text import as_text, json_in
 from proctor.evidence.times import iso_ms_between
 from proctor.evidence.usage import add_usage, read_usage
-from proctor.model.account import UNSEEN_IN_A_PAGE
+from proctor.model.account import MCPLAB_TRACE, UNSEEN_IN_A_PAGE
 from proctor.model.cuts import ANSWER_LIMIT, RESULT_LIMIT, kept_part
 from proctor.model.evidence import Evidence, Json, ToolCall, Usage
 from proctor.model.show import kind_of, show
@@ -35,6 +35,7 @@ _READ_FROM_OUTSIDE = "external"
 """What MCPLab writes for the model of a browser agent."""
 _KEPT = ("agent", "provider", "model", "run_index", "request_id", "pass", "outcome", "trace_version")
 _LINE = words("type scenario_id messages error metrics extracted failures") | frozenset(_KEPT)
+_VERSIONS = (1, 2, 3)
 _MESSAGE = words("role content usage ts")
 _ROLES = ("user", "assistant", "tool", "system")
 _BLOCKS = {
@@ -72,6 +73,9 @@ def read(document: Json) -> list[Evidence]:
     _doubt_line(entry, bool(messages), error, doubts)
     for index, message in enumerate(messages):
         _doubt_message(message, f"$.messages[{index}]", doubts)
+    if messages and error is None and not any(message.get("role") == "assistant" for message in messages):
+        # A run that reached its turn limit has calls, and so a message of the assistant.
+        _doubt_all("there is no message of the assistant", doubts)
     text = _final_text(messages)
     if text is None:
         text = text_or_none(entry.get("final_text"))
@@ -81,6 +85,7 @@ def read(document: Json) -> list[Evidence]:
         text = kept
         doubts.doubt("answer", CUT)
     calls = _calls(messages, doubts)
+    _doubt_count(entry.get("metrics"), len(calls), doubts)
     # A chat page in a browser is read from outside: of its tools nothing is known.
     unseen = entry.get("model") == _READ_FROM_OUTSIDE
     if unseen and not calls:
@@ -100,7 +105,7 @@ def read(document: Json) -> list[Evidence]:
             now=text_or_none(entry.get("ts_start")),
             error=error,
             model=text_or_none(entry.get("model")),
-            account=doubts.account("MCPLab trace"),
+            account=doubts.account(MCPLAB_TRACE),
             metadata={key: entry[key] for key in _KEPT if entry.get(key) is not None},
         )
     ]
@@ -112,6 +117,16 @@ def _doubt_line(entry: dict[str, Any], has_messages: bool, error: str | None, do
             _doubt_all(not_understood("$", key, _LINE, advice=""), doubts)
     if not has_messages and error is None:
         _doubt_all("the line has no messages", doubts)
+    version = entry.get("trace_version")
+    if version is not None and (isinstance(version, bool) or version not in _VERSIONS):
+        _doubt_all(f"the trace version {show(version, SHOWN)} is not known; known are {', '.join(map(str, _VERSIONS))}", doubts)
+
+
+def _doubt_count(metrics: Json, seen: int, doubts: Doubts) -> None:
+    """Note where a run counts more calls than its messages show."""
+    counted = dict_of(metrics).get("tool_call_count")
+    if isinstance(counted, (int, float)) and counted > seen:
+        doubts.doubt("tool_calls", f"the run counts {counted:g} tool calls (metrics.tool_call_count), its messages show {seen}")
 
 
 def _doubt_all(why: str, doubts: Doubts) -> None:
@@ -204,6 +219,7 @@ def _call(block: dict[str, Any], result: dict[str, Any] | None, doubts: Doubts) 
         id=text_or_none(block.get("id")),
     )
     if result is None:
+        doubts.doubt("tool_results", f"the call of {show(call.name, SHOWN)} has no result")
         return call
     value = _result_value(block, result, doubts)
     error, kind = mcp_error(value), CONTENT_ERROR

@@ -1,14 +1,17 @@
-"""MCPLab's `results.json`: the answers of a run, whole. It is no evidence itself; it completes what `trace.jsonl` beside it has cut."""
+"""MCPLab's `results.json`: the answers of a run, whole. It is no evidence itself; it completes what `trace.jsonl` beside it has
+cut, and shows where the trace lacks a call.
+"""
 
 from __future__ import annotations
 
 import msgspec
 
 from proctor.evidence.mcplab import CUT
-from proctor.evidence.shape import dict_of, list_of, text_or_none
+from proctor.evidence.shape import SHOWN, dict_of, list_of, text_or_none
 from proctor.evidence.text import json_in
 from proctor.model.account import Part
 from proctor.model.evidence import Evidence, Json
+from proctor.model.show import show
 
 
 def is_results(document: Json) -> bool:
@@ -34,11 +37,31 @@ def with_whole_answer(evidence: Evidence, results: Json) -> Evidence:
     return msgspec.structs.replace(evidence, text=whole, body=json_in(whole), account=known)
 
 
+def with_calls_compared(evidence: Evidence, results: Json) -> Evidence:
+    """The evidence with a doubt about its calls, where the results of the same run name a tool that the trace does not show."""
+    account = evidence.account
+    run = _run_of(evidence, results)
+    named = [name for key in ("tool_calls", "tool_sequence") for name in list_of(run.get(key)) if isinstance(name, str)]
+    shown = {
+        name for call in evidence.tool_calls or () for name in (call.name, f"{call.server}__{call.name}", f"{call.server}:{call.name}")
+    }
+    missing = next((name for name in named if name not in shown), None)
+    if account is None or missing is None or evidence.tool_calls is None or "tool_calls" in account.unknown:
+        return evidence
+    why = f"results.json beside the trace tells of a call of {show(missing, SHOWN)}, the trace does not"
+    return msgspec.structs.replace(evidence, account=msgspec.structs.replace(account, unknown={**account.unknown, "tool_calls": why}))
+
+
 def _whole_answer(evidence: Evidence, results: Json) -> str | None:
+    return text_or_none(_run_of(evidence, results).get("final_text"))
+
+
+def _run_of(evidence: Evidence, results: Json) -> dict[str, Json]:
+    """The run in the results that a line of the trace tells of; empty where it is not there."""
     told = evidence.metadata
     wanted = (evidence.case, told.get("agent"), told.get("run_index"))
     for scenario in map(dict_of, list_of(dict_of(results).get("scenarios"))):
         for run in map(dict_of, list_of(scenario.get("runs"))):
             if (scenario.get("scenario_id"), scenario.get("agent"), run.get("run_index")) == wanted:
-                return text_or_none(run.get("final_text"))
-    return None
+                return run
+    return {}

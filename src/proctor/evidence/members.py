@@ -41,8 +41,10 @@ HARMLESS = words(
 
 _NAMES = ("name", "toolName", "tool_name", "tool", "function")
 _CALL_WORDS = ("tool", "call", "function", "action")
-_CALL_LISTS = words("tool_calls toolCalls tools_called toolsCalled usedTools calledTools function_call functionCall")
-_MOST_LOOKED_AT = 10_000
+CALL_LISTS = words("tool_calls toolCalls tools_called toolsCalled usedTools calledTools function_call functionCall")
+"""Members that list calls, in other people's words."""
+MOST_LOOKED_AT = 10_000
+"""How many values inside a member are looked at."""
 
 
 def unknown_members(entry: Mapping[str, Json], known: Collection[str]) -> list[str]:
@@ -66,18 +68,23 @@ def may_hold_call(key: str, value: Json, names: tuple[str, ...] = _NAMES) -> boo
     value = container_in(value)
     if not value or not isinstance(value, (list, dict)):
         return False
+    return speaks_of_calls(key) or has_object_with(value, lambda entry: _is_named(entry, names))
+
+
+def speaks_of_calls(key: str) -> bool:
+    """Whether the name of a member speaks of tools."""
     lowered = key.lower()
-    return any(word in lowered for word in _CALL_WORDS) or has_object_with(value, lambda entry: _is_named(entry, names))
+    return any(word in lowered for word in _CALL_WORDS)
 
 
 def _is_named(entry: dict[str, Any], names: tuple[str, ...]) -> bool:
-    return any(isinstance(entry.get(name), (str, dict)) for name in names) or not _CALL_LISTS.isdisjoint(entry)
+    return any(isinstance(entry.get(name), (str, dict)) for name in names) or not CALL_LISTS.isdisjoint(entry)
 
 
 def has_object_with(value: Json, fits: Callable[[dict[str, Any]], bool]) -> bool:
     """Whether an object at any depth of a value is of a kind; also where there is too much to look at it all."""
     waiting: list[Any] = [container_in(value)]
-    for _ in range(_MOST_LOOKED_AT):
+    for _ in range(MOST_LOOKED_AT):
         if not waiting:
             return False
         current = waiting.pop()

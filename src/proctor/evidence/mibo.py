@@ -19,6 +19,7 @@ import msgspec
 
 from proctor.evidence import flowise, n8n
 from proctor.evidence.account import Doubts
+from proctor.evidence.agreement import only_one_of, unite_calls
 from proctor.evidence.calls import read_call, read_calls
 from proctor.evidence.json_bytes import container_in
 from proctor.evidence.members import (
@@ -170,7 +171,7 @@ def _mapped_nodes(members: dict[str, Any], path: str, doubts: Doubts) -> tuple[N
 def _mapped_node(name: str, node: dict[str, Any], path: str, doubts: Doubts) -> Node:
     output, error = node.get("output"), node.get("error")
     status = text_or_none(node.get("status"))
-    called = first_of(node, "tools_called", "tool_calls")
+    called = only_one_of(node, path, "tools_called", "tool_calls")
     calls = read_calls(called, f"{path}.tools_called", doubts) if isinstance(called, list) else ()
     _doubt_node(node, called, path, doubts)
     return Node(
@@ -278,10 +279,11 @@ def _common(data: Json, doubts: Doubts) -> Evidence:
     usage = usage_in(data, doubts)
     _doubt_response(document, {name for name, _ in members}, usage is not None, doubts)
     complete, _ = nested_in_nodes(nodes, root)
+    inside = nested_calls(nodes)
     return Evidence(
         text=text,
         body=body,
-        tool_calls=root or nested_calls(nodes),
+        tool_calls=unite_calls(root, inside, ("$.data.tool_calls", "the nodes in $.data"), doubts) if root else inside,
         nodes=complete,
         usage=usage or usage_of(nodes),
         account=doubts.account(_READER),

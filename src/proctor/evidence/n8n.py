@@ -17,13 +17,13 @@ import msgspec
 from proctor.errors import EvidenceError
 from proctor.evidence.account import Doubts
 from proctor.evidence.n8n_account import doubt_agent_output, doubt_execution
-from proctor.evidence.n8n_expressions import Outputs, resolve
+from proctor.evidence.n8n_expressions import Resolved, outputs_by_item, resolve_for_items
 from proctor.evidence.n8n_tools import ToolRun, tool_calls_of
 from proctor.evidence.shape import dict_of, first_of, list_of, text_or_none
 from proctor.evidence.text import as_text
 from proctor.evidence.times import iso_ms_between
 from proctor.evidence.usage import add_usage, usage_in
-from proctor.evidence.workflow import answer_of, answering_node, is_ai, is_http_request, is_trigger, usage_of
+from proctor.evidence.workflow import answer_of, answering_node, is_ai, is_http_request, is_trigger, usage_of, with_method
 from proctor.model.evidence import Evidence, Json, Node, ToolCall, Usage
 
 _INPUT_KEYS = ("chatInput", "message", "input", "text", "question", "prompt", "query")
@@ -218,19 +218,20 @@ class _Flow:
 
     def __init__(self, runs: list[Run]) -> None:
         self._places: dict[tuple[str | None, int], Run] = {(run.name, run.index): run for run in runs}
-        self._named: dict[str, Json] = {}
+        self._named: dict[str, list[Json]] = {}
 
     def source(self, run: Run) -> Run | None:
         return self._places.get(_source(run))
 
-    def outputs(self, run: Run) -> Outputs:
+    def resolve(self, run: Run, parameters: Json) -> Resolved:
         source = self.source(run)
-        current = [source.items[0]] if source is not None and source.order < run.order and source.items else []
-        return Outputs(current, self._named)
+        current = [source.items] if source is not None and source.order < run.order and source.items else []
+        most = max((len(items) for items in (*current, *self._named.values())), default=1)
+        return resolve_for_items(parameters, outputs_by_item(current, self._named), most)
 
     def passed(self, run: Run) -> None:
         if run.items:
-            self._named[run.name] = run.items[0]
+            self._named[run.name] = run.items
 
 
 def _nodes(runs: list[Run], calls: list[tuple[int, ToolCall]], doubts: Doubts) -> tuple[Node, ...]:
@@ -248,10 +249,10 @@ def _nodes(runs: list[Run], calls: list[tuple[int, ToolCall]], doubts: Doubts) -
 
 def _node(run: Run, flow: _Flow, calls: tuple[ToolCall, ...], doubts: Doubts) -> Node:
     node_type = text_or_none(run.definition.get("type"))
-    parameters, notes = None, ()
+    parameters, more, notes = None, (), ()
     if is_http_request(node_type):
-        resolved = resolve(run.definition.get("parameters"), flow.outputs(run))
-        parameters, notes = {"method": "GET", **dict_of(resolved.value)}, resolved.notes
+        resolved = flow.resolve(run, run.definition.get("parameters"))
+        parameters, more, notes = with_method(resolved.value), tuple(map(with_method, resolved.more)), resolved.notes
     error = run.record.get("error")
     duration = run.record.get("executionTime")
     return Node(
@@ -261,6 +262,7 @@ def _node(run: Run, flow: _Flow, calls: tuple[ToolCall, ...], doubts: Doubts) ->
         input=_input(run, flow),
         output=_output(run),
         parameters=parameters,
+        more_parameters=more,
         tool_calls=calls,
         duration_ms=duration if isinstance(duration, (int, float)) else None,
         error=None if error is None else dict_of(error).get("message") or error,
@@ -283,7 +285,7 @@ def _http_status(runs: list[Run]) -> int | None:
     for run in runs:
         if is_respond_to_webhook(run.definition.get("type")):
             options = dict_of(dict_of(run.definition.get("parameters")).get("options"))
-            code = resolve(options.get("responseCode", 200), flow.outputs(run)).value
+            code = flow.resolve(run, options.get("responseCode", 200)).value
             if isinstance(code, str) and code.isascii() and code.isdigit() and len(code) == 3:
                 code = int(code)
             return code if isinstance(code, int) and not isinstance(code, bool) and 100 <= code <= 599 else None

@@ -6,13 +6,14 @@ A parameter that begins with `=` is an expression: text with parts in `{{ }}`. R
     $('Node').item.json.a   $('Node').first().json.a   $node["Node"].json.a
 
 One part that fills the whole text keeps its JSON type. Everything else (calculations, functions, unknown nodes, absent values)
-stays as it is written, and is reported, so that a verdict can say so. Nothing is ever executed.
+stays as it is written, and is reported, so that a verdict can say so. Nothing is ever executed. A node that got several items ran for
+each of them: its parameters are resolved once for each.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -29,11 +30,17 @@ _OLD_NAMED = re.compile(r"\$node\s*(?:\[\s*" + _QUOTED + r"\s*\]|\.\s*([A-Za-z_$
 _STEP = re.compile(r"\s*(?:\??\.\s*([A-Za-z_$][\w$]*)|(?:\?\.)?\[\s*(?:" + _QUOTED + r"|(\d{1,9}))\s*\])")
 
 
+MOST_ITEMS = 1000
+"""For how many items of a node its parameters are resolved; those of the others stay as they are written."""
+
+
 class Outputs(msgspec.Struct, frozen=True):
     """What expressions may refer to: items that `$json` can mean, nearest first, and the outputs of nodes by name."""
 
     current: Sequence[Json]
     named: Mapping[str, Json]
+    first: Outputs | None = None
+    """The same for the first item, where this is for another: what `first()` refers to."""
 
 
 class Resolved(msgspec.Struct, frozen=True):
@@ -41,6 +48,8 @@ class Resolved(msgspec.Struct, frozen=True):
 
     value: Json
     notes: tuple[str, ...] = ()
+    more: tuple[Json, ...] = ()
+    """The parameters of other items, where they differ."""
 
 
 def resolve(parameters: Json, outputs: Outputs, *, only_parts: bool = False) -> Resolved:
@@ -52,6 +61,41 @@ def resolve(parameters: Json, outputs: Outputs, *, only_parts: bool = False) -> 
     notes: list[str] = []
     value = _resolve(parameters, outputs, "", notes, 0, "{{" if only_parts else "=")
     return Resolved(value, tuple(notes))
+
+
+def outputs_by_item(current: Sequence[Sequence[Json]], named: Mapping[str, Sequence[Json]]) -> Iterator[Outputs]:
+    """What expressions may refer to, for one item after another; each source is given with all its items."""
+    first = Outputs([items[0] for items in current], {name: items[0] for name, items in named.items()})
+    yield first
+    for index in range(1, min(MOST_ITEMS, max((len(items) for items in (*current, *named.values())), default=1))):
+        yield Outputs([_item(items, index) for items in current], {name: _item(items, index) for name, items in named.items()}, first)
+
+
+def _item(items: Sequence[Json], index: int) -> Json:
+    return items[index] if index < len(items) else items[0]
+
+
+def resolve_for_items(parameters: Json, outputs: Iterable[Outputs], most: int, *, only_parts: bool = False) -> Resolved:
+    """Parameters resolved for one item after another: those of the first, and what others have that is different.
+
+    `most` is how many items there are. Of items beyond `MOST_ITEMS` the parameters are those that were written.
+    """
+    first: Resolved | None = None
+    more: dict[bytes, Json] = {}
+    for item in outputs:
+        resolved = resolve(parameters, item, only_parts=only_parts)
+        if first is None:
+            first = resolved
+            if not has_expression(parameters):
+                return first
+        elif resolved.value != first.value:
+            more[repr(resolved.value).encode(errors="backslashreplace")] = resolved.value
+    if first is None:
+        return Resolved(parameters)
+    if most > MOST_ITEMS:
+        note = f"the expressions in the parameters were resolved for {MOST_ITEMS:,} of {most:,} items"
+        return Resolved(first.value, (*first.notes, note), (*more.values(), parameters))
+    return Resolved(first.value, first.notes, tuple(more.values()))
 
 
 def has_expression(parameters: Json) -> bool:
@@ -101,13 +145,16 @@ def _text(written: str, outputs: Outputs, field: str, notes: list[str]) -> Json:
 
 def _lookup(expression: str, outputs: Outputs) -> Json | Missing:
     found = _CURRENT.match(expression)
+    named = _NAMED.match(expression) if found is None else None
+    if outputs.first is not None and (told := found or named) is not None and "first()" in told.group():
+        outputs = outputs.first
     if found is not None:
         for item in outputs.current:
             value = _walk(item, expression, found.end())
             if value is not MISSING:
                 return value
         return MISSING
-    found = _NAMED.match(expression) or _OLD_NAMED.match(expression)
+    found = named or _OLD_NAMED.match(expression)
     if found is None:
         return MISSING
     name = next((group for group in found.groups() if group is not None), "")

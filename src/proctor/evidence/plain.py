@@ -5,10 +5,12 @@ What is filled in when it is not written:
 - `text` from `body` by the lookup order of an HTTP response; `body` from `text` when that is JSON.
 - `usage` and `tool_calls` from `body`, when there are none beside it.
 - From `turns`: all their tool calls, nodes and tokens in order; text, body and HTTP status of the last; input of the first; the
-  sum of their durations when every turn has one. One turn that records tools makes them observable in all of them.
+  sum of their durations when every turn has one. Where one turn records its calls and another does not, the calls of the run are not known.
 - An n8n expression in the `parameters` of a node (`={{ $json.url }}`) is resolved against the outputs of the other nodes, as in n8n's own
   documents; one that cannot be stays as it is written, and the verdict says so.
 - A tool call that names its `node` is nested in that node; a node that is not listed is added, as the call shows that it ran.
+
+What is written at several places must agree: see `proctor.evidence.agreement`.
 
 Unknown keys are kept in `metadata`. A value of the wrong kind is an error that names its path. An unknown key whose value could be a
 part under another name (the calls, the nodes, the answer) makes those parts not known that are not written under their own:
@@ -23,6 +25,7 @@ import msgspec
 
 from proctor.errors import EvidenceError
 from proctor.evidence.account import Doubts
+from proctor.evidence.agreement import doubt_difference, doubt_other_calls, unify_spellings, unite_calls, unite_nodes
 from proctor.evidence.calls import read_calls
 from proctor.evidence.members import holds_more, is_misspelt, may_hold_call, not_understood, unknown_members
 from proctor.evidence.plain_account import close_account, read_account, refuse_lost_account
@@ -41,7 +44,7 @@ from proctor.evidence.state import read_state
 from proctor.evidence.text import HTTP_KEYS, as_text, json_in, may_be_json, misspelt_answer, text_in
 from proctor.evidence.usage import add_usage, holds_counts, usage_in
 from proctor.evidence.workflow import with_resolved_parameters
-from proctor.model.account import Part
+from proctor.model.account import NO_CALLS_IN_TURN, Account, Part
 from proctor.model.evidence import Evidence, EvidenceTurn, Json, Node, Render, ToolCall, Usage
 from proctor.model.show import shorten, show
 
@@ -72,15 +75,15 @@ def read(document: Json) -> list[Evidence]:
 
 def read_plain(document: Json, path: str = "$") -> Evidence:
     """One plain object as evidence; `path` is where it stands in the file."""
-    entry = {ALIASES.get(key, key): value for key, value in object_at(document, path).items()}
+    entry = unify_spellings(object_at(document, path), ALIASES, path)
     stored = read_account(entry.get("account"), f"{path}.account")
     doubts = Doubts()
-    turns = _turns(entry.get("turns"), f"{path}.turns", doubts, stored is not None and "tool_calls" in stored.unknown)
-    observed = _observe(entry, path, doubts)
+    turns = _turns(entry.get("turns"), f"{path}.turns", doubts)
+    observed = _compare_turns(_observe(entry, path, doubts), turns, path, doubts)
     state, other_families = read_state(entry["state"], f"{path}.state", doubts) if entry.get("state") is not None else (None, {})
     if not KEYS.issuperset(entry):
         refuse_lost_account(entry, KEYS, path)
-        _doubt_strange(entry, KEYS, path, doubts)
+        _doubt_strange(entry, KEYS, observed.tool_calls, path, doubts)
     metadata = {key: value for key, value in entry.items() if key not in KEYS}
     if not isinstance(entry.get("model"), (str, type(None))):
         metadata["model"] = entry.pop("model")  # a model that is described rather than named
@@ -114,9 +117,34 @@ def read_plain(document: Json, path: str = "$") -> Evidence:
     return with_turn_defaults(evidence)
 
 
-def _doubt_strange(entry: dict[str, Any], known: frozenset[str], path: str, doubts: Doubts) -> None:
+def _compare_turns(observed: _Observed, turns: tuple[EvidenceTurn, ...] | None, path: str, doubts: Doubts) -> _Observed:
+    """Return what the root tells, together with what only the turns tell; where they differ, the part is not known."""
+    if not turns:
+        return observed
+    here, calls, nodes, last = f"{path}.turns", observed.tool_calls, observed.nodes, turns[-1]
+    if calls is not None and any(turn.tool_calls is not None or turn.nodes is not None for turn in turns):
+        told = [call for turn in turns for call in turn_calls(turn)]
+        complete = all(turn.tool_calls is not None or turn.nodes is not None for turn in turns)
+        calls = unite_calls(calls, told, (f"{path}.tool_calls", here), doubts, all_told=complete)
+    if nodes is not None:
+        nodes = unite_nodes(nodes, [node for turn in turns for node in turn.nodes or ()], (f"{path}.nodes", here), doubts)
+    if observed.text is not None and last.text is not None and last.text.strip() not in observed.text:
+        doubt_difference("answer", (f"{path}.text", here), "the last turn ends with another answer", doubts)
+    usage, spent = observed.usage, add_usage(turn.usage for turn in turns)
+    if usage is not None and spent is not None and (usage.total() or 0) < (spent.total() or 0):
+        doubt_difference("usage", (f"{path}.usage", here), "the turns count more tokens", doubts)
+    status = observed.http_status
+    if status is not None and last.http_status not in (None, status):
+        raise EvidenceError(f"{path}.http_status: the last turn has the status {last.http_status}, the run {status}")
+    return msgspec.structs.replace(observed, tool_calls=calls, nodes=nodes)
+
+
+def _doubt_strange(entry: dict[str, Any], known: frozenset[str], calls: tuple[ToolCall, ...] | None, path: str, doubts: Doubts) -> None:
     """Note which parts of a run or a turn are not written under their own key, and may be what is not understood."""
-    for key in unknown_members(entry, known):
+    strange = unknown_members(entry, known)
+    if strange and calls is not None:
+        doubt_other_calls({key: entry[key] for key in strange}, calls, path, doubts)
+    for key in strange:
         why = not_understood(path, key, known)
         carries = holds_more(entry[key])
         if carries:
@@ -140,9 +168,11 @@ def with_turn_defaults(evidence: Evidence) -> Evidence:
     if not turns:
         return evidence
     last = turns[-1]
-    calls, nodes = evidence.tool_calls, evidence.nodes
+    calls, nodes, account = evidence.tool_calls, evidence.nodes, evidence.account
     if calls is None and any(turn.tool_calls is not None for turn in turns):
         calls = tuple(call for turn in turns for call in turn_calls(turn))
+    if evidence.tool_calls is None:
+        account = _doubt_silent_turns(turns, account)
     if nodes is None and any(turn.nodes is not None for turn in turns):
         nodes = tuple(node for turn in turns for node in turn.nodes or ())
     durations = [turn.duration_ms for turn in turns if turn.duration_ms is not None]
@@ -156,7 +186,18 @@ def with_turn_defaults(evidence: Evidence) -> Evidence:
         http_status=evidence.http_status if evidence.http_status is not None else last.http_status,
         duration_ms=evidence.duration_ms if evidence.duration_ms is not None or len(durations) < len(turns) else sum(durations),
         usage=evidence.usage or add_usage(turn.usage for turn in turns),
+        account=account,
     )
+
+
+def _doubt_silent_turns(turns: tuple[EvidenceTurn, ...], account: Account | None) -> Account | None:
+    """Return the account with the doubt about the first turn that records no calls, where others do."""
+    recorded = [turn.tool_calls is not None or turn.nodes is not None for turn in turns]
+    if all(recorded) or not any(recorded) or (account is not None and "tool_calls" in account.unknown):
+        return account
+    known = account or Account("plain")
+    why = f"$.turns[{recorded.index(False)}] {NO_CALLS_IN_TURN}"
+    return msgspec.structs.replace(known, unknown={**known.unknown, "tool_calls": why})
 
 
 def turn_calls(turn: EvidenceTurn) -> tuple[ToolCall, ...]:
@@ -204,6 +245,8 @@ def _observe(entry: dict[str, Any], path: str, doubts: Doubts, *, is_turn: bool 
     calls = None if entry.get("tool_calls") is None else read_calls(entry["tool_calls"], f"{path}.tool_calls", doubts)
     if calls is None:
         calls = _calls_in(body, entry.get("nodes") is not None or is_turn, f"{path}.body", doubts)
+    else:
+        calls = _with_calls_in(body, calls, path, doubts)
     usage = read_usage_at(entry.get("usage"), f"{path}.usage", doubts) or usage_in(body, doubts)
     _doubt_body(text, body, usage, f"{path}.body", doubts)
     nodes, inner = None, Doubts()
@@ -213,6 +256,9 @@ def _observe(entry: dict[str, Any], path: str, doubts: Doubts, *, is_turn: bool 
         # What is told of the whole run does not depend on its nodes; what is told of each of them does.
         told = (part == "tool_calls" and entry.get("tool_calls") is not None) or (part == "usage" and entry.get("usage") is not None)
         doubts.doubt("nodes" if told else part, why)
+    if calls is not None and nodes:
+        inside = [call for node in nodes for call in node.tool_calls]
+        calls = unite_calls(calls, inside, (f"{path}.tool_calls", f"{path}.nodes"), doubts)
     return _Observed(
         text=text if text is not None else text_in(body),
         body=body if body is not None else json_in(text),
@@ -239,13 +285,10 @@ def _doubt_body(text: str | None, body: Json, usage: Usage | None, path: str, do
 def _calls_in(body: Json, others_record: bool, path: str, doubts: Doubts) -> tuple[ToolCall, ...] | None:
     """Return the calls an answer lists; the body belongs to the agent, so a member that only shares our word is no mistake in it."""
     document = dict_of(body)
-    inside = document.get("tool_calls")
-    if isinstance(inside, list):
-        try:
-            return read_calls(inside, f"{path}.tool_calls", doubts)
-        except EvidenceError as error:
-            doubts.doubt("tool_calls", f"what the answer lists as tool calls cannot be read: {error.message}")
-            return None
+    if isinstance(document.get("tool_calls"), list):
+        calls = _read_listed(document["tool_calls"], path, doubts)
+        doubt_other_calls(document, calls, path, doubts, free={"tool_calls"})
+        return calls
     # Where nothing else records tools they are not recorded, and nobody needs to be told why.
     for key, value in document.items() if others_record else ():
         if may_hold_call(key, value) or (key == "tool_calls" and value is not None):
@@ -253,34 +296,44 @@ def _calls_in(body: Json, others_record: bool, path: str, doubts: Doubts) -> tup
     return None
 
 
-def _turns(value: Json, path: str, doubts: Doubts, calls_unknown: bool) -> tuple[EvidenceTurn, ...] | None:
+def _read_listed(listed: Json, path: str, doubts: Doubts) -> tuple[ToolCall, ...] | None:
+    try:
+        return read_calls(listed, f"{path}.tool_calls", doubts)
+    except EvidenceError as error:
+        doubts.doubt("tool_calls", f"what the answer lists as tool calls cannot be read: {error.message}")
+        return None
+
+
+def _with_calls_in(body: Json, calls: tuple[ToolCall, ...], path: str, doubts: Doubts) -> tuple[ToolCall, ...]:
+    """Return the calls that are recorded beside an answer, together with those that only the answer lists."""
+    document = dict_of(body) if not isinstance(body, list) else {"": body}
+    if isinstance(document.get("tool_calls"), list):
+        told = _read_listed(document["tool_calls"], f"{path}.body", doubts) or ()
+        calls = unite_calls(calls, told, (f"{path}.tool_calls", f"{path}.body"), doubts)
+    if document:
+        doubt_other_calls(document, calls, f"{path}.body", doubts, free={"tool_calls"})
+    return calls
+
+
+def _turns(value: Json, path: str, doubts: Doubts) -> tuple[EvidenceTurn, ...] | None:
     if value is None:
         return None
     turns: list[EvidenceTurn] = []
-    understood: list[bool] = []
     for index, entry in enumerate(list_at(value, path)):
         own = Doubts()
         turns.append(_turn(entry, f"{path}[{index}]", own))
-        understood.append("tool_calls" not in own.unknown)
         for part, why in own.unknown.items():
             doubts.doubt(part, why)
-    if any(turn.tool_calls is not None or turn.nodes is not None for turn in turns) and not calls_unknown:
-        turns = [_without_calls(turn) if known else turn for turn, known in zip(turns, understood, strict=True)]
     reported = [turn.usage is not None for turn in turns]
     if any(reported) and not all(reported):
         doubts.doubt("usage", f"{path}[{reported.index(False)}] reports no tokens, and others do")
     return tuple(turns)
 
 
-def _without_calls(turn: EvidenceTurn) -> EvidenceTurn:
-    # One turn that records tools makes them observable in all of them.
-    return msgspec.structs.replace(turn, tool_calls=()) if turn.tool_calls is None and turn.nodes is None else turn
-
-
 def _turn(value: Json, path: str, doubts: Doubts) -> EvidenceTurn:
-    entry = {ALIASES.get(key, key): member for key, member in object_at(value, path).items()}
+    entry = unify_spellings(object_at(value, path), ALIASES, path)
     observed = _observe(entry, path, doubts, is_turn=True)
-    _doubt_strange(entry, _TURN_KEYS, path, doubts)
+    _doubt_strange(entry, _TURN_KEYS, observed.tool_calls, path, doubts)
     nodes, calls = nested_in_nodes(observed.nodes, observed.tool_calls)
     metadata = {key: member for key, member in entry.items() if key not in _TURN_KEYS}
     metadata.update(_members(entry.get("metadata"), f"{path}.metadata"))

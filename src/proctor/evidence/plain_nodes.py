@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from proctor.evidence.account import Doubts
+from proctor.evidence.agreement import only_one_of
 from proctor.evidence.calls import read_calls
 from proctor.evidence.members import holds_more, not_understood, unknown_members, words
 from proctor.evidence.shape import SHOWN, first_of, integer_at, list_at, number_at, object_at, text_at, wrong
@@ -50,7 +51,7 @@ def _read_node(value: Json, path: str, doubts: Doubts) -> Node:
     name = text_at(entry.get("name"), f"{path}.name")
     if name is None:
         raise wrong(f"{path}.name", "text", None)
-    calls = first_of(entry, "tool_calls", "tools_called", "toolCalls")
+    calls = only_one_of(entry, path, "tool_calls", "tools_called", "toolCalls")
     items = integer_at(entry.get("items"), f"{path}.items")
     status = text_at(entry.get("status"), f"{path}.status")
     doubt_status(status, path, doubts)
@@ -62,6 +63,7 @@ def _read_node(value: Json, path: str, doubts: Doubts) -> Node:
         input=entry.get("input"),
         output=entry.get("output"),
         parameters=entry.get("parameters"),
+        more_parameters=() if entry.get("more_parameters") is None else tuple(list_at(entry["more_parameters"], f"{path}.more_parameters")),
         tool_calls=() if calls is None else tuple(_owned(call, name) for call in read_calls(calls, f"{path}.tool_calls", doubts)),
         duration_ms=number_at(first_of(entry, "duration_ms", "durationMs"), f"{path}.duration_ms"),
         error=entry.get("error"),

@@ -15,7 +15,7 @@ from functools import lru_cache
 
 import msgspec
 
-from proctor.evidence.n8n_expressions import Outputs, has_expression, resolve
+from proctor.evidence.n8n_expressions import Resolved, has_expression, outputs_by_item, resolve_for_items
 from proctor.evidence.shape import dict_of
 from proctor.evidence.text import NODE_KEYS, text_in
 from proctor.evidence.usage import add_usage
@@ -91,37 +91,49 @@ def with_parameters(nodes: list[Node]) -> tuple[Node, ...]:
     outputs = _outputs(nodes)
     finished: list[Node] = []
     for index, node in enumerate(nodes):
-        parameters, notes = None, node.notes
+        parameters, more, notes = None, (), node.notes
         if is_http_request(node.type):
-            resolved = resolve(dict_of(node.parameters), _outputs_around(nodes, index, outputs))
-            parameters, notes = {"method": "GET", **dict_of(resolved.value)}, resolved.notes
-        finished.append(msgspec.structs.replace(node, parameters=parameters, notes=notes))
+            resolved = _resolve_around(nodes, index, dict_of(node.parameters), outputs)
+            parameters, notes = with_method(resolved.value), resolved.notes
+            more = tuple(map(with_method, resolved.more))
+        finished.append(msgspec.structs.replace(node, parameters=parameters, more_parameters=more, notes=notes))
     return tuple(finished)
+
+
+def with_method(parameters: Json) -> Json:
+    """The parameters of an HTTP request; n8n leaves the default method out."""
+    return {"method": "GET", **dict_of(parameters)}
 
 
 def with_resolved_parameters(nodes: Sequence[Node]) -> tuple[Node, ...]:
     """Nodes in our own words with the expressions in their parameters resolved; nothing else is changed."""
-    outputs: dict[str, Json] | None = None
+    outputs: dict[str, list[Json]] | None = None
     finished = list(nodes)
     for index, node in enumerate(nodes):
         if node.parameters is None or not has_expression(node.parameters):
             continue
         outputs = _outputs(nodes) if outputs is None else outputs
-        resolved = resolve(node.parameters, _outputs_around(nodes, index, outputs), only_parts=True)
-        finished[index] = msgspec.structs.replace(node, parameters=resolved.value, notes=(*node.notes, *resolved.notes))
+        resolved = _resolve_around(nodes, index, node.parameters, outputs, only_parts=True)
+        more = (*node.more_parameters, *resolved.more)
+        notes = (*node.notes, *resolved.notes)
+        finished[index] = msgspec.structs.replace(node, parameters=resolved.value, more_parameters=more, notes=notes)
     return tuple(finished)
 
 
-def _outputs(nodes: Sequence[Node]) -> dict[str, Json]:
-    """The first item that each node gave, by its name."""
-    return {node.name: _first_item(node.output) for node in nodes if node.output is not None}
+def _outputs(nodes: Sequence[Node]) -> dict[str, list[Json]]:
+    """The items that each node gave, by its name."""
+    return {node.name: _items(node.output) for node in nodes if node.output is not None}
 
 
-def _outputs_around(nodes: Sequence[Node], index: int, outputs: Mapping[str, Json]) -> Outputs:
-    """What an expression of the node at `index` may refer to."""
+def _resolve_around(
+    nodes: Sequence[Node], index: int, parameters: Json, outputs: Mapping[str, list[Json]], *, only_parts: bool = False
+) -> Resolved:
+    """The parameters of the node at `index`, resolved by what the nodes around it gave."""
     around = [*reversed(nodes[max(0, index - _FARTHEST) : index]), *nodes[index + 1 : index + 1 + _FARTHEST]]
-    return Outputs([outputs[other.name] for other in around if other.name in outputs], outputs)
+    current = [outputs[other.name] for other in around if other.name in outputs]
+    most = max((len(items) for items in outputs.values()), default=1)
+    return resolve_for_items(parameters, outputs_by_item(current, outputs), most, only_parts=only_parts)
 
 
-def _first_item(output: Json) -> Json:
-    return output[0] if isinstance(output, list) and output else output
+def _items(output: Json) -> list[Json]:
+    return output if isinstance(output, list) and output else [output]

@@ -155,7 +155,7 @@ def _first_tool(reading: Reading, node: Located, kind: str) -> _Made | None:
 
 
 def _no_tool_errors(reading: Reading, node: Located, kind: str) -> _Made | None:
-    return _Made("no_tool_errors", NoToolErrors())
+    return _Made("no_tool_errors", NoToolErrors(silent_calls="succeeded"))
 
 
 # --- the final message ----------------------------------------------------------------------------------------------------

@@ -33,6 +33,11 @@ PART_NAMES: dict[Part, str] = {
 UNSEEN_IN_A_PAGE = "the agent is a chat page in a browser, which is read from outside: no tool calls are recorded"
 """Why nothing is known of the tools of a browser agent (MCPLab)."""
 
+MCPLAB_TRACE = "MCPLab trace"
+"""Who read the evidence of an MCPLab run."""
+NO_CALLS_IN_TURN = "records no tool calls, and other turns do"
+"""Why nothing is known of the tools of a conversation: one of its turns was not seen. It is no doubt about the other turns."""
+
 
 class PartState(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """What is known of one part of an evidence."""

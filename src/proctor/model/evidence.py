@@ -92,6 +92,8 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     input: Json = None
     output: Json = None
     parameters: Json = None
+    more_parameters: tuple[Json, ...] = ()
+    """The parameters of the other items the step ran for, where expressions in them gave something else."""
     tool_calls: tuple[ToolCall, ...] = ()
     duration_ms: float | None = None
     error: Json = None

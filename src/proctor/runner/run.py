@@ -27,7 +27,7 @@ from proctor.model.judgement import Opinion, Question
 from proctor.model.result import CaseResult
 from proctor.model.run import RunEntry
 from proctor.model.show import exception_text
-from proctor.model.verdict import Outcome, errored
+from proctor.model.verdict import errored
 from proctor.runner.events import Event, Listener, silent
 from proctor.runner.limits import MOST_AT_ONCE, MOST_ATTEMPTS, MOST_RETRIES, Budget, Gate, Spent, require_seconds, require_whole
 from proctor.runner.ports import Judge, RunLog, Target
@@ -274,7 +274,7 @@ class Runner:
 
         deliberation = prepared.deliberate(evidence, None, number, self._now, fail_fast=self._settings.fail_fast)
         try:
-            return cut_short(await settled(deliberation, ask), evidence)
+            return await settled(deliberation, ask)
         except Exception as error:  # the others go on
             return broken(prepared, number, "internal_error", f"a bug in the judge: {type(error).__name__}: {exception_text(error)}")
         except asyncio.CancelledError:
@@ -321,7 +321,7 @@ class Runner:
             self._gate.succeeded()
             if self._judge is not None and prepared.judged:
                 return None, evidence
-            return cut_short(prepared.decide(evidence, attempt=number, clock=self._now), evidence), evidence
+            return prepared.decide(evidence, attempt=number, clock=self._now), evidence
         raise AssertionError("every way through the loop returns")
 
     async def _within(self, running: Awaitable[Evidence]) -> Evidence:
@@ -404,15 +404,6 @@ def why_unusable(evidence: object) -> str | None:
     except (TypeError, ValueError, OverflowError, msgspec.MsgspecError) as error:
         return exception_text(error)
     return None
-
-
-def cut_short(result: CaseResult, evidence: Evidence) -> CaseResult:
-    """A run that broke off (the turn limit, a model or server that went away) has not passed, whatever holds of what it did until then."""
-    code = evidence.metadata.get("code")
-    if evidence.error is None or not isinstance(code, str) or result.outcome != "pass":
-        return result
-    outcome: Outcome = "error"
-    return msgspec.structs.replace(result, outcome=outcome, verdict=None, code=code, reason=evidence.error)
 
 
 def _asked_to_wait(evidence: Evidence) -> float | None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from proctor.errors import EvidenceError
 from proctor.evidence.json_bytes import decode
-from proctor.evidence.mcplab_results import is_results, with_whole_answer
+from proctor.evidence.mcplab_results import is_results, with_calls_compared, with_whole_answer
 from proctor.model.evidence import Evidence, Json
 
 RESULTS_FILE = "results.json"
@@ -23,11 +23,13 @@ class ResultsBeside:
         self._read = False
 
     def complete(self, evidence: Evidence) -> Evidence:
-        """The evidence with its whole answer, where the results of the same run have it."""
+        """The evidence with its whole answer, where the results of the same run have it, and with a doubt where they name another call."""
         if not self._read:
             self._read = True
             self._document = _read_results(self._path, self._most_bytes)
-        return evidence if self._document is None else with_whole_answer(evidence, self._document)
+        if self._document is None:
+            return evidence
+        return with_calls_compared(with_whole_answer(evidence, self._document), self._document)
 
 
 def is_beside_trace(path: Path, most_bytes: int) -> bool:

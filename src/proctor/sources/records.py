@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Protocol, cast
 import msgspec
 
 from proctor.errors import EvidenceError, InputError
-from proctor.evidence.fast import decode_line
+from proctor.evidence.fast import decode_line, decode_unique_line
 from proctor.evidence.reading import read_bytes, spans_in
+from proctor.model.account import MCPLAB_TRACE
 from proctor.model.evidence import Evidence, Source
 from proctor.model.show import nearest
 
@@ -62,11 +63,16 @@ class Stream(Blocks, Protocol):
         ...
 
 
-def read_records(paths: Iterable[str], *, format: str | None = None, on_trace: "OnTrace | None" = None) -> Iterator[Record]:
-    """Every record under `paths`: files, folders, or `-` for standard input; `on_trace` is told of the spans of each OTLP trace."""
+def read_records(
+    paths: Iterable[str], *, format: str | None = None, on_trace: "OnTrace | None" = None, repeated_keys: bool = True
+) -> Iterator[Record]:
+    """Every record under `paths`: files, folders, or `-` for standard input; `on_trace` is told of the spans of each OTLP trace.
+
+    Without `repeated_keys` lines of plain evidence are not searched for keys that stand twice.
+    """
     if format is not None:
         _require_format(format)
-    reader = _Reader(format, on_trace)
+    reader = _Reader(format, on_trace, decode_line if repeated_keys else decode_unique_line)
     for path in paths:
         if path == "-":
             if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison] - it is, where the descriptor was closed
@@ -89,8 +95,9 @@ def _require_format(name: str) -> None:
 
 
 class _Reader:
-    def __init__(self, format: str | None, on_trace: "OnTrace | None" = None) -> None:
+    def __init__(self, format: str | None, on_trace: "OnTrace | None", decode: Callable[[bytes], Evidence | None]) -> None:
         self._format = format
+        self._decode = decode
         self._on_trace = on_trace
         self._window: TraceWindow | None = None
         self._beside: ResultsBeside | None = None
@@ -164,7 +171,7 @@ class _Reader:
 
     def _lines(self, file: Blocks, name: str) -> Iterator[Record]:
         number = 0
-        plain = self._format is None
+        plain, decode = self._format is None, self._decode
         for block in _whole_lines(file):
             if block is None:
                 number += 1
@@ -177,7 +184,7 @@ class _Reader:
                 line = block[start:end]
                 start = end + 1
                 number += 1
-                if plain and line and (evidence := decode_line(line)) is not None:
+                if plain and line and (evidence := decode(line)) is not None:
                     yield Record(evidence, Source(name, number))
                 elif line and not line.isspace():
                     yield from self._line(line, Source(name, number))
@@ -197,13 +204,11 @@ class _Reader:
             yield Record(evidence if evidence.account is None else self._completed(evidence), source)
 
     def _completed(self, evidence: Evidence) -> Evidence:
-        """The evidence with what was cut out of it, where the whole lies beside the file that is read."""
-        from proctor.evidence.mcplab_results import is_cut  # only what is not wholly known comes here
-
-        if self._path is None or not is_cut(evidence):
+        """The evidence of an MCPLab trace with what the results of the same run tell, where they lie beside the file that is read."""
+        if self._path is None or evidence.account is None or evidence.account.reader != MCPLAB_TRACE:
             return evidence
         if self._beside is None:
-            from proctor.sources.mcplab_results import ResultsBeside  # only a trace with a cut needs it
+            from proctor.sources.mcplab_results import ResultsBeside  # only a trace of MCPLab needs it
 
             self._beside = ResultsBeside(self._path, MAX_DOCUMENT_BYTES)
         return self._beside.complete(evidence)

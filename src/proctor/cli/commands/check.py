@@ -51,7 +51,7 @@ def run(arguments: list[str]) -> int:
         progress = Progress(enabled=not options.quiet and not (output.is_terminal and options.format == "jsonl"))
         summary = _summary()
         show, count = render.add if summary is None else _both(render.add, summary.add), progress.add if progress.enabled else None
-        records = _records(options, output)
+        records = _records(stream, options, output)
         results = stream.over(records) if opened is None else None
         try:
             for result in results or ():
@@ -84,8 +84,8 @@ def _shows(options: argparse.Namespace) -> Shows:
     return "account" if options.format in ("json", "html") else "verdicts"
 
 
-def _records(options: argparse.Namespace, output: Output) -> Iterable[Record]:
-    records = read_records(options.evidence, format=options.evidence_format)
+def _records(stream: CheckStream, options: argparse.Namespace, output: Output) -> Iterable[Record]:
+    records = read_records(options.evidence, format=options.evidence_format, repeated_keys=not stream.only_presence)
     if not options.explain or options.format != "terminal":
         return records
     from proctor.cli.explaining import Explainer  # most runs explain nothing

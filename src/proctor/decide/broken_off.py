@@ -1,0 +1,63 @@
+"""A run that broke off: what may still be decided about it, live, in a recording and when it is decided again.
+
+Evidence that carries an `error` is half of a run. What it had not come to is not known, so claims of absence about its calls, its nodes and
+its answer are not decided. Beyond that:
+
+- A run that ended in an error has not passed, whatever holds of what it did until then. It has failed where a claim is certainly broken
+  (a forbidden tool was called); in every other case it is an `error`, in the run's own words.
+- Documents of platforms (n8n, Flowise, Mibo, traces) record executions, and that one failed is something a suite may claim: there what was
+  seen may pass.
+- A case that claims the refusal itself (`http_status`, and that status of 400 or more came) is decided on what was answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from proctor.checks.caution import MISSING
+from proctor.model.case import Assertion
+from proctor.model.evidence import Evidence
+from proctor.model.result import CaseResult
+from proctor.model.verdict import Outcome, Verdict
+
+RUN_ERROR = "run_error"
+"""The code of a run that broke off, where the target gave it none."""
+_RECORD_FAILURES = ("n8n", "Flowise", "Mibo", "otlp")
+"""How the readers are called whose documents record executions that failed."""
+_REFUSED_FROM = 400
+
+
+def is_broken(evidence: Evidence) -> bool:
+    """Whether the run itself broke off, and not only a step of an execution that was recorded to its end."""
+    if evidence.error is None:
+        return False
+    reader = evidence.account.reader if evidence.account is not None else ""
+    return isinstance(evidence.metadata.get("code"), str) or not reader.startswith(_RECORD_FAILURES)
+
+
+def may_claim_refusal(assertion: Assertion) -> bool:
+    """Whether an assertion can claim that the agent refused."""
+    return assertion.check == "http_status" and not assertion.advisory and assertion.turn is None
+
+
+def is_refusal(evidence: Evidence) -> bool:
+    """Whether the agent answered with a status that refuses."""
+    return evidence.http_status is not None and evidence.http_status >= _REFUSED_FROM
+
+
+def cut_short(result: CaseResult, evidence: Evidence) -> CaseResult:
+    """Return the result of a run that broke off: an error, unless something certainly went wrong before."""
+    code = evidence.metadata.get("code")
+    told = isinstance(code, str)
+    reason = evidence.error if told else f"the run ended in an error: {evidence.error}"
+    if result.outcome == "fail" and _is_certain(result.case.assertions, result.verdicts):
+        return result if result.reason is not None else msgspec.structs.replace(result, reason=reason)
+    outcome: Outcome = "error"
+    return msgspec.structs.replace(result, outcome=outcome, score=None, verdict=None, code=code if told else RUN_ERROR, reason=reason)
+
+
+def _is_certain(assertions: Sequence[Assertion], verdicts: Sequence[Verdict]) -> bool:
+    pairs = zip(assertions, verdicts, strict=True)
+    return any(verdict.outcome == "fail" and verdict.code != MISSING and not assertion.advisory for assertion, verdict in pairs)

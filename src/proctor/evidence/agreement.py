@@ -1,0 +1,176 @@
+"""Two places of one record that tell of the same thing: they agree, or the thing is not known.
+
+A run lists its calls at its root, in its turns, in its nodes, in its answer, and under names that others use. Mostly that is the same list
+told twice. Where it is not, an empty list at one place must not hide what stands at another: all calls of both are kept, so that what was
+done is seen, and the part is doubted with both places named, so that nothing counts as not done.
+
+Calls are the same where their names agree, their ids (where both have one) and their arguments (where both tell any), and where the second
+did not fail while the first says nothing of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from proctor.errors import EvidenceError
+from proctor.evidence.account import Doubts
+from proctor.evidence.json_bytes import container_in
+from proctor.evidence.members import CALL_LISTS, MOST_LOOKED_AT, speaks_of_calls, words
+from proctor.model.account import Part
+from proctor.model.evidence import Json, Node, ToolCall
+from proctor.model.show import shorten, show
+
+_TOOL_NAMES = ("tool", "tool_name", "toolName", "function", "action")
+_PASSED = words("arguments args input toolInput tool_input")
+_DECLARED = words("description inputSchema input_schema parameters schema")
+
+
+def unify_spellings(entry: dict[str, Any], spellings: dict[str, str], path: str) -> dict[str, Any]:
+    """Return an object under our own names; an error where a thing is told under two names, and differently."""
+    if spellings.keys().isdisjoint(entry):
+        return dict(entry)
+    ours = {key: value for key, value in entry.items() if key not in spellings}
+    for key in spellings.keys() & entry.keys():
+        own, value = spellings[key], entry[key]
+        if ours.get(own) is None:
+            ours[own] = value
+        elif value is not None and ours[own] != value:
+            raise told_twice(path, own, key)
+    return ours
+
+
+def told_twice(path: str, one: str, other: str) -> EvidenceError:
+    """The error for a thing that is told under two names, and differently."""
+    return EvidenceError(f"{path}: {one!r} and {other!r} are two names of one thing, and tell different things")
+
+
+def only_one_of(entry: dict[str, Any], path: str, *keys: str) -> Json:
+    """Return the value of the first of these keys that is not null; an error where two of them tell different things."""
+    given = [(key, entry[key]) for key in keys if entry.get(key) is not None]
+    for key, value in given[1:]:
+        if value != given[0][1]:
+            raise told_twice(path, given[0][0], key)
+    return given[0][1] if given else None
+
+
+def unite_calls(
+    known: tuple[ToolCall, ...], told: Sequence[ToolCall], places: tuple[str, str], doubts: Doubts, *, all_told: bool = False
+) -> tuple[ToolCall, ...]:
+    """Return the calls of two places; where the second has one that the first has not, all of them, and a doubt that names both.
+
+    With `all_told` the second place tells of all calls as the first does, so one that only the first has is a doubt too.
+    """
+    waiting: dict[str, list[ToolCall]] = {}
+    for call in known:
+        for name in (call.name, *call.aliases):
+            waiting.setdefault(name, []).append(call)
+    met: set[int] = set()
+    lacking: list[ToolCall] = []
+    for call in told:
+        candidates = (one for name in (call.name, *call.aliases) for one in waiting.get(name, ()))
+        same = next((one for one in candidates if id(one) not in met and _are_same(one, call)), None)
+        if same is None:
+            lacking.append(call)
+        else:
+            met.add(id(same))
+    alone = lacking[0] if lacking else next((call for call in known if all_told and id(call) not in met), None)
+    if alone is not None:
+        here, there = places[::-1] if lacking else places
+        doubts.doubt(
+            "tool_calls", f"{places[0]} and {places[1]} tell of different calls: {show(alone.name, 60)} of {here} is not in {there}"
+        )
+    return (*known, *lacking)
+
+
+def _are_same(one: ToolCall, other: ToolCall) -> bool:
+    if one is other:
+        return True
+    if one.id is not None and other.id is not None and one.id != other.id:
+        return False
+    if one.arguments and other.arguments and one.arguments != other.arguments:
+        return False
+    return one.failed() or not other.failed()
+
+
+def unite_nodes(known: tuple[Node, ...], told: Sequence[Node], places: tuple[str, str], doubts: Doubts) -> tuple[Node, ...]:
+    """Return the nodes of two places; where the second has one that the first has not, all of them, and a doubt that names both."""
+    left = [node.name for node in known]
+    lacking: list[Node] = []
+    for node in told:
+        if node.name in left:
+            left.remove(node.name)
+        else:
+            lacking.append(node)
+    if lacking:
+        doubt_difference("nodes", places, f"{show(lacking[0].name, 60)} is only in {places[1]}", doubts)
+    return (*known, *lacking)
+
+
+def doubt_difference(part: Part, places: tuple[str, str], how: str, doubts: Doubts) -> None:
+    """Note that two places tell different things of one part."""
+    doubts.doubt(part, f"{places[0]} and {places[1]} tell different things: {how}")
+
+
+def doubt_other_calls(
+    entry: dict[str, Any], calls: Sequence[ToolCall] | None, path: str, doubts: Doubts, free: frozenset[str] | set[str] = frozenset()
+) -> None:
+    """Note the members of an object, beside the calls it lists, that tell of a call which is not among them."""
+    if calls is None:
+        return
+    names = {name for call in calls for name in (call.name, *call.aliases)}
+    for key, value in entry.items():
+        if key not in free and tells_of_other_calls(key, value, names):
+            doubts.doubt("tool_calls", f"{show(shorten(key, 60))} at {path} may tell of tool calls that are not in the list of calls")
+
+
+def tells_of_other_calls(key: str, value: Json, names: set[str]) -> bool:
+    """Whether a member of an object could record a call of a tool that is not among `names`."""
+    value = container_in(value)
+    if not value or not isinstance(value, (list, dict)):
+        return False
+    speaks = speaks_of_calls(key)
+    found = _names_in(value, speaks)
+    if found is None:
+        return True
+    return not names.issuperset(found) if found else speaks and not names and not _only_declares(value)
+
+
+def _names_in(value: Json, speaks: bool) -> set[str] | None:
+    """The names of tools in a value, as far as it looks like calls; nothing where there is too much to look at."""
+    found: set[str] = set()
+    waiting: list[tuple[Any, bool]] = [(value, speaks)]
+    for _ in range(MOST_LOOKED_AT):
+        if not waiting:
+            return found
+        current, within = waiting.pop()
+        if isinstance(current, list):
+            names = {member for member in current if isinstance(member, str)}
+            found.update(names if within and len(names) == len(set(map(str, current))) else ())
+            waiting.extend((member, within) for member in current)
+        elif isinstance(current, dict):
+            found.update(_own_names(current, within))
+            waiting.extend((container_in(member), key in CALL_LISTS) for key, member in current.items() if member)
+    return None
+
+
+def _own_names(entry: dict[str, Any], within: bool) -> set[str]:
+    """The names an object gives a tool: by a word for tools, or by `name` where something is passed or calls are listed."""
+    if not _DECLARED.isdisjoint({*entry, *_function_of(entry)}):
+        return set()  # a tool that was offered
+    given = [entry.get(key) for key in _TOOL_NAMES]
+    if within or not _PASSED.isdisjoint(entry):
+        given.append(entry.get("name"))
+    named = {name if isinstance(name, str) else name.get("name") for name in given if isinstance(name, (str, dict))}
+    return {name for name in named if isinstance(name, str)}
+
+
+def _only_declares(value: Json) -> bool:
+    """Whether a list declares tools: each of its members has a description or a schema."""
+    members = value if isinstance(value, list) else [value]
+    return all(isinstance(member, dict) and not _DECLARED.isdisjoint({*member, *_function_of(member)}) for member in members)
+
+
+def _function_of(member: dict[str, Any]) -> dict[str, Any]:
+    inner = member.get("function")
+    return inner if isinstance(inner, dict) else {}

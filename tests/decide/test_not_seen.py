@@ -1,0 +1,56 @@
+"""Records in which something was not seen, broke off or is told twice: no claim that needs it passes, however it is read."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+
+import proctor
+from proctor.actions.check import CheckStream
+from proctor.errors import EvidenceError
+from proctor.evidence.reading import read_line
+from proctor.model.evidence import Evidence, Source
+from proctor.sources.records import Record
+from tests.tables import rows
+
+
+def suite_of(row: dict[str, Any]) -> proctor.Suite:
+    case = {"id": "c", **({"turns": row["turns"]} if "turns" in row else {"expect": row["claims"]})}
+    return proctor.parse_suite(json.dumps({"proctor": 1, "name": "s", "cases": [case]}))
+
+
+def line_of(row: dict[str, Any]) -> bytes:
+    return row["line"].encode() if "line" in row else json.dumps(row["record"]).encode()
+
+
+def records_of(line: bytes) -> list[Record]:
+    try:
+        found = read_line(line)
+    except EvidenceError as error:
+        return [Record(None, Source(), error)]
+    return [Record(one, Source()) for one in (found if isinstance(found, list) else [found])]
+
+
+def decide_line(row: dict[str, Any]) -> list[proctor.CaseResult]:
+    return [result for result in CheckStream(suite_of(row)).over(records_of(line_of(row))) if result.code != "no_evidence"]
+
+
+@rows("decide/cases/not_seen.yaml")
+def test_what_was_not_seen_is_decided_as_the_table_says(row: dict[str, Any]) -> None:
+    (result,) = decide_line(row)
+    told = " ".join([result.reason or "", *(verdict.reason for verdict in result.verdicts)])
+    assert (result.outcome, told) == (row["outcome"], told)
+    assert row.get("says", "") in told
+    assert "code" not in row or result.code == row["code"]
+
+
+@rows("decide/cases/not_seen.yaml")
+def test_each_record_is_decided_alike_one_by_one_and_as_a_stored_evidence(row: dict[str, Any]) -> None:
+    for record in records_of(line_of(row)):
+        if record.evidence is None:
+            continue
+        stored = msgspec.json.decode(msgspec.json.encode(record.evidence), type=Evidence)
+        for evidence in (record.evidence, stored):
+            assert proctor.check(suite_of(row), evidence).cases[0].outcome == row["outcome"]
