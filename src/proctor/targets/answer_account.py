@@ -24,8 +24,10 @@ SAID_NOTHING = "the agent said nothing"
 
 
 def said_nothing(evidence: Evidence) -> bool:
-    """Whether an agent answered a text with nothing in it, and did nothing that was seen either."""
-    return evidence.text is not None and holds_nothing(evidence.text) and not (evidence.tool_calls or evidence.nodes or evidence.state)
+    """Whether an agent answered a text with nothing in it, and nothing else was seen of it: no act, no error."""
+    if evidence.text is None or not holds_nothing(evidence.text) or evidence.error is not None:
+        return False
+    return not (evidence.tool_calls or evidence.nodes or evidence.turns or evidence.state)
 
 
 def doubt_silence(evidence: Evidence) -> Evidence:
