@@ -171,6 +171,9 @@ class Prompting:
                 stop = "max_steps"
             elif evidence.error is not None:
                 error, error_code = evidence.error, code
+            elif evidence.account is not None and "tool_calls" in evidence.account.unknown:
+                # What the model asked for is not known: nothing can be said of what it did not.
+                error, error_code = evidence.account.unknown["tool_calls"], "bad_answer"
             else:
                 stop = "answered"
         about = evidence.metadata.get("servers") if evidence is not None else None
