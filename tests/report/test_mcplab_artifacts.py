@@ -141,6 +141,16 @@ def test_results_have_the_shape_and_the_metrics_of_mcplab() -> None:
     assert len(first["failures"]) == 1
 
 
+def test_whole_numbers_are_written_as_in_javascript_and_what_was_not_driven_is_no_run() -> None:
+    good = decided(evidence("17 shipped", GOOD))
+    entry, result = decided(evidence("17 shipped", GOOD), attempt=1)
+    skipped = (msgspec.structs.replace(entry, outcome="skip"), result)
+    files = texts(good, skipped)
+    assert '"pass_rate": 1,' in files["results.json"] and "1.0" not in files["results.json"]
+    assert json.loads(files["results.json"])["summary"]["total_runs"] == 1
+    assert len(files["trace.jsonl"].splitlines()) == 2
+
+
 @rows("conformance/mcplab/failures.yaml")
 def test_failures_are_worded_as_in_mcplab(row: dict[str, Any]) -> None:
     rules = textwrap.indent(row["rules"], "      ")
