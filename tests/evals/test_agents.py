@@ -232,6 +232,35 @@ def test_a_model_that_never_answers_times_out() -> None:
     assert found.get_error() == "Operation timed out after 100ms" and found.llm_latency_ms() == 0
 
 
+@pytest.mark.parametrize(
+    "timeout", [30, {"total_ms": 30}, {"totalMs": 30, "stepMs": 60_000}, {"stepMs": 30}, {"step_ms": 30, "chunkMs": 5}]
+)
+def test_a_prompt_has_a_limit_as_a_whole_and_for_each_answer(timeout: Any) -> None:
+    async def never(request: ChatRequest) -> ChatReply:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def main() -> PromptResult:
+        return await TestAgent(tools=[], model=ScriptedModel(never)).prompt("x", timeout=timeout, timeout_ms=50_000)
+
+    ended = run(main())
+    assert (ended.get_error(), ended.get_error_code()) == ("Operation timed out after 30ms", "timeout")
+
+
+@pytest.mark.parametrize("timeout", [0, -1, float("inf"), True, {"total": 5}, {"step_ms": 0}])
+def test_a_limit_that_is_none_is_refused(timeout: Any) -> None:
+    with pytest.raises(ValueError, match="timeout"):
+        TestAgent(tools=[], model=scripted("hi")).prompt_sync("x", timeout=timeout)
+
+
+def test_a_call_of_a_kind_that_is_not_understood_ends_the_prompt_in_an_error() -> None:
+    asked = ChatReply(finish="tool_calls", unread=('a tool call of the kind "custom"',))
+    ended = TestAgent(tools=[], model=scripted(asked)).prompt_sync("x")
+    assert ended.has_error() and '"custom", which is not understood' in (ended.get_error() or "")
+    cut = TestAgent(tools=[], model=scripted(ChatReply(text="Hel", finish="length"))).prompt_sync("x")
+    assert not cut.has_error() and cut.text == "Hel", "as the original"
+
+
 def test_a_cancelled_prompt_is_in_the_history_and_stays_cancelled() -> None:
     async def work(manager: MCPClientManager) -> None:
         agent = TestAgent(mcp_client_manager=manager, model=scripted(calling(("search", {"query": "x"}), ("hang", {}))))

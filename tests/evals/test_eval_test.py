@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
@@ -545,10 +546,58 @@ class Doing:
         self.tries += 1
         return self.tries > 1
 
+    def yields(self, agent: MockAgent) -> Iterator[bool]:
+        yield 1 / 0 > 0
+
+    async def yields_later(self, agent: MockAgent) -> AsyncIterator[bool]:
+        yield 1 / 0 > 0
+
+    async def says_true_of_an_error(self, agent: MockAgent) -> bool:
+        self.tries += 1
+        return (await agent.prompt("x")).has_error()
+
+    async def says_true_of_nothing(self, agent: MockAgent) -> bool:
+        return True
+
 
 @rows("conformance/mcpjam/eval_runs.yaml")
 def test_an_iteration_ends_as_its_table_says(row: dict[str, Any]) -> None:
     doing = Doing()
-    options = {name: value for name, value in row["given"].items() if name != "does"}
-    done = evaluate(EvalTest("row", getattr(doing, row["given"]["does"])), doing.agent(), **options)
+    given = dict(row["given"])
+    does = getattr(doing, given.pop("does"))
+    expected = {name: given.pop(name) for name in ("is_negative_test", "predicates") if name in given}
+    done = evaluate(EvalTest("row", does, **expected), doing.agent(), **given)
     assert ("passed" if done.results[0] else "failed") == row["expect"]
+
+
+# --- functions that would end the program -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "error", [SystemExit(3), KeyboardInterrupt(), GeneratorExit(), StopIteration()], ids=lambda error: type(error).__name__
+)
+@pytest.mark.parametrize("kind", ["plain", "asynchronous"])
+def test_a_function_that_would_end_the_program_ends_its_iteration_and_the_next_one_runs(error: BaseException, kind: str) -> None:
+    def plain(agent: MockAgent) -> bool:
+        raise error
+
+    async def asynchronous(agent: MockAgent) -> bool:
+        raise error
+
+    test = EvalTest("ends", plain if kind == "plain" else asynchronous)
+    for done in (test.run_sync(AGENT, iterations=2), evaluate(test, iterations=2)):
+        assert (done.successes, done.failures) == (0, 2)
+        assert all(each.error is not None and type(error).__name__ in each.error for each in done.iteration_details)
+    assert EvalTest("next", lambda agent: True).run_sync(AGENT, iterations=1).successes == 1
+
+
+def test_a_task_of_a_function_that_calls_exit_does_not_end_the_loop_that_all_blocking_calls_share() -> None:
+    async def leaves() -> None:
+        raise SystemExit(3)
+
+    async def starts_one(agent: MockAgent) -> bool:
+        await asyncio.wait({asyncio.ensure_future(leaves())})
+        return True
+
+    assert EvalTest("starts", starts_one).run_sync(AGENT, iterations=1).successes == 1
+    assert EvalTest("next", lambda agent: True).run_sync(AGENT, iterations=1).successes == 1

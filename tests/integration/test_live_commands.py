@@ -240,3 +240,53 @@ def test_a_disk_that_fills_up_ends_the_run_and_loses_nothing(place: Path) -> Non
     assert (document["counts"]["pass"], len(document["cases"])) == (200, 200)
     lines = asked(place)
     assert all(lines.count(f"hello {case.removeprefix('c')}") == 1 for case in before), "a finished case was driven again"
+
+
+LOUD = """\
+import sys, threading
+
+print("the module is loaded")
+
+def answer(message):
+    print("hello from the agent")
+    said = threading.Thread(target=lambda: print("and from a thread of it"))
+    said.start()
+    said.join()
+    if message == "interrupt":
+        raise KeyboardInterrupt
+    if message == "generator":
+        raise GeneratorExit
+    if message == "exit":
+        sys.exit(3)
+    return "hi"
+
+async def later(message):
+    return answer(message)
+"""
+
+
+@pytest.mark.parametrize("function", ["answer", "later"])
+def test_what_an_agent_prints_and_raises_stays_out_of_the_results_and_ends_no_run(place: Path, function: str) -> None:
+    cases = [
+        {"id": word, "input": word, "expect": [{"response_contains": "hi"}]} for word in ("one", "interrupt", "generator", "exit", "two")
+    ]
+    (place / "loud.py").write_text(LOUD)
+    (place / "loud.yaml").write_text(json.dumps({"proctor": 1, "cases": cases}))
+    (place / "proctor.yaml").write_text(f'targets: {{agent: {{type: callable, function: "loud:{function}"}}}}\n')
+    done = subprocess.run(
+        [sys.executable, "-m", "proctor", "run", "loud.yaml", "--format", "json", "--quiet", "-j", "1", "-n", "2"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1, done.stderr
+    found = [(case["id"], case["outcome"], case.get("code")) for case in json.loads(done.stdout)["cases"]]
+    failed = ("error", "agent_failed")
+    once = [("one", "pass", None), ("interrupt", *failed), ("generator", *failed), ("exit", *failed), ("two", "pass", None)]
+    assert sorted(found, key=str) == sorted(once * 2, key=str)
+    assert "the module is loaded" in done.stderr and "and from a thread of it" in done.stderr
+
+
+def test_every_line_of_progress_names_its_attempt(place: Path) -> None:
+    done = proctor("run", "suite.yaml", "-n", "2", "-k", "c1")
+    assert "pass  c1\n" in done.err and "pass  c1 (attempt 2)\n" in done.err

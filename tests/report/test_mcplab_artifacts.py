@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import textwrap
 from typing import Any
 
@@ -139,6 +140,16 @@ def test_results_have_the_shape_and_the_metrics_of_mcplab() -> None:
     assert first["check_results"][1]["label"] == "Required tool · lookup_order"
     assert "reason" not in first["check_results"][0]
     assert len(first["failures"]) == 1
+
+
+def test_whole_numbers_are_written_as_in_javascript_and_what_was_not_driven_is_no_run() -> None:
+    good = decided(evidence("17 shipped", GOOD))
+    entry, result = decided(evidence("17 shipped", GOOD), attempt=1)
+    skipped = (msgspec.structs.replace(entry, outcome="skip"), result)
+    files = texts(good, skipped)
+    assert re.findall(r"\d\.0\b[,\s]", files["results.json"]) == []
+    assert json.loads(files["results.json"])["summary"]["total_runs"] == 1
+    assert len(files["trace.jsonl"].splitlines()) == 2
 
 
 @rows("conformance/mcplab/failures.yaml")

@@ -7,7 +7,17 @@ import os
 import sys
 
 SCHEMA = {"type": "object"}
-TOOLS = [{"name": name, "description": name, "inputSchema": SCHEMA} for name in ("search", "environment", "hang", "die")]
+TOOLS = [
+    {"name": name, "description": name, "inputSchema": SCHEMA} for name in ("search", "environment", "hang", "die", "refuse", "structured")
+]
+
+
+class Refusal(Exception):
+    """An error of JSON-RPC, with the code and the words that were asked for."""
+
+    def __init__(self, error: dict[str, object]) -> None:
+        super().__init__()
+        self.error = error
 
 
 def answer(method: str, params: dict[str, object]) -> dict[str, object] | None:
@@ -24,6 +34,10 @@ def answer(method: str, params: dict[str, object]) -> dict[str, object] | None:
         raise LookupError("tool")
     if params["name"] == "hang":
         return None
+    if params["name"] == "refuse":
+        raise Refusal(params["arguments"])  # type: ignore[arg-type]
+    if params["name"] == "structured":
+        return {"structuredContent": {"status": "shipped"}}
     if params["name"] == "environment":
         name = str(params["arguments"]["name"])  # type: ignore[index]
         return {"content": [{"type": "text", "text": f"{name}={os.environ.get(name, '')}"}]}
@@ -42,6 +56,8 @@ def main() -> None:
             result = answer(message["method"], message.get("params") or {})
         except LookupError as error:
             reply = {"error": {"code": -32601, "message": f"unknown method {error}"}}
+        except Refusal as refusal:
+            reply = {"error": refusal.error}
         else:
             if result is None:
                 continue

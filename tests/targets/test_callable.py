@@ -90,7 +90,23 @@ def test_what_is_no_answer_is_a_fault(returned: Any, message: str) -> None:
     assert caught.value.code == "bad_answer"
 
 
-@pytest.mark.parametrize("error", [ValueError("no such order"), StopIteration(), TimeoutError("upstream"), SystemExit(3), KeyError("k")])
+class _Strange(BaseException):
+    """What no library catches by accident."""
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("no such order"),
+        StopIteration(),
+        TimeoutError("upstream"),
+        SystemExit(3),
+        KeyError("k"),
+        KeyboardInterrupt(),
+        GeneratorExit(),
+        _Strange("x"),
+    ],
+)
 def test_a_function_that_raises_is_a_fault_that_says_what_and_where(error: BaseException) -> None:
     def agent(message: str) -> str:
         raise error
@@ -104,6 +120,56 @@ def test_a_function_that_raises_is_a_fault_that_says_what_and_where(error: BaseE
         assert caught.value.code == "agent_failed"
     if isinstance(error, ValueError):
         assert "ValueError: no such order (test_callable.py:" in str(caught.value)
+
+
+def test_what_a_function_does_to_its_context_and_history_stays_with_that_message() -> None:
+    seen: list[Any] = []
+
+    def agent(message: str, context: dict[str, Any], history: list[dict[str, Any]]) -> str:
+        seen.append((list(context["CART"]), [dict(one) for one in history]))
+        context["CART"].append(message)
+        for one in history:
+            one["text"] = "changed"
+        return message
+
+    go = attempt("one", "two", "three", context={"CART": []})
+    drive(agent, go)
+    drive(agent, go)
+    assert [cart for cart, _ in seen] == [[]] * 6
+    assert [one["text"] for one in seen[2][1]] == ["one", "two"]
+
+
+@pytest.mark.parametrize("returned", ["", " \n", "\u200b", {"text": ""}, {"text": "", "tool_calls": []}, Evidence(text="")])
+def test_an_answer_with_nothing_in_it_is_a_fault(returned: Any) -> None:
+    with pytest.raises(TargetFault, match=r"returned an answer with nothing in it") as caught:
+        drive(lambda _: returned, attempt("hi"))
+    assert caught.value.code == "empty_answer"
+
+
+def test_what_was_done_without_a_word_is_kept_and_what_was_said_is_not_known() -> None:
+    evidence = drive(lambda _: {"text": "", "tool_calls": [{"name": "look"}]}, attempt("hi"))
+    assert evidence.account is not None and evidence.account.unknown == {"answer": "the agent said nothing"}
+    assert [call.name for call in evidence.tool_calls or ()] == ["look"]
+
+
+def test_an_envelope_of_messages_is_read_as_messages() -> None:
+    asked = {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
+    }
+    said = [{"role": "user", "content": "hi"}, asked, {"role": "tool", "tool_call_id": "c", "content": "1"}]
+    state = {"messages": [*said, {"role": "assistant", "content": "done"}]}
+    evidence = drive(lambda _: state, attempt("hi"))
+    assert (evidence.text, [call.name for call in evidence.tool_calls or ()]) == ("done", ["f"])
+    with pytest.raises(TargetFault, match="is no evidence") as caught:
+        drive(lambda _: {"messages": [{"kind": "nobody knows"}]}, attempt("hi"))
+    assert caught.value.code == "bad_answer"
+
+
+def test_who_read_what_a_function_returned_is_told() -> None:
+    evidence = drive(functions.shout, attempt("hi"))
+    assert evidence.account is not None and (evidence.account.reader, evidence.account.unknown) == ("callable", {})
 
 
 def test_a_function_that_hangs_is_left_alone_after_its_time() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import itertools
 import socket
 import ssl
 from typing import Any
@@ -25,7 +26,7 @@ from tests.tables import rows
 from tests.targets.loopback import Answer, Asked, Player, Recorder, Reply, Server, attempt, serve
 
 SECRET = "sk-very-secret-token"
-STATUS_CLAIM = Assertion(check="http_status", spec=HttpStatus(status=200))
+REFUSED_IN_TURN_2 = Assertion(check="http_status", spec=HttpStatus(status=500), turn=1)
 
 
 def drive(answer: Answer, go: Any, tape: Any = LIVE, path: str = "/chat", **settings: Any) -> tuple[Evidence, Server]:
@@ -117,7 +118,7 @@ def test_turns_are_sent_in_order_in_one_session_each_with_an_id_of_its_own() -> 
 
     evidence, server = drive(
         answer,
-        attempt("one", "two", "three", assertions=(STATUS_CLAIM,)),
+        attempt("one", "two", "three", assertions=(REFUSED_IN_TURN_2,)),
         template={"m": "{user_message}", "s": "{session_id}", "r": "{request_id}"},
     )
     assert [(asked.json["m"], asked.json["s"]) for asked in server.asked] == [(m, "session-a-0001") for m in ("one", "two", "three")]
@@ -140,17 +141,14 @@ def test_turns_are_sent_in_order_in_one_session_each_with_an_id_of_its_own() -> 
 
 @rows("targets/cases/answers.yaml")
 def test_an_answer_is_read(row: dict[str, Any]) -> None:
-    reply = Reply(
-        status=row.get("status", 200),
-        body=row.get("body"),
-        data=row["data"].encode() if "data" in row else None,
-        headers=row.get("headers", {}),
-    )
-    claims = {"assertions": (STATUS_CLAIM,)} if row.get("claimed") else {}
+    status = row.get("status", 200)
+    reply = Reply(status=status, body=row.get("body"), data=data_of(row), headers=row.get("headers", {}))
+    claims = {"assertions": (Assertion(check="http_status", spec=HttpStatus(status=status)),)} if row.get("claimed") else {}
     evidence, _ = drive(lambda asked: reply, attempt("hi", **claims), **row.get("settings", {}))
-    expect = row["expect"]
-    for field, wanted in expect.items():
-        found: Any = getattr(evidence, field)
+    assert evidence.account is not None
+    told = {"unknown": evidence.account.unknown, "notes": list(evidence.account.notes), "reader": evidence.account.reader}
+    for field, wanted in row["expect"].items():
+        found: Any = told[field] if field in told else getattr(evidence, field)
         if field == "tool_calls" and found is not None:
             found = [one.name for one in found]
         if field == "nodes" and found is not None:
@@ -160,6 +158,17 @@ def test_an_answer_is_read(row: dict[str, Any]) -> None:
         if field == "metadata":
             found = {key: found.get(key) for key in wanted}
         assert found == wanted, field
+
+
+def data_of(row: dict[str, Any]) -> bytes | None:
+    """The bytes of the answer; `packed` has the lengths of the pieces that are packed each by itself."""
+    if "data" not in row:
+        return None
+    data = row["data"].encode(row.get("encoding", "utf-8"))
+    if "packed" not in row:
+        return data
+    ends = list(itertools.accumulate(row["packed"]))
+    return b"".join(gzip.compress(data[start:end]) for start, end in zip([0, *ends], ends, strict=False))
 
 
 def test_a_packed_answer_is_unpacked() -> None:
@@ -259,6 +268,22 @@ def test_a_redirect_on_the_same_host_is_followed_with_method_body_and_token() ->
         ("POST", "/chat", f"Bearer {SECRET}"),
         ("POST", "/new", f"Bearer {SECRET}"),
     ]
+    assert evidence.account is not None
+    assert evidence.account.notes == (f"status 302 led on to {server.url}/new",)
+
+
+def test_a_redirect_that_is_followed_without_the_message_says_so_on_the_tape_too() -> None:
+    def answer(asked: Asked) -> Reply:
+        return (
+            Reply(status=303, headers={"location": "/new?token=abc"}, data=b"") if asked.path == "/chat" else Reply(body={"text": "ready"})
+        )
+
+    tape = Recorder()
+    evidence, server = drive(answer, attempt("hi"), tape)
+    assert [(asked.method, asked.data) for asked in server.asked][1] == ("GET", b"")
+    said = (f"status 303 led on to {server.url}/new?token=[redacted], asked with GET and without the message",)
+    assert evidence.account is not None and evidence.account.notes == said
+    assert tape.kept[0][2]["redirects"] == list(said)
 
 
 @pytest.mark.parametrize(

@@ -190,6 +190,39 @@ def test_an_empty_reply_ends_the_turn() -> None:
     assert evidence.text == "" and evidence.tool_calls == () and evidence.error is None
 
 
+@pytest.mark.parametrize(
+    ("reply", "unknown"),
+    [
+        (ChatReply(text="Hel", finish="length"), {"answer"}),
+        (ChatReply(text="", finish="content_filter"), {"answer"}),
+        (ChatReply(text="I cannot do that.", finish="content_filter"), set()),
+        (ChatReply(text="Hello.", finish="other"), {"answer"}),
+        (ChatReply(text="", finish="tool_calls"), {"answer", "tool_calls"}),
+        (ChatReply(text="Hello.", unread=('a tool call of the kind "custom"',)), {"answer", "tool_calls"}),
+        (ChatReply(text="Hel", unread=("an answer that a content filter has cut",)), {"answer"}),
+        (ChatReply(text="Hello."), set()),
+    ],
+)
+def test_a_reply_that_is_no_whole_answer_leaves_unknown_what_it_leaves_open(reply: ChatReply, unknown: set[str]) -> None:
+    evidence = drive(ScriptedModel(reply))
+    assert evidence.account is not None and evidence.account.reader == "mcp agent"
+    assert set(evidence.account.unknown) == unknown
+
+
+def test_a_run_that_broke_off_says_so_of_what_came_no_more() -> None:
+    evidence = drive(ScriptedModel(calls(("search", {"query": "tea"})), ModelFault("bad_answer", "no JSON")))
+    why = "the run broke off: the model could not be asked any more: no JSON"
+    assert evidence.account is not None and evidence.account.unknown == {"answer": why, "tool_calls": why}
+
+
+def test_an_unknown_tool_ends_the_run_where_the_settings_say_so() -> None:
+    model = ScriptedModel(calls(("lookup_orders", {"id": 17}), ("search", {"query": "tea"})), DONE)
+    evidence = drive(model, unknown_tools="end")
+    told = 'there is no tool "lookup_orders"; nearest: lookup_order'
+    assert (evidence.error, evidence.metadata["code"]) == (told, "unknown_tool")
+    assert [call.name for call in evidence.tool_calls or ()] == ["lookup_orders"] and len(model.requests) == 1
+
+
 def test_tools_of_one_name_on_two_servers_are_kept_apart() -> None:
     model = ScriptedModel(calls(("eu__lookup_order", {"id": 17}), ("lookup_order", {"id": 17})), DONE)
     evidence = drive(model, local_shop("eu"), local_shop("us"))

@@ -226,6 +226,26 @@ def test_a_tool_that_hangs_is_a_failed_call_and_the_server_goes_on() -> None:
     assert fine.result["content"][0]["text"].startswith("found")
 
 
+@pytest.mark.parametrize("code", [-32000, -32001, -32600, -32603, 17])
+def test_an_error_of_the_server_is_told_in_its_words_whatever_its_code(code: int) -> None:
+    async def main() -> tuple[Any, Any]:
+        async with McpServers([bare_shop()]) as servers:
+            refused = await servers.call_tool("shop", "refuse", {"code": code, "message": "not before noon"})
+            return refused, await servers.call_tool("shop", "search", {"query": "tea"})
+
+    refused, fine = run(main())
+    assert (refused.error, refused.gone) == ("not before noon", False)
+    assert fine.error is None, "the server is still there"
+
+
+def test_a_result_without_content_has_none() -> None:
+    async def main() -> Any:
+        async with McpServers([bare_shop()]) as servers:
+            return await servers.call_tool("shop", "structured", {})
+
+    assert run(main()).result == {"content": [], "structuredContent": {"status": "shipped"}}
+
+
 def test_a_server_that_dies_in_a_call_is_gone_and_comes_back_when_asked_for() -> None:
     async def main() -> None:
         async with McpServers([bare_shop()]) as servers:

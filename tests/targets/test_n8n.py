@@ -65,7 +65,8 @@ def drive(n8n: N8n, go: Any, tape: Any = LIVE, *, api: bool = True, **settings: 
     return asyncio.run(run())
 
 
-STATUS_CLAIM = Assertion(check="http_status", spec=HttpStatus(status=200))
+def claims(status: int) -> dict[str, Any]:
+    return {"assertions": (Assertion(check="http_status", spec=HttpStatus(status=status)),)}
 
 
 def refused(n8n: N8n, go: Any, **more: Any) -> TargetFault:
@@ -103,7 +104,7 @@ def test_an_execution_that_is_still_running_is_waited_for() -> None:
 def test_an_execution_that_failed_is_finished_and_evidence_of_an_error() -> None:
     failed = [execution("err", "request-a-0001")]
     reply = Reply(status=500, body={"message": "Error in workflow"})
-    evidence = drive(N8n(failed, webhook=reply), attempt("hi", assertions=(STATUS_CLAIM,)))
+    evidence = drive(N8n(failed, webhook=reply), attempt("hi", **claims(500)))
     assert evidence.http_status == 500 and evidence.error is not None and evidence.metadata["status"] == "error"
     fault = refused(N8n(failed, webhook=reply), attempt("hi"))
     assert (fault.code, fault.message) == (
@@ -159,7 +160,7 @@ def test_an_answer_of_the_api_that_is_no_list_is_a_fault() -> None:
 
 def test_an_unknown_webhook_is_not_looked_up() -> None:
     n8n = N8n([], webhook=Reply(status=404, body={"code": 404, "message": "The requested webhook is not registered."}))
-    evidence = drive(n8n, attempt("hi", assertions=(STATUS_CLAIM,)))
+    evidence = drive(n8n, attempt("hi", **claims(404)))
     assert (evidence.http_status, evidence.text, n8n.polls) == (404, "The requested webhook is not registered.", [])
     assert refused(n8n, attempt("hi")).code == "http_status" and n8n.polls == []
 
@@ -168,13 +169,13 @@ def test_an_unknown_webhook_is_not_looked_up() -> None:
 def test_a_webhook_that_refuses_the_caller_is_not_looked_up(status: int) -> None:
     headers = {"www-authenticate": 'Basic realm="Webhook"', "content-type": "text/plain"}
     n8n = N8n([], webhook=Reply(status=status, data=b"Authorization data is wrong!", headers=headers))
-    evidence = drive(n8n, attempt("hi", assertions=(STATUS_CLAIM,)))
+    evidence = drive(n8n, attempt("hi", **claims(status)))
     assert (evidence.http_status, evidence.text, n8n.polls) == (status, "Authorization data is wrong!", [])
 
 
 def test_a_workflow_that_answers_403_itself_is_looked_up() -> None:
     n8n = N8n([execution("order-confirmed", "request-a-0001")], webhook=Reply(status=403, body={"message": "not yours"}))
-    evidence = drive(n8n, attempt("hi", assertions=(STATUS_CLAIM,)))
+    evidence = drive(n8n, attempt("hi", **claims(403)))
     assert evidence.http_status == 403 and [node.name for node in evidence.nodes or ()][-1] == "Respond"
 
 

@@ -267,7 +267,7 @@ def _agent(agent: dict[str, Json], model: ChatModel, servers: McpServers) -> Mcp
         return TapedModel(model, tape)
 
     given = {key: agent[key] for key in _AGENT_SETTINGS if agent.get(key) is not None}
-    settings = AgentSettings(**given, tool_errors="json")
+    settings = AgentSettings(**given, tool_errors="json", unknown_tools="end")
     return McpAgent(agent["id"], servers=servers, model_for=model_for, settings=settings)
 
 

@@ -103,7 +103,7 @@ class _Lines:
             line = (
                 self._line(event.result)
                 if event.result.outcome in ("fail", "error")
-                else f"{event.result.outcome}  {one_line(event.case, 80)}"
+                else f"{event.result.outcome}  {one_line(event.case, 80)}{_attempt(event.attempt)}"
             )
             print(f"{self._done}/{self._total}  {line}", file=sys.stderr)
         elif event.kind in ("retrying", "slowed", "stopping"):
@@ -123,8 +123,12 @@ class _FailureLines:
         if fault is not None and fault == self._told:
             reason = "not judged, as above"
         self._told = fault or self._told
-        attempt = f" (attempt {result.attempt + 1})" if result.attempt else ""
-        return f"{result.outcome}  {one_line(result.case.id, 80)}{attempt}  {one_line(reason, 160)}".rstrip()
+        return f"{result.outcome}  {one_line(result.case.id, 80)}{_attempt(result.attempt)}  {one_line(reason, 160)}".rstrip()
+
+
+def _attempt(number: int) -> str:
+    """Which attempt it was, where it was not the first."""
+    return f" (attempt {number + 1})" if number else ""
 
 
 def annotations(results: "tuple[CaseResult, ...]") -> list[str]:

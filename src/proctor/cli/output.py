@@ -5,13 +5,34 @@ A place that cannot take what is written (a full disk, a missing folder) is the 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+from collections.abc import Generator
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO
+from typing import BinaryIO, TextIO
 
 from proctor.errors import InputError
+
+_reserved: list[TextIO] = []
+"""Standard output, while nobody else may write to it; the innermost last."""
+
+
+def standard_output() -> TextIO:
+    """Where results go, whatever `sys.stdout` is for others at the moment."""
+    return _reserved[-1] if _reserved else sys.stdout
+
+
+@contextlib.contextmanager
+def reserve_standard_output() -> Generator[None]:
+    """Keep standard output for results: what a function under test prints meanwhile, in whatever thread, goes to standard error."""
+    _reserved.append(standard_output())
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        _reserved.pop()
 
 
 class Output:
@@ -29,10 +50,11 @@ class Output:
 
     def __enter__(self) -> Output:
         if self._path is None:
-            if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison] - it is, where the descriptor was closed
+            place = standard_output()
+            if place is None:  # pyright: ignore[reportUnnecessaryComparison] - it is, where the descriptor was closed
                 raise InputError("cannot write to standard output: it is closed")
-            sys.stdout.flush()
-            self._file = sys.stdout.buffer
+            place.flush()
+            self._file = place.buffer
             return self
         try:
             self._file = (self._partial or self._path).open("wb", buffering=64 * 1024)
@@ -81,7 +103,7 @@ class Output:
     @property
     def is_terminal(self) -> bool:
         """Whether a person is looking at it."""
-        return self._path is None and sys.stdout.isatty()
+        return self._path is None and standard_output().isatty()
 
     def text(self, text: str) -> None:
         """Write text; what no encoding can carry (half of a surrogate pair) is escaped."""

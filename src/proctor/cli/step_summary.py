@@ -10,6 +10,8 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 
+from proctor.cli.output import standard_output
+
 
 def on_github(environment: Mapping[str, str] = os.environ) -> bool:
     """Whether this is a job of GitHub."""
@@ -38,7 +40,7 @@ def append_summary(text: Callable[[], str]) -> None:
 
 def _is_output(path: str) -> bool:
     try:
-        return os.path.samestat(os.fstat(sys.stdout.fileno()), os.stat(path))
+        return os.path.samestat(os.fstat(standard_output().fileno()), os.stat(path))
     except (OSError, ValueError, AttributeError):
         # No such file yet, or standard output is closed or no file at all.
         return False

@@ -60,7 +60,7 @@ def _shared_loop() -> asyncio.AbstractEventLoop:
 def _serve(loop: asyncio.AbstractEventLoop) -> None:
     asyncio.set_event_loop(loop)
     try:
-        loop.run_forever()
+        _run_until_stopped(loop)
     finally:
         left = asyncio.all_tasks(loop)
         for task in left:
@@ -70,6 +70,15 @@ def _serve(loop: asyncio.AbstractEventLoop) -> None:
             loop.run_until_complete(asyncio.wait(left, timeout=_FAREWELL_S))
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.close()
+
+
+def _run_until_stopped(loop: asyncio.AbstractEventLoop) -> None:
+    """Run the loop until it is told to stop: a task that calls `sys.exit` ends itself, and not what everybody shares."""
+    while True:
+        try:
+            return loop.run_forever()
+        except (SystemExit, KeyboardInterrupt):
+            continue  # the task that raised it has it as its result, for whoever waits for it
 
 
 def _leave(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:

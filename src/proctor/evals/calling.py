@@ -1,7 +1,7 @@
 """Calling functions of the user's own: asynchronous or not, and ended when they take too long.
 
 A function that is not asynchronous runs in a thread of its own, so that it may block; blocking calls it makes go to the loop that waits for
-it. A function that does not let itself be ended is left behind.
+it. A function that does not let itself be ended is left behind. One that raises what would end the program (`sys.exit`) ends only itself.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from inspect import isawaitable, iscoroutinefunction
 from typing import Any
 
 from proctor.evals.blocking import HOME_LOOP
+from proctor.model.show import exception_text
+from proctor.targets.interrupts import is_interrupt
 
 
 def own_context() -> contextvars.Context:
@@ -23,13 +25,27 @@ def own_context() -> contextvars.Context:
     return context
 
 
+class Ended(Exception):
+    """A function raised what would have ended more than itself."""
+
+
 async def call_with(function: Callable[[Any], object], argument: object, context: contextvars.Context) -> object:
-    """What the function answers; an answer that can be awaited is."""
-    if iscoroutinefunction(function) or iscoroutinefunction(getattr(function, "__call__", None)):  # noqa: B004 - asks what kind of call it is
-        answer = function(argument)
-    else:
-        answer = await _in_thread(lambda: function(argument), context.copy())
-    return await answer if isawaitable(answer) else answer
+    """What the function answers; an answer that can be awaited is. Raises `Ended` for what an event loop would end by."""
+    try:
+        if iscoroutinefunction(function) or iscoroutinefunction(getattr(function, "__call__", None)):  # noqa: B004 - asks what kind of call it is
+            answer = function(argument)
+        else:
+            answer = await _in_thread(lambda: function(argument), context.copy())
+        return await answer if isawaitable(answer) else answer
+    except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
+        if is_interrupt(error):
+            raise
+        raise Ended(_called_off(error)) from error
+
+
+def _called_off(error: BaseException) -> str:
+    text = exception_text(error)
+    return f"the function raised {type(error).__name__}{f': {text}' if text else ''}"
 
 
 async def end_task(task: asyncio.Task[object]) -> None:
@@ -60,9 +76,11 @@ async def _in_thread(work: Callable[[], object], context: contextvars.Context) -
         answer, error = None, None
         try:
             answer = context.run(work)
+        except (StopIteration, KeyboardInterrupt, SystemExit, GeneratorExit) as raised:
+            # A future cannot carry these: they would end what waits for it.
+            error = Ended(_called_off(raised))
         except BaseException as raised:  # it is the caller's to see, whatever it is
-            # A future cannot carry this one: it would end the loop that waits for it.
-            error = RuntimeError("the test raised StopIteration") if isinstance(raised, StopIteration) else raised
+            error = raised
         try:
             loop.call_soon_threadsafe(settle, answer, error)
         except RuntimeError:

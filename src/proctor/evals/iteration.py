@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from inspect import isasyncgen, isgenerator
 from typing import Any, Final
 
 import msgspec
@@ -110,5 +111,14 @@ async def _attempt(test: TestFunction, agent: EvalAgent, timeout_ms: float) -> _
     if raised is not None:
         return _Attempt(False, told(raised), True, own.get_prompt_history())
     answer = task.result()
-    error = "the test function returned None: it must return true or false" if answer is None else None
-    return _Attempt(bool(answer), error, False, own.get_prompt_history())
+    error = _bad_answer(answer)
+    return _Attempt(error is None and bool(answer), error, False, own.get_prompt_history())
+
+
+def _bad_answer(answer: object) -> str | None:
+    """Why what a test function returned is no answer, although it is true."""
+    if answer is None:
+        return "the test function returned None: it must return true or false"
+    if isgenerator(answer) or isasyncgen(answer):
+        return "the test function is a generator, of which nothing was run: it must return true or false and not yield"
+    return None

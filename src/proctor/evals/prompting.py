@@ -8,8 +8,9 @@ Reaching `max_steps` or a stop condition is no error here: the caller asked for 
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 from uuid import uuid4
 
@@ -26,6 +27,7 @@ from proctor.llm.ports import ChatMessage, ChatModel, ChatReply, ChatRequest, Mo
 from proctor.model.attempt import Attempt
 from proctor.model.case import Case
 from proctor.model.evidence import Evidence, ToolCall
+from proctor.model.show import show
 from proctor.targets.mcp_agent import AgentSettings, McpAgent
 
 
@@ -55,12 +57,44 @@ class PromptOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     context: tuple[PromptResult, ...] = ()
     timeout_ms: float | None = None
+    """For the whole prompt."""
+    step_ms: float | None = None
+    """For one answer of the model."""
     stop_after_tool_call: tuple[str, ...] = ()
     stop_when: tuple[StopCondition, ...] = ()
 
 
+Timeout = float | Mapping[str, float]
+"""Milliseconds for the whole prompt, or `{total_ms, step_ms}`, also as the original spells them."""
+_TIMEOUT_KEYS: Final = {"totalMs": "total_ms", "stepMs": "step_ms", "chunkMs": "chunk_ms"}
+
+
+def read_timeout(timeout: Timeout | None, timeout_ms: float | None) -> tuple[float | None, float | None]:
+    """The limits of the whole prompt and of one step; `timeout_ms` counts only where there is no `timeout`. Raises `ValueError`."""
+    if timeout is None:
+        return timeout_ms, None
+    if not isinstance(timeout, Mapping):
+        return _above_zero(timeout, "timeout"), None
+    given = {_TIMEOUT_KEYS.get(key, key): value for key, value in timeout.items()}
+    strange = [key for key in given if key not in _TIMEOUT_KEYS.values()]
+    if strange:
+        raise ValueError(f"timeout: expected total_ms and step_ms, found {strange[0]!r}")
+    # Answers come whole here, so there are no chunks to wait for.
+    limits = {key: _above_zero(value, f"timeout.{key}") for key, value in given.items()}
+    return limits.get("total_ms"), limits.get("step_ms")
+
+
+def _above_zero(value: object, field: str) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
+        raise ValueError(f"{field}: expected milliseconds above 0, found {show(value)}")
+    return float(value)
+
+
 def prompt_options(
     context: PromptResult | Iterable[PromptResult] | None,
+    timeout: Timeout | None,
     timeout_ms: float | None,
     stop_after_tool_call: str | Iterable[str],
     stop_when: StopCondition | Iterable[StopCondition],
@@ -68,9 +102,11 @@ def prompt_options(
     """Options in the forms a caller may write them: one, or several."""
     if context is None:
         context = ()
+    total_ms, step_ms = read_timeout(timeout, timeout_ms)
     return PromptOptions(
         context=(context,) if isinstance(context, PromptResult) else tuple(context),
-        timeout_ms=timeout_ms,
+        timeout_ms=total_ms,
+        step_ms=step_ms,
         stop_after_tool_call=(stop_after_tool_call,) if isinstance(stop_after_tool_call, str) else tuple(stop_after_tool_call),
         stop_when=(stop_when,) if callable(stop_when) else tuple(stop_when),
     )
@@ -79,8 +115,15 @@ def prompt_options(
 class WatchedModel:
     """A model with the context before each question, a clock, and an end."""
 
-    def __init__(self, model: ChatModel, context: tuple[ChatMessage, ...], ended: Callable[[Sequence[Step]], str | None]) -> None:
+    def __init__(
+        self,
+        model: ChatModel,
+        context: tuple[ChatMessage, ...],
+        ended: Callable[[Sequence[Step]], str | None],
+        step_ms: float | None = None,
+    ) -> None:
         self._model = model
+        self._step_ms = step_ms
         self._context = context
         self._ended = ended
         self._steps: list[Step] = []
@@ -111,7 +154,7 @@ class WatchedModel:
         messages = (*request.messages[:first], *self._context, *request.messages[first:])
         started = time.perf_counter()
         try:
-            reply = await self._model.complete(msgspec.structs.replace(request, messages=messages))
+            reply = await self._complete(msgspec.structs.replace(request, messages=messages))
         except BaseException:
             self.spans.append(Asked(started=started, ended=time.perf_counter()))
             raise
@@ -119,6 +162,17 @@ class WatchedModel:
         self.replies.append(reply)
         self._steps.append(Step(text=reply.text, tool_names=tuple(call.name for call in reply.tool_calls)))
         return reply
+
+    async def _complete(self, request: ChatRequest) -> ChatReply:
+        """Ask the model within the time of a step."""
+        bound = asyncio.timeout(None if self._step_ms is None else self._step_ms / 1000)
+        try:
+            async with bound:
+                return await self._model.complete(request)
+        except TimeoutError:
+            if not bound.expired():
+                raise
+            raise ModelFault("timeout", f"Operation timed out after {self._step_ms:g}ms") from None
 
     async def close(self) -> None:
         """Nothing: whoever made the model closes it."""
@@ -140,7 +194,7 @@ class Prompting:
         """Work until there is an answer. Raises what the loop raises."""
         self._tools = ToolSet(tools, stop_after=self._options.stop_after_tool_call)
         context = told(message for each in self._options.context for message in each.get_messages())
-        self._watched = watched = WatchedModel(model, context, self._ended)
+        self._watched = watched = WatchedModel(model, context, self._ended, self._options.step_ms)
         agent = McpAgent("eval", servers=self._tools, model_for=lambda _tape: watched, settings=settings)
         id = uuid4().hex
         # The loop ends itself a little before its time: what it is given is so much longer.
@@ -171,6 +225,9 @@ class Prompting:
                 stop = "max_steps"
             elif evidence.error is not None:
                 error, error_code = evidence.error, code
+            elif evidence.account is not None and "tool_calls" in evidence.account.unknown:
+                # What the model asked for is not known: nothing can be said of what it did not.
+                error, error_code = evidence.account.unknown["tool_calls"], "bad_answer"
             else:
                 stop = "answered"
         about = evidence.metadata.get("servers") if evidence is not None else None

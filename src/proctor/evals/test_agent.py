@@ -18,7 +18,7 @@ from proctor.evals.blocking import run_blocking
 from proctor.evals.deadline import PromptLimit
 from proctor.evals.models import CustomProviders, model_named, split_model
 from proctor.evals.prompt_result import PromptResult
-from proctor.evals.prompting import Prompting, PromptOptions, StopCondition, prompt_options
+from proctor.evals.prompting import Prompting, PromptOptions, StopCondition, Timeout, prompt_options
 from proctor.evals.tools import AgentTool, ToolsLike, listed
 from proctor.llm.ports import ChatModel
 from proctor.model.show import nearest, show
@@ -68,6 +68,7 @@ class _Remembering:
         /,
         *,
         context: Context = None,
+        timeout: Timeout | None = None,
         timeout_ms: float | None = None,
         stop_after_tool_call: str | Iterable[str] = (),
         stop_when: StopCondition | Iterable[StopCondition] = (),
@@ -75,9 +76,11 @@ class _Remembering:
         """Ask one thing and let the agent work on it.
 
         `context` are earlier results that the model is told first. At a tool of `stop_after_tool_call` the work ends, and that tool
-        is not executed. `stop_when` is asked after every step. `timeout_ms` is for the whole prompt.
+        is not executed. `stop_when` is asked after every step. `timeout` is for the whole prompt,
+        or `{"total_ms", "step_ms"}` for it and for each answer of the model; `timeout_ms` is read where there is none. Raises `ValueError`
+        for a limit that is none.
         """
-        return await self._answer(message, prompt_options(context, timeout_ms, stop_after_tool_call, stop_when))
+        return await self._answer(message, prompt_options(context, timeout, timeout_ms, stop_after_tool_call, stop_when))
 
     async def run(self, message: str, /, **options: Any) -> PromptResult:
         """The newer name of `prompt`."""

@@ -16,7 +16,7 @@ from proctor.evidence.usage import read_usage
 from proctor.llm.attachments import not_taken, sort_of, text_in
 from proctor.llm.client import Conceded, Dialect
 from proctor.llm.ports import Attachment, ChatMessage, ChatReply, ChatRequest, Finish, ModelCall, ModelFault
-from proctor.llm.reading import call_of, finish_of, full_usage, name_of, objects, unusable
+from proctor.llm.reading import call_of, finish_of, full_usage, name_of, objects, unread_kinds, unusable
 from proctor.llm.settings import ModelSettings, joined
 from proctor.model.evidence import Json
 from proctor.model.show import show
@@ -33,6 +33,9 @@ _FINISH: dict[str, Finish] = {
     "tool_use": "tool_calls",
     "refusal": "content_filter",
 }
+
+
+_KNOWN_BLOCKS = ("text", "tool_use", "thinking", "redacted_thinking")
 
 
 def _url(settings: ModelSettings) -> str:
@@ -130,6 +133,10 @@ def _reply(answer: dict[str, Json], request: ChatRequest, conceded: Conceded) ->
         text="".join(texts) if answered is None else answered,
         tool_calls=tuple(calls),
         finish="stop" if answered is not None and not calls and finish == "tool_calls" else finish,
+        unread=(
+            *unread_kinds(answer["content"], _KNOWN_BLOCKS, "a block"),
+            *(("an answer that a content filter has cut",) if finish == "content_filter" else ()),
+        ),
         usage=full_usage(read_usage(answer.get("usage"))),
         model=name_of(answer.get("model")),
     )

@@ -10,20 +10,38 @@ from proctor.evidence.usage import read_usage
 from proctor.llm.attachments import data_url, not_taken, sort_of, text_in
 from proctor.llm.client import Conceded, Dialect
 from proctor.llm.ports import Attachment, ChatMessage, ChatReply, ChatRequest, Finish, ModelCall, ModelFault
-from proctor.llm.reading import arguments_text, call_of, finish_of, full_usage, is_closed, name_of, objects, text_of, unusable
+from proctor.llm.reading import (
+    arguments_text,
+    call_of,
+    finish_of,
+    full_usage,
+    is_closed,
+    name_of,
+    objects,
+    text_of,
+    unread_kinds,
+    unusable,
+)
 from proctor.llm.settings import ModelSettings, joined
 from proctor.model.evidence import Json
-from proctor.model.show import show
+from proctor.model.show import kind_of, show
 
 DEFAULT_BASE = "https://api.openai.com/v1"
 
 _FINISH: dict[str, Finish] = {
     "stop": "stop",
+    # Words of servers that speak chat completions beside their own language.
+    "eos": "stop",
+    "eos_token": "stop",
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "complete": "stop",
     "length": "length",
     "tool_calls": "tool_calls",
     "function_call": "tool_calls",
     "content_filter": "content_filter",
 }
+_KNOWN_PARTS = ("text", "output_text", "refusal", "thinking", "reasoning")
 _AUDIO = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
 
 
@@ -80,10 +98,12 @@ def reply(answer: dict[str, Json], request: ChatRequest, conceded: Conceded) -> 
     refusal: Json = message.get("refusal")
     refused = isinstance(refusal, str) and bool(refusal)
     finish = finish_of(choices[0].get("finish_reason"), _FINISH, calls)
+    text = text_of(message.get("content")) or (refusal if refused else "") or _spoken(message)
     return ChatReply(
-        text=text_of(message.get("content")) or (refusal if refused else ""),
+        text=text,
         tool_calls=calls,
         finish="content_filter" if refused else finish,
+        unread=_unread(message, text, filtered=finish == "content_filter"),
         usage=full_usage(read_usage(answer.get("usage"))),
         model=name_of(answer.get("model")),
     )
@@ -136,6 +156,31 @@ def _calls(message: dict[str, Json]) -> tuple[ModelCall, ...]:
     old: Json = message.get("function_call")
     if not found and isinstance(old, dict):
         found.append(call_of(None, old.get("name"), old.get("arguments"), 0))
+    return tuple(found)
+
+
+def _spoken(message: dict[str, Json]) -> str:
+    """What was said aloud, where the provider wrote it down."""
+    audio: Json = message.get("audio")
+    transcript = audio.get("transcript") if isinstance(audio, dict) else None
+    return transcript if isinstance(transcript, str) else ""
+
+
+def _unread(message: dict[str, Json], text: str, *, filtered: bool) -> tuple[str, ...]:
+    """What of a message is not understood: calls of another kind than functions, and an answer that is no text."""
+    calls: Json = message.get("tool_calls")
+    strange = (
+        [call for call in calls if not (isinstance(call, dict) and isinstance(call.get("function"), dict))]
+        if isinstance(calls, list)
+        else []
+    )
+    found = [*unread_kinds(strange, (), "a tool call"), *unread_kinds(message.get("content"), _KNOWN_PARTS, "a part")]
+    if calls and not isinstance(calls, list):
+        found.append(f"tool calls that are no list but {kind_of(calls)}")
+    if message.get("audio") and not text:
+        found.append("an answer that is spoken, without its words")
+    if filtered:
+        found.append("an answer that a content filter has cut")
     return tuple(found)
 
 

@@ -83,6 +83,8 @@ class ChatReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     raw_request: Json = None
     raw_response: Json = None
     duration_ms: float | None = None
+    unread: tuple[str, ...] = ()
+    """What the model said or asked for beside, which is not understood."""
     notes: tuple[str, ...] = ()
     """What was left out of the request or put otherwise, because the model would not take it as asked."""
 

@@ -29,6 +29,7 @@ from pydantic_ai.messages import (
     ModelResponsePart,
     SystemPromptPart,
     TextPart,
+    ThinkingPart,
     ToolCallPart,
     ToolReturnPart,
     UserContent,
@@ -42,6 +43,7 @@ from proctor.llm.attachments import not_taken, sort_of, text_in
 from proctor.llm.ports import Attachment, ChatMessage, ChatReply, ChatRequest, Finish, ModelCall, ModelFault
 from proctor.llm.reading import call_of, finish_of, full_usage
 from proctor.model.evidence import Json, Usage
+from proctor.model.show import show
 
 _FINISH: Final[dict[str, Finish]] = {
     "stop": "stop",
@@ -128,6 +130,7 @@ def reply_of(response: ModelResponse, request: ChatRequest, *, native: bool) -> 
         finish=finish_of(reason, _FINISH, calls),
         usage=_usage(response),
         model=response.model_name or "",
+        unread=_unread(response),
         notes=notes,
     )
 
@@ -184,6 +187,12 @@ def _said(response: ModelResponse) -> tuple[str, tuple[ModelCall, ...]]:
     text = "".join(part.content for part in response.parts if isinstance(part, TextPart))
     made = [part for part in response.parts if isinstance(part, ToolCallPart)]
     return text, tuple(call_of(part.tool_call_id, part.tool_name, part.args, at) for at, part in enumerate(made))
+
+
+def _unread(response: ModelResponse) -> tuple[str, ...]:
+    strange = [part for part in response.parts if not isinstance(part, (TextPart, ToolCallPart, ThinkingPart))]
+    cut = ("an answer that a content filter has cut",) if response.finish_reason == "content_filter" else ()
+    return (*dict.fromkeys(f"a part of the kind {show(part.part_kind, 60)}" for part in strange), *cut)
 
 
 def _usage(response: ModelResponse) -> Usage | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
@@ -9,7 +10,7 @@ import msgspec
 from proctor.evidence.json_bytes import embedded
 from proctor.llm.ports import Finish, ModelCall, ModelFault
 from proctor.model.evidence import Json, Usage
-from proctor.model.show import show
+from proctor.model.show import kind_of, show
 
 
 def unusable(answer: Json, why: str) -> ModelFault:
@@ -50,6 +51,14 @@ def text_of(content: Json, kinds: tuple[str, ...] = ("text", "output_text")) -> 
     if not isinstance(content, list):
         return ""
     return "".join(part["text"] for part in objects(content) if part.get("type") in kinds and isinstance(part.get("text"), str))
+
+
+def unread_kinds(values: Json, known: Collection[str], what: str) -> tuple[str, ...]:
+    """The members of a list that are of no known kind, in words: the model may have asked for something by them."""
+    if not isinstance(values, list):
+        return ()
+    found = [each.get("type") if isinstance(each, dict) else kind_of(each) for each in values]
+    return tuple(dict.fromkeys(f"{what} of the kind {show(kind, 60)}" for kind in found if not (isinstance(kind, str) and kind in known)))
 
 
 def objects(value: Json) -> list[dict[str, Any]]:

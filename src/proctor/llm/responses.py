@@ -11,10 +11,13 @@ from proctor.llm.attachments import data_url, not_taken, sort_of, text_in
 from proctor.llm.client import Conceded, Dialect
 from proctor.llm.openai import DEFAULT_BASE, bearer
 from proctor.llm.ports import Attachment, ChatMessage, ChatReply, ChatRequest, Finish, ModelCall, ModelFault
-from proctor.llm.reading import arguments_text, call_of, full_usage, is_closed, name_of, objects, text_of, unusable
+from proctor.llm.reading import arguments_text, call_of, full_usage, is_closed, name_of, objects, text_of, unread_kinds, unusable
 from proctor.llm.settings import ModelSettings, joined
 from proctor.model.evidence import Json
 from proctor.model.show import show
+
+_KNOWN_ITEMS = ("message", "function_call", "reasoning")
+_KNOWN_PARTS = ("output_text", "text", "refusal", "reasoning_text", "summary_text")
 
 
 def _url(settings: ModelSettings) -> str:
@@ -93,10 +96,16 @@ def _reply(answer: dict[str, Json], request: ChatRequest, conceded: Conceded) ->
             refused = refused or bool(refusals)
         elif item.get("type") == "function_call":
             calls.append(call_of(item.get("call_id") or item.get("id"), item.get("name"), item.get("arguments"), len(calls)))
+    finish = _finish(answer, bool(calls))
     return ChatReply(
         text="".join(texts),
         tool_calls=tuple(calls),
-        finish="content_filter" if refused else _finish(answer, bool(calls)),
+        finish="content_filter" if refused else finish,
+        unread=(
+            *unread_kinds(answer["output"], _KNOWN_ITEMS, "an item"),
+            *(part for item in objects(answer["output"]) for part in unread_kinds(item.get("content"), _KNOWN_PARTS, "a part")),
+            *(("an answer that a content filter has cut",) if finish == "content_filter" else ()),
+        ),
         usage=full_usage(read_usage(answer.get("usage"))),
         model=name_of(answer.get("model")),
     )

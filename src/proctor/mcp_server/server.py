@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import sys
 from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from typing import Any, cast
@@ -203,6 +204,8 @@ async def over_stdio(hub: Hub, caller: Caller, runs: LocalRuns) -> None:
     server = McpServer(hub, runs, lambda context: caller, folder=runs.folder, trust=runs.trust)
     try:
         async with stdio_server() as (received, sent):
-            await server.protocol.run(received, sent, server.protocol.create_initialization_options())
+            # The wire has standard output now: what a function under test prints must not get into it.
+            with contextlib.redirect_stdout(sys.stderr):
+                await server.protocol.run(received, sent, server.protocol.create_initialization_options())
     finally:
         await runs.close()

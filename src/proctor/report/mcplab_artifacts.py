@@ -41,11 +41,13 @@ class MadeWith(msgspec.Struct, frozen=True, kw_only=True):
 def artifact_texts(run: RunResult, entries: Iterable[RunEntry], made_with: MadeWith) -> dict[str, str]:
     """The files by name."""
     order = {row.case: number for number, row in enumerate(made_with.rows)}
-    kept = sorted((entry for entry in entries if entry.case in order), key=lambda entry: (order[entry.case], entry.attempt))
+    # What was never driven (a browser agent) is no run: the original has no row for it.
+    driven = (entry for entry in entries if entry.case in order and entry.outcome != "skip")
+    kept = sorted(driven, key=lambda entry: (order[entry.case], entry.attempt))
     rows = {row.case: row for row in made_with.rows}
     results = results_document(run, kept, made_with)
     return {
-        "results.json": msgspec.json.format(msgspec.json.encode(results), indent=2).decode() + "\n",
+        "results.json": msgspec.json.format(msgspec.json.encode(_shortened(results)), indent=2).decode() + "\n",
         "trace.jsonl": trace_text(run.run_id, run.started_at, kept, rows),
         "summary.md": summary_text(results),
         "report.html": report_page(results),
@@ -196,6 +198,13 @@ def _histograms(entries: Sequence[RunEntry]) -> dict[str, dict[str, int]]:
             counts = found.setdefault(name, {})
             counts[word] = counts.get(word, 0) + 1
     return found
+
+
+def _shortened(value: Json) -> Json:
+    """A document with its numbers as JavaScript writes them."""
+    if isinstance(value, dict):
+        return {key: _shortened(member) for key, member in value.items()}
+    return [_shortened(item) for item in value] if isinstance(value, (list, tuple)) else _short(value)
 
 
 def _short(value: Json) -> Json:

@@ -1,6 +1,7 @@
 """What an HTTP answer shows.
 
 What is no answer at all is an error (`no_answer.py`), unless the case claims the status: then the text of such an exchange is not known.
+What is known of an answer, and what could be more than one thing, stands in its account (`answer_account.py`).
 
 The text is looked up by the configured path, else by the usual keys, else it is the whole answer. Status, time and tokens are those of the
 exchange. A trace inside the answer is read too: spans, OTLP, an n8n execution, a Flowise prediction, a map or list of nodes, or
@@ -19,12 +20,22 @@ from proctor.evidence.plain import read_plain
 from proctor.evidence.reading import read_document
 from proctor.evidence.shape import dict_of, list_of
 from proctor.evidence.text import as_text
-from proctor.model.account import Account
 from proctor.model.evidence import Evidence, Json
 from proctor.model.show import show
 from proctor.paths.dotted import find_dotted
+from proctor.targets.answer_account import said_nothing, with_account
 from proctor.targets.faults import TargetFault
-from proctor.targets.no_answer import READER, bad_body, bad_path, bad_status, fault_of, retry_after_s, unanswered
+from proctor.targets.no_answer import (
+    NoAnswer,
+    bad_body,
+    bad_envelope,
+    bad_path,
+    bad_status,
+    fault_of,
+    no_words,
+    retry_after_s,
+    unanswered,
+)
 from proctor.targets.wire import HttpAnswer
 
 _RETRY_STATUSES = (429, 503)
@@ -35,33 +46,39 @@ def evidence_of(
 ) -> Evidence:
     """One answer as evidence; `format` names how it is written, otherwise it is recognised.
 
-    Raises `TargetFault` for what is no answer, unless the case claims the status (`status_claimed`).
+    Raises `TargetFault` for what is no answer, unless the case claims the status that came (`status_claimed`).
     """
-    lacking = bad_body(answer) or bad_path(answer, response_path)
+    lacking = bad_body(answer) or bad_envelope(answer, response_path) or bad_path(answer, response_path)
     if not status_claimed and (refusal := bad_status(answer) or lacking) is not None:
         raise fault_of(refusal, answer)
-    if lacking is not None and not (lacking.legible and response_path is None):
-        body = answer.body if lacking.code == "response_path" else None
-        return unanswered(answer, lacking.reason, body=body, metadata=_noted(answer, [lacking.reason]))
+    if lacking is not None:
+        return _unanswered(answer, lacking)
     notes: list[str] = []
     spoken = as_text(find_dotted(answer.body, response_path)) if response_path is not None else None
     evidence = _read(answer, format, notes)
-    refusal = bad_status(answer)
-    account = evidence.account
-    if refusal is not None and evidence.tool_calls is None and account is None:
-        # What an agent did before it refused, a refusal does not tell.
-        account = Account(READER, {"tool_calls": refusal.reason, "nodes": refusal.reason})
-    metadata = {**evidence.metadata, **_noted(answer, notes)}
-    return msgspec.structs.replace(
+    evidence = msgspec.structs.replace(
         evidence,
         text=spoken if spoken is not None else evidence.text,
         # Checks on fields are about the answer itself, whatever a trace in it says.
         body=answer.body if answer.body is not None else evidence.body,
         http_status=answer.status,
         duration_ms=answer.duration_ms,
-        account=account,
-        metadata=metadata,
+        metadata={**evidence.metadata, **_noted(answer, notes)},
     )
+    evidence = with_account(evidence, answer, response_path=response_path, format=format)
+    if said_nothing(evidence):
+        lacking = no_words(answer, "a text with nothing in it")
+        if not status_claimed:
+            raise fault_of(lacking, answer)
+        return _unanswered(answer, lacking)
+    return evidence
+
+
+def _unanswered(answer: HttpAnswer, lacking: NoAnswer) -> Evidence:
+    evidence = unanswered(
+        answer, lacking.reason, body=answer.body if lacking.keeps_body else None, metadata=_noted(answer, [lacking.reason])
+    )
+    return evidence
 
 
 def trace_in(body: Json) -> list[Evidence] | None:

@@ -1,9 +1,10 @@
 """A Python function as the agent: the quickest way to test what runs in the same process.
 
 The function is called with the message. Where its signature has them it also gets `context`, `session_id`, `request_id`, `turn` (from 0)
-and `history` (the exchanges before, as `{"input", "text"}`). It answers with a text, with plain evidence as a mapping, with a list of
-provider messages, or with an `Evidence`; what else it returns, or what JSON cannot hold inside of these (`returned.py`), is the error of
-that case. An `async` function is awaited; any other runs in a thread of its own, which is left alone when
+and `history` (the exchanges before, as `{"input", "text"}`), each call copies of its own. It answers with a text, with plain evidence as a
+mapping, with a list of provider messages or an envelope of them (`{"messages": [...]}`), or with an `Evidence`; what else it returns, what
+JSON cannot hold inside of these (`returned.py`), and a text with nothing in it are the error of that case. So is whatever it raises: only
+the user's own Ctrl-C ends the run. An `async` function is awaited; any other runs in a thread of its own, which is left alone when
 the time is up, since a thread cannot be ended. A function has no wire: nothing of it is on a tape, it is called again on replay.
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import copy
 import inspect
 import sys
 import threading
@@ -24,17 +26,22 @@ import msgspec
 
 from proctor.cassettes.ports import Tape
 from proctor.errors import EvidenceError, SpecError
+from proctor.evidence.plain import CARRYING
 from proctor.evidence.reading import read_document
+from proctor.model.account import Account
 from proctor.model.attempt import Attempt
 from proctor.model.case import Case
 from proctor.model.evidence import Evidence, Json
 from proctor.model.problem import Problem
 from proctor.model.show import exception_text, kind_of, nearest, shorten
+from proctor.targets.answer_account import doubt_silence, said_nothing
 from proctor.targets.conversation import Message, converse
 from proctor.targets.faults import TargetFault
+from proctor.targets.interrupts import is_interrupt
 from proctor.targets.returned import Unreadable, plain_evidence, plain_value, type_name
 
 Function = Callable[..., Any]
+READER = "callable"
 OFFERED = ("context", "session_id", "request_id", "turn", "history")
 """What a function may ask for by the names of its parameters."""
 
@@ -78,9 +85,13 @@ class CallableTarget:
 
         async def say(message: Message) -> Evidence:
             started = time.perf_counter()
-            answer = await self._call(message, list(history))
+            answer = await self._call(message, history)
             passed = round((time.perf_counter() - started) * 1000, 3)
-            evidence = self._evidence(answer)
+            evidence = _with_reader(self._evidence(answer))
+            if said_nothing(evidence):
+                told = f"{_called(self._function)} returned an answer with nothing in it"
+                raise TargetFault("empty_answer", told, evidence=evidence)
+            evidence = doubt_silence(evidence)
             history.append({"input": message.said, "text": evidence.text})
             return evidence if evidence.duration_ms is not None else msgspec.structs.replace(evidence, duration_ms=passed)
 
@@ -91,11 +102,11 @@ class CallableTarget:
 
     async def _call(self, message: Message, history: list[dict[str, Json]]) -> Any:
         offered: dict[str, Json] = {
-            "context": dict(message.attempt.case.context),
+            "context": copy.deepcopy(dict(message.attempt.case.context)),
             "session_id": message.session_id,
             "request_id": message.request_id,
             "turn": message.turn,
-            "history": history,
+            "history": copy.deepcopy(history),
         }
         arguments = {name: offered[name] for name in self._wanted}
         bound = asyncio.timeout(self._timeout_s)
@@ -104,15 +115,19 @@ class CallableTarget:
                 try:
                     if self._is_async:
                         return await self._function(message.said, **arguments)
-                    answer = await _in_thread(lambda: self._function(message.said, **arguments))
+                    answer, raised = await _in_thread(lambda: self._function(message.said, **arguments))
+                    if raised is not None:
+                        raise self._failed(raised) from raised
                     return await answer if inspect.isawaitable(answer) else answer
                 except TimeoutError as error:  # the function's own; ours shows outside of the bound
                     raise self._failed(error) from error
         except TimeoutError:
             raise TargetFault("timeout", f"{_called(self._function)} did not answer within {self._timeout_s:g} s") from None
-        except (TargetFault, asyncio.CancelledError, KeyboardInterrupt):
+        except (TargetFault, asyncio.CancelledError):
             raise
         except BaseException as error:  # an agent that calls `sys.exit` ends its answer, not the run
+            if is_interrupt(error):
+                raise
             raise self._failed(error) from error
 
     def _failed(self, error: BaseException) -> TargetFault:
@@ -129,7 +144,7 @@ class CallableTarget:
                 return read_document({"text": plain_value(answer)}, format="plain")[0]
             if isinstance(answer, (Mapping, list)):
                 given = plain_value(answer)
-                found = read_document(given, format="plain" if isinstance(given, dict) else None)
+                found = read_document(given, format="plain" if isinstance(given, dict) and not _is_envelope(given) else None)
                 if len(found) == 1:
                     return found[0]
         except (EvidenceError, Unreadable) as error:
@@ -233,26 +248,35 @@ def _wanted(function: Function) -> tuple[str, ...]:
     return tuple(one.name for one in rest if one.name in OFFERED and one.kind is not one.POSITIONAL_ONLY)
 
 
-async def _in_thread(work: Callable[[], object]) -> Any:
-    """What `work` returns, from a thread that nobody waits for when the time is up."""
+def _is_envelope(given: dict[str, Json]) -> bool:
+    """Whether a mapping is an envelope of messages, as the state of an agent graph is, rather than plain evidence."""
+    return isinstance(given.get("messages"), list) and CARRYING.isdisjoint(given)
+
+
+def _with_reader(evidence: Evidence) -> Evidence:
+    account = evidence.account or Account()
+    if account.reader not in ("", "plain"):
+        return evidence
+    return msgspec.structs.replace(evidence, account=msgspec.structs.replace(account, reader=READER))
+
+
+async def _in_thread(work: Callable[[], object]) -> tuple[Any, BaseException | None]:
+    """What `work` returns and what it raises, from a thread that nobody waits for when the time is up.
+
+    What it raises is handed over as a value: an exception that ends generators or programs would end more than this call on its way.
+    """
     loop = asyncio.get_running_loop()
-    done: asyncio.Future[object] = loop.create_future()
+    done: asyncio.Future[tuple[object, BaseException | None]] = loop.create_future()
     context = contextvars.copy_context()
 
     def settle(answer: object, error: BaseException | None) -> None:
-        if done.done():
-            return
-        if error is None:
-            done.set_result(answer)
-        else:
-            done.set_exception(error)
+        if not done.done():
+            done.set_result((answer, error))
 
     def body() -> None:
         answer, failure = None, None
         try:
             answer = context.run(work)
-        except StopIteration:  # a future cannot carry this one
-            failure = RuntimeError("StopIteration")
         except BaseException as error:
             failure = error
         try:

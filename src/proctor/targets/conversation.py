@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from proctor.checks.limits import HttpStatus
 from proctor.evidence.plain import with_turn_defaults
 from proctor.evidence.text import as_text
 from proctor.model.account import Account, Part
@@ -39,11 +40,18 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
         """The text, or the body that stands for it."""
         return self.body if self.text is None else self.text
 
-    @property
-    def status_claimed(self) -> bool:
-        """Whether the case says itself which HTTP status this message is answered with; a remark (`advisory`) is no such claim."""
+    def claims_status(self, status: int) -> bool:
+        """Whether the case says itself that this message is answered with this HTTP status.
+
+        A remark (`advisory`) is no such claim, and neither is one that may be skipped (`depends_on`): it would lift what nobody decides.
+        """
         return any(
-            each.check == "http_status" and not each.advisory and each.turn in (None, self.turn) for each in self.attempt.case.assertions
+            isinstance(each.spec, HttpStatus)
+            and each.spec.status == status
+            and not each.advisory
+            and not each.depends_on
+            and each.turn in (None, self.turn)
+            for each in self.attempt.case.assertions
         )
 
 

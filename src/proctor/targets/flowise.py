@@ -15,11 +15,12 @@ from proctor.cassettes.ports import Tape
 from proctor.errors import SpecError
 from proctor.evidence import flowise
 from proctor.model.evidence import Evidence, Json
+from proctor.targets.answer_account import said_nothing, with_account
 from proctor.targets.answers import evidence_of
 from proctor.targets.conversation import Message
 from proctor.targets.http import check_positive, secret_headers
 from proctor.targets.masking import Ids, shown_settings
-from proctor.targets.no_answer import bad_status
+from proctor.targets.no_answer import bad_envelope, bad_status, fault_of, no_words
 from proctor.targets.wire import HttpAnswer, HttpRequest, MakeTransport, Wire, check_address
 from proctor.targets.wire_target import WireTarget
 
@@ -64,7 +65,7 @@ class FlowiseTarget(WireTarget):
     async def say(self, message: Message, tape: Tape, ids: Ids) -> Evidence:
         """Ask the flow one message."""
         answer = await self._wire.exchange(self._request(message), tape=tape, ids=ids, timeout_s=self._settings.timeout_s)
-        return _prediction(answer, status_claimed=message.status_claimed)
+        return _prediction(answer, status_claimed=message.claims_status(answer.status))
 
     def _request(self, message: Message) -> HttpRequest:
         settings = self._settings
@@ -83,5 +84,7 @@ def _prediction(answer: HttpAnswer, *, status_claimed: bool) -> Evidence:
     refused = bad_status(answer) is not None
     if refused or not isinstance(body, dict) or not ("text" in body or "json" in body or flowise.sniff(body)):
         return evidence_of(answer, status_claimed=status_claimed)
-    read = flowise.read(body)[0]
-    return msgspec.structs.replace(read, http_status=answer.status, duration_ms=answer.duration_ms)
+    read = msgspec.structs.replace(flowise.read(body)[0], http_status=answer.status, duration_ms=answer.duration_ms)
+    if not status_claimed and (said_nothing(read) or bad_envelope(answer, None) is not None):
+        raise fault_of(bad_envelope(answer, None) or no_words(answer, "a text with nothing in it"), answer, read)
+    return with_account(read, answer, format="flowise")

@@ -168,7 +168,10 @@ class HttpTarget(WireTarget):
         settings = self._settings
         answer = await self._wire.exchange(self._requests.make(message), tape=tape, ids=ids, timeout_s=settings.timeout_s)
         return evidence_of(
-            answer, response_path=settings.response_path, format=settings.answer_format, status_claimed=message.status_claimed
+            answer,
+            response_path=settings.response_path,
+            format=settings.answer_format,
+            status_claimed=message.claims_status(answer.status),
         )
 
 

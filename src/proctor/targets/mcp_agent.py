@@ -6,7 +6,10 @@ The loop, turn by turn of a case, over one conversation:
   the other, in order, and answered; then it is asked again. A reply without tool calls ends the turn: its text is the answer.
   Text beside tool calls is kept in the messages and is never the answer.
 * A call of a tool that does not exist, or with arguments that are no object, never reaches a server: the model is told, and the call is
-  recorded with its error, as are results that say `isError` and calls that failed on the wire.
+  recorded with its error, as are results that say `isError` and calls that failed on the wire. Where `unknown_tools` is `end`, a call of a
+  tool that does not exist breaks the run off.
+* A reply that is cut off, filtered, or holds what is not understood is no whole answer: what it leaves open is not known, and the account
+  of the evidence says so. So it is with everything after a run broke off.
 * `max_turns` bounds the model calls of the whole case. A run that reaches it, or its time limit, a server that ends and a model that
   cannot be asked any more after tools were called break the run off: the evidence keeps what was observed, `error` says why,
   `metadata.code` is its stable word. A call that was under way when the time ran out is kept with its error: it may have had its effect.
@@ -26,22 +29,26 @@ from typing import TYPE_CHECKING, Final, Literal
 import msgspec
 
 from proctor.cassettes.ports import Tape
-from proctor.errors import SpecError, TargetError
+from proctor.errors import SpecError
+from proctor.evidence.account import Doubts
 from proctor.evidence.text import json_in
 from proctor.evidence.usage import add_usage
 from proctor.llm.ports import Attachment, ChatMessage, ChatModel, ChatReply, ChatRequest, ModelCall, ModelFault, ToolDefinition
+from proctor.model.account import Account
 from proctor.model.attempt import Attempt
-from proctor.model.case import Case
 from proctor.model.evidence import Evidence, EvidenceTurn, Json, ToolCall, Usage, mcp_error
 from proctor.model.show import nearest, show
 from proctor.targets.direct_calls import DirectCall, direct_calls
+from proctor.targets.mcp_case import attachments, inputs, says_anything, wanted_servers
 from proctor.targets.mcp_results import RESULT_LIMIT, CallResult, Listing, ResultForm, bounded, cut, text_for_model
 from proctor.targets.mcp_servers import McpServers, OfferedTool, ReachedServers, offered
 from proctor.targets.mcp_settings import read_servers
+from proctor.targets.reply_doubts import doubt_reply
 
 if TYPE_CHECKING:
     from proctor.targets.wire import MakeTransport
 
+READER: Final = "mcp agent"
 MAX_TURNS: Final = 30
 CONTENT_ERROR: Final = "content-error"
 PROTOCOL_ERROR: Final = "protocol-error"
@@ -64,6 +71,8 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     tool_results: ResultForm = "whole"
     """How the model is told what a tool answered. `whole`: the whole MCP result as compact JSON, as MCPLab and MCPJam tell it; `text`: its
     texts, then whatever else there is as compact JSON."""
+    unknown_tools: Literal["told", "end"] = "told"
+    """What becomes of a call of a tool that no server has: the model is `told`, or it is the `end` of the run, as MCPLab has it."""
     tool_errors: Literal["text", "json"] = "text"
     """How it is told that a call itself failed: `Error: ...`, or `{"error": "..."}` as MCPLab does."""
 
@@ -107,9 +116,9 @@ class McpAgent:
 
     async def _work(self, servers: ReachedServers, attempt: Attempt, tape: Tape) -> Evidence:
         direct = direct_calls(attempt.case)
-        inputs = () if direct and not _says_anything(attempt.case) else _inputs(attempt.case)
-        attachments = _attachments(attempt.case)
-        wanted = _wanted_servers(attempt.case, servers.ids)
+        texts = () if direct and not says_anything(attempt.case) else inputs(attempt.case)
+        files = attachments(attempt.case)
+        wanted = wanted_servers(attempt.case, servers.ids)
         conversation = _Conversation(self._settings, servers, self._model_for(tape), attempt, tape)
         started = time.perf_counter()
         # A little less than we are given: whoever waits for us would not keep what we saw.
@@ -118,17 +127,17 @@ class McpAgent:
             async with deadline:
                 await conversation.meet(wanted)
                 await conversation.call_directly(call for call in direct if call.after_prompts == 0)
-                for number, text in enumerate(inputs):
+                for number, text in enumerate(texts):
                     if conversation.broken is not None:
                         break
-                    await conversation.turn(text, attachments if number == 0 else ())
+                    await conversation.turn(text, files if number == 0 else ())
                     here = (call for call in direct if call.after_prompts == number + 1)
                     await conversation.call_directly(here)
         except TimeoutError:
             if not deadline.expired():
                 raise
             conversation.broken = ("timeout", f"the run took longer than {attempt.timeout_s:g} s{conversation.under_way()}")
-        return conversation.evidence(inputs, _milliseconds(started))
+        return conversation.evidence(texts, _milliseconds(started))
 
 
 def build_mcp_agent(
@@ -178,6 +187,7 @@ class _Conversation:
         self._calls: list[ToolCall] = []
         self._direct = 0
         self._last: ChatReply | None = None
+        self._doubts = Doubts()
         self.broken: tuple[str, str] | None = None
         """The code and the reason why the run was broken off, if it was."""
 
@@ -260,12 +270,21 @@ class _Conversation:
                 return None
             spent.append(reply.usage)
             self._say(ChatMessage(role="assistant", text=reply.text, tool_calls=reply.tool_calls), usage=reply.usage)
+            doubt_reply(self._doubts, reply)
             if not reply.tool_calls:
                 return reply.text
             for call in reply.tool_calls:
                 if not await self._call(call):
                     return None
         return None
+
+    def _account(self) -> Account:
+        """What is known of the run, and what is not."""
+        if self.broken is not None:
+            why = f"the run broke off: {self.broken[1]}"
+            self._doubts.doubt("answer", why)
+            self._doubts.doubt("tool_calls", why)
+        return self._doubts.account(READER)
 
     def _say(self, message: ChatMessage, usage: Usage | None = None) -> None:
         """Add a message to the conversation, with the time of day."""
@@ -327,11 +346,13 @@ class _Conversation:
                     self._say(ChatMessage(role="tool", text=f"Error: {_CUT_OFF}", call_id=call.id, name=call.name))
                     raise
         self._calls.append(msgspec.structs.replace(made, duration_ms=_milliseconds(started)))
+        if tool is None and self._settings.unknown_tools == "end":
+            self.broken = ("unknown_tool", str(made.error))
         answer = self._told(made)
         self._say(ChatMessage(role="tool", text=cut(answer, self._settings.result_limit), call_id=call.id, name=call.name))
         if gone:
             self.broken = ("server_gone", str(made.error))
-        return not gone
+        return self.broken is None
 
     async def _send(self, made: ToolCall, tool: OfferedTool, arguments: dict[str, Json]) -> tuple[ToolCall, bool]:
         async def send() -> Json:
@@ -388,40 +409,9 @@ class _Conversation:
             available_tools=(*own, *qualified),
             timezone=self._attempt.case.timezone,
             error=self.broken[1] if self.broken is not None else None,
+            account=self._account(),
             metadata=metadata,
         )
-
-
-def _says_anything(case: Case) -> bool:
-    return case.custom_body is not None or bool(case.turns) or case.input is not None
-
-
-def _inputs(case: Case) -> tuple[str, ...]:
-    if case.custom_body is not None:
-        raise TargetError(f"case {case.id!r} has a custom body, which only an agent over HTTP can be sent")
-    if case.turns:
-        return tuple(turn.input for turn in case.turns)
-    if case.input is None:
-        raise TargetError(f"case {case.id!r} says nothing to the agent: it has neither input nor turns")
-    return (case.input,)
-
-
-def _wanted_servers(case: Case, known: tuple[str, ...]) -> tuple[str, ...]:
-    """The servers of the case by id, all of them where it names none."""
-    named = case.settings.get("mcp_servers")
-    if not isinstance(named, list):
-        return known
-    ids = [each.get("id") if isinstance(each, dict) else each for each in named]
-    return tuple(dict.fromkeys(str(each) for each in ids))
-
-
-def _attachments(case: Case) -> tuple[Attachment, ...]:
-    found: list[Attachment] = []
-    for each in case.settings.get("attachments") or ():
-        if not each.get("data") and not each.get("url"):
-            raise TargetError(f"case {case.id!r}: the attachment {show(each.get('path') or each.get('name'), 80)} was not loaded")
-        found.append(Attachment(**{key: each[key] for key in ("media_type", "data", "url", "name") if each.get(key) is not None}))
-    return tuple(found)
 
 
 def _schema(tool: OfferedTool) -> dict[str, Json]:

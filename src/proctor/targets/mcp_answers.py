@@ -1,10 +1,13 @@
-"""How much of an HTTP answer of an MCP server, or of its token endpoint, is read.
+"""How an answer of an MCP server is taken: how much of one over HTTP (or of its token endpoint) is read, and what is filled in.
 
 The `mcp` package reads an answer as a whole, however large, and a packed one may be a million times what was sent. So:
 
 * Nothing packed is asked for, and nothing packed is unpacked.
 * A body is counted as it comes and ends with an error above `MAX_ANSWER_BYTES`, whatever length it claims.
 * A stream of events may grow for ever: there the package bounds each event. It counts as one only where the package reads it so.
+
+A result of a tool without `content` has none of it, as the TypeScript package reads it, by which the original systems work; the Python one
+would refuse it.
 
 These are hooks of the client rather than a transport around its own, which would take the proxies of the environment from it.
 """
@@ -15,6 +18,7 @@ from collections.abc import AsyncGenerator
 from typing import Any, cast
 
 import httpx2
+from mcp import ClientSession
 
 from proctor.model.show import shorten
 from proctor.targets.wire import MAX_ANSWER_BYTES
@@ -72,6 +76,20 @@ def _refuse_packed(response: httpx2.Response) -> None:
     if any(each.strip().lower() not in ("", "identity") for each in given.split(",")):
         why = f"it is packed (content-encoding: {shorten(given, 100)}) though it was asked for as it is"
         raise httpx2.DecodingError(why, request=response.request)
+
+
+def default_content(session: ClientSession) -> None:
+    """Let results of tools that lack `content` have an empty one, before the package looks at them."""
+    dispatcher: Any = session._dispatcher  # pyright: ignore[reportPrivateUsage] - the package has no place of its own for this
+    send = dispatcher.send_raw_request
+
+    async def send_raw_request(method: str, params: Any, opts: Any = None, **more: Any) -> dict[str, Any]:
+        raw = await send(method, params, opts, **more)
+        if method == "tools/call" and "content" not in raw and raw.get("resultType", "complete") == "complete":
+            return {**raw, "content": []}
+        return raw
+
+    dispatcher.send_raw_request = send_raw_request
 
 
 HOOKS: dict[str, list[Any]] = {"request": [_ask_unpacked], "response": [_bound]}

@@ -33,7 +33,7 @@ from proctor import __version__
 from proctor.model.evidence import Json
 from proctor.model.show import shorten
 from proctor.network.addresses import AddressRefused
-from proctor.targets.mcp_answers import HOOKS
+from proctor.targets.mcp_answers import HOOKS, default_content
 from proctor.targets.mcp_auth import REQUEST_ID, FetchedToken, ServerAuth
 from proctor.targets.mcp_results import CallResult, Listing, RemoteTool, bounded, can_be_written, mended, plain_result
 from proctor.targets.mcp_settings import ClientCredentials, ServerFault, ServerSettings, hide, hide_in, ordered_secrets, without_secrets
@@ -108,9 +108,9 @@ class Connection:
         except TimeoutError:
             return CallResult(error=f"timed out after {limit:g} s")
         except MCPError as error:
-            if error.code == REQUEST_TIMEOUT:
+            if _is_said_by_package(error, REQUEST_TIMEOUT):
                 return CallResult(error=f"timed out after {limit:g} s")
-            if error.code == CONNECTION_CLOSED and await self._is_gone():
+            if _is_said_by_package(error, CONNECTION_CLOSED) and await self._is_gone():
                 return CallResult(error=self._gone(), gone=True)
             return CallResult(error=hide(shorten(self._refused(error), 2000), self.secrets()))
         except (RuntimeError, ValueError) as error:
@@ -191,6 +191,7 @@ class Connection:
             async with AsyncExitStack() as stack:
                 async with asyncio.timeout(self.settings.timeout_s):
                     client = await stack.enter_async_context(self._reach())
+                    default_content(client.session)
                     self._listing = await self._list(client)
                 self._client = client
                 ready.set_result(None)
@@ -295,7 +296,7 @@ class Connection:
         if self.settings.transport == "stdio":
             if isinstance(leaf, OSError) and (self._child is None or self._child.exit_code is None):
                 return self._fault("command_not_found", f"cannot be started: {where}: {leaf.strerror or leaf}", permanent=True)
-            if isinstance(leaf, MCPError) and leaf.code == CONNECTION_CLOSED:
+            if isinstance(leaf, MCPError) and _is_said_by_package(leaf, CONNECTION_CLOSED):
                 return self._fault("server_exited", f"({where}) {self._ended()}")
         if isinstance(leaf, AddressRefused):
             return self._fault("address_refused", f"({where}) may not be reached: {leaf}", permanent=True)
@@ -359,6 +360,14 @@ def _secure(settings: ServerSettings) -> bool:
     """Whether certificates are looked at: by the server, or where its token comes from."""
     places = [settings.url, settings.auth.token_url if isinstance(settings.auth, ClientCredentials) else ""]
     return any(place.lower().startswith("https") for place in places)
+
+
+_SAID_BY_PACKAGE = {CONNECTION_CLOSED: "Connection closed", REQUEST_TIMEOUT: "Request 'tools/call' timed out"}
+
+
+def _is_said_by_package(error: MCPError, code: int) -> bool:
+    """Whether an error is the package's own: servers use the same codes for what they like, in words of their own."""
+    return error.code == code and error.message == _SAID_BY_PACKAGE[code]
 
 
 def _leaf(error: BaseException) -> BaseException:

@@ -23,14 +23,16 @@ from proctor.errors import EvidenceError, SpecError
 from proctor.evidence import n8n
 from proctor.evidence.shape import dict_of, list_of
 from proctor.evidence.text import NODE_KEYS, text_in
+from proctor.model.account import Account
 from proctor.model.evidence import Evidence, Json
+from proctor.targets.answer_account import doubt_silence, said_nothing, with_account
 from proctor.targets.answers import evidence_of, trace_in
 from proctor.targets.conversation import Message
 from proctor.targets.faults import TargetFault
 from proctor.targets.http import Auth, Requests, check_positive, secret_headers
 from proctor.targets.masking import Ids, shown_settings
 from proctor.targets.n8n_stream import Streamed, streamed
-from proctor.targets.no_answer import bad_status, fault_of
+from proctor.targets.no_answer import bad_envelope, bad_status, fault_of, no_words, unanswered
 from proctor.targets.wire import HttpAnswer, HttpRequest, MakeTransport, Wire, check_address
 from proctor.targets.wire_target import WireTarget
 
@@ -226,22 +228,35 @@ def _of_execution(execution: Json, answer: HttpAnswer, message: Message) -> Evid
         evidence, http_status=answer.status, duration_ms=answer.duration_ms, metadata={**evidence.metadata, "webhook_answer": said}
     )
     refusal = bad_status(answer)
-    if refusal is not None and not message.status_claimed:
+    if refusal is not None and not message.claims_status(answer.status):
         # What the execution shows is kept beside the error.
         raise fault_of(refusal, answer, evidence)
     if n8n.answered_by_webhook(evidence):
         spoken = _of_answer(answer, None, message)
-        evidence = msgspec.structs.replace(evidence, text=spoken.text, body=spoken.body)
-    return evidence
+        account = _with_answer_of(evidence.account, spoken.account)
+        evidence = msgspec.structs.replace(evidence, text=spoken.text, body=spoken.body, account=account)
+    return doubt_silence(evidence)
+
+
+def _with_answer_of(account: Account | None, spoken: Account | None) -> Account | None:
+    """The account of an execution, with what is not known of the answer that its webhook gave."""
+    why = spoken.unknown.get("answer") if spoken is not None else None
+    if why is None:
+        return account
+    account = account or Account("n8n")
+    return msgspec.structs.replace(account, unknown={**account.unknown, "answer": why})
 
 
 def _of_stream(answer: HttpAnswer, pieces: Streamed, message: Message) -> Evidence:
     evidence = Evidence(text=pieces.text, http_status=answer.status, duration_ms=answer.duration_ms)
+    evidence = with_account(evidence, answer)
     refusal = bad_status(answer)
-    if refusal is not None and not message.status_claimed:
+    if refusal is not None and not message.claims_status(answer.status):
         raise fault_of(refusal, answer)
     if pieces.error is not None:
         raise TargetFault("agent_failed", f"the workflow failed while it answered: {pieces.error}", evidence=evidence)
+    if said_nothing(evidence) and not message.claims_status(answer.status):
+        raise fault_of(no_words(answer, "a stream with nothing in it"), answer, evidence)
     return evidence
 
 
@@ -249,7 +264,7 @@ def _of_answer(answer: HttpAnswer, response_path: str | None, message: Message) 
     pieces = streamed(answer.text) if answer.body is None else None
     if pieces is not None:
         return _of_stream(answer, pieces, message)
-    evidence = evidence_of(answer, response_path=response_path, status_claimed=message.status_claimed)
+    evidence = evidence_of(answer, response_path=response_path, status_claimed=message.claims_status(answer.status))
     body = answer.body
     if response_path is None and isinstance(body, list) and len(body) == 1:
         # A webhook that answers with its items wraps the only one in a list.
@@ -259,6 +274,22 @@ def _of_answer(answer: HttpAnswer, response_path: str | None, message: Message) 
         except EvidenceError:
             pass
         if traces is not None and len(traces) == 1:
-            return msgspec.structs.replace(traces[0], http_status=answer.status, duration_ms=answer.duration_ms)
-        return msgspec.structs.replace(evidence, text=text_in(body[0], NODE_KEYS))
+            read = msgspec.structs.replace(traces[0], http_status=answer.status, duration_ms=answer.duration_ms)
+            return with_account(read, answer, format="n8n")
+        return _of_item(answer, evidence, message)
     return evidence
+
+
+def _of_item(answer: HttpAnswer, evidence: Evidence, message: Message) -> Evidence:
+    """What the only item of a webhook's answer says."""
+    item = answer.body[0]
+    alone = msgspec.structs.replace(answer, body=item)
+    refusal = bad_envelope(alone, None)
+    spoken = msgspec.structs.replace(evidence, text=text_in(item, NODE_KEYS))
+    if refusal is None and said_nothing(spoken):
+        refusal = no_words(answer, "an item with nothing in it")
+    if refusal is not None and not message.claims_status(answer.status):
+        raise fault_of(refusal, answer)
+    if refusal is not None:
+        return unanswered(answer, refusal.reason, body=answer.body)
+    return with_account(spoken, alone)

@@ -4,23 +4,27 @@ A refusal is not an answer, and neither is nothing: a claim such as "the answer 
 been looked at. So the exchange is an error, with the status and the first bytes, in these cases:
 
 * the status is not one of success (200 to 299); a redirect that cannot be followed is none either;
-* the body is empty: nothing, white space, or a JSON value with nothing in it;
+* there is nothing in the body, or in what is taken from it as the answer: no bytes, characters that nobody sees, JSON around nothing;
 * the body cannot be read: its bytes are not text in the encoding it names, it says that it is JSON (or begins as JSON does) and is not,
-  it is of a kind that is no text, it is a stream of events, it is a whole HTML page;
+  it is of a kind that is no text, it is a stream of pieces (by its kind or by its lines), it is an HTML page;
+* it tells of an error and has no answer (`error`, JSON-RPC, GraphQL), whatever its status;
 * `response_path` leads nowhere.
 
-A case that claims the status (`http_status`) wants to see such an exchange: it is decided on what was answered. What the answer does not
-have stays missing there.
+A case that claims the very status that came (`http_status`) wants to see such an exchange: it is decided on what was answered. What the
+answer does not have stays missing there, and what is no answer does not become one by the claim.
 """
 
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 
 import msgspec
 
+from proctor.evidence.json_bytes import embedded
+from proctor.evidence.text import HTTP_KEYS
 from proctor.model.account import Account
 from proctor.model.evidence import Evidence, Json
 from proctor.model.missing import MISSING
@@ -39,7 +43,12 @@ _STREAM_TYPES = frozenset(("text/event-stream", "application/x-ndjson", "applica
 _TEXT_TYPE = re.compile(r"text/|application/(xhtml\+xml|xml|yaml|x-yaml|javascript|markdown)$|[\w.-]+/[\w.-]+\+(xml|yaml)$")
 # A text of people does not begin so; JSON that was cut off, or several JSON values in a row, do.
 _JSON_BEGINS = re.compile(r"\s*(\{\s*[\"}]|\[\s*[\[{\"])")
-_HTML_BEGINS = re.compile(r"\s*(<\?xml[^>]*>\s*)?(<!--.*?-->\s*)*<(!doctype\s+html|html)\b", re.IGNORECASE | re.DOTALL)
+_HTML_BEGINS = re.compile(r"\s*(<\?xml[^>]*>\s*)?(<!--.*?-->\s*)*<(!doctype\s+html|html|head|body)\b", re.IGNORECASE | re.DOTALL)
+_EVENT_LINE = re.compile(r"(data|event|id|retry)(:|$)|:")
+_AI_SDK_LINE = re.compile(r"[0-9a-z]:(?=[\"\[{])")
+_UNSEEN_KINDS = ("Cc", "Cf", "Zl", "Zp", "Zs")
+_UNSEEN = frozenset("\u034f\u115f\u1160\u2800\u3164\ufe0e\ufe0f\uffa0")
+"""Fillers and selectors, which are letters or marks by their kind and show nothing."""
 
 
 class NoAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,8 +56,8 @@ class NoAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     code: TargetCode
     reason: str
-    legible: bool = False
-    """Whether there is a text all the same, for who wants to see such an exchange."""
+    keeps_body: bool = False
+    """Whether the JSON of the body can be looked at all the same, for who wants to see such an exchange."""
 
 
 def bad_status(answer: HttpAnswer) -> NoAnswer | None:
@@ -66,12 +75,56 @@ def bad_body(answer: HttpAnswer) -> NoAnswer | None:
     if answer.unread is not None:
         return _unreadable(answer, answer.unread)
     if body is not None:
-        return _empty(answer, "a JSON value with nothing in it") if body in ({}, [], [{}]) else None
-    if text is None or not text.strip():
-        return _empty(answer, "no body" if not text else "a body of white space")
+        return no_words(answer, "a JSON value with nothing in it") if holds_nothing(body) else None
+    if text is None or holds_nothing(text):
+        what = "a text with nothing in it" if answer.json_text else "a body of white space" if text else "no body"
+        return no_words(answer, what)
     if answer.json_text:
         return None
-    return _empty(answer, "null") if text.strip() == "null" else _bad_text(answer, text)
+    return no_words(answer, "null") if text.strip() == "null" else _bad_text(answer, text)
+
+
+def holds_nothing(value: Json) -> bool:
+    """Whether a value is null, a text in which nothing can be seen, or a list or an object of nothing else."""
+    if isinstance(value, str):
+        return all(one in _UNSEEN or unicodedata.category(one) in _UNSEEN_KINDS for one in value)
+    if isinstance(value, (list, dict)):
+        return all(holds_nothing(member) for member in (value.values() if isinstance(value, dict) else value))
+    return value is None
+
+
+def no_words(answer: HttpAnswer, what: str) -> NoAnswer:
+    """The refusal of an answer with nothing in it."""
+    return NoAnswer(code="empty_answer", reason=f"the agent answered nothing (status {answer.status}, {what})", keeps_body=True)
+
+
+def told_error(body: Json) -> tuple[str, str] | None:
+    """The error that a body tells of: the key it stands under, and its words."""
+    if not isinstance(body, dict):
+        return None
+    key = next((key for key in ("error", "errors") if body.get(key) and not holds_nothing(body[key])), None)
+    if key is None:
+        return None
+    told = body[key][0] if isinstance(body[key], list) else body[key]
+    words = told.get("message") if isinstance(told, dict) else told if isinstance(told, str) else body.get("message")
+    return key, words if isinstance(words, str) else show(told)
+
+
+def bad_envelope(answer: HttpAnswer, response_path: str | None) -> NoAnswer | None:
+    """Why the body is the report of an error and no answer; a `message` beside an error tells of the error."""
+    told = told_error(answer.body)
+    if told is None or bad_status(answer) is not None:
+        return None  # of a refusal that is claimed, what it says of the error is what there is to see
+    members = [find_dotted(answer.body, response_path)] if response_path is not None else _answers_in(answer.body)
+    if any(member is not MISSING and not holds_nothing(member) for member in members):
+        return None
+    return NoAnswer(
+        code="agent_failed", reason=f"the agent answered an error (status {answer.status}): {shorten(told[1])}", keeps_body=True
+    )
+
+
+def _answers_in(body: dict[str, Json]) -> list[Json]:
+    return [body.get(key) for key in (*HTTP_KEYS, "data", "result") if key != "message"]
 
 
 def bad_path(answer: HttpAnswer, response_path: str | None) -> NoAnswer | None:
@@ -80,11 +133,10 @@ def bad_path(answer: HttpAnswer, response_path: str | None) -> NoAnswer | None:
         return None
     found = find_dotted(answer.body, response_path)
     if found is not MISSING and found is not None:
-        return None
+        return no_words(answer, f"nothing at response_path {response_path!r}") if holds_nothing(found) else None
     what = "is not JSON" if answer.body is None else "has nothing there"
-    return NoAnswer(
-        code="response_path", reason=f"response_path {response_path!r} leads nowhere: the answer (status {answer.status}) {what}"
-    )
+    reason = f"response_path {response_path!r} leads nowhere: the answer (status {answer.status}) {what}"
+    return NoAnswer(code="response_path", reason=reason, keeps_body=True)
 
 
 def fault_of(refusal: NoAnswer, answer: HttpAnswer, evidence: Evidence | None = None) -> TargetFault:
@@ -135,13 +187,21 @@ def _bad_text(answer: HttpAnswer, text: str) -> NoAnswer | None:
     if _JSON_BEGINS.match(text):
         return _unreadable(answer, "it begins as JSON does and is no JSON: it was cut off, or holds several values")
     if _HTML_BEGINS.match(text):
-        return _unreadable(answer, "it is an HTML page; if the agent does answer so, claim `http_status` in the case", legible=True)
+        return _unreadable(answer, "it is an HTML page")
+    if stream := _stream_in(text):
+        return _unreadable(answer, f"it is {stream}, which is not put together here: let the agent answer at once")
     return None
 
 
-def _unreadable(answer: HttpAnswer, why: str, *, legible: bool = False) -> NoAnswer:
-    return NoAnswer(code="bad_answer", reason=f"the answer (status {answer.status}) cannot be read: {why}", legible=legible)
+def _stream_in(text: str) -> str | None:
+    """What kind of stream the lines of a text are; the last line may be cut off anywhere."""
+    lines = [line for line in text.removeprefix("\ufeff").splitlines() if line.strip()]
+    if any(line.startswith("data:") for line in lines) and all(_EVENT_LINE.match(line) for line in lines[: max(1, len(lines) - 1)]):
+        return "a stream of events"
+    if _AI_SDK_LINE.match(lines[0]) and (len(lines) == 1 or embedded(lines[0][2:]) is not MISSING):
+        return "the data stream of the AI SDK"
+    return None
 
 
-def _empty(answer: HttpAnswer, what: str) -> NoAnswer:
-    return NoAnswer(code="empty_answer", reason=f"the agent answered nothing (status {answer.status}, {what})")
+def _unreadable(answer: HttpAnswer, why: str) -> NoAnswer:
+    return NoAnswer(code="bad_answer", reason=f"the answer (status {answer.status}) cannot be read: {why}")

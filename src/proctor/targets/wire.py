@@ -19,13 +19,14 @@ from urllib.parse import urljoin, urlsplit
 import msgspec
 
 from proctor.cassettes.ports import LIVE, Tape
-from proctor.errors import EvidenceError, MissingExtra, SpecError, TargetError
-from proctor.evidence.json_bytes import decode, exceeds_depth, too_deep
+from proctor.errors import MissingExtra, SpecError, TargetError
 from proctor.model.evidence import Json
 from proctor.model.show import show
 from proctor.network.addresses import AddressRefused
+from proctor.targets.content import read_content
 from proctor.targets.faults import TargetFault
 from proctor.targets.masking import Ids, Secrets
+from proctor.targets.unpacking import ASKED_FOR, BadPacking, Unpacker
 
 if TYPE_CHECKING:
     import httpx2
@@ -63,6 +64,8 @@ class HttpAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     unread: str | None = None
     """Why the bytes are no text; `text` is then what can be shown of them."""
     duration_ms: float = 0.0
+    redirects: tuple[str, ...] = ()
+    """Where the request was led on to before it was answered, in words."""
 
 
 class Wire:
@@ -161,10 +164,11 @@ class Wire:
         return ids.masked(described)
 
     async def _follow(self, request: HttpRequest, started: float) -> HttpAnswer:
+        led: list[str] = []
         for _ in range(MOST_REDIRECTS + 1):
             answer, location = await self._once(request, started)
             if answer.status not in _REDIRECTS or not location:
-                return answer
+                return msgspec.structs.replace(answer, redirects=tuple(led)) if led else answer
             onward = urljoin(request.url, location)
             if not same_place(request.url, onward):
                 raise TargetFault(
@@ -173,7 +177,9 @@ class Wire:
                     "the message and the credentials; if it is right, write it as the address of the target",
                 )
             request = msgspec.structs.replace(request, url=onward)
-            if answer.status == 303:
+            changed = ", asked with GET and without the message" if answer.status == 303 else ""
+            led.append(f"status {answer.status} led on to {self.shown(onward)}{changed}")
+            if changed:
                 request = msgspec.structs.replace(request, method="GET", body=None, has_body=False)
         raise TargetFault("redirected", f"{self.shown(request.url)}: more than {MOST_REDIRECTS} redirects")
 
@@ -202,7 +208,7 @@ class Wire:
             raise TargetFault(
                 "unreachable", f"{self._where(request)}: cannot connect ({why}); is the agent running there?", safe=True
             ) from None
-        except httpx2.DecodingError as error:
+        except BadPacking as error:
             raise TargetFault("bad_answer", f"{self._where(request)}: the answer cannot be unpacked ({error})") from None
         except httpx2.TransportError as error:
             why = self.secrets.hidden(str(error)) or type(error).__name__
@@ -216,40 +222,26 @@ class Wire:
         return self._read(data, response, answer), came.get("location")
 
     async def _bounded(self, response: httpx2.Response, request: HttpRequest) -> bytes:
-        if "," in (how := response.headers.get("content-encoding", "")):
-            # Unpacked layer by layer, little becomes much in one go.
-            raise TargetFault("bad_answer", f"{self._where(request)}: the answer is packed more than once ({how[:40]!r}); it was not read")
+        # Packed more than once, little becomes much layer by layer: such an answer is not read.
+        unpacker = Unpacker(response.headers.get("content-encoding", ""))
         pieces: list[bytes] = []
         length = 0
-        async for piece in response.aiter_bytes():
-            length += len(piece)
-            if length > self._limit:
-                why = f"the answer is larger than {_megabytes(self._limit)}; it was not read on"
-                raise TargetFault("too_large", f"{self._where(request)}: {why}")
-            pieces.append(piece)
+        async for data in response.aiter_raw():
+            for piece in unpacker.feed(data):
+                length += len(piece)
+                if length > self._limit:
+                    why = f"the answer is larger than {_megabytes(self._limit)}; it was not read on"
+                    raise TargetFault("too_large", f"{self._where(request)}: {why}")
+                pieces.append(piece)
+        unpacker.finish()
         return b"".join(pieces)
 
     def _read(self, data: bytes, response: httpx2.Response, answer: HttpAnswer) -> HttpAnswer:
         """The answer with its content: as JSON, else as text; secrets removed."""
-        unread: str | None = None
-        try:
-            value = decode(data)
-            if isinstance(value, str):
-                return msgspec.structs.replace(answer, text=self.secrets.hidden(value), json_text=True)
-            if value is not None and not exceeds_depth(value):
-                return msgspec.structs.replace(answer, body=self.secrets.hidden_in(value))
-            unread = None if value is None else too_deep().message
-        except EvidenceError as error:
-            unread = error.message if error.code == "too_deep" else None
-        encoding = response.charset_encoding or "utf-8"
-        try:
-            text = data.decode(encoding)
-        except LookupError:
-            unread, text = f"nobody knows its charset {encoding[:40]!r}", data.decode("utf-8", "replace")
-        except UnicodeError as error:
-            at = f": byte 0x{data[error.start]:02x} at offset {error.start}" if isinstance(error, UnicodeDecodeError) else ""
-            unread, text = f"it is no text in {encoding}{at}", data.decode("utf-8", "replace")
-        return msgspec.structs.replace(answer, text=self.secrets.hidden(text), unread=unread)
+        content = read_content(data, response.charset_encoding)
+        if content.text is None:
+            return msgspec.structs.replace(answer, body=self.secrets.hidden_in(content.body))
+        return msgspec.structs.replace(answer, text=self.secrets.hidden(content.text), json_text=content.json_text, unread=content.unread)
 
 
 def new_client(*, certificates: bool, transport: MakeTransport | None = None) -> httpx2.AsyncClient:
@@ -305,7 +297,7 @@ def json_bytes(value: Json) -> bytes:
 
 def _complete(request: HttpRequest) -> dict[str, str]:
     known = {name.lower() for name in request.headers}
-    more = {"accept": "application/json, */*;q=0.5", "user-agent": "proctor"}
+    more = {"accept": "application/json, */*;q=0.5", "accept-encoding": ASKED_FOR, "user-agent": "proctor"}
     if request.has_body:
         more["content-type"] = "application/json"
     return {**{name: value for name, value in more.items() if name not in known}, **request.headers}

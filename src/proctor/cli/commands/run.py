@@ -13,6 +13,7 @@ from proctor.actions.suites import load_suites
 from proctor.cli.exits import Exit
 from proctor.cli.judge_flags import add_judge_flags, judge_options
 from proctor.cli.live_progress import annotations, listener
+from proctor.cli.output import reserve_standard_output
 from proctor.cli.parser import add_output_flags, add_strict_flag, add_suite_flags, add_trust_flag, command_parser
 from proctor.cli.renderers import FORMATS
 from proctor.cli.showing import exit_code, print_unmet, run_markdown, show_run
@@ -25,6 +26,11 @@ from proctor.runner.run import RunSettings
 def run(arguments: list[str]) -> int:
     """Drive an agent; returns the exit code."""
     options = _parser().parse_args(arguments)
+    with reserve_standard_output():
+        return _run(options)
+
+
+def _run(options: argparse.Namespace) -> int:
     suite = _suite(options)
     if not suite.cases:
         print("nothing selected: " + (f"no case fits -k {options.k!r}" if options.k else "the suite has no cases"), file=sys.stderr)

@@ -1,0 +1,81 @@
+"""What is known of an answer, part by part, and what is not although something came.
+
+* A text in which nothing can be seen is no answer: where the agent did something beside it, what it said is not known.
+* Two of the usual keys that hold different texts: the first in order is taken, and which of them is the answer is not known, unless
+  `response_path` says it.
+* A member that may tell of tool calls and is not understood is named.
+* An error that is told beside an answer, and every redirect that was followed, are noted.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from proctor.evidence.account import Doubts
+from proctor.evidence.members import may_hold_call
+from proctor.evidence.text import HTTP_KEYS
+from proctor.model.account import Account
+from proctor.model.evidence import Evidence, Json
+from proctor.model.show import shorten, show
+from proctor.targets.no_answer import READER, bad_status, holds_nothing, told_error
+from proctor.targets.wire import HttpAnswer
+
+SAID_NOTHING = "the agent said nothing"
+
+
+def said_nothing(evidence: Evidence) -> bool:
+    """Whether an agent answered a text with nothing in it, and nothing else was seen of it: no act, no error."""
+    if evidence.text is None or not holds_nothing(evidence.text) or evidence.error is not None:
+        return False
+    return not (evidence.tool_calls or evidence.nodes or evidence.turns or evidence.state)
+
+
+def doubt_silence(evidence: Evidence) -> Evidence:
+    """Evidence in which an answer with nothing in it is not known: nothing holds of what was not said."""
+    if evidence.text is None or not holds_nothing(evidence.text):
+        return evidence
+    account = evidence.account or Account()
+    return msgspec.structs.replace(evidence, account=msgspec.structs.replace(account, unknown={"answer": SAID_NOTHING, **account.unknown}))
+
+
+def with_account(evidence: Evidence, answer: HttpAnswer, *, response_path: str | None = None, format: str | None = None) -> Evidence:
+    """Evidence of an answer with the account of it."""
+    doubts = Doubts()
+    given = evidence.account or Account()
+    own = format is None and evidence.nodes is None and isinstance(answer.body, dict)
+    refusal = bad_status(answer)
+    if refusal is not None and evidence.tool_calls is None and evidence.account is None:
+        # What an agent did before it refused, a refusal does not tell.
+        doubts.doubt("tool_calls", refusal.reason)
+        doubts.doubt("nodes", refusal.reason)
+    if own and response_path is None:
+        _doubt_choice(answer.body, doubts)
+    if own and evidence.tool_calls is None:
+        _doubt_calls(answer.body, doubts)
+    told = told_error(answer.body)
+    if told is not None and refusal is None:
+        doubts.note(f'the answer says "{told[0]}" beside what was taken as the answer: {shorten(told[1])}')
+    for led in answer.redirects:
+        doubts.note(led)
+    account = Account(
+        READER if given.reader in ("", "plain") else given.reader,
+        {**doubts.unknown, **given.unknown},
+        tuple(dict.fromkeys((*given.notes, *doubts.notes))),
+    )
+    return doubt_silence(msgspec.structs.replace(evidence, account=account))
+
+
+def _doubt_choice(body: dict[str, Json], doubts: Doubts) -> None:
+    """Doubt the answer where it may stand under either of two keys."""
+    texts = {key: body[key] for key in HTTP_KEYS if isinstance(body.get(key), str) and not holds_nothing(body[key])}
+    if len(set(texts.values())) > 1:
+        names = " or ".join(f'"{key}"' for key in texts)
+        doubts.doubt("answer", f"the answer may stand under {names}, which differ: say where with response_path")
+
+
+def _doubt_calls(body: dict[str, Json], doubts: Doubts) -> None:
+    """Name a member that may tell of tool calls, where the answer lists none as `tool_calls`."""
+    named = next((key for key, value in body.items() if may_hold_call(key, value) and key not in HTTP_KEYS), None)
+    if named is not None:
+        why = f'{show(shorten(named, 60))} in the answer may tell of tool calls and is not understood; "tool_calls" is the key that is read'
+        doubts.doubt("tool_calls", why)
