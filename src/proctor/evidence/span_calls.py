@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from proctor.evidence.account import Doubts
 from proctor.evidence.conversation import Message, Result
 from proctor.evidence.span_step import Step, spoken
 from proctor.evidence.spans import Span
@@ -123,7 +124,7 @@ class Ran(msgspec.Struct, frozen=True):
     start_ns: int
 
 
-def join_calls(exchanges: Sequence[Exchange], ran: Sequence[Ran]) -> list[Made]:
+def join_calls(exchanges: Sequence[Exchange], ran: Sequence[Ran], doubts: Doubts) -> list[Made]:
     """Return every call once, in the order in which the calls were asked for."""
     asked = _asked(exchanges)
     pairs = _pair([call for _, call in asked], ran)
@@ -134,6 +135,8 @@ def join_calls(exchanges: Sequence[Exchange], ran: Sequence[Ran]) -> list[Made]:
         # In order of asking, whatever was given an id or not: results without one are handed out in that order.
         result = results.of(call)
         made.append(_made(call, twin, result, number, exchanges[number].span if number >= 0 else None))
+    if results.left() is not None:
+        doubts.doubt("tool_results", "a result that tells an error answers no call in the trace")
     taken = set(pairs.values())
     alone = [entry for place, entry in enumerate(ran) if place not in taken]
     if not alone:
@@ -283,8 +286,11 @@ class _Results:
     def __init__(self, exchanges: Sequence[Exchange]) -> None:
         self._by_id: dict[str, Result] = {}
         self._loose: dict[str | None, deque[Result]] = {}
-        seen: set[tuple[str | None, str | None, bytes]] = set()
+        seen: set[tuple[str | None, str | None, bytes, bool]] = set()
         asked = {call.id for exchange in exchanges for call in (*exchange.calls(), *_remembered(exchange))}
+        given = (message for exchange in exchanges for message in exchange.given or ())
+        self._earlier = {call.id for message in given for call in message.calls if call.id is not None}
+        """The ids of calls that requests were given, also those of turns before the trace."""
         for exchange in exchanges:
             for message in (*(exchange.given or ()), *(exchange.said or ())):
                 for result in message.results:
@@ -294,11 +300,16 @@ class _Results:
                             self._by_id[result.id] = result
                         continue
                     # Every later request repeats it.
-                    key = (result.id, result.name, msgspec.json.encode(result.value, order="deterministic"))
+                    key = (result.id, result.name, msgspec.json.encode(result.value, order="deterministic"), result.error is not None)
                     if key not in seen:
                         seen.add(key)
                         name = plain_name(result.name) if result.name is not None else None
                         self._loose.setdefault(name, deque()).append(result)
+
+    def left(self) -> Result | None:
+        """Return an error that no call was given: one of them failed, and nobody knows which."""
+        loose = (result for waiting in self._loose.values() for result in waiting)
+        return next((result for result in loose if result.error is not None and result.id not in self._earlier), None)
 
     def of(self, call: ToolCall) -> Result | None:
         """Return the result of a call, each only once where it has no id."""

@@ -43,8 +43,8 @@ def evidence_of(spans: Sequence[Span], *, canonical: bool = False) -> Evidence:
     """
     tree = SpanTree(spans)
     exchanges = find_exchanges(tree)
-    made = [_with_node(tree, entry, canonical) for entry in join_calls(exchanges, find_tools(tree))]
     doubts = Doubts()
+    made = [_with_node(tree, entry, canonical) for entry in join_calls(exchanges, find_tools(tree), doubts)]
     doubt_spans(tree, doubts, canonical=canonical)
     doubt_messages(exchanges, doubts)
     doubt_lone_logs(spans, doubts)
