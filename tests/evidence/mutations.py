@@ -11,7 +11,17 @@ PAYLOAD = frozenset(
     (
         *("arguments", "args", "input", "tool_kwargs", "tool_args", "parsed_arguments", "parameters", "rawInput", "code"),
         *("result", "output_text", "response", "observations", "action_output", "document", "value", "json", "errorText"),
-        *("raw", "model_input_messages", "lc_kwargs", "error", "exception", "items_shown", "used_arguments", "tool_responses"),
+        *(
+            "structured_response",
+            "raw",
+            "model_input_messages",
+            "lc_kwargs",
+            "error",
+            "exception",
+            "items_shown",
+            "used_arguments",
+            "tool_responses",
+        ),
     )
 )
 """Keys whose values belong to the agent and its tools: what is in there is nobody's format."""

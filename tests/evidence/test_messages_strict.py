@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cache
+from pathlib import Path as FilePath
 from typing import Any
 
 import msgspec
@@ -21,6 +22,18 @@ from tests.evidence.message_samples import NAMES, documents
 from tests.evidence.mutations import Mutation, Path, mutate, mutations
 from tests.tables import load
 
+SAMPLES = FilePath(__file__).parent / "samples"
+
+
+def readable_rows() -> Iterator[dict[str, Any]]:
+    """The rows of all tables of message lists that are read, each with its document."""
+    for table in ("messages", "messages_gaps", "messages_answers"):
+        for row in load(f"evidence/cases/{table}.yaml"):
+            if "expect" in row:
+                yield {"given": msgspec.json.decode((SAMPLES / row["file"]).read_bytes())} | row if "file" in row else row
+
+
+ROWS = tuple(readable_rows())
 Decide = Callable[[Evidence], Verdict]
 Failing = dict[str, Decide]
 
@@ -68,9 +81,8 @@ def all_documents() -> Iterator[tuple[str, Any, str | None]]:
     for name in NAMES:
         for scenario, document in documents(name).items():
             yield f"{name} {scenario}", document, None
-    for row in load("evidence/cases/messages.yaml"):
-        if "expect" in row:
-            yield row["id"], row["given"], row.get("format")
+    for row in ROWS:
+        yield row["id"], row["given"], row.get("format")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -83,7 +95,7 @@ def test_no_change_of_any_key_of_a_recorded_message_list_makes_a_failing_check_p
     assert not wrong
 
 
-@pytest.mark.parametrize("row", [row for row in load("evidence/cases/messages.yaml") if "expect" in row], ids=lambda row: row["id"])
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row["id"])
 def test_no_change_of_any_key_of_a_row_makes_a_failing_check_pass(row: dict[str, Any]) -> None:
     evidence = one(row["given"], row.get("format"))
     assert evidence is not None

@@ -119,7 +119,8 @@ _HOSTED = ("code", "queries", "action", "executableCode/code", "executableCode/l
 _RESULTS = ("tool_result/content", "output", "functionResponse/response")
 MESSAGES = Free(
     # What was passed to a tool, also to one that the provider runs, and what it gave back.
-    (*(f"**/{place}" for place in (*_ARGUMENTS, *_HOSTED, *_RESULTS)), "metadata"),
+    (*(f"**/{place}" for place in (*_ARGUMENTS, *_HOSTED, *_RESULTS)), "metadata", "structured_response"),
+    answer=("structured_response",),
 )
 
 
@@ -234,7 +235,7 @@ POOLS = (
     # Without its name and its type an errored run is an empty message list, which is another reader's to refuse.
     Pool("mcplab", _table("mcplab", without=("a-run-that-errored",)), MCPLAB),
     Pool("otlp", {**_table("otlp"), **_table("spans")}, SPANS),
-    Pool("messages", _table("messages"), MESSAGES),
+    Pool("messages", {**_table("messages"), **_table("messages_gaps"), **_table("messages_answers")}, MESSAGES),
 )
 
 

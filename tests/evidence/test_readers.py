@@ -115,6 +115,16 @@ def test_message_lists_of_every_provider_are_read(row: dict[str, Any]) -> None:
     run(row)
 
 
+@rows("evidence/cases/messages_gaps.yaml")
+def test_a_message_list_that_says_it_is_not_whole_leaves_open_what_is_missing(row: dict[str, Any]) -> None:
+    run(row)
+
+
+@rows("evidence/cases/messages_answers.yaml")
+def test_answers_are_found_where_frameworks_put_them(row: dict[str, Any]) -> None:
+    run(row)
+
+
 @rows("evidence/cases/recognition.yaml")
 def test_a_document_is_recognised_by_its_shape_or_refused_with_what_it_looks_like(row: dict[str, Any]) -> None:
     run(row)

@@ -6,7 +6,8 @@ text. A user message that nobody answered changes nothing about it. With more th
 one for each.
 
 What the messages do not tell is doubted: a result that answers no call shows that a call is missing; how a call without a result ended
-is not known; tokens that some answers report and others do not make no sum. The model is the one that spoke last.
+is not known, and neither is the answer where a call is the last that the assistant had to say; tokens that some answers report and others
+do not make no sum. The model is the one that spoke last.
 """
 
 from __future__ import annotations
@@ -46,6 +47,8 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     usage: Usage | None = None
     model: str | None = None
     """The model that wrote it, where the message names it."""
+    body: Json = None
+    """The answer in a given form, where it does not stand in the text."""
 
 
 class _Exchange:
@@ -55,6 +58,8 @@ class _Exchange:
         self.asked = asked
         self.answered = False
         self.text: str | None = None
+        self.body: Json = None
+        self.is_waiting = False
         self.calls: list[ToolCall] = []
         self.usage: list[Usage | None] = []
 
@@ -130,10 +135,12 @@ def evidence_of(messages: Sequence[Message], doubts: Doubts, *, usage: Usage | N
         _doubt_partial_usage(messages, doubts)
     asked = [exchange for exchange in exchanges if exchange.asked is not None]
     last = next((exchange for exchange in reversed(exchanges) if exchange.answered), None)
+    if last is not None and last.is_waiting:
+        doubts.doubt("answer", "the messages end with a call of a tool: what was answered after it is not here")
     return Evidence(
         input=asked[0].asked if asked else None,
         text=last.text if last is not None else None,
-        body=json_in(last.text) if last is not None else None,
+        body=last.body if last is not None else None,
         tool_calls=tuple(call for exchange in exchanges for call in exchange.calls),
         usage=usage or add_usage(part for exchange in exchanges for part in exchange.usage),
         turns=tuple(_turn(exchange) for exchange in asked) if len(asked) > 1 else None,
@@ -156,6 +163,8 @@ def _exchanges(messages: Sequence[Message], pairing: _Pairing) -> list[_Exchange
             current = exchanges[-1]
             current.answered = True
             current.text = message.text
+            current.body = message.body if message.body is not None else json_in(message.text)
+            current.is_waiting = bool(message.calls) and not message.text
             for call in message.calls:
                 pairing.add(current, call)
             current.usage.append(message.usage)
@@ -171,7 +180,7 @@ def _turn(exchange: _Exchange) -> EvidenceTurn:
     return EvidenceTurn(
         input=exchange.asked,
         text=exchange.text,
-        body=json_in(exchange.text),
+        body=exchange.body,
         tool_calls=tuple(exchange.calls),
         usage=add_usage(exchange.usage),
     )

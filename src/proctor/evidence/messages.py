@@ -40,8 +40,9 @@ from proctor.evidence import (
     messages_smolagents,
 )
 from proctor.evidence.account import Doubts
-from proctor.evidence.conversation import evidence_of
-from proctor.evidence.messages_common import Opened, Reader, placed
+from proctor.evidence.conversation import Message, evidence_of
+from proctor.evidence.messages_common import EVERYTHING, MISSING, Opened, Reader, placed
+from proctor.evidence.messages_gaps import tells_gap
 from proctor.evidence.plain import KEYS, read_plain
 from proctor.evidence.shape import dict_of, first_of, list_of, text_or_none
 from proctor.evidence.usage import HOLDERS, usage_in
@@ -65,6 +66,8 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
     beside: frozenset[str] = frozenset()
     """Keys beside `messages` that carry no messages in this form."""
     keys: tuple[str, ...] = ("messages",)
+    finish: Callable[[list[Message], dict[str, Json], Doubts], list[Message]] | None = None
+    """Adds what stands beside the messages and belongs to them."""
 
 
 def _in_object(open: Callable[[dict[str, Any]], Opened | None]) -> Callable[[Json], Opened | None]:
@@ -118,7 +121,8 @@ _ALL = (
         summary="LangChain messages",
         marks=messages_langchain.marks,
         read=messages_langchain.read,
-        beside=frozenset(("remaining_steps", "is_last_step", "structured_response")),
+        beside=frozenset(("remaining_steps", "is_last_step", *messages_langchain.BESIDE)),
+        finish=messages_langchain.finish,
     ),
     Family(name="ai-sdk", summary="AI SDK messages", marks=messages_ai_sdk.marks, read=messages_ai_sdk.read),
     Family(
@@ -276,6 +280,8 @@ def _read(document: Json, family: Family) -> Evidence:
             raise EvidenceError(f"{at}: expected a message, found {show(entry, 40)}")
         entries.append((at, entry))
     messages = family.read(entries, doubts)
+    if family.finish is not None:
+        messages = family.finish(messages, opened.beside, doubts)
     spoken = [message.role for message in messages if message.role in ("assistant", "user")]
     if spoken[:1] == ["assistant"] and spoken[-1] == "user":
         doubts.doubt("answer", "the assistant begins and nobody answers the user, so the roles may be the wrong way round")
@@ -329,6 +335,9 @@ def _weigh_envelope(evidence: Evidence, envelope: dict[str, Json], family: Famil
             told = f"$.{shorten(key, 40)}: this key beside the messages is not understood ({family.name})"
             raise EvidenceError(f"{told}; leave it out, or put it into metadata")
         kept[key] = value
+        if tells_gap(key, value) and not key.endswith(_HARMLESS_ENDS):
+            for part in EVERYTHING:
+                doubts.doubt(part, f"$.{shorten(key, 40)}: {MISSING}")
         if isinstance(value, str) and value != evidence.text and not key.endswith(_HARMLESS_ENDS):
             doubts.doubt("answer", f"$.{shorten(key, 40)}: this key beside the messages is not understood")
     return kept

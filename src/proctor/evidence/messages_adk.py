@@ -13,8 +13,9 @@ from typing import Any
 from proctor.evidence.account import Doubts
 from proctor.evidence.conversation import Message, Role
 from proctor.evidence.messages_common import Draft, Entries, Fields, Opened, not_a_message, placed, role_at
+from proctor.evidence.messages_gaps import miss_earlier
 from proctor.evidence.messages_gemini import ROLES, add_parts, add_searches
-from proctor.evidence.shape import dict_of, list_of, text_or_none
+from proctor.evidence.shape import dict_of, first_of, list_of, text_or_none
 
 _EVENT_KEYS = frozenset(
     (
@@ -84,9 +85,20 @@ def read(entries: Entries, doubts: Doubts) -> list[Message]:
         if message is not None:
             found.append(message)
             streaming = None
+    _weigh_compactions(entries, doubts)
     if streaming is not None:
         Draft("assistant", streaming, doubts).misunderstand(streaming, "a partial event that no whole one follows")
     return found
+
+
+def _weigh_compactions(entries: Entries, doubts: Doubts) -> None:
+    """A compaction leaves the events it sums up in the session; where they are not, something was taken away."""
+    times = [entry["timestamp"] for _, entry in entries if isinstance(entry.get("timestamp"), (int, float)) and entry.get("content")]
+    for at, entry in entries:
+        compaction = dict_of(entry.get("actions")).get("compaction")
+        start = first_of(dict_of(compaction), "startTimestamp", "start_timestamp")
+        if compaction and not (isinstance(start, (int, float)) and any(time <= start for time in times)):
+            miss_earlier(doubts, f"{at}.actions: a compaction of events that are not here")
 
 
 def _event(entry: dict[str, Any], at: str, doubts: Doubts) -> Message | None:

@@ -15,10 +15,24 @@ from proctor.evidence.account import Doubts
 from proctor.evidence.calls import PROTOCOL_ERROR, says_error
 from proctor.evidence.conversation import Message, Role
 from proctor.evidence.json_bytes import container_in
-from proctor.evidence.messages_common import Draft, Entries, Fields, Opened, fields_at, parts_of, placed, require_key, role_at, usage_at
-from proctor.evidence.shape import dict_of, first_of
+from proctor.evidence.messages_common import (
+    EVERYTHING,
+    Draft,
+    Entries,
+    Fields,
+    Opened,
+    fields_at,
+    parts_of,
+    placed,
+    require_key,
+    role_at,
+    usage_at,
+)
+from proctor.evidence.messages_gaps import is_running, miss_earlier, still_runs
+from proctor.evidence.shape import dict_of, first_of, text_or_none
 from proctor.evidence.usage import usage_in
 from proctor.model.evidence import Json, Usage
+from proctor.model.show import show
 
 _ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "tool": "tool", "system": "system", "developer": "system"}
 _KEYS = frozenset(
@@ -39,7 +53,7 @@ _CONTENT_KEYS = frozenset(
             "items",
             "informational_only",
         ),
-        *("informationalOnly", "protected_data", "protectedData", "user_input_request"),
+        *("informationalOnly", "protected_data", "protectedData", "user_input_request", "merge_mode"),
     )
 )
 _SILENT = (
@@ -55,6 +69,12 @@ _SILENT = (
     ),
     *("userInputRequest", "userInputResponse", "toolApprovalRequest", "toolApprovalResponse", "oauthConsentRequest"),
 )
+_STATUS = ("completed", "in_progress", "incomplete", "failed", "searching", "interpreting", "generating", "calling")
+_CALLS = (
+    *("functionCall", "mcpServerToolCall", "searchToolCall", "codeInterpreterToolCall", "shellToolCall", "computerToolCall"),
+    *("imageGenerationToolCall", "hostedToolCall", "webSearchToolCall", "fileSearchToolCall"),
+)
+_CALL_KEYS = ("image_id", "timeout_ms", "max_output_length", "pending_safety_checks", "acknowledged_safety_checks")
 _RESPONSE_KEYS = frozenset(
     (
         *(
@@ -93,6 +113,10 @@ def marks(message: dict[str, Any]) -> bool:
 
 def open_session(document: dict[str, Any]) -> Opened | None:
     """Find the messages of a session, a thread or a response."""
+    if document.get("type") == "session" and "session_id" in document and not dict_of(document.get("state")).get("in_memory"):
+        kept = document.get("service_session_id")
+        where = f": the service keeps them under {show(kept, 60)[1:-1]}" if isinstance(kept, str) else ""
+        raise EvidenceError(f"$: a session of Agent Framework without messages{where}; write the messages of the response instead")
     for path in (("state", "in_memory"), ("chat_message_store_state",), ("storeState",), ("message_store_state",)):
         holder: Json = document
         for step in path:
@@ -135,7 +159,22 @@ def _refuse_others(document: dict[str, Any], path: tuple[str, ...]) -> None:
 
 def read(entries: Entries, doubts: Doubts) -> list[Message]:
     """Read messages of Agent Framework."""
+    summed_up = {_annotation(entry, "_summarized_by_summary_id") for _, entry in entries} - {None}
+    for at, entry in entries:
+        # What is summed up stays in the list and is marked as such.
+        if (
+            _annotation(entry, "_summary_of_message_ids", "_summary_of_group_ids")
+            and text_or_none(entry.get("message_id")) not in summed_up
+        ):
+            miss_earlier(doubts, f"{at}: a summary of messages that are not here")
     return [_message(entry, at, doubts) for at, entry in entries]
+
+
+def _annotation(entry: dict[str, Any], *keys: str) -> str | bool | None:
+    """What compaction noted at a message."""
+    noted = dict_of(entry.get("additional_properties"))
+    found = first_of({**noted, **dict_of(noted.get("_group"))}, *keys)
+    return found if isinstance(found, str) else bool(found) or None
 
 
 def _message(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
@@ -156,7 +195,7 @@ def _add_content(draft: Draft, part: Fields) -> None:
     kind = _camel(named) if isinstance(named, str) else None
     if kind is not None:
         kind = kind.removesuffix("Content")
-    role = draft.role
+    role: Role | None = draft.role
     if kind == "text":
         draft.add_text(part.take("text"), part.at)
     elif kind == "usage":
@@ -165,22 +204,48 @@ def _add_content(draft: Draft, part: Fields) -> None:
         part.doubt(("answer",), ": the answer broke off with an error")
         return
     elif kind is not None and kind.endswith("Call"):
-        id = part.take("call_id", "callId")
-        name = part.take("name", "tool_name", "toolName") or (kind.removesuffix("ToolCall") if kind != "functionCall" else None)
-        draft.add_call(name, part.take("arguments", "inputs"), part.at, id=id, server=part.take("server_name", "serverName"))
-        part.take("exception")
+        role = None
+        _add_call(draft, part, kind)
     elif kind is not None and kind.endswith("Result"):
         role = "tool"
-        told = part.take("exception")
-        result = container_in(part.take("result", "output", "outputs"))
-        error = (told if isinstance(told, str) else "the tool raised an error") if says_error(told) else None
-        draft.add_result(result, part.at, id=part.take("call_id", "callId"), error=error, kind=PROTOCOL_ERROR)
+        _add_result(draft, part)
     elif kind in _SILENT:
         return
     else:
         draft.misunderstand(part.at, f"content of type {named!r} is not understood")
         return
     part.close(_CONTENT_KEYS, role=role)
+
+
+def _add_call(draft: Draft, part: Fields, kind: str) -> None:
+    id, status = part.take("call_id", "callId"), part.word("status", _STATUS, EVERYTHING)
+    if is_running(status):
+        still_runs(draft.doubts, f"{part.at}.status", status)
+    name = part.take("name", "tool_name", "toolName")
+    if name is None and kind not in ("functionCall", "mcpServerToolCall"):
+        name = _snake(kind.removesuffix("Call").removesuffix("Tool"))
+    given = part.take("arguments", "inputs", "commands", "actions")
+    draft.add_call(name, given, part.at, id=id, server=part.take("server_name", "serverName"))
+    if kind not in _CALLS:
+        part.doubt(("tool_arguments", "tool_results"), f": content of type {kind!r} is not wholly understood")
+    part.take("exception")
+    for key in _CALL_KEYS:
+        part.take(key)
+
+
+def _add_result(draft: Draft, part: Fields) -> None:
+    told, status = part.take("exception"), part.word("status", _STATUS)
+    result = container_in(part.take("result", "output", "outputs", "screenshot"))
+    failed = says_error(told) or status == "failed"
+    error = (told if isinstance(told, str) else "the tool raised an error") if failed else None
+    name = part.take("tool_name", "toolName", "name")
+    draft.add_result(result, part.at, id=part.take("call_id", "callId"), name=name, error=error, kind=PROTOCOL_ERROR)
+    for key in _CALL_KEYS:
+        part.take(key)
+
+
+def _snake(name: str) -> str:
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
 
 
 def _camel(name: str) -> str:

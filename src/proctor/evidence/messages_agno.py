@@ -13,10 +13,10 @@ from typing import Any
 from proctor.errors import EvidenceError
 from proctor.evidence.account import Doubts
 from proctor.evidence.conversation import Message
-from proctor.evidence.messages_common import Entries, Opened, placed
+from proctor.evidence.messages_common import Entries, Opened, placed, usage_at
+from proctor.evidence.messages_gaps import still_runs
 from proctor.evidence.messages_openai import read_message
 from proctor.evidence.shape import dict_of, list_of, text_or_none
-from proctor.evidence.usage import read_usage
 from proctor.model.evidence import Json
 
 _OWN = (
@@ -34,6 +34,7 @@ _OWN = (
     *("temporary", "event_id", "tool_name", "thinking", "context", "reasoning"),
 )
 
+_ENDED = ("COMPLETED", "completed")
 _RUN_KEYS = frozenset(
     (
         *("run_id", "agent_id", "agent_name", "team_id", "team_name", "session_id", "user_id", "parent_run_id", "workflow_id", "content"),
@@ -69,11 +70,18 @@ def open_runs(document: Json) -> Opened | None:
         found = placed(run["messages"], f"{at}.messages")
         # The first run keeps what it was given as history: nobody else tells of it.
         entries.extend((place, entry) for place, entry in found if index == 0 or dict_of(entry).get("from_history") is not True)
-    doubts: list[tuple[Any, str]] = []
+    doubts = list(_gaps(runs[-1], f"$[{len(runs) - 1}]" if isinstance(document, list) else "$").unknown.items())
     made = {text_or_none(dict_of(call).get("id")) for _, entry in entries for call in list_of(dict_of(entry).get("tool_calls"))}
     if any(text_or_none(dict_of(call).get("tool_call_id")) not in made for run in runs for call in list_of(run.get("tools"))):
         doubts.append(("tool_calls", "$.tools: a call stands here that no message makes"))
     return Opened(entries=entries, model=runs[-1].get("model") if isinstance(runs[-1].get("model"), str) else None, doubts=tuple(doubts))
+
+
+def _gaps(run: dict[str, Any], at: str) -> Doubts:
+    doubts, status = Doubts(), run.get("status")
+    if status is not None and status not in _ENDED:
+        still_runs(doubts, f"{at}.status", status)
+    return doubts
 
 
 def read(entries: Entries, doubts: Doubts) -> list[Message]:
@@ -81,6 +89,6 @@ def read(entries: Entries, doubts: Doubts) -> list[Message]:
     found: list[Message] = []
     for at, entry in entries:
         message = read_message({key: value for key, value in entry.items() if key != "metrics"}, at, doubts, "agno messages", *_OWN)
-        usage = read_usage(entry.get("metrics")) if message.role == "assistant" else None
+        usage = usage_at(entry.get("metrics"), f"{at}.metrics", doubts) if message.role == "assistant" else None
         found.append(Message(role=message.role, text=message.text, calls=message.calls, results=message.results, usage=usage))
     return found

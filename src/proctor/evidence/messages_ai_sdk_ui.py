@@ -14,6 +14,7 @@ from proctor.evidence.account import Doubts
 from proctor.evidence.calls import PROTOCOL_ERROR
 from proctor.evidence.conversation import Message, Role, failure
 from proctor.evidence.messages_common import Draft, Fields, fields_at, role_at
+from proctor.evidence.messages_gaps import still_runs
 from proctor.evidence.shape import dict_of, list_of, text_or_none
 from proctor.evidence.usage import read_usage
 from proctor.model.evidence import Json
@@ -124,6 +125,8 @@ def _add_all(draft: Draft, fields: Fields) -> None:
 
 def _add_part(draft: Draft, part: Fields) -> None:
     kind: Json = part.left.get("type")
+    if part.left.get("state") in ("streaming", "input-streaming"):
+        still_runs(draft.doubts, f"{part.at}.state", part.left["state"])
     if kind == "text":
         draft.add_text(part.take("text"), part.at)
         part.close(("type", "state", "providerMetadata", "createdAt"), role=draft.role)
@@ -145,6 +148,8 @@ def _add_part(draft: Draft, part: Fields) -> None:
 
 def _add_tool(draft: Draft, part: Fields, name: Json) -> None:
     id, state = part.take("toolCallId"), part.word("state", (*_STATES, "partial-call"))
+    if state == "partial-call":
+        still_runs(draft.doubts, f"{part.at}.state", state)
     draft.add_call(name, part.take("input", "args"), part.at, id=id)
     output, error = part.take("output", "result"), part.take("errorText")
     if state in ("output-error", "output-denied"):

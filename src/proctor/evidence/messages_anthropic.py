@@ -13,6 +13,7 @@ from typing import Any
 from proctor.evidence.account import Doubts
 from proctor.evidence.conversation import Message, Role
 from proctor.evidence.messages_common import Draft, Entries, Fields, Opened, fields_at, joined_text, placed, require_key, role_at
+from proctor.evidence.messages_gaps import miss_earlier, miss_later, still_runs, weigh_edits
 from proctor.evidence.shape import dict_of, list_of, text_or_none
 from proctor.evidence.usage import usage_in
 from proctor.model.evidence import Json
@@ -21,7 +22,8 @@ ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "system": "s
 _MESSAGE_KEYS = frozenset(
     ("id", "type", "stop_sequence", "stop_details", "container", "context_management", "cache_control", "diagnostics")
 )
-_SILENT = ("thinking", "redacted_thinking", "image", "document", "search_result", "container_upload", "compaction")
+_PAUSES = ("pause_turn", "compaction")
+_SILENT = ("thinking", "redacted_thinking", "image", "document", "search_result", "container_upload")
 _ENVELOPE = frozenset(
     (
         *("max_tokens", "system", "temperature", "top_k", "top_p", "tool_choice", "stream", "stop_sequences", "thinking", "service_tier"),
@@ -67,7 +69,16 @@ def harmless_envelope() -> frozenset[str]:
 
 def read(entries: Entries, doubts: Doubts) -> list[Message]:
     """Read messages with content blocks."""
-    return [_message(entry, at, doubts) for at, entry in entries]
+    found: list[Message] = []
+    calls = 0
+    for at, entry in entries:
+        found.append(_message(entry, at, doubts))
+        weigh_edits(entry.get("context_management"), at, calls, doubts)
+        calls += len(found[-1].calls)
+    last = entries[-1] if entries else ("$", {})
+    if last[1].get("stop_reason") in _PAUSES:
+        still_runs(doubts, f"{last[0]}.stop_reason", last[1]["stop_reason"])
+    return found
 
 
 def _message(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
@@ -82,6 +93,8 @@ def _message(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
         draft.add_text(content, f"{at}.content")
     draft.usage = fields.usage("usage")
     draft.model = text_or_none(fields.take("model"))
+    if "stop_reason" in entry and entry["stop_reason"] is None:
+        miss_later(doubts, f"{at}.stop_reason: none yet, so the run was not over")
     draft.end_with(fields.take("stop_reason"))
     fields.close(_MESSAGE_KEYS, role=draft.role)
     return draft.build()
@@ -101,6 +114,8 @@ def add_block(draft: Draft, value: Json, at: str) -> None:
         block.close(("cache_control", "caller", "index", "partial_json", "extras"))
     elif isinstance(kind, str) and kind.endswith("tool_result"):
         _add_result(draft, block, is_server=kind not in ("tool_result", "mcp_tool_result"))
+    elif kind == "compaction":
+        miss_earlier(draft.doubts, f"{at}: a compaction stands for what was before it")
     elif kind not in _SILENT:
         draft.misunderstand(at, f"a block of type {kind!r} is not understood")
 

@@ -18,7 +18,8 @@ from proctor.evidence.account import Doubts
 from proctor.evidence.calls import PROTOCOL_ERROR
 from proctor.evidence.conversation import Message
 from proctor.evidence.json_bytes import container_in
-from proctor.evidence.messages_common import Draft, Entries, Fields, Opened, fields_at, not_a_message, placed, role_at
+from proctor.evidence.messages_common import EVERYTHING, Draft, Entries, Fields, Opened, fields_at, not_a_message, placed, role_at
+from proctor.evidence.messages_gaps import is_running, still_runs
 from proctor.evidence.messages_openai import ROLES
 from proctor.evidence.shape import dict_of, list_of, text_or_none
 from proctor.evidence.usage import read_usage
@@ -49,9 +50,9 @@ def open_lists(document: dict[str, Any]) -> Opened | None:
     """Find messages and steps in a list of the API, or in two of them."""
     if document.get("object") == "list" and any(marks(dict_of(entry)) for entry in list_of(document.get("data"))):
         beside = {key: value for key, value in document.items() if key not in ("object", "data", "first_id", "last_id", "has_more")}
-        more: tuple[tuple[Part, str], ...] = (("tool_calls", "$.has_more: the list goes on elsewhere"),)
-        return Opened(entries=placed(document["data"], "$.data"), beside=beside, doubts=more if document.get("has_more") is True else ())
+        return Opened(entries=placed(document["data"], "$.data"), beside=beside, doubts=_more(document, "$"))
     entries: list[tuple[str, Json]] = []
+    doubts: tuple[tuple[Part, str], ...] = ()
     keys = [key for key in ("messages", "run_steps", "steps") if key in document]
     for key in keys:
         inner = document[key]
@@ -59,9 +60,17 @@ def open_lists(document: dict[str, Any]) -> Opened | None:
         if not isinstance(listed, list):
             return None
         entries.extend(placed(listed, f"$.{key}"))
+        doubts += _more(dict_of(inner), f"$.{key}")
     if not any(marks(dict_of(entry)) for _, entry in entries):
         return None
-    return Opened(entries=entries, beside={key: value for key, value in document.items() if key not in keys})
+    return Opened(entries=entries, beside={key: value for key, value in document.items() if key not in keys}, doubts=doubts)
+
+
+def _more(listed: dict[str, Any], at: str) -> tuple[tuple[Part, str], ...]:
+    # Pages may be in either order, so what is on the others could be anything.
+    if listed.get("has_more") in (None, False):
+        return ()
+    return tuple((part, f"{at}.has_more: the list goes on elsewhere") for part in EVERYTHING)
 
 
 def read(entries: Entries, doubts: Doubts) -> list[Message]:
@@ -71,6 +80,8 @@ def read(entries: Entries, doubts: Doubts) -> list[Message]:
             raise not_a_message(at, "assistants", "its object is neither thread.message nor thread.run.step")
         if isinstance(entry.get("created_at"), bool) or not isinstance(entry.get("created_at"), (int, float)):
             raise EvidenceError(f"{at}.created_at: expected a number")
+        if is_running(entry.get("status")):
+            still_runs(doubts, f"{at}.status", entry["status"])
     steps_of = [entry.get("run_id") for _, entry in entries if entry["object"] == "thread.run.step"]
     steps_of = {run for run in steps_of if isinstance(run, str)}
     missing = next(

@@ -1,7 +1,8 @@
 """Bedrock's Converse, and Strands Agents, which keeps messages in its form: blocks known by their one key, `toolUse` and `toolResult`.
 
 Results stand in user messages; such a message is a turn only if it also has text. A result of status `error` is a `content-error`.
-Strands adds `metadata` with the tokens, and wraps each message of a stored session (`{"message": {...}, "message_id": 0}`).
+Strands' structured output, a tool that ends the run, is the answer and no call. Strands adds `metadata` with the tokens, and wraps each
+message of a stored session (`{"message": {...}, "message_id": 0}`).
 
 Tried with boto3 1.4x (`converse`), strands-agents 1 (Python) and @strands-agents/sdk 0.1 (TypeScript).
 """
@@ -14,6 +15,7 @@ from proctor.errors import EvidenceError
 from proctor.evidence.account import Doubts
 from proctor.evidence.conversation import Message, Role
 from proctor.evidence.messages_common import Draft, Entries, Fields, Opened, fields_at, joined_text, parts_of, placed, require_key, role_at
+from proctor.evidence.messages_outputs import fold_outputs
 from proctor.evidence.shape import dict_of
 from proctor.evidence.usage import usage_in
 from proctor.model.evidence import Json
@@ -65,7 +67,20 @@ def read(entries: Entries, doubts: Doubts) -> list[Message]:
             stored.close(_STORED_KEYS)
         else:
             found.append(_message(entry, at, doubts))
-    return found
+    return _fold_outputs(found)
+
+
+def _fold_outputs(messages: list[Message]) -> list[Message]:
+    # Strands' structured output is a tool that ends the run and says so under its own name.
+    called = {call.id: call.name for message in messages for call in message.calls if call.id is not None}
+    taken: dict[str | None, str] = {}
+    for index, message in enumerate(messages):
+        follows = messages[index + 1].role if index + 1 < len(messages) else None
+        for result in message.results if follows != "assistant" else ():
+            name = called.get(result.id or "")
+            if name is not None and result.error is None and result.value == f"Successfully validated {name} structured output":
+                taken[result.id] = name
+    return fold_outputs(messages, set(taken.values()), taken)
 
 
 def _message(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:

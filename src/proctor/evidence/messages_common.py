@@ -9,6 +9,8 @@ weighed by what it could hold:
     text                                the answer, the question or the result, whichever could stand there; anything in a tool call, or
                                         if the key or the text looks like one
     an object or a list                 anything
+    whatever its value, if its name     anything: messages are missing
+    speaks of a summary or a cut
 
 What it could hold is then not known, with the path and the word in the account. Keys that end like ids and times carry neither.
 """
@@ -26,6 +28,7 @@ from proctor.evidence.account import Doubts
 from proctor.evidence.calls import CONTENT_ERROR, read_arguments
 from proctor.evidence.conversation import Message, Result, Role
 from proctor.evidence.json_bytes import container_in
+from proctor.evidence.messages_gaps import gap_in, tells_gap
 from proctor.evidence.text import as_text
 from proctor.evidence.usage import read_usage
 from proctor.model.account import Part
@@ -34,6 +37,8 @@ from proctor.model.show import kind_of, show
 
 EVERYTHING: tuple[Part, ...] = ("tool_calls", "tool_arguments", "tool_results", "answer", "input", "turns", "usage")
 """What a part that nobody understands may have been about."""
+
+MISSING = "messages are missing that this speaks of"
 
 _SHOWN = 40
 _HARMLESS_ENDS = ("id", "_at", "At", "time", "Time", "timestamp", "Timestamp", "_ms", "Ms")
@@ -123,6 +128,8 @@ class Fields:
         for key, value in self.left.items():
             if key not in harmless:
                 weigh_key(self, key, value, role)
+            elif (told := gap_in(key, value)) is not None:
+                self.doubt(EVERYTHING, f".{key}.{show(told, _SHOWN)[1:-1]}: {MISSING}")
 
 
 def fields_at(value: Json, at: str, doubts: Doubts) -> Fields | None:
@@ -137,6 +144,9 @@ def fields_at(value: Json, at: str, doubts: Doubts) -> Fields | None:
 def weigh_key(fields: Fields, key: str, value: Json, role: Role | None) -> None:
     """Say what a key that is not understood leaves open."""
     if value is None or value is False or (isinstance(value, (str, list, dict)) and not value):
+        return
+    if tells_gap(key, value):
+        fields.doubt(EVERYTHING, f".{show(key, _SHOWN)[1:-1]}: {MISSING}")
         return
     spoken: Part = "tool_results" if role == "tool" else "input" if role == "user" else "answer"
     in_call = role is None
@@ -210,7 +220,7 @@ class Draft:
             self.texts.append(value)
             if self.role == "assistant" and speaks_call(value):
                 self.doubts.doubt("tool_calls", f"{at}: the text looks like a tool call in words, which nobody reads")
-            if self.role == "assistant" and is_written_parts(value):
+            if self.role == "assistant" and (is_written_parts(value) or (speaks_call(value) and isinstance(container_in(value), list))):
                 self.misunderstand(at, "parts of a message written as one text")
         elif value is not None:
             self.misunderstand(at, f"expected text, found {kind_of(value)}")

@@ -16,6 +16,7 @@ from proctor.evidence.account import Doubts
 from proctor.evidence.calls import CONTENT_ERROR, says_error
 from proctor.evidence.conversation import Message, Role
 from proctor.evidence.messages_common import Draft, Entries, Fields, Opened, fields_at, placed, role_at
+from proctor.evidence.messages_gaps import compare_choices
 from proctor.evidence.shape import dict_of, first_of, list_of, text_or_none
 from proctor.evidence.usage import usage_in
 from proctor.model.evidence import Json
@@ -103,7 +104,7 @@ def marks(content: dict[str, Any]) -> bool:
 
 
 def open_contents(document: dict[str, Any]) -> Opened | None:
-    """Find what was sent and the first candidate, in order."""
+    """Find what was sent and the first candidate, in order; what other candidates do otherwise is not known."""
     contents, candidates = document.get("contents"), document.get("candidates")
     if not isinstance(candidates, list) and not (isinstance(contents, list) and any(marks(dict_of(content)) for content in contents)):
         return None
@@ -113,7 +114,10 @@ def open_contents(document: dict[str, Any]) -> Opened | None:
         raise EvidenceError(f"{at}: expected a list of contents")
     doubts, entries = Doubts(), placed(sent or [], at)
     if candidates is not None:
-        entries.append(_candidate(candidates, doubts))
+        answers = [_candidate(candidates, index, doubts) for index in range(max(1, len(list_of(candidates))))]
+        if len(answers) > 1:
+            compare_choices([read_content(answer, place, doubts) for place, answer in answers], "$.candidates", doubts)
+        entries.append(answers[0])
     return Opened(
         entries=[*placed(list_of(document.get("messages")), "$.messages"), *entries],
         beside={
@@ -127,9 +131,9 @@ def open_contents(document: dict[str, Any]) -> Opened | None:
     )
 
 
-def _candidate(candidates: Json, doubts: Doubts) -> tuple[str, Json]:
-    at = "$.candidates[0]"
-    first = fields_at(candidates[0] if isinstance(candidates, list) and candidates else None, at, doubts)
+def _candidate(candidates: Json, index: int, doubts: Doubts) -> tuple[str, dict[str, Any]]:
+    at = f"$.candidates[{index}]"
+    first = fields_at(candidates[index] if isinstance(candidates, list) and candidates else None, at, doubts)
     content = first.take("content") if first is not None else None
     if first is None or not isinstance(content, dict):
         raise EvidenceError(f"{at}.content: an answer without content")

@@ -5,6 +5,9 @@ Read are the plain form (`{"type": "ai", "content": ...}`), the stored form (`{"
 and messages with a role whose tool calls have `args`. A tool message of status `error` is a `protocol-error`: the tool raised.
 Blocks of content are the provider's, or LangChain's standard ones; calls that stand there and in `tool_calls` are one call.
 
+`structured_response` of a state is the answer's body, and its text where the last message has none. A tool that LangChain says returned
+it, and that was given it, is no call. A state with an `__interrupt__` waits for a human.
+
 Tried with langchain-core 1 (Python: `model_dump`, `message_to_dict`, `dumpd`) and @langchain/core 1 (JavaScript: `toDict`, stored
 messages, `JSON.stringify`), the messages of OpenAI's and Anthropic's models.
 """
@@ -17,11 +20,14 @@ from proctor.evidence.account import Doubts
 from proctor.evidence.calls import PROTOCOL_ERROR
 from proctor.evidence.conversation import Message, Role
 from proctor.evidence.messages_anthropic import add_block, is_tool_block
-from proctor.evidence.messages_common import Draft, Entries, Fields, fields_at, joined_text, not_a_message, require_key
-from proctor.evidence.messages_openai import add_call
+from proctor.evidence.messages_common import EVERYTHING, MISSING, Draft, Entries, Fields, fields_at, joined_text, not_a_message, require_key
+from proctor.evidence.messages_gaps import gap_in, is_running, still_runs, weigh_edits
+from proctor.evidence.messages_openai import add_call, add_spoken
+from proctor.evidence.messages_outputs import fold_outputs, with_answer
 from proctor.evidence.shape import dict_of, first_of, list_of, text_or_none
+from proctor.evidence.text import json_in
 from proctor.evidence.usage import usage_in
-from proctor.model.evidence import Json
+from proctor.model.evidence import Json, ToolCall
 
 _TYPES: dict[str, Role] = {
     "human": "user",
@@ -56,7 +62,6 @@ _KEYS = frozenset(
 _MORE_KEYS = frozenset(
     (
         *(
-            "refusal",
             "reasoning_content",
             "reasoning",
             "reasoning_details",
@@ -67,7 +72,7 @@ _MORE_KEYS = frozenset(
             "citations",
             "documents",
         ),
-        *("generation_id", "audio", "finish_reason", "logprobs", "__gemini_function_call_thought_signatures__", "model", "id", "name"),
+        *("generation_id", "finish_reason", "logprobs", "__gemini_function_call_thought_signatures__", "model", "id", "name"),
         *("__openai_function_call_ids__", "__openai_role__", "role", "is_finished", "token_count", "search_results", "num_citations"),
     )
 )
@@ -95,6 +100,11 @@ _CALL_BLOCKS = (
 )
 
 
+_STRUCTURED = ("structured_response", "structuredResponse")
+_RETURNING = "Returning structured response: "
+BESIDE = (*_STRUCTURED, "__interrupt__")
+"""Keys of a state that `finish` reads."""
+
 _CALL_KEYS = ("type", "id", "index", "extras", "error", "status", "caller", "partial_json", "namespace", "cache_control")
 """Keys of calls that tell nothing more of them."""
 
@@ -111,10 +121,57 @@ def marks(message: dict[str, Any]) -> bool:
 
 def read(entries: Entries, doubts: Doubts) -> list[Message]:
     """Read LangChain messages in any of their forms."""
-    return [_message(entry, at, doubts) for at, entry in entries]
+    found: list[Message] = []
+    calls = 0
+    for at, entry in entries:
+        found.append(_message(entry, at, doubts, calls))
+        calls += len(found[-1].calls)
+    return found
 
 
-def _message(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
+def finish(messages: list[Message], beside: dict[str, Json], doubts: Doubts) -> list[Message]:
+    """Add the answer in a given form that a state keeps beside its messages, and say where the run waits."""
+    if beside.get("__interrupt__"):
+        for part in ("answer", "tool_results"):
+            doubts.doubt(part, "$.__interrupt__: the run waits for a human")
+    key = next((key for key in _STRUCTURED if beside.get(key) is not None), None)
+    if key is None:
+        return messages
+    answer = beside[key]
+    # `dumpd` writes down no more than how a value of the user's own class looks.
+    is_written = dict_of(answer).get("type") != "not_implemented" or "lc" not in dict_of(answer)
+    outputs = [call for call in _returned(messages) if _is_output(call, answer, is_written)]
+    messages = fold_outputs(messages, {call.name for call in outputs}, {call.id for call in outputs})
+    last = next((index for index in reversed(range(len(messages))) if messages[index].role == "assistant"), None)
+    if last is None:
+        doubts.doubt("answer", f"$.{key}: an answer that no message gives")
+    elif is_written:
+        messages[last] = with_answer(messages[last], answer)
+    elif not outputs and json_in(messages[last].text) is None:
+        doubts.doubt("answer", f"$.{key}: only its repr was written down")
+    return messages
+
+
+def _returned(messages: list[Message]) -> list[ToolCall]:
+    """Calls of which LangChain says that they returned the answer."""
+    said = {
+        result.id
+        for message in messages
+        for result in message.results
+        if isinstance(result.value, str) and result.value.startswith(_RETURNING) and result.error is None and result.id is not None
+    }
+    return [call for message in messages for call in message.calls if call.id in said]
+
+
+def _is_output(call: ToolCall, answer: Json, is_written: bool) -> bool:
+    if not is_written:
+        return list_of(dict_of(answer).get("id"))[-1:] == [call.name]
+    # The answer may hold more than was given: what the form has by default.
+    given = call.arguments
+    return isinstance(given, dict) and bool(given) and isinstance(answer, dict) and given.items() <= answer.items()
+
+
+def _message(entry: dict[str, Any], at: str, doubts: Doubts, calls: int) -> Message:
     role, inner, place = _unwrap(entry, at, doubts)
     require_key(inner, place, "langchain messages", "content")
     fields = Fields(inner, place, doubts)
@@ -130,9 +187,29 @@ def _message(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
         draft.end_with(first_of(metadata, "finish_reason", "stop_reason", "stopReason"))
     more = fields.object("additional_kwargs")
     if more is not None:
+        refusal = more.take("refusal")
+        if refusal not in draft.texts:
+            draft.add_text(refusal, f"{more.at}.refusal")
+        add_spoken(draft, more.object("audio"))
         more.close(_MORE_KEYS, role=role)
+    told = fields.object("response_metadata")
+    if told is not None:
+        _weigh_metadata(told, calls)
     fields.close(_KEYS, role=role)
     return draft.build()
+
+
+def _weigh_metadata(metadata: Fields, calls: int) -> None:
+    """Weigh what the provider and LangChain say about a message: it carries none, but may say that something was taken away."""
+    status = metadata.take("status")
+    if is_running(status):
+        still_runs(metadata.doubts, f"{metadata.at}.status", status)
+    if metadata.take("context_editing"):
+        metadata.doubt(("tool_arguments", "tool_results"), ".context_editing: what a tool was given or answered was cleared")
+    weigh_edits(metadata.take("context_management"), metadata.at, calls, metadata.doubts)
+    told = gap_in("metadata", metadata.left)
+    if told is not None:
+        metadata.doubt(EVERYTHING, f".{told}: {MISSING}")
 
 
 def _unwrap(entry: dict[str, Any], at: str, doubts: Doubts) -> tuple[Role, dict[str, Any], str]:
@@ -149,8 +226,9 @@ def _unwrap(entry: dict[str, Any], at: str, doubts: Doubts) -> tuple[Role, dict[
             raise not_a_message(at, "langchain messages", f"{entry['role']!r} is no role; known: {', '.join(_ROLES)}")
         return role, entry, at
     else:
-        outer, inner, place = tuple(entry), entry, at
-    Fields(entry, at, doubts).close(outer)
+        outer, inner, place = None, entry, at
+    if outer is not None:
+        Fields(entry, at, doubts).close(outer)
     role = _TYPES.get(kind) if isinstance(kind, str) else None
     if role is None:
         raise not_a_message(at, "langchain messages", f"{kind!r} is no type of message; known: {', '.join(_TYPES)}")

@@ -2,7 +2,8 @@
 
 Arguments are JSON text. The same form is written by many others, with keys of their own that mean nothing here: LiteLLM, OpenRouter, vLLM,
 DeepSeek, Ollama (arguments as an object, results by `tool_name` and without ids), LangChain's `convert_to_openai_messages`, Haystack's
-`to_openai_dict_format`, Semantic Kernel's `to_dict`. Of several choices of a completion the first counts.
+`to_openai_dict_format`, Semantic Kernel's `to_dict`. Of several choices of a completion the first is read, and what the others do
+otherwise is not known.
 
 Tried with openai 2 (Python) and 6 (JavaScript), ollama 0.6, langchain 1, haystack-ai 2, semantic-kernel 1.
 """
@@ -15,6 +16,7 @@ from proctor.errors import EvidenceError
 from proctor.evidence.account import Doubts
 from proctor.evidence.conversation import Message, Role
 from proctor.evidence.messages_common import Draft, Entries, Fields, Opened, fields_at, joined_text, placed, require_key, role_at
+from proctor.evidence.messages_gaps import compare_choices
 from proctor.evidence.shape import dict_of, list_of, text_or_none
 from proctor.evidence.usage import usage_in
 from proctor.model.evidence import Json
@@ -33,7 +35,6 @@ HARMLESS = frozenset(
         *(
             "id",
             "name",
-            "audio",
             "annotations",
             "citations",
             "logprobs",
@@ -53,7 +54,6 @@ HARMLESS = frozenset(
             "thinking_blocks",
             "images",
             "prefix",
-            "partial",
         ),
         *(
             "provider_specific_fields",
@@ -164,12 +164,10 @@ def open_completion(document: dict[str, Any]) -> Opened | None:
     if sent is not None and not isinstance(sent, list):
         raise EvidenceError("$.messages: expected a list of messages")
     doubts = Doubts()
-    choice = Fields(choices[0], "$.choices[0]", doubts)
-    message = choice.take("message")
-    reason = choice.take("finish_reason")
-    choice.close(_CHOICE_KEYS, role="assistant")
-    answer = {**message, "finish_reason": reason} if reason is not None else message
-    entries = [*placed(sent or [], "$.messages"), ("$.choices[0].message", answer)]
+    answers = [_choice(choice, f"$.choices[{index}]", doubts) for index, choice in enumerate(choices)]
+    if len(answers) > 1:
+        compare_choices([read_message(answer, at, doubts, "openai messages") for at, answer in answers], "$.choices", doubts)
+    entries = [*placed(sent or [], "$.messages"), answers[0]]
     return Opened(
         entries=entries,
         beside=beside,
@@ -177,6 +175,16 @@ def open_completion(document: dict[str, Any]) -> Opened | None:
         model=text_or_none(document.get("model")),
         doubts=tuple(doubts.unknown.items()),
     )
+
+
+def _choice(value: Json, at: str, doubts: Doubts) -> tuple[str, dict[str, Any]]:
+    choice = fields_at(value, at, doubts)
+    message = choice.take("message") if choice is not None else None
+    if choice is None or not isinstance(message, dict):
+        raise EvidenceError(f"{at}.message: a choice without an answer")
+    reason = choice.take("finish_reason")
+    choice.close(_CHOICE_KEYS, role="assistant")
+    return f"{at}.message", {**message, "finish_reason": reason} if reason is not None else message
 
 
 def read(entries: Entries, doubts: Doubts) -> list[Message]:
@@ -195,7 +203,7 @@ def read_message(entry: dict[str, Any], at: str, doubts: Doubts, whose: str, *ha
         add_content(draft, fields.take("content"), f"{at}.content")
         _add_calls(fields, draft)
         draft.add_text(fields.take("refusal"), f"{at}.refusal")
-        _add_spoken(fields, draft)
+        add_spoken(draft, fields.object("audio"))
         draft.usage = fields.usage("usage")
         draft.model = text_or_none(fields.take("model"))
         draft.end_with(fields.take("finish_reason", "finishReason"))
@@ -248,11 +256,14 @@ def add_call(draft: Draft, value: Json, at: str) -> None:
     call.close(_CALL_KEYS)
 
 
-def _add_spoken(fields: Fields, draft: Draft) -> None:
-    # What was spoken instead of written: the transcript is the text.
-    transcript = dict_of(fields.left.get("audio")).get("transcript")
-    if isinstance(transcript, str) and not draft.texts:
-        draft.add_text(transcript, f"{fields.at}.audio")
+def add_spoken(draft: Draft, audio: Fields | None) -> None:
+    """Add what was spoken instead of written: the transcript is the text."""
+    if audio is None:
+        return
+    transcript = audio.take("transcript")
+    if not "".join(draft.texts):
+        draft.add_text(transcript, audio.at)
+    audio.close(("id", "data", "expires_at", "format"), role=draft.role)
 
 
 def _add_result(fields: Fields, draft: Draft) -> None:

@@ -1,7 +1,8 @@
 """Pydantic AI: requests and responses with parts, as `all_messages_json()` writes them.
 
 A `retry-prompt` that names a tool is the failed result of its call; one without tells the model to answer otherwise. Of a `tool-return`,
-every `outcome` but `success` is a failure. Tools that the provider runs itself (`builtin-tool-call`) are calls too.
+every `outcome` but `success` is a failure. A call of `final_result` whose return says that it was processed is the answer, and no call.
+Tools that the provider runs itself (`builtin-tool-call`) are calls too.
 
 Tried with pydantic-ai 1 and 2, the messages of OpenAI's, Anthropic's and Google's models.
 """
@@ -14,6 +15,8 @@ from proctor.evidence.account import Doubts
 from proctor.evidence.calls import PROTOCOL_ERROR
 from proctor.evidence.conversation import Message
 from proctor.evidence.messages_common import Draft, Entries, Fields, Opened, fields_at, not_a_message, parts_of, placed, require_key
+from proctor.evidence.messages_gaps import miss_earlier, still_runs
+from proctor.evidence.messages_outputs import fold_outputs
 from proctor.evidence.shape import list_of, text_or_none
 from proctor.evidence.usage import usage_in
 from proctor.model.evidence import Json
@@ -27,7 +30,6 @@ _MESSAGE_KEYS = frozenset(
             "run_id",
             "conversation_id",
             "metadata",
-            "state",
             "model_id",
             "provider_name",
             "provider_url",
@@ -38,7 +40,15 @@ _MESSAGE_KEYS = frozenset(
 _PART_KEYS = frozenset(
     ("timestamp", "id", "provider_name", "provider_details", "citations", "metadata", "name", "dynamic_ref", "tool_kind", "retry")
 )
-_SILENT = ("system-prompt", "thinking", "file", "instruction", "compaction")
+_SILENT = (
+    *("system-prompt", "thinking", "file", "instruction", "instruction-delta", "instruction-baseline", "tool-availability-delta"),
+    *("capability-load-delta", "model-settings-delta", "retry-feedback"),
+)
+_OUTPUT = "final_result"
+"""What an output tool is called; where there are several, it goes on with `_` and the name of the form."""
+_PROCESSED = "Final result processed."
+_NOT_USED = ("Output tool ", "Output not used ")
+"""What is returned for an output tool that did not end the run."""
 _OUTCOMES = ("success", "failed", "denied", "retried", "interrupted")
 _SILENT_CONTENT = ("image-url", "audio-url", "video-url", "document-url", "binary", "cache-point", "uploaded-file")
 
@@ -65,7 +75,24 @@ def read(entries: Entries, doubts: Doubts) -> list[Message]:
         if entry.get("kind") not in ("request", "response"):
             raise not_a_message(at, "pydantic-ai messages", f"its kind is {entry.get('kind')!r}, neither request nor response")
         found.extend(_message(entry, at, doubts))
-    return found
+    return _fold_outputs(found, doubts)
+
+
+def _fold_outputs(messages: list[Message], doubts: Doubts) -> list[Message]:
+    names: set[str] = set()
+    taken: set[str | None] = set()
+    for result in (result for message in messages for result in message.results if _is_output(result.name)):
+        if result.value == _PROCESSED and result.error is None:
+            taken.add(result.id)
+        if result.value == _PROCESSED or (isinstance(result.value, str) and result.value.startswith(_NOT_USED)):
+            names.add(result.name or "")
+    for call in (call for message in messages for call in message.calls if _is_output(call.name) and call.name not in names):
+        doubts.doubt("answer", f"a call of {call.name} may be the answer, and nothing says that it was taken")
+    return fold_outputs(messages, names, taken)
+
+
+def _is_output(name: str | None) -> bool:
+    return name is not None and (name == _OUTPUT or name.startswith(f"{_OUTPUT}_"))
 
 
 def _message(entry: dict[str, Any], at: str, doubts: Doubts) -> list[Message]:
@@ -78,6 +105,13 @@ def _message(entry: dict[str, Any], at: str, doubts: Doubts) -> list[Message]:
         part = fields_at(value, f"{at}.parts[{index}]", doubts)
         if part is not None:
             _add_part(draft if is_response else asked, draft, part)
+    state = fields.take("state")
+    if state == "interrupted":
+        fields.doubt(("answer",), ".state: the answer was cut off")
+    elif state not in (None, "complete"):
+        still_runs(doubts, f"{at}.state", state)
+    if fields.entries("failed_attempts"):
+        doubts.doubt("usage", f"{at}.failed_attempts: attempts at other models spent tokens of their own")
     if is_response:
         draft.usage = fields.usage("usage")
         draft.model = text_or_none(fields.take("model_name"))
@@ -90,6 +124,9 @@ def _message(entry: dict[str, Any], at: str, doubts: Doubts) -> list[Message]:
 def _add_part(said: Draft, draft: Draft, part: Fields) -> None:
     kind: Json = part.take("part_kind")
     if kind in _SILENT:
+        return
+    if kind == "compaction":
+        miss_earlier(draft.doubts, f"{part.at}: a compaction stands for what was before it")
         return
     role = draft.role
     if kind == "text":

@@ -2,7 +2,8 @@
 
 `function_call` and `function_call_output` stand beside `message` items; what the assistant does without anyone answering in between is
 one message. Tools the provider offers itself (`web_search_call`) are calls too, named without `_call`; one that is new to us is a call
-whose arguments and result are not known. An `item_reference` points at something that is not here.
+whose arguments and result are not known. An `item_reference` points at something that is not here, a compaction stands for something that
+is not here any more; so does a response that goes on from another, or that is part of a stored conversation.
 
 Tried with openai 2 (Python) and 6 (JavaScript), openai-agents 0.6 (`to_input_list()`) and @openai/agents 0.3 (`result.history`, which
 writes `callId` and `function_call_result`).
@@ -17,7 +18,19 @@ from proctor.evidence.account import Doubts
 from proctor.evidence.calls import PROTOCOL_ERROR, says_error
 from proctor.evidence.conversation import Message
 from proctor.evidence.json_bytes import container_in
-from proctor.evidence.messages_common import Draft, Entries, Fields, Opened, fields_at, joined_text, not_a_message, placed, role_at
+from proctor.evidence.messages_common import (
+    Draft,
+    Entries,
+    Fields,
+    Opened,
+    fields_at,
+    joined_text,
+    not_a_message,
+    placed,
+    require_key,
+    role_at,
+)
+from proctor.evidence.messages_gaps import is_running, miss_earlier, still_runs
 from proctor.evidence.messages_openai import ROLES
 from proctor.evidence.shape import dict_of, first_of, list_of, text_or_none
 from proctor.evidence.usage import usage_in
@@ -42,10 +55,9 @@ _SILENT = (
     "mcp_list_tools",
     "mcp_approval_request",
     "mcp_approval_response",
-    "compaction",
-    "context_compaction",
-    "compaction_trigger",
 )
+_COMPACTIONS = ("compaction", "context_compaction", "compaction_trigger")
+_KEPT_ELSEWHERE = ("previous_response_id", "conversation")
 _HARMLESS_PARTS = (
     "input_image",
     "input_file",
@@ -58,7 +70,9 @@ _HARMLESS_PARTS = (
     "computer_screenshot",
 )
 _TEXT_PARTS = ("output_text", "input_text", "refusal", "text")
-_ITEM_KEYS = frozenset(("id", "status", "providerData", "phase", "annotations", "namespace", "created_by", "agent", "caller", "execution"))
+_ITEM_KEYS = frozenset(
+    ("id", "status", "providerData", "provider_data", "phase", "annotations", "namespace", "created_by", "agent", "caller", "execution")
+)
 _CALL_KEYS = _ITEM_KEYS | {"approval_request_id", "title"}
 _HOSTED_KEYS = _ITEM_KEYS | {
     *("container_id", "pending_safety_checks", "environment", "background", "output_format", "quality", "revised_prompt", "size", "tools"),
@@ -71,7 +85,6 @@ _ENVELOPE = frozenset(
             "object",
             "created_at",
             "completed_at",
-            "status",
             "background",
             "incomplete_details",
             "instructions",
@@ -82,7 +95,6 @@ _ENVELOPE = frozenset(
         *(
             "max_tool_calls",
             "parallel_tool_calls",
-            "previous_response_id",
             "prompt",
             "prompt_cache_key",
             "prompt_cache_retention",
@@ -90,7 +102,6 @@ _ENVELOPE = frozenset(
         ),
         *("service_tier", "temperature", "tool_choice", "top_logprobs", "top_p", "truncation", "user", "output_text", "safety_identifier"),
         *(
-            "conversation",
             "billing",
             "frequency_penalty",
             "presence_penalty",
@@ -110,7 +121,7 @@ def is_item(entry: Json) -> bool:
     kind = item.get("type")
     if not isinstance(kind, str) or isinstance(item.get("contents"), list):
         return False
-    if kind in (*_CALLS, *_OUTPUTS, *_HOSTED, *_HOSTED_OUTPUTS, *_SILENT, "item_reference") or _is_new_call(kind):
+    if kind in (*_CALLS, *_OUTPUTS, *_HOSTED, *_HOSTED_OUTPUTS, *_SILENT, *_COMPACTIONS, "item_reference") or _is_new_call(kind):
         return "role" not in item
     parts = list_of(item.get("content"))
     return kind == "message" and "role" in item and (not parts or any(dict_of(part).get("type") in _TEXT_PARTS[:3] for part in parts))
@@ -135,12 +146,25 @@ def open_response(document: dict[str, Any]) -> Opened | None:
     before = (
         [("$.input", {"type": "message", "role": "user", "content": given})] if isinstance(given, str) else placed(given or [], "$.input")
     )
+    taken = ("output", "input", "messages", "status", *_KEPT_ELSEWHERE)
     return Opened(
         entries=[*placed(sent, "$.messages"), *before, *placed(output, "$.output")],
-        beside={key: value for key, value in document.items() if key not in ("output", "input", "messages") and key not in _ENVELOPE},
+        beside={key: value for key, value in document.items() if key not in taken and key not in _ENVELOPE},
         usage=usage_in(document),
         model=text_or_none(document.get("model")),
+        doubts=tuple(_gaps(document).unknown.items()),
     )
+
+
+def _gaps(document: dict[str, Any]) -> Doubts:
+    """What a response says itself about not being whole."""
+    doubts, status = Doubts(), document.get("status")
+    if status not in (None, "completed", "incomplete"):
+        still_runs(doubts, "$.status", status)
+    for key in _KEPT_ELSEWHERE:
+        if document.get(key):
+            miss_earlier(doubts, f"$.{key}: what was before is kept by the provider, not here")
+    return doubts
 
 
 def read(entries: Entries, doubts: Doubts) -> list[Message]:
@@ -160,10 +184,15 @@ def read(entries: Entries, doubts: Doubts) -> list[Message]:
 def _item(item: dict[str, Any], at: str, doubts: Doubts) -> Message | None:
     fields = Fields(item, at, doubts)
     kind = fields.take("type")
+    if is_running(item.get("status")):
+        still_runs(doubts, f"{at}.status", item["status"])
     if kind in ("message", None) and "role" in item:
         return _message(fields)
     if not isinstance(kind, str):
         raise not_a_message(at, "responses items", "it has neither a type nor a role")
+    if kind in _COMPACTIONS:
+        miss_earlier(doubts, f"{at}: a compaction stands for what was before it")
+        return None
     if kind in _SILENT:
         return None
     if kind in _CALLS:
@@ -181,6 +210,7 @@ def _is_new_call(kind: str) -> bool:
 
 
 def _message(fields: Fields) -> Message:
+    require_key(fields.left, fields.at, "responses items", "content")
     draft = Draft(role_at(fields.take("role"), fields.at, ROLES, "responses items"), fields.at, fields.doubts)
     content = fields.take("content")
     if draft.role == "tool":
@@ -197,8 +227,14 @@ def _message(fields: Fields) -> Message:
             part.close(("annotations", "logprobs", "parsed", "providerData", "id"), role=draft.role)
         elif kind not in _HARMLESS_PARTS:
             draft.misunderstand(part.at, f"a part of type {kind!r} is not understood")
+    _take_model(draft, fields)
     fields.close(_ITEM_KEYS | {"name"}, role=draft.role)
     return draft.build()
+
+
+def _take_model(draft: Draft, fields: Fields) -> None:
+    # The Agents SDK tells the model of each item, where it speaks to others than the Responses API.
+    draft.model = text_or_none(dict_of(fields.left.get("provider_data")).get("model"))
 
 
 def _call(fields: Fields, kind: str) -> Message:
@@ -207,6 +243,8 @@ def _call(fields: Fields, kind: str) -> Message:
     id = fields.take("call_id", "callId") or own
     name = fields.take("name")
     status = fields.word("status", _STATUS)
+    if status == "incomplete":
+        fields.doubt(("tool_arguments",), ".status: the call was cut before its arguments were whole")
     draft.add_call(name, fields.take("arguments", "input"), fields.at, id=id, server=fields.take("server_label"))
     # A call that the provider made itself carries what came of it.
     if kind in ("mcp_call", "hosted_tool_call"):
@@ -214,6 +252,7 @@ def _call(fields: Fields, kind: str) -> Message:
         failed = says_error(error) or status == "failed"
         told = (error if says_error(error) else "the call failed") if failed else None
         draft.add_result(container_in(fields.take("output")), fields.at, id=id, name=name, error=told, kind=PROTOCOL_ERROR)
+    _take_model(draft, fields)
     fields.close(_CALL_KEYS)
     return draft.build()
 
@@ -257,4 +296,5 @@ def _join(before: Message, after: Message) -> Message:
         calls=before.calls + after.calls,
         results=before.results + after.results,
         usage=first_of({"before": before.usage, "after": after.usage}, "before", "after"),
+        model=after.model or before.model,
     )

@@ -13,7 +13,8 @@ from typing import Any
 from proctor.evidence.account import Doubts
 from proctor.evidence.conversation import Message, Role
 from proctor.evidence.json_bytes import container_in
-from proctor.evidence.messages_common import Draft, Entries, Fields, fields_at, require_key, role_at
+from proctor.evidence.messages_common import EVERYTHING, MISSING, Draft, Entries, Fields, fields_at, require_key, role_at
+from proctor.evidence.messages_gaps import gap_in
 from proctor.evidence.shape import dict_of, text_or_none
 from proctor.model.evidence import Json
 
@@ -66,8 +67,12 @@ def _message(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
         if item is not None:
             _add_item(draft, item)
     metadata = fields.object("metadata", "Metadata")
-    if metadata is not None and draft.role == "assistant":
-        draft.usage = metadata.usage("usage", "Usage")
+    if metadata is not None:
+        usage = metadata.usage("usage", "Usage")
+        draft.usage = usage if draft.role == "assistant" else None
+        told = gap_in("metadata", metadata.left)
+        if told is not None:
+            metadata.doubt(EVERYTHING, f".{told}: {MISSING}")
     draft.model = text_or_none(fields.take("ai_model_id"))
     draft.end_with(fields.take("finish_reason"))
     fields.close(_KEYS, role=draft.role)

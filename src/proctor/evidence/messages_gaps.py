@@ -1,0 +1,113 @@
+"""What a record says itself about not being whole.
+
+A list of messages is what the model was given next, and that is often less than what happened: a summary stands for the beginning, tool
+uses were cleared, the provider keeps the rest under an id, a stream is still running, an answer came in several versions. Where the record
+tells it, what could be missing is not known. `miss_earlier` is for what came before, `miss_later` for what was still to come.
+
+A list that was shortened and does not say so looks like any other; no reader can tell.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from proctor.evidence.account import Doubts
+from proctor.evidence.conversation import Message
+from proctor.evidence.shape import dict_of, list_of
+from proctor.model.account import Part
+from proctor.model.evidence import Json
+from proctor.model.show import show
+
+_CALLS: tuple[Part, ...] = ("tool_calls", "tool_arguments", "tool_results")
+_EARLIER: tuple[Part, ...] = (*_CALLS, "input", "turns", "usage")
+_LATER: tuple[Part, ...] = (*_CALLS, "answer", "usage")
+
+RUNNING = frozenset(
+    ("in_progress", "queued", "pending", "running", "streaming", "searching", "interpreting", "generating", "calling", "suspended")
+)
+"""Words, in lower case, for something that was not over when it was written down."""
+
+_GAP = re.compile(
+    r"summar(?!y_text)|compact|truncat|trimmed|omitted|pruned|cleared|evicted|condensed|has_?more|partial|incomplete", re.IGNORECASE
+)
+_TELLING = re.compile(r"meta|propert|additional_kwargs|provider|details|extra", re.IGNORECASE)
+"""Keys under which a format keeps what it says about a message; under the others stands what was said and done."""
+_MOST_LOOKED_AT = 1_000
+
+
+def miss_earlier(doubts: Doubts, why: str) -> None:
+    """Say that something stood before what is here."""
+    for part in _EARLIER:
+        doubts.doubt(part, why)
+
+
+def miss_later(doubts: Doubts, why: str) -> None:
+    """Say that the run was not over."""
+    for part in _LATER:
+        doubts.doubt(part, why)
+
+
+def still_runs(doubts: Doubts, at: str, word: Json) -> None:
+    """Say that by this word the run was not over."""
+    miss_later(doubts, f"{at}: {show(word, 40)}, so the run was not over")
+
+
+def is_running(word: Json) -> bool:
+    """Whether a status says that something goes on."""
+    return isinstance(word, str) and word.lower() in RUNNING
+
+
+def tells_gap(key: str, value: Json) -> bool:
+    """Whether a key that nobody understands speaks of messages that are not here, by its name or by its one word."""
+    if value is None or value is False or value in ("", 0) or value == [] or value == {}:
+        return False
+    return _GAP.search(key) is not None or (isinstance(value, str) and " " not in value and _GAP.search(value[:60]) is not None)
+
+
+def gap_in(key: str, value: Json) -> str | None:
+    """The key under a harmless one that says messages are missing; nothing, if none does."""
+    if not isinstance(value, (dict, list)) or not _TELLING.search(key):
+        return None
+    waiting: list[Json] = [value]
+    for _ in range(_MOST_LOOKED_AT):
+        if not waiting:
+            return None
+        current = waiting.pop()
+        if isinstance(current, list):
+            waiting.extend(current)
+        elif isinstance(current, dict):
+            told = next((name for name, member in current.items() if _is_mark(name, member)), None)
+            if told is not None:
+                return told
+            waiting.extend(current.values())
+    return None
+
+
+def _is_mark(key: str, value: Json) -> bool:
+    if value is True:
+        return _GAP.search(key) is not None
+    return key == "lc_source" and isinstance(value, str) and "summar" in value
+
+
+def weigh_edits(management: Json, at: str, calls: int, doubts: Doubts) -> None:
+    """Weigh what Anthropic edited out of the messages it was given, of which `calls` calls are here.
+
+    Its edits leave the caller's own list as it was. So tool uses that were cleared are missing only where fewer of them are here.
+    """
+    for edit in map(dict_of, list_of(dict_of(management).get("applied_edits"))):
+        kind, cleared = edit.get("type"), edit.get("cleared_tool_uses")
+        if isinstance(kind, str) and kind.startswith("clear_thinking"):
+            continue
+        if not (isinstance(kind, str) and kind.startswith("clear_tool_uses") and isinstance(cleared, int) and cleared <= calls):
+            miss_earlier(doubts, f"{at}.context_management: {kind!r} took away what is not in these messages")
+
+
+def compare_choices(choices: Sequence[Message], at: str, doubts: Doubts) -> None:
+    """Say what is open where an answer came in several versions: nobody knows which of them was acted upon."""
+    calls = [[(call.name, call.arguments) for call in choice.calls] for choice in choices]
+    if any(made != calls[0] for made in calls):
+        for part in _CALLS:
+            doubts.doubt(part, f"{at}: {len(choices)} answers that call different tools; which one was taken is not known")
+    if any(choice.text != choices[0].text for choice in choices):
+        doubts.doubt("answer", f"{at}: {len(choices)} different answers; which one was taken is not known")
