@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 
 from proctor.checks.registry import default_registry
 from proctor.errors import EvidenceError
-from proctor.evidence.messages import FAMILIES
+from proctor.evidence.messages import FAMILIES, formats_of
 from proctor.evidence.reading import read_document
 from proctor.model.evidence import Evidence
 from proctor.model.verdict import Verdict
+from tests.evidence.gap_marks import OWN, named_marks, shortened
 from tests.evidence.message_samples import NAMES, documents
 from tests.evidence.mutations import Mutation, Path, mutate, mutations
 from tests.tables import load
@@ -106,6 +107,36 @@ def test_no_change_of_any_key_of_a_row_makes_a_failing_check_pass(row: dict[str,
         if (claims := passes_after(mutate(row["given"], mutation), failing, row.get("format")))
     }
     assert not wrong
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_shortened_message_list_that_says_so_passes_no_check_that_fails_on_the_whole(name: str) -> None:
+    document = documents(name).get("error") or documents(name)["sequential"]
+    evidence, kept = one(document), shortened(document)
+    assert evidence is not None
+    if kept is None:
+        return
+    (format,) = formats_of(document)
+    failing = failing_checks(evidence)
+    marks = {**dict(named_marks()), **OWN.get(format, {})}
+    assert not {told: claims for told, mark in marks.items() if (claims := passes_about_tools(mark(kept), failing, format))}
+
+
+def passes_about_tools(document: Any, failing: Failing, format: str) -> list[str]:
+    # The answer itself may well be whole; what is missing before it are calls, turns and tokens.
+    return [claim for claim in passes_after(document, failing, format) if claim != "response_not_contains"]
+
+
+def test_without_its_mark_a_shortened_message_list_passes_what_it_does_not_show() -> None:
+    # No reader can tell: this is why the docs say that the whole list matters, and it shows that the marks above decide.
+    blind = {name for name in NAMES if (kept := shortened(documents(name)["sequential"])) is not None and is_blind(name, kept)}
+    assert {"openai-chat", "openai-responses", "pydantic-ai-messages", "langchain-lc", "agent-framework"} <= blind
+
+
+def is_blind(name: str, kept: list[Any]) -> bool:
+    whole = documents(name)["sequential"]
+    evidence = one(whole)
+    return evidence is not None and "no_tools_called" in passes_after(kept, failing_checks(evidence), formats_of(whole)[0])
 
 
 _SAMPLES = list(all_documents())
