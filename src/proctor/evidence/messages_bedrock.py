@@ -2,7 +2,7 @@
 
 Results stand in user messages; such a message is a turn only if it also has text. A result of status `error` is a `content-error`.
 Strands' structured output, a tool that ends the run, is the answer and no call. Strands adds `metadata` with the tokens, and wraps each
-message of a stored session (`{"message": {...}, "message_id": 0}`).
+message of a stored session (`{"message": {...}, "message_id": 0}`). Its summary of a history is a message of the user before another one.
 
 Tried with boto3 1.4x (`converse`), strands-agents 1 (Python) and @strands-agents/sdk 0.1 (TypeScript).
 """
@@ -15,6 +15,7 @@ from proctor.errors import EvidenceError
 from proctor.evidence.account import Doubts
 from proctor.evidence.conversation import Message, Role
 from proctor.evidence.messages_common import Draft, Entries, Fields, Opened, fields_at, joined_text, parts_of, placed, require_key, role_at
+from proctor.evidence.messages_gaps import miss_earlier
 from proctor.evidence.messages_outputs import fold_outputs
 from proctor.evidence.shape import dict_of
 from proctor.evidence.usage import usage_in
@@ -67,6 +68,10 @@ def read(entries: Entries, doubts: Doubts) -> list[Message]:
             stored.close(_STORED_KEYS)
         else:
             found.append(_message(entry, at, doubts))
+    for (at, _), message, following in zip(entries, found, found[1:], strict=False):
+        # Converse takes no two messages of the user in a row: Strands' summary of what it took away stands like that.
+        if message.role == following.role == "user":
+            miss_earlier(doubts, f"{at}: nobody answers this message: it sums up what was taken away, or an answer is missing")
     return _fold_outputs(found)
 
 
