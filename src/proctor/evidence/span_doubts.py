@@ -19,6 +19,7 @@ from proctor.evidence.span_messages import Heard
 from proctor.evidence.span_request import Exchange
 from proctor.evidence.span_tool import has_torn_arguments, is_named_tool
 from proctor.evidence.span_tree import SpanTree
+from proctor.evidence.span_values import output_value
 from proctor.evidence.spans import NOT_UNDERSTOOD, Span, is_event_only
 from proctor.model.account import Part
 from proctor.model.evidence import Usage
@@ -43,7 +44,8 @@ def doubt_spans(tree: SpanTree, doubts: Doubts, *, canonical: bool) -> None:
             # What happens inside a request to a model is no act of the agent.
             told = f"the span {show(span.name)} is not understood: nothing says what {show(key)} means there"
             doubts.note(told)
-            _doubt(doubts, ("tool_calls",) if tree.nearest(span, _INSIDE) is not None else ("tool_calls", *_SAID), told)
+            is_answer = tree.nearest(span, _INSIDE) is None and output_value(span) is not None
+            _doubt(doubts, ("tool_calls", *_SAID) if is_answer else ("tool_calls",), told)
         if kind != "model" and not _MESSAGES.keys().isdisjoint(span.attributes) and (strange := _strange_messages(span)) is not None:
             # A span that does not say what it is could be a request to a model.
             parts = ("tool_calls", *_SAID) if names.KIND_NAMES.isdisjoint(span.attributes) else _SAID

@@ -13,6 +13,7 @@ from proctor.evidence.json_bytes import container_in, embedded
 from proctor.evidence.shape import dict_of, first_of, text_or_none
 from proctor.evidence.span_results import read_result
 from proctor.evidence.span_words import (
+    ALONE,
     ARGUMENTS,
     BESIDE_TEXT,
     CALL_KEYS,
@@ -26,6 +27,8 @@ from proctor.evidence.span_words import (
     NAME,
     NOT_CALLS,
     OF_ONE_MESSAGE,
+    RESULT_ID,
+    RESULT_KEYS,
     RESULTS,
     ROLES,
     SILENT,
@@ -35,6 +38,12 @@ from proctor.evidence.span_words import (
 from proctor.evidence.text import as_text
 from proctor.model.evidence import Json, ToolCall
 from proctor.model.show import shorten
+
+_NOTHING = (None, False, "", [], {})
+_OF_CALLS = frozenset(
+    ("tool_use_id", "toolUseId", "tool_call_id", "toolCallId", "is_error", "isError", "arguments", "tool_name", "toolName")
+)
+"""Members that a text has none of, and calls and results have."""
 
 
 class Parts:
@@ -84,7 +93,7 @@ class Parts:
                 self.strange.append(f"a part of type {shorten(word, 60)!r}")  # What a provider runs itself is named by its type.
             self._add_call(part, word)
         elif word in RESULTS or word.endswith(("_tool_result", "_call_output")):
-            self.results.append(read_result(part))
+            self._add_result(part)
         elif word in SILENT:
             return
         elif word:
@@ -98,7 +107,7 @@ class Parts:
         if text.startswith("{"):
             inner = dict_of(container_in(text))
             named = str(inner.get("role")).lower() in ROLES and not MESSAGE_CONTENT.isdisjoint(inner)
-            if named or "tool_calls" in inner or isinstance(inner.get("message"), dict):
+            if named or "tool_calls" in inner or isinstance(inner.get("message"), dict) or inner.get("type") in ALONE:
                 self.strange.append("a message inside the text of a message")
 
     def _add_text(self, part: dict[str, Any]) -> None:
@@ -136,6 +145,14 @@ class Parts:
                     Result(id=call.id, name=call.name, value=container_in(value), error=error if says_error(error) else None)
                 )
 
+    def _add_result(self, part: dict[str, Any]) -> None:
+        self.results.append(read_result(part))
+        odd = next((key for key, value in part.items() if key not in RESULT_KEYS and value not in _NOTHING), None)
+        if odd is not None:
+            self.strange.append(f"{shorten(odd, 60)!r} of a result")
+        if not isinstance(first_of(part, *RESULT_ID), (str, type(None))):
+            self.strange.append("the id of a result")
+
     def _add_keyed(self, part: dict[str, Any]) -> None:
         for key in KEYED_CALLS:
             inner = part.get(key)
@@ -150,11 +167,13 @@ class Parts:
         for key in KEYED_RESULTS:
             inner = part.get(key)
             if isinstance(inner, dict):
-                self.results.append(read_result(inner))
+                self._add_result(inner)
                 return
         text = first_of(part, "text", "content")
         if isinstance(text, str):
             self._look_beside(part)
+            if not _OF_CALLS.isdisjoint(part):
+                self.strange.append(f"a part with {listed(part)}")
             if part.get("thought") is not True:
                 self.text_parts.append(text)
             return

@@ -8,7 +8,7 @@ from proctor.evidence.calls import CONTENT_ERROR, says_error
 from proctor.evidence.conversation import Result
 from proctor.evidence.json_bytes import container_in
 from proctor.evidence.shape import dict_of, first_of, text_or_none
-from proctor.evidence.span_words import GOOD, NAME, VALUE
+from proctor.evidence.span_words import GOOD, NAME, RESULT_ID, VALUE
 from proctor.evidence.text import as_text
 from proctor.model.evidence import Json
 
@@ -30,9 +30,7 @@ def read_result(part: dict[str, Any]) -> Result:
     elif failed or part.get("type") == "retry-prompt" or part.get("part_kind") == "retry-prompt":
         error = as_text(_plain_text(value)) or "the tool reported an error"
     return Result(
-        id=text_or_none(
-            first_of(part, "tool_call_id", "toolCallId", "tool_use_id", "toolUseId", "call_id", "ref", "id") or origin.get("id")
-        ),
+        id=text_or_none(first_of(part, *RESULT_ID) or origin.get("id")),
         name=text_or_none(first_of(part, *NAME) or origin.get("tool_name")),
         value=_result_value(value),
         error=error,

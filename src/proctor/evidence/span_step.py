@@ -142,6 +142,8 @@ class Step:
         for prefix in indexed:
             entries = unflattened(attributes, prefix)
             if entries:
+                if prefix == "gen_ai.prompt":  # OpenLLMetry calls the role of a result unknown.
+                    entries = [{**entry, "role": "tool"} if dict_of(entry).get("role") == "unknown" else entry for entry in entries]
                 heard = Heard()
                 heard.read(entries, role)
                 self.strange.extend(heard.strange)

@@ -133,6 +133,16 @@ CALL_KEYS = frozenset(
 )
 """Members of calls that are understood, or are known not to be arguments."""
 VALUE = ("response", "result", "output", "content", "tool_output", "value", "text")
+RESULT_ID = ("tool_call_id", "toolCallId", "tool_use_id", "toolUseId", "call_id", "ref", "id")
+RESULT_KEYS = frozenset(
+    (
+        *(*NAME, *VALUE, *RESULT_ID, "type", "block_type", "part_kind", "index", "status", "error", "is_error", "isError", "origin"),
+        *("providerOptions", "providerMetadata", "provider_details", "provider_name", "metadata", "timestamp", "outcome", "input"),
+        *("structuredContent", "tool_kind", "retry", "will_continue", "scheduling", "parts", "cache_control", "citations", "caller"),
+        *("annotations", "exception", "items", "dynamic", "preliminary", "extra", "_meta", "call_id", "raw_input", "title"),
+    )
+)
+"""Members of results that are understood, or are known to tell nothing of how a call ended."""
 PARTS = ("parts", "content", "blocks", "contents", "items", "text")
 WORDS = ("text", "content")
 BESIDE_TEXT = frozenset(

@@ -315,7 +315,7 @@ SAID: Final = (
 """The messages a model gave back, alike."""
 BOTH: Final = ("events", "all_messages_events", "pydantic_ai.all_messages", "agent.messages")
 """A whole conversation in one attribute: what was given, then what was said last."""
-ONLY_MESSAGES: Final = frozenset(("gen_ai.input.messages", "gen_ai.output.messages", "ai.prompt.messages", "gcp.vertex.agent.llm_response"))
+ONLY_MESSAGES: Final = frozenset(("gen_ai.input.messages", "gen_ai.output.messages", "ai.prompt.messages"))
 """Names under which nothing but messages stands."""
 GIVEN_INDEXED: Final = ("llm.input_messages", "gen_ai.prompt")
 """Beginnings of messages flattened into `prefix.0.role`, `prefix.0.content` (OpenInference: `prefix.0.message.role`)."""
