@@ -87,6 +87,18 @@ def test_reaching_the_turn_limit_is_no_pass_even_where_every_rule_holds(tmp_path
     assert len(evidence.tool_calls or ()) == 2
 
 
+def test_a_call_of_a_tool_that_no_server_has_ends_the_run_in_an_error(tmp_path: Path) -> None:
+    config = CONFIG.split("  - id: total")[0].replace("- ref: lookup", "- {id: only, prompt: go, mcp_servers: [{ref: shop}]}")
+
+    def invents(asked: Asked) -> Said:
+        return completion(calls=[("teleport", {})])
+
+    with http_shop() as (url, _):
+        live, seen = drive(workspace(tmp_path / "mcplab", url, config=config), invents, tmp_path / "home")
+    assert len(seen.asked) == 1
+    assert (live.result["only"].outcome, live.result["only"].code) == ("error", "unknown_tool")
+
+
 def test_every_scenario_runs_with_every_selected_agent_and_browser_agents_are_skipped(tmp_path: Path) -> None:
     with http_shop() as (url, _):
         live, seen = drive(workspace(tmp_path / "mcplab", url), clerk, tmp_path / "home", agents_all=True)
