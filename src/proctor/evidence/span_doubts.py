@@ -12,9 +12,10 @@ from proctor.evidence import vocabulary as names
 from proctor.evidence.account import Doubts
 from proctor.evidence.conversation import Role
 from proctor.evidence.span_attributes import is_strange, misread_attribute, strange_attribute
-from proctor.evidence.span_calls import Exchange, Made
+from proctor.evidence.span_calls import Joined, Made
 from proctor.evidence.span_kind import could_tell_of_work
 from proctor.evidence.span_messages import Heard
+from proctor.evidence.span_request import Exchange
 from proctor.evidence.span_tool import has_torn_arguments, is_named_tool
 from proctor.evidence.span_tree import SpanTree
 from proctor.evidence.span_values import output_value
@@ -130,6 +131,25 @@ def doubt_lone_logs(spans: Sequence[Span], doubts: Doubts) -> None:
         _doubt(doubts, ("tool_calls", "tool_results", "answer", "turns", "usage"), why)
 
 
+def doubt_strays(joined: Joined, doubts: Doubts) -> None:
+    """Doubt the calls of a trace in which a model was given a result of a call that nothing tells of."""
+    if joined.has_stray_error:
+        doubts.doubt("tool_results", "a result that tells an error answers no call in the trace")
+    strays = joined.strays
+    if strays:
+        whose = strays[0].id or strays[0].name
+        why = f"a tool result{f' ({whose})' if whose else ''} answers no call in the trace, so a call is missing"
+        _doubt(doubts, ("tool_calls", "tool_arguments", "tool_results"), why)
+
+
+def doubt_endings(tree: SpanTree, made: Sequence[Made], doubts: Doubts) -> None:
+    """Doubt how a call ended that a framework's model asked for and that no span shows to have run: it may have been refused."""
+    refused = [entry.call.name for entry in made if not entry.ended]
+    if refused and tree.of_kind("agent", "workflow", "task", "chain", "tool"):
+        why = f"no span shows that {show(refused[0])} ran, and the result that the model was given does not say whether it failed"
+        doubts.doubt("tool_results", why)
+
+
 def doubt_usage(told: Sequence[Usage | None], doubts: Doubts) -> None:
     """Doubt a sum of tokens of which one part is missing: what is left is a lower bound."""
     silent = sum(usage is None for usage in told)
@@ -145,11 +165,20 @@ def _is_repeated(exchange: Exchange, after: Exchange | None) -> bool:
     """Whether the next request repeats the answer that was not captured here: it was given one more message of the assistant."""
     if after is None or after.given is None or exchange.given is None or any(step.strange for step in (*exchange.steps, *after.steps)):
         return False
+    if exchange.nested != after.nested:
+        return False
     before = sum(message.role == "assistant" for message in exchange.given)
     repeated = [message for message in after.given if message.role == "assistant"][before:]
+    # Every call is answered, and a result of no call is a doubt of its own: the results that the next was given are those of all calls.
+    if _results_in(after) > _results_in(exchange):
+        return True
     if exchange.says_tools():
         return any(message.calls for message in repeated)
     return any(message.calls or (message.text and message.text.strip()) for message in repeated)
+
+
+def _results_in(exchange: Exchange) -> int:
+    return sum(len(message.results) for message in exchange.given or ())
 
 
 def _family(scope: str) -> str:
@@ -172,7 +201,7 @@ def why_unknown(tree: SpanTree, exchanges: Sequence[Exchange], made: Sequence[Ma
         for exchange, after in zip(exchanges, later, strict=True)
         if not exchange.knows_calls() and not _is_repeated(exchange, after)
     ]
-    if blind and not covered:
+    if blind:
         if any(exchange.says_tools() for exchange in blind) and not made:
             return "a model stopped to call tools, and the trace carries neither its answer nor spans of tools"
         how = "wholly captured" if any(exchange.calls() for exchange in blind) else "captured"

@@ -18,11 +18,12 @@ import msgspec
 from proctor.evidence import vocabulary as names
 from proctor.evidence.account import Doubts
 from proctor.evidence.shape import first_of, text_or_none
-from proctor.evidence.span_calls import Exchange, Made, join_calls
-from proctor.evidence.span_doubts import doubt_lone_logs, doubt_messages, doubt_spans, doubt_usage, why_unknown
+from proctor.evidence.span_calls import Made, join_calls
+from proctor.evidence.span_doubts import doubt_endings, doubt_lone_logs, doubt_messages, doubt_spans, doubt_strays, doubt_usage, why_unknown
 from proctor.evidence.span_exchanges import find_exchanges, find_tools
 from proctor.evidence.span_kind import could_tell_of_work, name_of_span
 from proctor.evidence.span_nodes import nodes_of, workflow_answer
+from proctor.evidence.span_request import Exchange
 from proctor.evidence.span_step import duration_ms
 from proctor.evidence.span_talk import find_answer, find_entries, find_input, find_turns
 from proctor.evidence.span_tree import SpanTree
@@ -43,8 +44,10 @@ def evidence_of(spans: Sequence[Span], *, canonical: bool = False) -> Evidence:
     """
     tree = SpanTree(spans)
     exchanges = find_exchanges(tree)
+    joined = join_calls(exchanges, find_tools(tree))
+    made = [_with_node(tree, entry, canonical) for entry in joined.made]
     doubts = Doubts()
-    made = [_with_node(tree, entry, canonical) for entry in join_calls(exchanges, find_tools(tree), doubts)]
+    doubt_strays(joined, doubts)
     doubt_spans(tree, doubts, canonical=canonical)
     doubt_messages(exchanges, doubts)
     doubt_lone_logs(spans, doubts)
@@ -134,6 +137,7 @@ def _known_calls(
     open_calls = [entry.call.name for entry in made if not entry.answered]
     if open_calls:
         doubts.doubt("tool_results", f"nothing in the trace tells what came of {len(open_calls)} calls, such as {show(open_calls[0])}")
+    doubt_endings(tree, made, doubts)
     return calls
 
 

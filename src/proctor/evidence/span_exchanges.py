@@ -12,9 +12,11 @@ from collections import deque
 import msgspec
 
 from proctor.evidence.conversation import Message
-from proctor.evidence.span_calls import Exchange, Ran, plain_name
+from proctor.evidence.span_calls import Ran
 from proctor.evidence.span_kind import name_of_span
-from proctor.evidence.span_step import response_id
+from proctor.evidence.span_names import agree, can_be_one_tool, is_name_at_server, plain_name
+from proctor.evidence.span_request import Exchange
+from proctor.evidence.span_step import Step, response_id
 from proctor.evidence.span_tool import tool_call_of_span
 from proctor.evidence.span_tree import SpanTree
 from proctor.evidence.spans import Span
@@ -39,6 +41,8 @@ def find_exchanges(tree: SpanTree) -> list[Exchange]:
             top = outer
         response = response_id(span)
         same = of_span.get(top.id) or by_response.get(response or "")
+        if same is not None and same is not of_span.get(top.id) and not _is_one_answer(same, step):
+            same = None
         if same is None and found and _continues(found[-1], step.given, step.said):
             same = found[-1]
         if same is None:
@@ -48,8 +52,21 @@ def find_exchanges(tree: SpanTree) -> list[Exchange]:
             same.steps.append(step)
         of_span[top.id] = same
         if response:
-            by_response.setdefault(response, same)
+            by_response[response] = same
     return _without_echoes(found)
+
+
+def _is_one_answer(exchange: Exchange, step: Step) -> bool:
+    """Whether spans with the id of one answer tell of one request: some servers give all their answers the same id."""
+    before, span = exchange.steps[-1], step.span
+    if span.start_ns and before.span.end_ns and span.start_ns < before.span.end_ns:
+        return True
+    # One after the other: they can still be two tellings of one request, as long as they do not contradict each other.
+    if (before.given is not None and step.given is not None and before.given != step.given) or (
+        before.said is not None and step.said is not None and before.said != step.said
+    ):
+        return False
+    return not (span.start_ns and before.span.end_ns) or (before.said is not None or step.said is not None)
 
 
 def _without_echoes(exchanges: list[Exchange]) -> list[Exchange]:
@@ -93,18 +110,15 @@ def find_tools(tree: SpanTree) -> list[Ran]:
         outer = tree.nearest(span, _TOOL)
         first = same.get(outer.id) if outer is not None else None
         between = tree.nearest(span, _ACTORS)
-        if (
-            first is not None
-            and between is outer
-            and (plain_name(found[first].call.name) == plain_name(call.name) or "mcp.method.name" in span.attributes)
-        ):
+        if first is None or between is not outer or not _is_seen_again(found[first].call, call, span, tree.steps[first].span):
+            alike = by_name.get(plain_name(call.name), ())
+            first = next(
+                (id for id in reversed(alike) if _overlap(tree.steps[id].span, span) and can_be_one_tool(found[id].call.name, call.name)),
+                None,
+            )
+        if first is not None:
             found[first] = msgspec.structs.replace(found[first], call=_same_call(found[first].call, call))
             same[span.id] = first
-            continue
-        twin = next((id for id in reversed(by_name.get(plain_name(call.name), ())) if _overlap(tree.steps[id].span, span)), None)
-        if twin is not None:
-            found[twin] = msgspec.structs.replace(found[twin], call=_same_call(found[twin].call, call))
-            same[span.id] = twin
             continue
         by_name.setdefault(plain_name(call.name), deque(maxlen=_MOST_AT_ONCE)).append(span.id)
         found[span.id] = Ran(call, holder.id if holder is not None else None, span.start_ns)
@@ -112,9 +126,21 @@ def find_tools(tree: SpanTree) -> list[Ran]:
     return list(found.values())
 
 
+def _is_seen_again(outer: ToolCall, inner: ToolCall, span: Span, around: Span) -> bool:
+    """Whether a tool span inside another tells of the same call: an MCP client or server, or another instrumentation, saw it pass."""
+    if not agree(outer.arguments, inner.arguments) and not agree(inner.arguments, outer.arguments):
+        return False
+    if outer.name == inner.name:
+        return True
+    if "mcp.method.name" in span.attributes and is_name_at_server(outer.name, inner.name):
+        return True
+    return span.scope != around.scope and can_be_one_tool(outer.name, inner.name)
+
+
 def _same_call(outer: ToolCall, inner: ToolCall) -> ToolCall:
     return msgspec.structs.replace(
         outer,
+        aliases=(*outer.aliases, inner.name) if inner.name != outer.name and inner.name not in outer.aliases else outer.aliases,
         arguments=outer.arguments if outer.arguments is not None else inner.arguments,
         result=outer.result if outer.result is not None else inner.result,
         error=outer.error if outer.failed() else inner.error,

@@ -44,6 +44,8 @@ def kind_of_span(span: Span) -> str | None:
             return "tool"
         if told == "tool" and (span.name in names.NOT_TOOLS or text_or_none(first_of(attributes, *names.TOOL_NAME)) in names.NOT_TOOLS):
             return "step"
+        if told == "model" and span.name.endswith(names.NOT_REQUESTS):
+            return "step"
         if told is not None:
             return told
     if _is_tool(attributes):

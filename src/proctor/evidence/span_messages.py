@@ -213,6 +213,8 @@ class Heard:
             return known
         if "tool_call_id" in message:
             return "tool"
+        if any(message.get(key) for key in CALL_LISTS):
+            return "assistant"  # Traceloop writes `unknown` for the pieces of a stream; nobody else calls tools.
         # Langfuse names the tool in place of the role. Calls of a message are read whatever its role is.
         if not any(call.name == word for before in self.messages for call in before.calls):
             self.strange.append(f"the role {shorten(str(word), 60)!r}")

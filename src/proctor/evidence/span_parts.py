@@ -18,6 +18,7 @@ from proctor.evidence.span_words import (
     BESIDE_TEXT,
     CALL_KEYS,
     CALLS,
+    HOSTED,
     ID,
     KEYED_CALLS,
     KEYED_RESULTS,
@@ -129,7 +130,9 @@ class Parts:
         if set(part) <= {"type"}:
             self.bare += 1
             return
-        hosted = word.endswith("_call") and word not in CALLS
+        hosted = word.endswith("_call") and word not in CALLS and first_of(part, *NAME, "function") is None
+        if hosted and word not in HOSTED:
+            self.strange.append(f"a part of type {shorten(word, 60)!r}")
         call = ToolCall(name=word.removesuffix("_call"), arguments=_hosted_arguments(part)) if hosted else read_call(part, self.strange)
         if call is None:
             return

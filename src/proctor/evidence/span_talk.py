@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 from proctor.evidence import vocabulary as names
 from proctor.evidence.account import Doubts
-from proctor.evidence.span_calls import Exchange, Made
+from proctor.evidence.span_calls import Made
+from proctor.evidence.span_request import Exchange
 from proctor.evidence.span_step import duration_ms
 from proctor.evidence.span_tree import SpanTree
 from proctor.evidence.span_values import handed_on_text, input_text, node_output, output_text, output_value

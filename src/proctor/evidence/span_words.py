@@ -67,6 +67,13 @@ ALONE = CALLS | RESULTS | SILENT
 """Types that a part may have where it stands in place of a message."""
 OF_ONE_MESSAGE = TEXTS | {"tool_call", "tool_use", "tool_result", "tool_call_response"}
 """Types of parts that, listed without roles, belong to one message."""
+HOSTED = frozenset(
+    (
+        *("web_search_call", "file_search_call", "code_interpreter_call", "computer_call", "image_generation_call", "local_shell_call"),
+        *("shell_call", "apply_patch_call", "tool_search_call"),
+    )
+)
+"""Calls of tools that a provider runs itself and that are named by their type."""
 HOSTED_SUFFIXES = ("_call", "_tool_result", "_call_output")
 KEYED_CALLS = (
     "functionCall",

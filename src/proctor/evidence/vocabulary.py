@@ -207,6 +207,8 @@ TOOL_MARKS: Final = frozenset(("gen_ai.tool.name", "ai.toolCall.name", "haystack
 """Attributes that only a tool span has, whatever else it says of itself."""
 MODEL_MARKS: Final = frozenset(("gen_ai.request.model", "llm.model_name", "gcp.vertex.agent.llm_request"))
 """Attributes that tell a request to a model, where a span does not say what it is."""
+NOT_REQUESTS: Final = ("._prepare_chat_with_tools",)
+"""How names of spans end that are marked as requests to a model and only prepare one (LlamaIndex)."""
 NOT_TOOLS: Final = frozenset(("(merged tools)", "mcp_tools"))
 """ADK repeats parallel calls in one span, and OpenAI's agents list the tools of a server in one: neither is a call."""
 

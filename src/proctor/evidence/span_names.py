@@ -1,0 +1,49 @@
+"""Whether two tellings of a call can be of one and the same: the names of the tool, and what was passed.
+
+A framework may put the name of a plugin or of a server in front of a tool's own name (`Shop-refund`, `shop__refund`), add defaults to
+what was passed, and leave out nulls.
+"""
+
+from __future__ import annotations
+
+import re
+
+from proctor.model.evidence import Json
+
+_FRONT = re.compile(r"^.*(?:[-.:/]|__)(?=\w)", re.DOTALL)
+"""What stands before a tool's own name: `Shop-`, `server:`, `server__`."""
+_SEPARATORS = ("-", ".", ":", "/", "__")
+_NO_WORD = re.compile(r"\W|_")
+
+
+def plain_name(name: str) -> str:
+    """Return a tool's name without what a framework puts in front of it: tools of one such name may be the same, any others are not."""
+    return _FRONT.sub("", name) or name
+
+
+def can_be_one_tool(one: str, other: str) -> bool:
+    """Whether two names can be of one tool: they are equal, or one is the other with a plugin or a server in front of it."""
+    if one == other:
+        return True
+    longer, shorter = (one, other) if len(one) > len(other) else (other, one)
+    return bool(shorter) and longer.endswith(shorter) and longer[: -len(shorter)].endswith(_SEPARATORS)
+
+
+def is_name_at_server(name: str, own: str) -> bool:
+    """Whether a framework's name for a tool of an MCP server can stand for the name it has there; some join the two by `_`."""
+    one, other = _NO_WORD.sub("", name).lower(), _NO_WORD.sub("", own).lower()
+    return one == other or (bool(other) and one.endswith(other) and not name[: -len(own)][-1:].isalnum())
+
+
+def agree(asked: Json, given: Json) -> bool:
+    """Whether two tellings of the arguments can be of one call: a framework may add defaults, and may leave out nulls."""
+    if asked is None or given is None or asked == given:
+        return True
+    if isinstance(asked, dict) and isinstance(given, str):
+        # LangChain hands a tool with one argument the bare value of it.
+        return len(asked) == 1 and given in asked.values()
+    if not isinstance(asked, dict) or not isinstance(given, dict):
+        return False
+    return all(asked[key] == given[key] for key in asked.keys() & given.keys()) and (
+        asked.keys() <= given.keys() or given.keys() <= asked.keys()
+    )

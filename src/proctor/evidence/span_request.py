@@ -1,0 +1,89 @@
+"""One request to a model and its answer, seen by one or more spans."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from proctor.evidence.conversation import Message
+from proctor.evidence.span_step import Step, spoken
+from proctor.evidence.spans import Span
+from proctor.model.evidence import ToolCall, Usage
+
+
+class Exchange:
+    """One request to a model and its answer, seen by one or more spans."""
+
+    __slots__ = ("nested", "steps")
+
+    def __init__(self, step: Step, *, nested: bool) -> None:
+        self.steps = [step]
+        self.nested = nested
+        """Whether it happened inside a tool: another agent's talk."""
+
+    @property
+    def span(self) -> Span:
+        """The outermost span of it."""
+        return self.steps[0].span
+
+    @property
+    def given(self) -> list[Message] | None:
+        """The messages the model was given, from the span that tells most of them."""
+        return max((step.given for step in self.steps if step.given is not None), key=_told, default=None)
+
+    @property
+    def said(self) -> list[Message] | None:
+        """What the model answered, from the span that tells most."""
+        known = [step for step in self.steps if step.said is not None]
+        best = next((step for step in known if step.calls), None) or next((step for step in known if step.text()), None)
+        return (best or known[0]).said if known else None
+
+    def calls(self) -> list[ToolCall]:
+        """The calls the model asked for."""
+        return [call for message in self.said or () for call in message.calls]
+
+    def text(self) -> str | None:
+        """What the model said to the user."""
+        return spoken(self.said or ())
+
+    def asked(self) -> list[str]:
+        """What users said in the messages the model was given, oldest first."""
+        return [message.text for message in self.given or () if message.role == "user" and message.text and message.text.strip()]
+
+    def knows_calls(self) -> bool:
+        """Whether it is known which tools the model asked for."""
+        if any(step.strange for step in self.steps):
+            return False
+        if any(step.hides_hosted_tools() or step.loses_calls() for step in self.steps):
+            return False
+        if self.calls():
+            return True
+        if any(step.says_tools() for step in self.steps):
+            return False
+        return any(step.knows_calls() for step in self.steps)
+
+    def tells_anything(self) -> bool:
+        """Whether it is more than the name of a model: some frameworks write a span for preparing a request."""
+        return any(step.given is not None or step.said is not None or step.finish for step in self.steps)
+
+    def says_tools(self) -> bool:
+        """Whether a reason to stop says that tools were called."""
+        return any(step.says_tools() for step in self.steps)
+
+    def usage(self, usage_of: Callable[[Span], Usage | None]) -> Usage | None:
+        """The tokens of the request, once: as the span nearest to the provider tells them."""
+        return next((found for step in reversed(self.steps) if (found := usage_of(step.span)) is not None), None)
+
+    def remembered(self) -> list[ToolCall]:
+        """Return calls in what the model was given, after the last thing a user said: it made them in this turn."""
+        return [call for message in self.of_this_turn() for call in message.calls]
+
+    def of_this_turn(self) -> list[Message]:
+        """Return the messages that the model was given, after the last thing a user said."""
+        given = self.given or []
+        last = max((index for index, message in enumerate(given) if message.role == "user" and message.text), default=-1)
+        return given[last + 1 :]
+
+
+def _told(messages: list[Message]) -> tuple[int, int]:
+    """How much messages tell: a text that must not be recorded leaves an empty one."""
+    return sum(bool(message.text or message.calls or message.results) for message in messages), len(messages)
