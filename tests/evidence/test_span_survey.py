@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from proctor.evidence.span_survey import MOST_NAMED, Counted, TraceSurvey, is_understood, survey_trace
 from proctor.evidence.spans import Span
 
@@ -78,3 +80,12 @@ def test_the_names_that_readers_use_are_understood() -> None:
         assert is_understood(key), key
     for key in ("gen_ai.tool.call.argumentz", "ai.toolCall.nam", "langfuse.observation.inputs", "gen_ai.output.message"):
         assert not is_understood(key), key
+
+
+def test_what_a_trace_lost_on_the_way_is_told() -> None:
+    cut = '[{"role":"user","parts":[{"type":"text","content":"' + "x" * 100
+    found = survey_trace([msgspec.structs.replace(span("a", llm__model_name="m"), dropped=3), span("b", gen_ai__input__messages=cut)])
+    assert found.lost == [
+        '3 attributes or events of the span "a" were dropped',
+        f'"gen_ai.input.messages" of the span "b" breaks off after {len(cut)} characters',
+    ]

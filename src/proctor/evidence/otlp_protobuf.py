@@ -71,6 +71,7 @@ def _span(span: Any, resource: dict[str, Json], scope: str) -> Span:
         events=tuple([SpanEvent(event.name, plain_attributes(event.attributes)) for event in events]) if events else (),
         resource=resource,
         scope=scope,
+        dropped=span.dropped_attributes_count + span.dropped_events_count + sum([event.dropped_attributes_count for event in events]),
     )
 
 

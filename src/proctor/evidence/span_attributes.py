@@ -102,6 +102,11 @@ def looks_like_work(key: str) -> bool:
     return key == NOT_UNDERSTOOD or key.startswith(names.GENAI_PREFIXES)
 
 
+def could_be_said(key: str) -> bool:
+    """Return whether an attribute may hold what was said, passed or given back: not a setting, nor one of the machinery."""
+    return not key.startswith((*GENERAL, *SETTINGS))
+
+
 def is_foreign(key: str) -> bool:
     """Return whether an attribute belongs to a vocabulary that nobody here knows."""
     return "." in key and not looks_like_work(key) and vocabulary_of(key) not in _VOCABULARIES

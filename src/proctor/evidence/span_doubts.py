@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from proctor.evidence import vocabulary as names
 from proctor.evidence.account import Doubts
 from proctor.evidence.conversation import Role
-from proctor.evidence.span_attributes import is_strange, misread_attribute, strange_attribute
+from proctor.evidence.span_attributes import could_be_said, is_strange, misread_attribute, strange_attribute
 from proctor.evidence.span_calls import Joined, Made
 from proctor.evidence.span_kind import could_tell_of_work
+from proctor.evidence.span_losses import Loss
 from proctor.evidence.span_messages import Heard
 from proctor.evidence.span_request import Exchange
 from proctor.evidence.span_tool import has_torn_arguments, is_named_tool
@@ -129,6 +130,24 @@ def doubt_lone_logs(spans: Sequence[Span], doubts: Doubts) -> None:
     if any(is_event_only(span) and any(event.name.startswith("gen_ai.") for event in span.events) for span in spans):
         why = "log records tell of a request to a model whose span is not in the trace"
         _doubt(doubts, ("tool_calls", "tool_results", "answer", "turns", "usage"), why)
+
+
+def doubt_losses(tree: SpanTree, losses: Sequence[Loss], doubts: Doubts) -> None:
+    """Doubt what a span may have told in what was left out of it, or cut."""
+    for loss in losses:
+        step = tree.steps.get(loss.span_id)
+        if step is None or (loss.key is not None and not could_be_said(loss.key)):
+            continue
+        if step.kind == "tool":
+            parts: tuple[Part, ...] = ("tool_arguments", "tool_results")
+            parts = parts if loss.key is not None or is_named_tool(step.span) else ("tool_calls", *parts)
+        elif loss.key is None:
+            parts = ("input", *_EVERYTHING)
+        elif loss.is_text or (step.given is not None and step.said is not None):
+            parts = ("tool_arguments", "tool_results", "input", *_SAID)
+        else:
+            parts = ("input", *(part for part in _EVERYTHING if part != "usage"))
+        _doubt(doubts, parts, loss.what)
 
 
 def doubt_strays(joined: Joined, doubts: Doubts) -> None:

@@ -19,9 +19,19 @@ from proctor.evidence import vocabulary as names
 from proctor.evidence.account import Doubts
 from proctor.evidence.shape import first_of, text_or_none
 from proctor.evidence.span_calls import Made, join_calls
-from proctor.evidence.span_doubts import doubt_endings, doubt_lone_logs, doubt_messages, doubt_spans, doubt_strays, doubt_usage, why_unknown
+from proctor.evidence.span_doubts import (
+    doubt_endings,
+    doubt_lone_logs,
+    doubt_losses,
+    doubt_messages,
+    doubt_spans,
+    doubt_strays,
+    doubt_usage,
+    why_unknown,
+)
 from proctor.evidence.span_exchanges import find_exchanges, find_tools
 from proctor.evidence.span_kind import could_tell_of_work, name_of_span
+from proctor.evidence.span_losses import find_losses, without_broken
 from proctor.evidence.span_nodes import nodes_of, workflow_answer
 from proctor.evidence.span_request import Exchange
 from proctor.evidence.span_step import duration_ms
@@ -42,11 +52,13 @@ def evidence_of(spans: Sequence[Span], *, canonical: bool = False) -> Evidence:
     `canonical`: spans that somebody wrote for Mibo. By its contract they are a run of an agent, the root has the answer where it has one,
     and a tool that is not among them was not called.
     """
-    tree = SpanTree(spans)
+    losses = find_losses(spans)
+    tree = SpanTree(without_broken(spans, losses))
     exchanges = find_exchanges(tree)
     joined = join_calls(exchanges, find_tools(tree))
     made = [_with_node(tree, entry, canonical) for entry in joined.made]
     doubts = Doubts()
+    doubt_losses(tree, losses, doubts)
     doubt_strays(joined, doubts)
     doubt_spans(tree, doubts, canonical=canonical)
     doubt_messages(exchanges, doubts)

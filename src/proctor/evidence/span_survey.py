@@ -19,6 +19,7 @@ from proctor.evidence.span_attributes import CONVERSATION, is_foreign, is_unders
 from proctor.evidence.span_evidence import speaks
 from proctor.evidence.span_exchanges import find_exchanges
 from proctor.evidence.span_kind import could_tell_of_work
+from proctor.evidence.span_losses import find_losses, without_broken
 from proctor.evidence.span_tool import tool_call_of_span
 from proctor.evidence.span_tree import SpanTree
 from proctor.evidence.spans import Span
@@ -60,13 +61,16 @@ class TraceSurvey(msgspec.Struct, frozen=True, kw_only=True):
     """Attributes that no reader uses, those that could tell of an agent's work first."""
     vocabularies: list[Counted]
     """Vocabularies that nobody knows, by the number of their attributes in this trace."""
+    lost: list[str] = []
+    """What the spans do not carry whole: attributes beyond a limit, values that are cut."""
     left_out: int = 0
     """How many more names there are than are listed."""
 
 
 def survey_trace(spans: Sequence[Span]) -> TraceSurvey:
     """Return what a trace is made of."""
-    tree = SpanTree(spans)
+    losses = find_losses(spans)
+    tree = SpanTree(without_broken(spans, losses))
     exchanges = find_exchanges(tree)
     attributes = Counter(key for span in tree.spans for key in span.attributes if not is_understood(key))
     unknown = sorted(attributes.items(), key=lambda entry: (not looks_like_work(entry[0]), -entry[1], entry[0]))
@@ -75,7 +79,8 @@ def survey_trace(spans: Sequence[Span]) -> TraceSurvey:
     scopes = Counter(span.scope or "(not named)" for span in tree.spans)
     strange = list(dict.fromkeys(what for exchange in exchanges for step in exchange.steps for what in step.strange))
     talks = list(dict.fromkeys(talk for span in tree.spans for talk in _conversations(span)))
-    listed = (unknown, foreign, tools, scopes, strange, talks)
+    lost = list(dict.fromkeys(loss.what for loss in losses))
+    listed = (unknown, foreign, tools, scopes, strange, talks, lost)
     return TraceSurvey(
         spans=len(tree.spans),
         conventions=_counted((name, count) for name, count in _conventions(tree.spans).items() if count),
@@ -88,6 +93,7 @@ def survey_trace(spans: Sequence[Span]) -> TraceSurvey:
         strange=[shorten(what, _LONGEST) for what in strange[:MOST_NAMED]],
         not_understood=_counted(unknown),
         vocabularies=_counted(foreign.most_common()),
+        lost=[shorten(what, _LONGEST) for what in lost[:MOST_NAMED]],
         left_out=sum(max(0, len(some) - MOST_NAMED) for some in listed),
     )
 

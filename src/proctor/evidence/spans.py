@@ -93,6 +93,8 @@ class Span(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The instrumentation that wrote it."""
     case: str | None = None
     """The case that the request with this span says it answers."""
+    dropped: int = 0
+    """How many attributes and events an SDK says it left out."""
 
 
 class SpanGroup(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -128,7 +130,18 @@ def read_span(value: Json, path: str, resource: dict[str, Json] | None = None, c
         resource=resource or {},
         scope=scope,
         case=case,
+        dropped=_dropped(entry) + sum(map(_dropped, events)),
     )
+
+
+def _dropped(entry: dict[str, Json]) -> int:
+    """How many attributes and events are missing, as a span or an event of it tells; links are not read."""
+    counts = (entry.get(key) for key in _DROPPED if key in entry)
+    # A count that is none is no reason to think that nothing is missing.
+    return sum(count if isinstance(count, int) else 0 if count in (None, "", "0") else 1 for count in counts)
+
+
+_DROPPED = ("droppedAttributesCount", "droppedEventsCount", "dropped_attributes_count", "dropped_events_count")
 
 
 def _odd_members(entry: dict[str, Json], status: dict[str, Json]) -> str | None:
@@ -216,6 +229,7 @@ def _merged(before: Span, after: Span) -> Span:
         resource={**before.resource, **after.resource},
         scope=after.scope or before.scope,
         case=after.case or before.case,
+        dropped=max(before.dropped, after.dropped),
     )
 
 

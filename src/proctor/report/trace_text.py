@@ -68,6 +68,7 @@ class TracePainter:
             ("conversations", _names(trace.conversations) or "none named"),
             ("not understood", _listed(trace.not_understood) or "nothing"),
             ("in messages", _names(trace.strange)),
+            ("lost", _names(trace.lost)),
             ("vocabularies", f"unknown: {_listed(trace.vocabularies)}" if trace.vocabularies else ""),
         ]
         return [line for label, text in rows if text for line in self._labelled(label, text)]

@@ -1,0 +1,89 @@
+"""What a trace says, or shows, that it lost on the way: attributes and events beyond an SDK's limit, and values cut at one length.
+
+SDKs keep 128 attributes and events of a span and count the rest; a limit for the length of values cuts each of them without a word. So
+JSON that breaks off is no text that anybody said, and a value as long as one that breaks off may be cut, too. Where none breaks off, two
+different values of one round length, with none longer, show the limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from proctor.evidence.json_bytes import embedded
+from proctor.evidence.spans import Span
+from proctor.model.evidence import Json
+from proctor.model.missing import MISSING
+from proctor.model.show import show
+
+_BEGINNINGS = ('{"', "[{", "[[", '["', "{ ", "{\n", "[\n")
+_SHORTEST_LIMIT = 64
+
+
+class Loss(msgspec.Struct, frozen=True):
+    """Something that a span does not carry whole."""
+
+    span_id: str
+    what: str
+    """In words, for a sentence that goes on with `is not known`."""
+    key: str | None = None
+    """The attribute that is cut; nothing where it was left out altogether."""
+    is_text: bool = False
+    """Whether what is left of it is the beginning of what was said."""
+
+
+def find_losses(spans: Sequence[Span]) -> list[Loss]:
+    """Return what the spans of a trace do not carry whole."""
+    found = [
+        Loss(span.id, f"{span.dropped} attributes or events of the span {show(span.name)} were dropped") for span in spans if span.dropped
+    ]
+    longest, broken = 0, 0
+    texts: list[tuple[Span, str, str]] = []
+    for span in spans:
+        for attributes in (span.attributes, *(event.attributes for event in span.events)):
+            for key, value in attributes.items():
+                if type(value) is not str or len(value) < _SHORTEST_LIMIT:
+                    continue
+                if value.startswith(_BEGINNINGS) and _breaks_off(value):
+                    found.append(Loss(span.id, f"{show(key)} of the span {show(span.name)} breaks off after {len(value)} characters", key))
+                    broken = max(broken, len(value))
+                elif len(value) >= longest:
+                    if len(value) > longest:
+                        longest, texts = len(value), []
+                    texts.append((span, key, value))
+    if longest == broken or (not broken and _is_limit(longest) and len({value for _, _, value in texts}) > 1):
+        for span, key, _ in texts:
+            found.append(Loss(span.id, f"{show(key)} of the span {show(span.name)} is cut after {longest} characters", key, True))
+    return found
+
+
+def without_broken(spans: Sequence[Span], losses: Sequence[Loss]) -> Sequence[Span]:
+    """Return the spans without values that break off: no reader must take them for something that was said."""
+    torn = {loss.span_id for loss in losses if loss.key is not None and not loss.is_text}
+    return [_mended(span) if span.id in torn else span for span in spans] if torn else spans
+
+
+def _mended(span: Span) -> Span:
+    events = tuple(msgspec.structs.replace(event, attributes=_whole(event.attributes)) for event in span.events)
+    return msgspec.structs.replace(span, attributes=_whole(span.attributes), events=events)
+
+
+def _whole(attributes: dict[str, Json]) -> dict[str, Json]:
+    return {key: value for key, value in attributes.items() if not (isinstance(value, str) and _is_broken(value))}
+
+
+def _is_broken(text: str) -> bool:
+    return len(text) >= _SHORTEST_LIMIT and text.startswith(_BEGINNINGS) and _breaks_off(text)
+
+
+def _breaks_off(text: str) -> bool:
+    """Whether a text begins as JSON and is none; counting brackets is many times as fast as reading it."""
+    if text.count("{") == text.count("}") and text.count("[") == text.count("]") and text.rstrip()[-1:] in ("}", "]"):
+        return False
+    return embedded(text) is MISSING
+
+
+def _is_limit(length: int) -> bool:
+    """Whether somebody would choose this number as a limit."""
+    return length > 0 and (length % 10 == 0 or length % 64 in (0, 63))
