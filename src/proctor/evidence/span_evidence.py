@@ -35,7 +35,7 @@ from proctor.evidence.span_losses import find_losses, without_broken
 from proctor.evidence.span_nodes import nodes_of, workflow_answer
 from proctor.evidence.span_request import Exchange
 from proctor.evidence.span_step import duration_ms
-from proctor.evidence.span_talk import find_answer, find_entries, find_input, find_turns
+from proctor.evidence.span_talk import find_answer, find_entries, find_input, find_talk, find_turns
 from proctor.evidence.span_tree import SpanTree
 from proctor.evidence.spans import Span
 from proctor.evidence.times import iso_of_ns
@@ -65,7 +65,7 @@ def evidence_of(spans: Sequence[Span], *, canonical: bool = False) -> Evidence:
     doubt_lone_logs(spans, doubts)
     calls = _known_calls(tree, exchanges, made, doubts, canonical)
     nodes = nodes_of(tree, [(entry.holder, entry.call) for entry in made])
-    talk = [exchange for exchange in exchanges if not exchange.nested]
+    talk = find_talk(tree, exchanges)
     entries = find_entries(tree)
     text, body = find_answer(tree, talk, entries, doubts, root_first=canonical)
     if text is None and body is None:

@@ -42,11 +42,34 @@ def find_entries(tree: SpanTree) -> list[Span]:
     return found
 
 
+def find_talk(tree: SpanTree, exchanges: Sequence[Exchange]) -> list[Exchange]:
+    """The requests in which the agent itself talks: not those inside a tool, nor those of an agent inside another that talks, too."""
+    outside = [exchange for exchange in exchanges if not exchange.nested]
+    talking = {agent.id for exchange in outside if (agent := tree.nearest(exchange.span, _AGENT)) is not None}
+    if len(talking) < 2:
+        return outside
+    inner = {id for id in talking if _has_above(tree, id, talking)}
+    return [exchange for exchange in outside if (agent := tree.nearest(exchange.span, _AGENT)) is None or agent.id not in inner]
+
+
+def _has_above(tree: SpanTree, id: str, talking: set[str]) -> bool:
+    above = tree.nearest(tree.steps[id].span, _AGENT)
+    while above is not None:
+        if above.id in talking:
+            return above.id != id
+        outer = tree.nearest(above, _AGENT)
+        above = outer if outer is not above else None
+    return False
+
+
+_AGENT = frozenset(("agent",))
+
+
 def find_input(tree: SpanTree, talk: Sequence[Exchange], entries: Sequence[Span]) -> Json:
     """Return what was asked: the last thing a user said before the first request."""
-    outer = next((text for span in entries if (text := _asked_of(tree, span)) is not None), None)
+    outer = _outer_text(tree, entries) or next((text for span in entries if (text := _asked_of(tree, span)) is not None), None)
     asked = next((exchange.asked() for exchange in talk if exchange.asked()), None)
-    if asked is None:
+    if asked is None or any(outer == text for exchange in talk for text in exchange.asked()[-1:]):
         return outer
     # A framework that wraps what was asked into a prompt of its own (CrewAI, DSPy) shows the bare question on the outside.
     return outer if outer is not None and outer != asked[-1] and outer in asked[-1] else asked[-1]
@@ -125,8 +148,9 @@ def find_turns(
     tree: SpanTree, talk: Sequence[Exchange], exchanges: Sequence[Exchange], made: Sequence[Made], entries: Sequence[Span]
 ) -> tuple[EvidenceTurn, ...] | None:
     """One turn for each thing a user said, where there is more than one."""
-    groups = _groups_of_talk(talk)
-    if len(groups) > 1 and not _is_template(groups, entries):
+    groups = _without_side_talk(_groups_of_talk(talk), tree, entries)
+    outer = _outer_text(tree, entries)
+    if len(groups) > 1 and not _are_prompts([asked for asked, _ in groups], outer):
         numbers = {id(exchange): index for index, (_, group) in enumerate(groups) for exchange in group}
         owner = [numbers.get(id(exchange), -1) for exchange in exchanges]
         # Where the agent was called once for each turn, the call it was made in says which turn a tool belongs to.
@@ -150,7 +174,9 @@ def find_turns(
             )
             for index, (asked, group) in enumerate(groups)
         )
-    if len(entries) > 1 and all(_asked_of(tree, span) is not None for span in entries):
+    asked = [_asked_of(tree, span) for span in entries]
+    # Steps of one run hand the same question on to each other.
+    if len(set(asked)) > 1 and None not in asked and not _are_prompts(asked, outer):
         return _entry_turns(tree, entries, made)
     return None
 
@@ -186,6 +212,9 @@ def _groups_of_talk(talk: Sequence[Exchange]) -> list[tuple[str | None, list[Exc
     for exchange in talk:
         asked = exchange.asked()
         new = asked and (asked[-1] != (before[-1] if before else None) or len(asked) > len(before))
+        if new and groups and groups[-1][0] is not None and _is_waiting(groups[-1][1][-1], exchange):
+            groups[-1][1].append(exchange)
+            continue
         if groups and groups[-1][0] is None and new:
             groups[-1] = (asked[-1], groups[-1][1])  # What came before anybody said anything belongs to what was said first.
         elif not groups or new:
@@ -195,10 +224,41 @@ def _groups_of_talk(talk: Sequence[Exchange]) -> list[tuple[str | None, list[Exc
     return groups
 
 
-def _is_template(groups: Sequence[tuple[str | None, list[Exchange]]], entries: Sequence[Span]) -> bool:
-    """Whether the users' messages are prompts a framework made: what went in on the outside stands inside several of them."""
-    outer = next((text for span in entries if (text := input_text(span)) is not None), None)
-    return outer is not None and sum(asked is not None and asked != outer and outer in asked for asked, _ in groups) > 1
+def _is_waiting(before: Exchange, exchange: Exchange) -> bool:
+    """Whether nobody can have spoken to the agent before a request: the one before called a tool, and its result is still to come.
+
+    A guardrail, or an agent that takes over, is told by the framework what to do, in words that look like a user's.
+    """
+    hosted = any(message.results for message in before.said or ()) or any(call.server for call in before.calls())
+    if not before.calls() or hosted or any(step.hides_hosted_tools() for step in before.steps):
+        return False  # What a provider runs itself has ended with the answer.
+    given = exchange.given or []
+    return not any(message.results for message in given) or not (given[-1].role == "user" and given[-1].text)
+
+
+def _without_side_talk(
+    groups: list[tuple[str | None, list[Exchange]]], tree: SpanTree, entries: Sequence[Span]
+) -> list[tuple[str | None, list[Exchange]]]:
+    """Put what was said to a model before the agent's own question into the turn of that question: nobody else could speak then."""
+    outer = _asked_of(tree, entries[0]) if len(entries) == 1 else None
+    first = next((index for index, (asked, _) in enumerate(groups) if asked == outer), 0) if outer is not None else 0
+    if not first:
+        return groups
+    return [(groups[first][0], [exchange for _, group in groups[: first + 1] for exchange in group]), *groups[first + 1 :]]
+
+
+def _are_prompts(texts: Sequence[str | None], outer: str | None) -> bool:
+    """Whether users' messages are prompts a framework made: what went in on the outside stands inside several of them."""
+    return outer is not None and sum(text is not None and text != outer and outer in text for text in texts) > 1
+
+
+def _outer_text(tree: SpanTree, entries: Sequence[Span]) -> str | None:
+    """What went in on the outside: into a workflow around the agents, where it says so, else into the first of them."""
+    around = [tree.nearest(span, _WORKFLOW) for span in entries[:1]]
+    return next((text for span in (*around, *entries) if span is not None and (text := input_text(span)) is not None), None)
+
+
+_WORKFLOW = frozenset(("workflow",))
 
 
 def _entry_turns(tree: SpanTree, entries: Sequence[Span], made: Sequence[Made]) -> tuple[EvidenceTurn, ...]:

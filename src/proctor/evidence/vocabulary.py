@@ -180,7 +180,7 @@ KINDS: Final = {
         ("embeddings", "embedding", "ai.embed", "ai.embedMany", "ai.embed.doEmbed", "ai.embedMany.doEmbed", "embedder"), "embedding"
     ),
     **dict.fromkeys(("retriever", "retrieval", "reranker", "rerank", "ai.rerank", "ai.rerank.doRerank", "memory", "rag"), "retriever"),
-    **dict.fromkeys(("invoke_workflow", "workflow", "workflow_run", "flow"), "workflow"),
+    **dict.fromkeys(("invoke_workflow", "workflow", "workflow_run", "flow", "invoke_swarm", "invoke_graph"), "workflow"),
     **dict.fromkeys(("chain", "runnable", "prompt", "parser", "prompt_template"), "chain"),
     **dict.fromkeys(
         ("task", "execute_task", "step", "agent_step", "execute_event_loop_cycle", "workflow_step", "model_generation", "turn", "handoff"),
