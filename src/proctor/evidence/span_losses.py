@@ -17,7 +17,7 @@ from proctor.model.evidence import Json
 from proctor.model.missing import MISSING
 from proctor.model.show import show
 
-_BEGINNINGS = ('{"', "[{", "[[", '["', "{ ", "{\n", "[\n")
+_BEGINNINGS = ('{"', "[{", '["', "[[{", '[["', "{\n", "[\n")
 _SHORTEST_LIMIT = 64
 
 

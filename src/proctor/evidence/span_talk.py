@@ -232,6 +232,10 @@ def _is_waiting(before: Exchange, exchange: Exchange) -> bool:
     hosted = any(message.results for message in before.said or ()) or any(call.server for call in before.calls())
     if not before.calls() or hosted or any(step.hides_hosted_tools() for step in before.steps):
         return False  # What a provider runs itself has ended with the answer.
+    # A span may tell of several requests, and of the results between them.
+    answered = {result.id for message in before.given or () for result in message.results}
+    if all(call.id in answered for call in before.calls()):
+        return False
     given = exchange.given or []
     return not any(message.results for message in given) or not (given[-1].role == "user" and given[-1].text)
 
