@@ -133,11 +133,14 @@ class Results:
         self._loose: dict[str | None, list[Result]] = {}
         self._recent: set[int] = set()
         """Which of them were given after the last thing a user said: the calls they answer were made in this trace."""
+        given = (message for exchange in exchanges for message in exchange.given or ())
+        self._earlier = {call.id for message in given for call in message.calls if call.id is not None}
+        """The ids of calls that requests were given, also those of turns before the trace."""
         uses = Counter(call.id for call in asked if call.id)
         # Every later request repeats them. A list that tells one more than any before it tells a new one.
-        seen: Counter[tuple[str | None, str | None, bytes]] = Counter()
+        seen: Counter[tuple[str | None, str | None, bytes, bool]] = Counter()
         for exchange in exchanges:
-            here: Counter[tuple[str | None, str | None, bytes]] = Counter()
+            here: Counter[tuple[str | None, str | None, bytes, bool]] = Counter()
             told: Counter[str] = Counter()
             recent = {id(result) for message in exchange.of_this_turn() for result in message.results}
             for result in (result for message in (*(exchange.given or ()), *(exchange.said or ())) for result in message.results):
@@ -150,7 +153,7 @@ class Results:
                         known[place] = result  # Told several times, and not every time with how it ended.
                     told[result.id] += 1
                     continue
-                key = (result.id or None, result.name, msgspec.json.encode(result.value, order="deterministic"))
+                key = (result.id or None, result.name, msgspec.json.encode(result.value, order="deterministic"), result.error is not None)
                 here[key] += 1
                 if here[key] > seen[key]:
                     seen[key] += 1
@@ -169,6 +172,11 @@ class Results:
             if fitting and place is not None:
                 return fitting.pop(place)
         return None
+
+    def has_stray_error(self) -> bool:
+        """Return whether an error is left when all calls have their results: one of them failed, and nobody knows which."""
+        loose = (result for waiting in self._loose.values() for result in waiting)
+        return any(result.error is not None and result.id not in self._earlier for result in loose)
 
     def strays(self, ran: Iterable[ToolCall], alone: Sequence[ToolCall]) -> list[Result]:
         """Return results that are left when all calls have theirs, and that no tool span is the call of; `alone` nobody asked for."""

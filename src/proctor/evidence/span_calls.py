@@ -62,6 +62,8 @@ class Joined(msgspec.Struct, frozen=True):
     """Every call once, in the order in which the calls were asked for."""
     strays: list[Result]
     """Results that a model was given for calls that nothing tells of."""
+    has_stray_error: bool
+    """Whether there is an error among the results of which nobody knows whose it is."""
 
 
 def join_calls(exchanges: Sequence[Exchange], ran: Sequence[Ran]) -> Joined:
@@ -79,12 +81,13 @@ def join_calls(exchanges: Sequence[Exchange], ran: Sequence[Ran]) -> Joined:
     taken = set(pairs.values())
     alone = [entry for place, entry in enumerate(ran) if place not in taken]
     strays = results.strays([entry.call for entry in ran], [entry.call for entry in alone])
+    failed = results.has_stray_error()
     if not alone:
-        return Joined(made, strays)
+        return Joined(made, strays, failed)
     starts = [exchange.span.start_ns for exchange in exchanges]
     lone = [Made(entry.call, entry.holder, entry.start_ns, bisect_right(starts, entry.start_ns) - 1, True, True) for entry in alone]
     # Behind everything that was asked for before it began; the order of asking stays as it is.
-    return Joined(sorted((*made, *lone), key=lambda entry: (entry.exchange, entry.start_ns)), strays)
+    return Joined(sorted((*made, *lone), key=lambda entry: (entry.exchange, entry.start_ns)), strays, failed)
 
 
 def _without_handoffs(

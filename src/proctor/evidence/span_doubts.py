@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 from proctor.evidence import vocabulary as names
 from proctor.evidence.account import Doubts
-from proctor.evidence.conversation import Result, Role
+from proctor.evidence.conversation import Role
 from proctor.evidence.span_attributes import could_be_said, is_strange, misread_attribute, strange_attribute
-from proctor.evidence.span_calls import Made
+from proctor.evidence.span_calls import Joined, Made
 from proctor.evidence.span_kind import could_tell_of_work
 from proctor.evidence.span_losses import Loss
 from proctor.evidence.span_messages import Heard
@@ -150,8 +150,11 @@ def doubt_losses(tree: SpanTree, losses: Sequence[Loss], doubts: Doubts) -> None
         _doubt(doubts, parts, loss.what)
 
 
-def doubt_strays(strays: Sequence[Result], doubts: Doubts) -> None:
+def doubt_strays(joined: Joined, doubts: Doubts) -> None:
     """Doubt the calls of a trace in which a model was given a result of a call that nothing tells of."""
+    if joined.has_stray_error:
+        doubts.doubt("tool_results", "a result that tells an error answers no call in the trace")
+    strays = joined.strays
     if strays:
         whose = strays[0].id or strays[0].name
         why = f"a tool result{f' ({whose})' if whose else ''} answers no call in the trace, so a call is missing"

@@ -59,7 +59,7 @@ def evidence_of(spans: Sequence[Span], *, canonical: bool = False) -> Evidence:
     made = [_with_node(tree, entry, canonical) for entry in joined.made]
     doubts = Doubts()
     doubt_losses(tree, losses, doubts)
-    doubt_strays(joined.strays, doubts)
+    doubt_strays(joined, doubts)
     doubt_spans(tree, doubts, canonical=canonical)
     doubt_messages(exchanges, doubts)
     doubt_lone_logs(spans, doubts)

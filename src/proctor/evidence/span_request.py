@@ -28,11 +28,15 @@ class Exchange:
     @property
     def given(self) -> list[Message] | None:
         """The messages the model was given, from the span that tells most of them."""
+        if len(self.steps) == 1:
+            return self.steps[0].given  # nearly always
         return max((step.given for step in self.steps if step.given is not None), key=_told, default=None)
 
     @property
     def said(self) -> list[Message] | None:
         """What the model answered, from the span that tells most."""
+        if len(self.steps) == 1:
+            return self.steps[0].said
         known = [step for step in self.steps if step.said is not None]
         best = next((step for step in known if step.calls), None) or next((step for step in known if step.text()), None)
         return (best or known[0]).said if known else None

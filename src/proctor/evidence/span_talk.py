@@ -30,16 +30,24 @@ def find_entries(tree: SpanTree) -> list[Span]:
     covered: set[str] = set()
     groups = (("agent",), ("workflow",), ("chain", "task", "step", "unknown"))
     # First those that say what was asked; where none does, those that say what was answered.
-    for says in (input_text, output_text):
+    for is_input in (True, False):
         for kinds in groups:
             for span in tree.of_kind(*kinds):
-                if span.id not in inside and span.id not in covered and says(span) is not None:
+                if span.id in inside or span.id in covered:
+                    continue
+                if (_input_text(tree, span) if is_input else output_text(span)) is not None:
                     found.append(span)
                     covered |= tree.below([span])
             if found:
                 found.sort(key=lambda span: span.start_ns)
                 return found
     return found
+
+
+def _input_text(tree: SpanTree, span: Span) -> str | None:
+    if span.id not in tree.inputs:
+        tree.inputs[span.id] = input_text(span)
+    return tree.inputs[span.id]
 
 
 def find_talk(tree: SpanTree, exchanges: Sequence[Exchange]) -> list[Exchange]:
@@ -77,7 +85,7 @@ def find_input(tree: SpanTree, talk: Sequence[Exchange], entries: Sequence[Span]
 
 def _asked_of(tree: SpanTree, entry: Span) -> str | None:
     """What an agent was asked: as its span says, else the question in the messages that its first steps hand on."""
-    own = input_text(entry)
+    own = _input_text(tree, entry)
     if own is not None:
         return own
     steps = (step for step in tree.children.get(entry.id, ()) if tree.kind(step) in _STEPS)
@@ -161,7 +169,7 @@ def find_turns(
             calls.setdefault(_turn_of(entry, owner, inside), []).append(entry.call)
         if inside:
             # What the agent itself was given and gave tells the words of the user from the prompts and drafts of a framework.
-            outer = [(input_text(span), output_text(span)) for span in entries]
+            outer = [(_input_text(tree, span), output_text(span)) for span in entries]
             groups = [(_inner_or_outer(asked, given), group) for (asked, group), (given, _) in zip(groups, outer, strict=True)]
             said = [_inner_or_outer(text, given) for text, (_, given) in zip(said, outer, strict=True)]
         return tuple(
@@ -259,7 +267,7 @@ def _are_prompts(texts: Sequence[str | None], outer: str | None) -> bool:
 def _outer_text(tree: SpanTree, entries: Sequence[Span]) -> str | None:
     """What went in on the outside: into a workflow around the agents, where it says so, else into the first of them."""
     around = [tree.nearest(span, _WORKFLOW) for span in entries[:1]]
-    return next((text for span in (*around, *entries) if span is not None and (text := input_text(span)) is not None), None)
+    return next((text for span in (*around, *entries) if span is not None and (text := _input_text(tree, span)) is not None), None)
 
 
 _WORKFLOW = frozenset(("workflow",))

@@ -32,6 +32,8 @@ class SpanTree:
                 self.children.setdefault(span.parent_id, []).append(span)
         # Parents in a circle leave no root; the first span then stands for it.
         self.root = self.roots[0] if self.roots else (self.spans[0] if self.spans else None)
+        self.inputs: dict[str, str | None] = {}
+        """What went into spans in words, as far as somebody has asked: finding it costs more than remembering it."""
         self._usages: dict[str, Usage | None] = {}
         self._holders: dict[str, Span | None] = {}
         self._above: dict[tuple[str, frozenset[str]], Span | None] = {}
