@@ -137,7 +137,7 @@ def tells_of_other_calls(key: str, value: Json, names: set[str]) -> bool:
 
 
 def _names_in(value: Json, speaks: bool) -> set[str] | None:
-    """The names of tools in a value, as far as it looks like calls; nothing where there is too much to look at."""
+    """The names of tools in a value, as far as it looks like calls; nothing where it cannot be told."""
     found: set[str] = set()
     waiting: list[tuple[Any, bool]] = [(value, speaks)]
     for _ in range(MOST_LOOKED_AT):
@@ -150,8 +150,21 @@ def _names_in(value: Json, speaks: bool) -> set[str] | None:
             waiting.extend((member, within) for member in current)
         elif isinstance(current, dict):
             found.update(_own_names(current, within))
-            waiting.extend((container_in(member), key in CALL_LISTS) for key, member in current.items() if member)
+            for key, member in current.items():
+                inner = container_in(member)
+                if key in CALL_LISTS and inner and not _are_calls(inner):
+                    return None  # It says that these are calls, and does not say of what.
+                if inner:
+                    waiting.append((inner, key in CALL_LISTS))
     return None
+
+
+def _are_calls(value: Json) -> bool:
+    """Whether everything in what is called a list of calls has a name, or declares a tool."""
+    members = value if isinstance(value, list) else [value]
+    return all(
+        isinstance(member, str) or (isinstance(member, dict) and (_own_names(member, True) or _only_declares(member))) for member in members
+    )
 
 
 def _own_names(entry: dict[str, Any], within: bool) -> set[str]:

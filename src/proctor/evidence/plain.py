@@ -310,6 +310,8 @@ def _with_calls_in(body: Json, calls: tuple[ToolCall, ...], path: str, doubts: D
     if isinstance(document.get("tool_calls"), list):
         told = _read_listed(document["tool_calls"], f"{path}.body", doubts) or ()
         calls = unite_calls(calls, told, (f"{path}.tool_calls", f"{path}.body"), doubts)
+    elif document.get("tool_calls") is not None:
+        doubts.doubt("tool_calls", f'"tool_calls" at {path}.body may tell of tool calls and is not understood')
     if document:
         doubt_other_calls(document, calls, f"{path}.body", doubts, free={"tool_calls"})
     return calls
