@@ -26,7 +26,7 @@ def pattern_suite(count: int = 40, *cases: str, judged: bool = False) -> dict[st
     """A suite whose every case searches `count` such patterns."""
     expect: list[dict[str, Any]] = [{"response_matches": pattern} for pattern in patterns(count)]
     if judged:
-        expect.append({"response_satisfies": "it is polite"})
+        expect.append({"judged": "it is polite"})
     return {"proctor": 1, "name": "flood", "cases": [{"id": id, "input": id, "expect": expect} for id in cases or ("a",)]}
 
 
@@ -37,14 +37,17 @@ def check_call(suite: dict[str, Any], text: str = LETTERS, count: int = 1) -> di
     return {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "check_evidence", "arguments": arguments}}
 
 
-def portal_criterion(count: int = 40) -> dict[str, Any]:
-    """A criterion whose fields search `count` such patterns in the state."""
-    fields = [{"path": "status", "expected": {"$regex": pattern}} for pattern in patterns(count)]
-    return {
-        "assert": "portal-state-match",
-        "correlate_by": {"resource": "prior_auth_requests", "key": "request_id"},
-        "assertions": fields,
-    }
+def portal_criteria(count: int = 40) -> list[dict[str, Any]]:
+    """Criteria that each search one such pattern in the state."""
+    correlated = {"resource": "prior_auth_requests", "key": "request_id"}
+    return [
+        {
+            "assert": "portal-state-match",
+            "correlate_by": correlated,
+            "assertions": [{"path": "status", "expected": {"$regex": pattern}}],
+        }
+        for pattern in patterns(count)
+    ]
 
 
 PORTAL_STATE = {"portal": {"prior_auth_requests": [{"request_id": "R-1", "status": LETTERS}]}}

@@ -16,6 +16,7 @@ from proctor.errors import CheckFault
 from proctor.model.show import show
 from proctor.patterns.faults import PatternError, locate
 from proctor.patterns.offsets import has_surrogates
+from proctor.work import spend
 
 SECONDS: Final = 0.25
 """CPU time for one search."""
@@ -23,6 +24,8 @@ _MOST_SHARES: Final = 8
 _MEMORY: Final = 64_000_000
 _STACK: Final = 200_000
 _MOST_COMPILED: Final = 400
+_GIVEN_UP: Final = 500_000
+"""What a search that was given up counts, in steps."""
 
 # `d` asks for the positions of the groups. JSON carries lone surrogates, which cannot cross as text.
 _PROGRAM: Final = """
@@ -95,6 +98,8 @@ def search(source: str, flags: str, text: str) -> Found | None:
             answer = engine.matcher(source, flags)(*_passable(text))
         except engine.error as error:
             _local.engine = None
+            # Where it is tried on one text after the other, it is not for long.
+            spend(_GIVEN_UP)
             raise _given_up(source, text, _message(error)) from None
         except MemoryError:
             _local.engine = None

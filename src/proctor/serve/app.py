@@ -1,7 +1,8 @@
 """The application: routes of every noun behind the layers that every request passes.
 
 From the outside in: `Observed` (ids, logs, metrics, an answer even for bugs), `Doorkeeper` (Host, Origin), `Authentication` (who asks, how
-often), `BodyLimits` (how much), `Leaving` (who still waits), then the routes. The application opens its database when it starts unless it is given a hub.
+often), `BodyLimits` (how much), `Leaving` (who still waits), then the routes. The application opens its database when it starts unless it
+is given a hub.
 """
 
 from __future__ import annotations

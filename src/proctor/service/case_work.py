@@ -1,8 +1,8 @@
 """Deciding on request: one record at a time, for runs, checks, completed tasks and judged traces.
 
 Everything handed in and out is plain data, so that it can be done in a process of its own (`deciding_process.py`). Nothing is kept between
-two pieces of work but suites that were read. A case that needs a judge is begun anew for every round of questions, with the opinions so far:
-nobody holds a process while a judge thinks.
+two pieces of work but suites that were read. A case that needs a judge is begun anew for every round of questions, with the opinions so
+far: nobody holds a process while a judge thinks.
 
 Each piece of work is bounded in seconds of computing: for one case, for one record with all its cases, and for reading. A job ends after a
 slice of time, and what it did not begin comes back undone, so that others have their turn in between.

@@ -184,7 +184,7 @@ def test_nothing_is_left_half_done_when_verifying_breaks(database: TestDatabase,
         task = run["task_runs"][0]["id"]
         await put_task_run_state(hub, LOCAL, task, STATE)
 
-        async def broken(*_: Any) -> Any:
+        async def broken(*_: Any, **more: Any) -> Any:
             raise OSError("gone")
 
         with monkeypatch.context() as patch:
