@@ -1,8 +1,8 @@
 """How much work one assertion may make of what a suite and an agent say together.
 
 Some checks cost the product of two inputs: phrases by turns, expected by actual calls, fields by files. Neither side is large by itself,
-and both are somebody else's. Such work is counted in steps, not by a clock, so that the same suite and evidence give the same verdict on any
-machine; beyond the bound it is an `error` with the code `too_much_work` and the figure. A step takes a fraction of a microsecond.
+and both are somebody else's. Such work is counted in steps, not by a clock, so that the same suite and evidence give the same verdict on
+any machine; beyond the bound it is an `error` with the code `too_much_work` and the figure. A step takes a fraction of a microsecond.
 
 Counting begins with an assertion (`counting`); where nobody counts, as in a single comparison by hand, nothing is bounded.
 """

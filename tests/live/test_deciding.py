@@ -112,6 +112,9 @@ def test_patterns_of_a_run_keep_nobody_waiting(server: Serving) -> None:
     assert watch.slowest < UNNOTICED_S
     _, page = server.ask("GET", f"/api/runs/{run['id']}/results")
     assert {row["code"] for row in page["data"]} == {"time_limit"}
+    if Path("/proc/self/maps").exists():
+        loaded = Path(f"/proc/{server.process.pid}/maps").read_text()
+        assert "quickjs" not in loaded and "regress" not in loaded, "no engine that could end the service is loaded into it"
 
 
 def test_patterns_of_a_check_over_mcp_keep_nobody_waiting(server: Serving) -> None:

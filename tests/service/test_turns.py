@@ -216,7 +216,7 @@ def test_a_process_that_stands_still_is_ended(monkeypatch: pytest.MonkeyPatch) -
 def test_the_process_sees_no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
     monkeypatch.setenv("PROCTOR_SECRET_KEY", "secret")
-    assert "secret" not in " ".join(child_process._environment().values())
+    assert "secret" not in " ".join(child_process.child_environment().values())
 
 
 def task(*, id: str = "t", agent: str = "a", pieces: Sequence[bytes] = (), wanted: Sequence[int] = ()) -> Task:

@@ -25,6 +25,7 @@ from proctor.serve.security import is_loopback
 from proctor.serve.settings import ServeSettings
 from proctor.service.decision_pool import DecisionPool
 from proctor.service.keys import local_caller
+from proctor.service.pattern_process import used_for_patterns
 
 GRACE_S = 15
 _BACKLOG = 1024
@@ -41,6 +42,11 @@ def _tune_interpreter() -> None:
 
 async def serve(settings: ServeSettings, say: Callable[[str], None]) -> None:
     """Serve until a signal comes. `say` is told where, and what the user should know. Raises `InputError` and `StoreError` at the start."""
+    with used_for_patterns():
+        await _serve(settings, say)
+
+
+async def _serve(settings: ServeSettings, say: Callable[[str], None]) -> None:
     async with opened_hub(settings, DecisionPool()) as hub:
         is_open = await local_caller(hub) is not None
         if is_open and not is_loopback(settings.host):

@@ -57,7 +57,7 @@ class ChildProcess:
         pipe = asyncio.subprocess.PIPE
         try:
             self._process = await asyncio.create_subprocess_exec(
-                *self._command, stdin=pipe, stdout=pipe, env=_environment(), limit=_MOST_READ
+                *self._command, stdin=pipe, stdout=pipe, env=child_environment(), limit=_MOST_READ
             )
         except OSError as error:
             raise CannotStart(str(error)) from error
@@ -135,6 +135,6 @@ class ChildProcess:
             held += data
 
 
-def _environment() -> dict[str, str]:
+def child_environment() -> dict[str, str]:
     """What the child needs to find itself, and none of the keys that stand in this environment."""
     return {name: value for name, value in os.environ.items() if name.upper() in _NEEDED}
