@@ -263,13 +263,15 @@ class DecisionPool:
         await process.close()
         if len(got) == len(works):
             return got, None
+        if self._closed:
+            raise _stopping()
         why = _describe_end(code, self._stall_s)
         _LOG.warning("a process that decides ended", extra={"reason": why})
         return got, why
 
     async def _worker(self) -> _Worker:
         if self._closed:
-            raise Refusal("UNAVAILABLE", "the service stops", retry_after_s=5)
+            raise _stopping()
         while self._idle:
             worker = self._idle.pop()
             if worker.process.running:
@@ -277,10 +279,14 @@ class DecisionPool:
                 return worker
             await worker.process.close()
         try:
-            return await self._started()
+            worker = await self._started()
         except CannotStart as error:
             _LOG.warning("no process can be started to decide in", extra={"error": str(error)})
             raise Refusal("UNAVAILABLE", "nothing can be decided now: no process can be started", retry_after_s=5) from None
+        if self._closed:
+            await worker.process.close()
+            raise _stopping()
+        return worker
 
     async def _started(self) -> _Worker:
         process = ChildProcess(self._command, stall_s=self._stall_s)
@@ -318,6 +324,10 @@ class DecisionPool:
         # The last one is the one that was used last.
         while len(self._idle) > 1 and self._idle[0].idle_since <= before:
             _background(self._idle.pop(0).process.close(), self._ends)
+
+
+def _stopping() -> Refusal:
+    return Refusal("UNAVAILABLE", "the service stops", retry_after_s=5)
 
 
 def _background(work: Coroutine[None, None, None], tasks: set[asyncio.Task[None]]) -> None:
