@@ -18,7 +18,8 @@ from proctor.model.evidence import Evidence
 from proctor.model.judgement import Opinion, Question
 from proctor.model.result import CaseResult
 from proctor.service import decision_pool
-from proctor.service.case_work import Answer, CaseAsk, CaseDecider, CaseWork, Job, ReadWork, SuiteSource, pack_plain
+from proctor.service.case_messages import Answer, CaseAsk, CaseWork, Job, ReadWork, SuiteSource, pack_plain
+from proctor.service.case_work import CaseDecider
 from proctor.service.decision_pool import DecisionPool, Decisions, ThreadDecisions, Turns
 from proctor.service.decisions import Asked, SuiteDecisions, read_evidence
 from proctor.service.leaving import CLIENT_LEAVES, while_client_waits

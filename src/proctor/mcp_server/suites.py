@@ -32,7 +32,7 @@ from proctor.model.evidence import Json
 from proctor.model.result import RunResult
 from proctor.report.json_text import render_json
 from proctor.service.access import require_reader
-from proctor.service.case_work import SuiteSource
+from proctor.service.case_messages import SuiteSource
 from proctor.service.decisions import SuiteDecisions, decide_stream, read_evidence
 from proctor.service.leaving import while_client_waits
 from proctor.service.refusals import Refusal

@@ -19,7 +19,8 @@ from typing import BinaryIO
 
 import msgspec
 
-from proctor.service.case_work import Answer, CaseDecider, Job
+from proctor.service.case_messages import Answer, Job
+from proctor.service.case_work import CaseDecider
 from proctor.service.deciding import Batch, Decider, Limit, OutOfTime
 
 READY = b"ready"

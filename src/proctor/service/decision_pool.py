@@ -22,7 +22,8 @@ from typing import Protocol
 
 import msgspec
 
-from proctor.service.case_work import CRASHED, TIME_LIMIT, Answer, CaseDecider, CaseWork, Job, ReadWork, SuiteSource, Work
+from proctor.service.case_messages import CRASHED, TIME_LIMIT, Answer, CaseWork, Job, ReadWork, SuiteSource, Work
+from proctor.service.case_work import CaseDecider
 from proctor.service.child_process import COMMAND, STALL_S, CannotStart, ChildProcess
 from proctor.service.refusals import Refusal
 

@@ -19,7 +19,7 @@ from proctor.model.evidence import Evidence, Json, Source
 from proctor.model.judgement import Opinion, Question
 from proctor.model.result import CaseResult
 from proctor.runner.ports import Judge
-from proctor.service.case_work import (
+from proctor.service.case_messages import (
     Answer,
     CaseAsk,
     CaseWork,

@@ -37,7 +37,7 @@ from proctor.model.evidence import Json
 from proctor.model.run import RunHeader
 from proctor.runner.ports import Target
 from proctor.runner.run import RunSettings
-from proctor.service.case_work import SuiteSource
+from proctor.service.case_messages import SuiteSource
 from proctor.service.hub import Hub
 from proctor.service.judge_memory import folder_of
 from proctor.service.mcplab_building import has_own_agents, own_agents, plan_of

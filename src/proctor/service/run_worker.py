@@ -34,7 +34,7 @@ from proctor.model.run import RunEntry
 from proctor.model.verdict import OUTCOMES
 from proctor.runner.events import Event
 from proctor.runner.run import Runner, RunOutcome
-from proctor.service.case_work import undecided_result
+from proctor.service.case_messages import undecided_result
 from proctor.service.decisions import SuiteDecisions
 from proctor.service.hub import Hub, new_id, stamp
 from proctor.service.outbound import LONGEST_ATTEMPT_S

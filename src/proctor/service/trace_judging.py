@@ -17,7 +17,7 @@ from proctor.errors import InputError
 from proctor.formats.references import References
 from proctor.model.judgement import Opinion, Question
 from proctor.runner.ports import Judge
-from proctor.service.case_work import TraceWork, pack_plain, unpack_plain
+from proctor.service.case_messages import TraceWork, pack_plain, unpack_plain
 from proctor.service.deciding import CaseText, Finding, Task
 from proctor.service.decision_pool import Decisions, Who
 from proctor.service.hub import Hub

@@ -24,7 +24,7 @@ from proctor.model.evidence import Evidence, Json
 from proctor.model.judgement import Opinion, Question
 from proctor.model.verdict import Verdict, errored
 from proctor.scoring.score import case_verdict, score_case, weighted_mean
-from proctor.service.case_work import SuiteSource
+from proctor.service.case_messages import SuiteSource
 from proctor.service.decision_pool import Who
 from proctor.service.decisions import SuiteDecisions
 from proctor.service.hub import Hub
