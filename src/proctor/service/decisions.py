@@ -171,8 +171,12 @@ class SuiteDecisions:
             async with room:
                 return tuple(await ask(self._cases[place[1]], questions[place]))
 
-        async with asyncio.TaskGroup() as group:
-            tasks = {place: group.create_task(one(place)) for place in questions}
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = {place: group.create_task(one(place)) for place in questions}
+        except ExceptionGroup as several:
+            # What went wrong with the judge is told as it would be for one question.
+            raise several.exceptions[0] from None
         return {place: task.result() for place, task in tasks.items()}
 
     async def decide_one(
