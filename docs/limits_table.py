@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 
+TOO_MUCH = "`error`, code `too_much_work`"
 LIMITS: tuple[tuple[str, str, str, str], ...] = (
     ("a suite file", "proctor.sources.texts", "MAX_SUITE_BYTES", "input error"),
     ("characters of a suite in JSON", "proctor.formats.documents", "MAX_JSON", "input error"),
@@ -29,9 +30,28 @@ LIMITS: tuple[tuple[str, str, str, str], ...] = (
     ("characters of an expression", "proctor.expressions.lexer", "LONGEST", "problem of the suite"),
     ("characters an expression may make or read", "proctor.expressions.expression", "MOST_TEXT", "`error`"),
     ("nesting of an expected value", "proctor.matchers.lists", "DEEPEST", "problem of the suite"),
-    ("comparisons while pairing unordered lists", "proctor.matchers.lists", "MOST_WORK", "`error`"),
-    ("comparisons while pairing expected with actual calls", "proctor.matchers.calls", "MOST_COMPARISONS", "`error`"),
+    ("steps of one assertion on one evidence, where its cost is a product of both", "proctor.work", "MOST_STEPS", TOO_MUCH),
+    ("steps of comparing one value with a list, variants or matchers", "proctor.matchers.weight", "MOST_WORK", TOO_MUCH),
+    ("comparisons while pairing expected with actual calls", "proctor.matchers.calls", "MOST_COMPARISONS", TOO_MUCH),
+    (
+        "steps that one search by the interruptible regex engine counts",
+        "proctor.patterns.engine",
+        "SLOW_SEARCH",
+        "it is one of the steps above",
+    ),
     ("work of a JSON Schema over one value", "proctor.checks._schema_limits", "MOST_WORK", "`error`, code `schema_limit`"),
+    ("CPU seconds of one case on one record, on the service", "proctor.service.deciding", "CASE_S", "`error`, code `time_limit`"),
+    ("CPU seconds of all cases on one record, on the service", "proctor.service.deciding", "TRACE_S", "`error`, code `time_limit`"),
+    ("CPU seconds of reading one record, on the service", "proctor.service.deciding", "READ_S", "`error`, code `time_limit`"),
+    (
+        "CPU seconds of one request, on the service",
+        "proctor.service.decision_pool",
+        "REQUEST_S",
+        "`error`, code `time_limit`, for the rest",
+    ),
+    ("memory of deciding one record, on the service", "proctor.service.decision_pool", "MEMORY_BYTES", "`error`, code `memory_limit`"),
+    ("memory of deciding one trace, on the service", "proctor.service.deciders", "MEMORY_BYTES", "`error`, code `memory_limit`"),
+    ("requests of one tenant that wait to be decided", "proctor.service.decision_pool", "MOST_WAITING", "503 with Retry-After"),
     ("unmatched records listed in a result", "proctor.actions.check", "MOST_UNMATCHED", "the rest is counted"),
     ("problems `validate` prints", "proctor.actions.validate", "MOST_PROBLEMS", "the rest is left out, and it says so"),
     ("characters of a Markdown report", "proctor.report.markdown", "MOST_CHARACTERS", "further details are left out, and it says so"),

@@ -19,7 +19,7 @@ from proctor.checks.registry import builtin_modules, default_registry, entries_o
 SRC = Path(proctor.__file__).parent
 
 FLOORS = {
-    "errors": 0, "model": 0,
+    "errors": 0, "model": 0, "work": 0,
     "expressions": 1, "patterns": 1, "paths": 1, "matchers": 1, "codecs": 1,
     "checks": 2, "evidence": 2, "scoring": 2, "validators": 2,
     "formats": 3, "report": 3, "expectations": 3, "decide": 3,
@@ -32,6 +32,7 @@ FLOORS = {
 
 NEIGHBOURS = {
     "errors": {"model"},
+    "work": {"errors"},
     "matchers": {"expressions", "patterns", "paths"},
     "paths": {"patterns"},
     "expressions": {"paths"},

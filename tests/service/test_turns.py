@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from proctor.errors import StoreError
 from proctor.judge.scripted import ScriptedJudge
-from proctor.service import agents, cases, deciders, deciding, evaluating
+from proctor.service import agents, cases, child_process, deciding, evaluating
 from proctor.service.callers import LOCAL
 from proctor.service.deciders import CannotStart, InProcess, InThread
 from proctor.service.deciding import Batch, CaseText, Decider, Decision, OutOfTime, Task
@@ -216,7 +216,7 @@ def test_a_process_that_stands_still_is_ended(monkeypatch: pytest.MonkeyPatch) -
 def test_the_process_sees_no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
     monkeypatch.setenv("PROCTOR_SECRET_KEY", "secret")
-    assert "secret" not in " ".join(deciders._environment().values())
+    assert "secret" not in " ".join(child_process.child_environment().values())
 
 
 def task(*, id: str = "t", agent: str = "a", pieces: Sequence[bytes] = (), wanted: Sequence[int] = ()) -> Task:

@@ -126,21 +126,26 @@ class CheckStream:
 
     def decide_evidence(self, evidence: Evidence, source: Source, results: list[CaseResult]) -> None:
         """Add the results of one piece of evidence, of the cases it answers, to `results`."""
+        positions = self.positions_for(evidence, source, results)
+        if self.fixed_now is not None:
+            evidence = msgspec.structs.replace(evidence, now=self.fixed_now)
+        for position in positions:
+            results.append(self.with_evidence(self._prepared.decides[position](evidence, source, 0, self.clock), evidence))
+
+    def positions_for(self, evidence: Evidence, source: Source, results: list[CaseResult]) -> tuple[int, ...]:
+        """The positions of the cases that a record answers; one that answers none is noted, and one that is refused is a result."""
         try:
             positions = self._prepared.find(evidence)
         except EvidenceError as error:
             self._refused_count += 1
             results.append(_undecided(OTHER if error.code == OTHER_INPUT else REFUSED, source, error))
-            return
+            return ()
         if positions is None:
             self._note_unmatched(evidence, source)
-            return
+            return ()
         if not positions:
             self._not_selected_count += 1
-        if self.fixed_now is not None:
-            evidence = msgspec.structs.replace(evidence, now=self.fixed_now)
-        for position in positions:
-            results.append(self.with_evidence(self._prepared.decides[position](evidence, source, 0, self.clock), evidence))
+        return positions
 
     def with_evidence(self, result: CaseResult, evidence: Evidence) -> CaseResult:
         """Return a result with as much of its evidence as this run is to show."""

@@ -58,7 +58,17 @@ def require_names(names: Sequence[str], field: str = "names") -> None:
         require_name(name, f"{field}.{index}")
 
 
-def existing_name(name: str, evidence: Evidence, calls: Sequence[ToolCall]) -> str:
+Tools = tuple[frozenset[str], frozenset[str]]
+"""The tools that were called, and those that exist."""
+
+
+def existing_tools(evidence: Evidence, calls: Sequence[ToolCall]) -> Tools:
+    """The tools that were called, and those that exist: what the evidence lists as available, else those that were called."""
+    called = frozenset(known for call in calls for known in (call.name, *call.aliases))
+    return called, called if evidence.available_tools is None else frozenset(evidence.available_tools)
+
+
+def existing_name(name: str, evidence: Evidence, calls: Sequence[ToolCall], known: Tools | None = None) -> str:
     """`server:tool` stands for `tool` when no tool has the long name and one has the short name.
 
     The tools that exist are those the evidence lists as available, else those that were called.
@@ -66,8 +76,7 @@ def existing_name(name: str, evidence: Evidence, calls: Sequence[ToolCall]) -> s
     _, colon, short = name.rpartition(":")
     if not colon:
         return name
-    called = {known for call in calls for known in (call.name, *call.aliases)}
-    available = called if evidence.available_tools is None else {*evidence.available_tools}
+    called, available = known or existing_tools(evidence, calls)
     return short if short in available and name not in available and name not in called else name
 
 

@@ -17,6 +17,7 @@ from proctor.expressions.scope import Scope
 from proctor.matchers.call_arguments import ArgumentRule, Difference
 from proctor.matchers.equal import child
 from proctor.model.show import show
+from proctor.work import spend
 
 CallCondition = Literal["called", "not_called", "count"]
 _MOST_COMPARED = 100
@@ -71,6 +72,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
 
     def _supplied(self, runs: Sequence[Run], scope: Scope) -> bool:
         """Whether there is a run that satisfies the claim, or the right number of them."""
+        spend(1 + len(runs))
         if self.condition == "called":
             return any(run.is_named(self.name) and self._satisfied(run, len(runs), scope) for run in runs)
         return self.condition == "not_called" or self._counted(runs, scope) == self.count
@@ -88,6 +90,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
 
     def _violations(self, runs: Sequence[Run], scope: Scope) -> list[Difference]:
         """What no run of the name may do, and did."""
+        spend(1 + len(runs))
         named = [run for run in runs if run.is_named(self.name)]
         found = [problem for run in named for problem in self._forbidden_arguments(run)]
         if self.condition == "not_called":

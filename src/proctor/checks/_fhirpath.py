@@ -18,6 +18,7 @@ from proctor.errors import CheckFault, MissingExtra, SpecError
 from proctor.model.evidence import Json
 from proctor.model.show import nearest, show
 from proctor.patterns.engine import compile_pattern
+from proctor.work import spend
 
 _LONGEST = 1_000
 _MOST_NESTED = 50
@@ -187,6 +188,8 @@ def _guard(name: str, function: Function) -> Function:
 
 def _spend(context: dict[str, Any], amount: int) -> None:
     context["proctor_work"][0] += amount
+    # Slow steps, and as many again for every resource.
+    spend(4 * amount)
     if context["proctor_work"][0] > _MOST_WORK:
         raise CheckFault("fhirpath_limit", "took too many steps")
 

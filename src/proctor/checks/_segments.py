@@ -8,16 +8,22 @@ from typing import Protocol
 import msgspec
 
 from proctor.checks._fields import Comparison, FieldResult, TextField, absence, fields_verdict, no_match, unreadable
-from proctor.codecs.segments import SegmentPath, compile_segment_path
+from proctor.codecs.segments import Segment, SegmentPath, compile_segment_path
 from proctor.errors import EvidenceError, SpecError
 from proctor.expressions.scope import Scope
 from proctor.model.evidence import Json
 from proctor.model.missing import MISSING
 from proctor.model.verdict import Verdict
+from proctor.work import spend
 
 
 class Segmented(Protocol):
     """A message or transaction: text by path."""
+
+    @property
+    def segments(self) -> Sequence[Segment]:
+        """Its segments, in order."""
+        ...
 
     def value(self, path: SegmentPath) -> str | None:
         """The text at a path; nothing when it is absent or empty."""
@@ -88,10 +94,23 @@ def read_all(texts: Sequence[str], read: Callable[[str], Sequence[Segmented]], b
 
 
 def decide_segments(
-    reading: Reading, fits: Callable[[Segmented], bool], fields: Sequence[Sought], scope: Scope, *, what: str, is_absent: bool
+    reading: Reading,
+    fits: Callable[[Segmented], bool],
+    fields: Sequence[Sought],
+    scope: Scope,
+    *,
+    what: str,
+    is_absent: bool,
+    correlated: int,
 ) -> Verdict:
-    """The verdict over the last message that fits."""
-    found = next(((place, message) for place, message in reversed(reading.messages) if fits(message)), None)
+    """The verdict over the last message that fits; `correlated` is by how many paths that is decided."""
+    found: tuple[str, Segmented] | None = None
+    for place, message in reversed(reading.messages):
+        # Each path looked for walks over the segments, and divides one of them.
+        spend(correlated * _steps_over(message))
+        if fits(message):
+            found = place, message
+            break
     if is_absent:
         if found is None and reading.problems:
             return unreadable(what, reading.problems)
@@ -101,4 +120,10 @@ def decide_segments(
         unread = f"; unreadable: {'; '.join(reading.problems[:3])}" if reading.problems else ""
         return no_match(f"no {what} ({seen}{unread})", [(field.path, field.comparison.expected) for field in fields])
     place, message = found
+    spend(len(fields) * _steps_over(message))
     return fields_verdict(what, [field.look(message, scope) for field in fields], pointers=(place,), matched=place)
+
+
+def _steps_over(message: Segmented) -> int:
+    """What looking for one path takes at most."""
+    return 3 + len(message.segments) // 2 + max((len(segment.text) for segment in message.segments), default=0) // 64

@@ -40,6 +40,7 @@ from proctor.model.missing import MISSING
 from proctor.model.show import show
 from proctor.model.verdict import Verdict, failed, missing, passed
 from proctor.paths.dotted import find_dotted
+from proctor.work import spend
 
 
 class FhirField(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -70,6 +71,10 @@ class FhirResource(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """The claim is that the search finds nothing."""
 
 
+_PER_LOOK = 20
+"""What comparing one field of one resource takes, in steps; what a FHIRPath takes is counted by itself."""
+
+
 class _Field(msgspec.Struct, frozen=True):
     """One field assertion, prepared."""
 
@@ -80,6 +85,7 @@ class _Field(msgspec.Struct, frozen=True):
     must_be_true: bool
 
     def look(self, resource: dict[str, Json], scope: Scope) -> FieldResult:
+        spend(_PER_LOOK)
         if self.fhirpath is None:
             return self.comparison.result(self.path, find_dotted(resource, self.path), scope)
         values = self.fhirpath.evaluate(resource, scope.now)
@@ -94,6 +100,7 @@ class _Field(msgspec.Struct, frozen=True):
     "fhir_resource",
     example="fhir_resource: {resource_type: Patient, search: {name: Smith}, fields: [{path: gender, expected: male}]}",
     reads=reads_state,
+    product=True,
 )
 def fhir_resource(spec: FhirResource) -> Decide:
     """A FHIR resource found by search has the given values; the score is the share of fields that hold."""

@@ -28,6 +28,11 @@ from proctor.model.evidence import Evidence, Json, StateFile
 from proctor.model.show import nearest, show
 from proctor.model.verdict import Verdict, missing
 from proctor.paths.dotted import find_dotted
+from proctor.work import spend
+
+_PER_FILE = 20
+_PER_FIELD = 10
+"""What a verdict over one file takes, in steps, and what each of its fields adds."""
 
 
 class FilePresent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -46,6 +51,7 @@ class FilePresent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     shorthand="path",
     example="file_present: {path: 'outbound/*.json', fields: [{path: claim.id, expected: C-17}]}",
     reads=reads_state,
+    product=True,
 )
 def file_present(spec: FilePresent) -> Decide:
     """A file matching a pattern is there, optionally JSON with the given values."""
@@ -59,7 +65,7 @@ def file_present(spec: FilePresent) -> Decide:
         files = evidence.state.files if evidence.state is not None else None
         if files is None:
             return missing("files")
-        matched = [(index, file) for index, file in enumerate(files) if glob_matches(glob, file.path)]
+        matched = [(index, file) for index, file in enumerate(files) if glob_matches(glob, file.path, spend)]
         paths = [file.path for _, file in matched]
         if spec.absent:
             told = ", ".join(map(show, paths[:3])) + (f" and {len(paths) - 3} more" if len(paths) > 3 else "")
@@ -76,6 +82,7 @@ def file_present(spec: FilePresent) -> Decide:
 def _best(matched: list[tuple[int, StateFile]], fields: PreparedRows, scope: Scope, paths: list[str]) -> Verdict:
     best: Verdict | None = None
     for index, file in matched:
+        spend(_PER_FILE + _PER_FIELD * len(fields) + (len(file.content) // 64 if isinstance(file.content, str) else 0))
         verdict = fields_verdict(
             show(file.path), _look(file, fields, scope) if fields else [], pointers=(f"$.state.files[{index}]",), matched_paths=paths
         )

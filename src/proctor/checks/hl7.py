@@ -37,7 +37,10 @@ _TYPE, _TRIGGER, _EVENT = (compile_segment_path(path) for path in ("MSH.9.1", "M
 
 
 @check(
-    "hl7_message", example="hl7_message: {correlate_by: {message_type: ADT}, fields: [{path: PID.5.1, expected: Smith}]}", reads=reads_state
+    "hl7_message",
+    example="hl7_message: {correlate_by: {message_type: ADT}, fields: [{path: PID.5.1, expected: Smith}]}",
+    reads=reads_state,
+    product=True,
 )
 def hl7_message(spec: Hl7Message) -> Decide:
     """The last outbound HL7 v2 message that fits has the given values; the score is the share of fields that hold."""
@@ -61,6 +64,7 @@ def hl7_message(spec: Hl7Message) -> Decide:
             scope,
             what=what,
             is_absent=spec.absent,
+            correlated=3 * len(correlation),
         )
 
     return decide

@@ -38,7 +38,12 @@ def _reads(spec: JsonField) -> Reads:
     return Reads(("answer",), "exact", "error" if spec.condition.startswith("not_") else "fail")
 
 
-@check("json_field", example="json_field: {field: items.0.price, value: {$gt: 0}}", reads=_reads)
+@check(
+    "json_field",
+    example="json_field: {field: items.0.price, value: {$gt: 0}}",
+    reads=_reads,
+    product=lambda spec: isinstance(spec.value, (dict, list)),
+)
 def json_field(spec: JsonField) -> Decide:
     """A field of the answer has (or has not) a value; the value may be a matcher."""
     if not spec.field:

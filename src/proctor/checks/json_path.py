@@ -51,7 +51,7 @@ def _reads(spec: JsonPath) -> Reads:
     return Reads(("answer",), "exact", "fail" if spec.exists else "error")
 
 
-@check("json_path", shorthand="path", example="json_path: {path: '$.items[0].sku', equals: A-17}", reads=_reads)
+@check("json_path", shorthand="path", example="json_path: {path: '$.items[0].sku', equals: A-17}", reads=_reads, product=True)
 def json_path(spec: JsonPath) -> Decide:
     """The answer, read as JSON, has (or has not) a value at a JSONPath, optionally equal to a given one."""
     path = compile_path(spec.path, spec.syntax)

@@ -81,7 +81,13 @@ def _reads(spec: NodeCalled) -> Reads:
     return Reads(parts, "exact")
 
 
-@check("node_called", shorthand="name", example="node_called: {name: AI Agent, tool_calls: [{name: Calculator, index: 0}]}", reads=_reads)
+@check(
+    "node_called",
+    shorthand="name",
+    example="node_called: {name: AI Agent, tool_calls: [{name: Calculator, index: 0}]}",
+    reads=_reads,
+    product=lambda spec: bool(spec.tool_calls or spec.arguments),
+)
 def node_called(spec: NodeCalled) -> Decide:
     """A step of a workflow (or a tool, where no step has the name) ran, did not run, or ran so many times."""
     nested = tuple(_claim(call, f"tool_calls.{index}.", ()) for index, call in enumerate(spec.tool_calls))

@@ -54,6 +54,7 @@ _RESULTS = "assertion_results"
     "portal_record",
     example="portal_record: {resource: requests, key: id, value: R-1, fields: [{path: status, expected: submitted}]}",
     reads=reads_state,
+    product=True,
 )
 def portal_record(spec: PortalRecord) -> Decide:
     """A portal row has the given values; the score is the share of fields that hold."""

@@ -48,6 +48,7 @@ class Mark(msgspec.Struct, frozen=True):
     judged: bool
     example: str
     reads: ReadsOf
+    product: bool | Callable[[Any], bool]
 
 
 class CheckEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,19 +69,32 @@ class CheckEntry(msgspec.Struct, frozen=True, kw_only=True):
     """The module it comes from."""
     reads: ReadsOf = EVERYTHING
     """Which parts of the evidence it looks at, and whether it claims presence or absence: see `caution`."""
+    product: bool | Callable[[Any], bool] = False
+    """Whether its cost is a product of what the spec and the evidence hold, or of which specs that is true: see `work`."""
+
+    def multiplies(self, spec: msgspec.Struct) -> bool:
+        """Whether the steps of this spec have to be counted."""
+        return self.product if isinstance(self.product, bool) else self.product(spec)
 
 
 def check(
-    name: str, *, shorthand: str | None = None, judged: bool = False, example: str = "", reads: ReadsOf = EVERYTHING
+    name: str,
+    *,
+    shorthand: str | None = None,
+    judged: bool = False,
+    example: str = "",
+    reads: ReadsOf = EVERYTHING,
+    product: bool | Callable[[Any], bool] = False,
 ) -> Callable[[F], F]:
     """Mark a function as the check called `name`.
 
     `example` is one assertion as a native suite writes it. `reads` says which parts of the evidence the check looks at and what
-    kind of claim it makes; left out, a check gives `missing_evidence` wherever anything is not known.
+    kind of claim it makes; left out, a check gives `missing_evidence` wherever anything is not known. `product` says that its cost is a
+    product of what the spec and the evidence hold, always or for some specs: then it has to count its steps (`work.spend`).
     """
 
     def mark(function: F) -> F:
-        function.__proctor_check__ = Mark(name, shorthand, judged, example, reads)  # type: ignore[attr-defined]  # a function takes attributes
+        function.__proctor_check__ = Mark(name, shorthand, judged, example, reads, product)  # type: ignore[attr-defined]  # a function takes attributes
         return function
 
     return mark
@@ -188,6 +202,7 @@ def entry_of(function: Callable[..., Any]) -> CheckEntry:
         example=mark.example,
         owner=owner,
         reads=mark.reads,
+        product=mark.product,
     )
 
 

@@ -99,6 +99,7 @@ class ToolInputPath(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     "tool_argument",
     example="tool_argument: {tool: search, argument: limit, value: {$lte: 10}}",
     reads=Reads(("tool_calls", "tool_arguments"), "presence"),
+    product=lambda spec: isinstance(spec.value, (dict, list)),
 )
 def tool_argument(spec: ToolArgument) -> Decide:
     """Some call of the tool has this argument with this value."""
@@ -180,6 +181,7 @@ def tool_input_contains(spec: ToolInputContains) -> Decide:
     "tool_input_matches",
     example='tool_input_matches: {tool: search, pattern: \'"q":"[a-z ]+"\'}',
     reads=Reads(("tool_calls", "tool_arguments"), "presence"),
+    product=True,
 )
 def tool_input_matches(spec: ToolInputMatches) -> Decide:
     """Some call's arguments, written as compact JSON, match this regular expression."""
@@ -206,6 +208,7 @@ def tool_input_matches(spec: ToolInputMatches) -> Decide:
     "tool_input_path",
     example="tool_input_path: {tool: search, path: '$.filters[0].name', equals: size}",
     reads=Reads(("tool_calls", "tool_arguments"), "presence"),
+    product=True,
 )
 def tool_input_path(spec: ToolInputPath) -> Decide:
     """Some call's arguments have a value at this JSONPath, optionally equal to a given one."""
@@ -256,6 +259,8 @@ def _any_input(spec: ToolInputContains | ToolInputMatches | ToolInputPath, holds
                 if holds(calls[index].arguments):
                     return ok
             except CheckFault as error:
+                if error.code == "too_much_work":
+                    raise
                 fault = fault or error
         if fault is not None:
             raise fault

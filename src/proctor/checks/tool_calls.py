@@ -101,10 +101,17 @@ def _reads_call(spec: ToolCalled | ToolNotCalled) -> Reads:
     return Reads(("tool_calls", "tool_arguments") if with_arguments else ("tool_calls",), "exact" if counted else "presence")
 
 
+def has_structure(spec: ToolCalled | ToolNotCalled) -> bool:
+    """Whether comparing one call may take long: with lists, objects and matchers, which are objects."""
+    return any(isinstance(value, (dict, list)) for value in (spec.arguments or {}).values())
+
+
 # --- a tool was called ------------------------------------------------------------------------------------------------
 
 
-@check("tool_called", shorthand="name", example="tool_called: {name: search, arguments: {q: shoes}}", reads=_reads_call)
+@check(
+    "tool_called", shorthand="name", example="tool_called: {name: search, arguments: {q: shoes}}", reads=_reads_call, product=has_structure
+)
 def tool_called(spec: ToolCalled) -> Decide:
     """A tool was called, optionally with given arguments, a number of times, or at a given position."""
     _check_counts(spec)
@@ -271,7 +278,7 @@ def _claim(spec: ToolCalled | ToolNotCalled, rule: ArgumentRule | None, verb: st
 # --- a tool was not called --------------------------------------------------------------------------------------------
 
 
-@check("tool_not_called", shorthand="name", example="tool_not_called: delete_account", reads=_reads_call)
+@check("tool_not_called", shorthand="name", example="tool_not_called: delete_account", reads=_reads_call, product=has_structure)
 def tool_not_called(spec: ToolNotCalled) -> Decide:
     """A tool was never called, or never with the given arguments."""
     require_name(spec.name)

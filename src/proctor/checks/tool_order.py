@@ -13,6 +13,7 @@ from proctor.checks._calls import (
     call_path,
     call_paths,
     existing_name,
+    existing_tools,
     indexes_named,
     names_json,
     recorded_calls,
@@ -100,7 +101,8 @@ def tools_exactly(spec: ToolsExactly) -> Decide:
 
 
 def _resolved(names: Sequence[str], evidence: Evidence, calls: Sequence[ToolCall]) -> list[str]:
-    return [existing_name(name, evidence, calls) for name in names]
+    known = existing_tools(evidence, calls)
+    return [existing_name(name, evidence, calls, known) for name in names]
 
 
 def _first_difference(names: Sequence[str], calls: Sequence[ToolCall]) -> tuple[int, str]:
@@ -192,8 +194,8 @@ def tools_called(spec: ToolsCalled) -> Decide:
         calls = recorded_calls(evidence)
         if calls is None:
             return MISSING_CALLS
-        known = {call.name for call in calls}
-        absent = [name for name in spec.names if name not in known and not indexes_named(calls, name)]
+        known = {name for call in calls for name in (call.name, *call.aliases)}
+        absent = [name for name in spec.names if name not in known]
         if not absent:
             return ok
         return failed(

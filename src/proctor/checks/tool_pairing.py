@@ -68,6 +68,7 @@ def _reads(spec: ToolCallsMatch) -> Reads:
     shorthand="calls",
     example="tool_calls_match: {calls: [{name: search, arguments: {q: string}}], order: strict}",
     reads=_reads,
+    product=True,
 )
 def tool_calls_match(spec: ToolCallsMatch) -> Decide:
     """Expected calls pair up with the actual ones; reports missing, extra, mismatched and out-of-order calls."""

@@ -10,19 +10,20 @@ The judge is asked about each phrase by itself, required or forbidden: was it sa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
 
 from proctor.checks.caution import Reads
 from proctor.checks.registry import Decide, check
-from proctor.codecs.speech import normalize
+from proctor.codecs.speech import Speech, normalize
 from proctor.errors import SpecError
 from proctor.model.evidence import Evidence, Json, VoiceTurn
 from proctor.model.judgement import Material, Opinion, Question, pending
 from proctor.model.show import shorten, show
 from proctor.model.verdict import Verdict, errored, failed, missing, passed
+from proctor.work import spend
 
 
 class VoiceSaid(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -44,6 +45,8 @@ class VoiceSaid(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 _LONGEST = 2_000
+_CHARS_PER_STEP = 64
+"""How much text is searched in the time of one step."""
 
 Spoken = list[tuple[int, str]]
 """Turns of one speaker that follow each other: their numbers and texts."""
@@ -54,13 +57,14 @@ Spoken = list[tuple[int, str]]
     judged=True,
     example="voice_said: {speaker: agent, contains: [date of birth], not_contains: [credit card]}",
     reads=Reads(("state",), "exact"),
+    product=True,
 )
 def voice_said(spec: VoiceSaid) -> Decide:
     """Phrases were said, or were not, by one side of a call; the score is the share of phrases that hold."""
     _verify(spec)
     exact = spec.match == "exact"
-    phrases = [(phrase, False, _finder(phrase, exact)) for phrase in spec.contains]
-    phrases += [(phrase, True, _finder(phrase, exact)) for phrase in spec.not_contains]
+    phrases = [(phrase, False, _Phrase(phrase, exact)) for phrase in spec.contains]
+    phrases += [(phrase, True, _Phrase(phrase, exact)) for phrase in spec.not_contains]
 
     def decide(evidence: Evidence) -> Verdict:
         voice = evidence.state.voice if evidence.state is not None else None
@@ -70,7 +74,8 @@ def voice_said(spec: VoiceSaid) -> Decide:
         if spec.match == "semantic":
             unknown = [Said(phrase, forbidden) for phrase, forbidden, _ in phrases]
             return _ask(unknown, runs, spec.speaker, voice.turns, None)
-        found = [_said(phrase, forbidden, _find(finder, runs)) for phrase, forbidden, finder in phrases]
+        heard = _Heard(runs, exact)
+        found = [_said(phrase, forbidden, heard.find(wanted)) for phrase, forbidden, wanted in phrases]
         known = _verdict(found, runs, spec.speaker, voice.turns)
         if spec.match != "auto" or not runs or all(said.found for said in found):
             return known
@@ -139,11 +144,34 @@ def _verify(spec: VoiceSaid) -> None:
                 raise SpecError(f"a phrase without words: {show(phrase)}", field=f"{name}.{index}")
 
 
-def _finder(phrase: str, exact: bool) -> Callable[[str], bool]:
-    if exact:
-        return lambda text: phrase in text
-    wanted = normalize(phrase)
-    return lambda text: normalize(text).contains(wanted)
+class _Phrase:
+    """What is looked for, in the form in which it is compared."""
+
+    def __init__(self, phrase: str, exact: bool) -> None:
+        self.text = phrase
+        self.speech = None if exact else normalize(phrase)
+
+
+class _Heard:
+    """What was said, brought once to the form in which it is compared, however many phrases are looked for."""
+
+    def __init__(self, runs: list[Spoken], exact: bool) -> None:
+        self._turns = [(number, text, self._form(text, exact)) for run in runs for number, text in run]
+        together = [(run[0][0], " ".join(text for _, text in run)) for run in runs if len(run) > 1]
+        self._turns += [(number, text, self._form(text, exact)) for number, text in together]
+
+    @staticmethod
+    def _form(text: str, exact: bool) -> Speech | None:
+        spend(len(text) // _CHARS_PER_STEP + 1 if exact else len(text) + 1)
+        return None if exact else normalize(text)
+
+    def find(self, phrase: _Phrase) -> tuple[int, str] | None:
+        """Number and text of the first turn with the phrase; for a phrase over several turns, of the first of them and all text."""
+        for number, text, speech in self._turns:
+            spend(len(text) // _CHARS_PER_STEP + 1)
+            if phrase.text in text if speech is None or phrase.speech is None else speech.contains(phrase.speech, spend):
+                return number, text
+        return None
 
 
 def _runs(turns: Sequence[VoiceTurn], speaker: str | None) -> list[Spoken]:
@@ -159,19 +187,6 @@ def _runs(turns: Sequence[VoiceTurn], speaker: str | None) -> list[Spoken]:
             runs[-1].append((number, turn.text))
         previous = name
     return runs
-
-
-def _find(contains: Callable[[str], bool], runs: list[Spoken]) -> tuple[int, str] | None:
-    """Number and text of the first turn with the phrase; for a phrase over several turns, of the first of them and all text."""
-    for run in runs:
-        for number, text in run:
-            if contains(text):
-                return number, text
-    for run in runs:
-        together = " ".join(text for _, text in run)
-        if len(run) > 1 and contains(together):
-            return run[0][0], together
-    return None
 
 
 def _verdict(found: list[Said], runs: list[Spoken], speaker: str | None, turns: Sequence[VoiceTurn]) -> Verdict:

@@ -34,7 +34,7 @@ class X12Response(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 _KIND = compile_segment_path("ST.1")
 
 
-@check("x12_response", example="x12_response: {transaction: '271', fields: [{path: EB.1, expected: '1'}]}", reads=reads_state)
+@check("x12_response", example="x12_response: {transaction: '271', fields: [{path: EB.1, expected: '1'}]}", reads=reads_state, product=True)
 def x12_response(spec: X12Response) -> Decide:
     """The last X12 transaction that fits has the given values; the score is the share of fields that hold."""
     refuse_fields_when_absent(spec.absent, spec.fields)
@@ -57,6 +57,6 @@ def x12_response(spec: X12Response) -> Decide:
             return all(sought.look(transaction, scope).passed for sought in correlation)
 
         reading = read_all(store.responses, read_transactions, "$.state.x12.responses")
-        return decide_segments(reading, fits, fields, scope, what=what, is_absent=spec.absent)
+        return decide_segments(reading, fits, fields, scope, what=what, is_absent=spec.absent, correlated=1 + len(correlation))
 
     return decide

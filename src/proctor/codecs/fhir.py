@@ -17,6 +17,7 @@ from proctor.codecs.fhir_parameters import Parameter, Place, parameters_of
 from proctor.errors import CheckFault, SpecError
 from proctor.model.evidence import Json
 from proctor.model.show import nearest, show
+from proctor.work import spend
 
 _MOST_VALUES = 10_000
 _MOST_BUNDLES = 100
@@ -144,9 +145,19 @@ def _compile_parameter(resource_type: str, name: str, value: str, known: Mapping
     negated = modifier == "not"
 
     def test(resource: dict[str, Json]) -> bool:
-        return any(one(element) for element in values_of(resource, parameter) for one in fits) is not negated
+        return any(one(element) for element in _weighed(values_of(resource, parameter), len(fits)) for one in fits) is not negated
 
     return test
+
+
+def _weighed(elements: Iterator[Json], tests: int) -> Iterator[Json]:
+    """The elements, each counted as often as it is looked at."""
+    for element in elements:
+        parts = element.values() if isinstance(element, dict) else (element,)
+        spend(
+            tests * (1 + sum(len(part) if isinstance(part, list) else len(part) // 16 for part in parts if isinstance(part, (list, str))))
+        )
+        yield element
 
 
 def values_of(resource: dict[str, Json], parameter: Parameter) -> Iterator[Json]:

@@ -28,6 +28,7 @@ from proctor.model.judgement import Opinion, PendingVerdict, Question
 from proctor.model.result import CaseResult
 from proctor.model.verdict import Verdict, errored, missing, skipped
 from proctor.scoring.score import score_case
+from proctor.work import begin_counting, end_counting
 
 if TYPE_CHECKING:
     from proctor.decide.captures import Captured
@@ -137,6 +138,8 @@ class PreparedCase:
         )
         if not (even and case.assertions and self._straight and self._plain and case.skip is None and self._captures is None):
             return self.decide
+        if any(self._registry.get(a.check).multiplies(a.spec) for a in case.assertions):
+            return self.decide  # whose steps are counted one by one
         bare = tuple(self._registry.prepare_bare(a.check, a.spec) for a in case.assertions)
         return quick_decide(case, bare, self.decide)
 
@@ -306,7 +309,8 @@ def _captures(case: Case) -> Callable[[Evidence], Captured] | None:
 
 
 def guarded(decide: Decide, evidence: Evidence) -> Verdict:
-    """Decide one check; whatever goes wrong inside becomes an `error` verdict."""
+    """Decide one check within the work it may make; whatever goes wrong inside becomes an `error` verdict."""
+    counting = begin_counting()
     try:
         return decide(evidence)
     except CheckFault as fault:
@@ -317,12 +321,16 @@ def guarded(decide: Decide, evidence: Evidence) -> Verdict:
         return errored("unusable_spec", str(error))
     except RecursionError:
         return errored("too_deep", "the evidence is nested too deeply to be checked")
+    except MemoryError:
+        return errored("memory_limit", "deciding this needed more memory than there is")
     except Exception as error:
         return errored(
             "internal_error",
             f"a bug in this check: {type(error).__name__}: {error}",
             details={"traceback": traceback.format_exc(limit=8)},
         )
+    finally:
+        end_counting(counting)
 
 
 def with_account(result: CaseResult, evidence: Evidence, reader: str = "plain") -> CaseResult:

@@ -6,6 +6,9 @@ formats and is loaded when it is first needed.
 
 from __future__ import annotations
 
+from typing import cast
+
+from proctor.errors import EvidenceError
 from proctor.evidence.fast import decode_line
 from proctor.evidence.spans import Span
 from proctor.model.evidence import Evidence, Json
@@ -29,6 +32,29 @@ def read_bytes(data: bytes, *, format: str | None = None) -> list[Evidence]:
     from proctor.evidence.recognise import read_data  # loads a reader per format
 
     return read_data(data, format)
+
+
+def read_sent(sent: Json, *, format: str | None = None) -> list[Evidence]:
+    """Read what a caller sent: one recorded run or a list of them, as JSON or as text; text may be JSON lines."""
+    if not isinstance(sent, str):
+        if format is None and isinstance(sent, list) and sent and all(_is_plain(entry) for entry in cast(list[Json], sent)):
+            return [one for entry in cast(list[Json], sent) for one in read_document(entry)]
+        return read_document(sent, format=format)
+    data = sent.encode("utf-8", errors="replace")
+    try:
+        return read_bytes(data, format=format)
+    except EvidenceError:
+        lines = [line for line in data.splitlines() if line.strip()]
+        if len(lines) < 2:
+            raise
+        return [one for line in lines for one in read_bytes(line, format=format)]
+
+
+def _is_plain(entry: Json) -> bool:
+    # A list of messages is one run; a list of runs says of each what it answered or did.
+    return (
+        isinstance(entry, dict) and "role" not in entry and not {"text", "body", "tool_calls", "state", "turns", "case"}.isdisjoint(entry)
+    )
 
 
 def read_line(line: bytes) -> Evidence | list[Evidence]:

@@ -27,13 +27,18 @@ from proctor.errors import CheckFault
 from proctor.expressions.scope import NO_SCOPE
 from proctor.matchers.assignment import maximum_pairing
 from proctor.matchers.call_arguments import ArgumentMatch, ArgumentRule, Difference, argument_rule
+from proctor.matchers.weight import weigh
 from proctor.model.evidence import Json, ToolCall
 from proctor.model.show import nearest, show
+from proctor.work import spend
 
 CallOrder = Literal["ignore", "strict", "superset"]
 
 MOST_COMPARISONS = 2_000_000
 """Comparisons of one expected with one actual call before giving up."""
+
+
+_HEAVIEST = 10_000
 
 
 class OutOfOrder(msgspec.Struct, frozen=True):
@@ -136,6 +141,7 @@ class _Attempt:
         self.begins: list[int] = [0] * len(expected)
         """Superset: where the search for each expected call began."""
         self.comparisons = 0
+        self.weights: dict[int, int] = {}
         self.by_name: dict[str, list[int]] = {}
         for index, call in enumerate(actual):
             for name in {call.name, *call.aliases}:
@@ -166,11 +172,20 @@ class _Attempt:
         self.comparisons += 1
         if self.comparisons > MOST_COMPARISONS:
             raise CheckFault(
-                "match_limit", f"pairing {len(self.expected)} expected with {len(self.actual)} actual calls takes too many comparisons"
+                "too_much_work",
+                f"pairing {len(self.expected)} expected with {len(self.actual)} calls takes more than {MOST_COMPARISONS} comparisons",
             )
+        spend(1 + self._weight(actual_index))
         rule = self.rules[expected_index]
         call = self.actual[actual_index]
         return call.goes_by(self.expected[expected_index].name) and (rule is None or rule.fits(call.arguments, NO_SCOPE))
+
+    def _weight(self, actual_index: int) -> int:
+        """What comparing the arguments of a call takes."""
+        known = self.weights.get(actual_index)
+        if known is None:
+            known = self.weights[actual_index] = weigh(self.actual[actual_index].arguments, _HEAVIEST)
+        return known
 
     def _pair_by_position(self) -> None:
         for index in range(min(len(self.expected), len(self.actual))):

@@ -9,19 +9,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable
 
-from proctor.errors import CheckFault
 from proctor.expressions.scope import Scope
 from proctor.matchers.assignment import maximum_pairing
 from proctor.matchers.equal import deep_equal
 from proctor.matchers.expected import Expected
 from proctor.matchers.mismatch import Mismatch, different
+from proctor.matchers.weight import bound_product
 from proctor.model.evidence import Json
 from proctor.model.missing import Missing
 from proctor.model.show import show
 
 DEEPEST = 100
 """How deep an expected structure may be nested; what is deeper cannot be equal to one."""
-MOST_WORK = 1_000_000
+
+
+_SPREAD = (1 << 61) - 1
+"""What hashes of whole numbers are reduced by."""
 
 
 class PlainList(Expected):
@@ -75,8 +78,7 @@ class MatcherList(Expected):
         """Nothing when the elements can be paired up."""
         if not isinstance(actual, (list, tuple)):
             return different(path, self.raw, actual)
-        if self.size * weigh(actual, MOST_WORK // self.size) > MOST_WORK:
-            raise CheckFault("value_too_large", f"{path} has too many elements to be compared with {self.size} matchers in any order")
+        bound_product(self.size, actual, f"{path} has too many elements to be compared with {self.size} matchers in any order")
         elements = self._elements
         fits = [[j for j, element in enumerate(elements) if element.mismatch(value, scope, path) is None] for value in actual]
         # Every actual element needs a partner, and so does every expected one that is not optional. A pairing that covers the
@@ -131,22 +133,9 @@ def canonical(value: Json, depth: int = 0) -> Hashable:
         return ("list", frozenset(Counter(canonical(item, depth + 1) for item in value).items()))
     if isinstance(value, bool):
         return ("boolean", value)
+    if isinstance(value, (int, float)) and abs(value) >= _SPREAD:
+        # Python gives multiples of this number the same place in a table, so a list of them would be walked again for each.
+        return ("large", str(int(value)) if value - value == 0 else str(value))
     if isinstance(value, float) and value != value:
         return object()
     return value
-
-
-def weigh(value: Json, limit: int) -> int:
-    """About how much work it is to compare a value once; stops counting above `limit`."""
-    total = 0
-    waiting: list[Json] = [value]
-    while waiting and total <= limit:
-        current = waiting.pop()
-        total += 1
-        if isinstance(current, str):
-            total += len(current) // 64
-        elif isinstance(current, dict):
-            waiting.extend(current.values())
-        elif isinstance(current, (list, tuple)):
-            waiting.extend(current)
-    return total

@@ -15,12 +15,15 @@ from proctor.matchers.mismatch import Mismatch, absent
 from proctor.matchers.ordering import moment_of
 from proctor.matchers.plain import plain_expected
 from proctor.matchers.texts import pattern_at
+from proctor.matchers.weight import bound_product
 from proctor.model.evidence import Json
 from proctor.model.missing import MISSING, Missing
 from proctor.model.show import kind_of, nearest, show
 from proctor.patterns.engine import Pattern
 
 _SCHEMA_KEYS = ("type", "pattern", "enum", "const", "minimum", "maximum")
+_FEW = 4
+"""Up to how many variants are compared without counting."""
 
 
 class Computed(Expected):
@@ -193,10 +196,10 @@ class SchemaVariant(Expected):
     __slots__ = ("_allowed", "_maximum", "_minimum", "_names", "_pattern")
 
     def __init__(self, raw: dict[str, Json], field: str) -> None:
-        super().__init__(raw)
+        self._allowed = self._read_allowed(raw, field)
+        super().__init__(raw, size=1 + sum(choice.size for group in self._allowed for choice in group))
         self._names = kinds_named(raw["type"], f"{field}.type") if "type" in raw else ()
         self._pattern = self._read_pattern(raw, field)
-        self._allowed = self._read_allowed(raw, field)
         self._minimum, self._maximum = (self._read_bound(raw, key, field) for key in ("minimum", "maximum"))
 
     @staticmethod
@@ -231,7 +234,8 @@ class SchemaVariant(Expected):
         fits = not self._names or any(KINDS[name](actual) for name in self._names)
         if fits and self._pattern is not None:
             fits = isinstance(actual, str) and self._pattern.search(actual) is not None
-        if fits:
+        if fits and self._allowed:
+            bound_product(self.size, actual, f"{path} is too large to be compared with a variant of {self.size} parts")
             fits = all(any(choice.mismatch(actual, scope, path) is None for choice in group) for group in self._allowed)
         if fits and (self._minimum is not None or self._maximum is not None):
             fits = KINDS["number"](actual) and not self._out_of_bounds(actual)
@@ -257,6 +261,8 @@ class OneOf(Expected):
 
     def mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
         """Nothing when a variant accepts the value."""
+        if len(self._variants) > _FEW:
+            bound_product(self.size, actual, f"{path} is too large to be compared with {len(self._variants)} variants")
         for variant in self._variants:
             if variant.mismatch(actual, scope, path) is None:
                 return None
@@ -312,6 +318,8 @@ class AllOf(Expected):
 
     def mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
         """The first matcher that does not fit."""
+        if len(self._parts) > _FEW:
+            bound_product(self.size, actual, f"{path} is too large to be compared with {len(self._parts)} matchers")
         for part in self._parts:
             found = part.mismatch(actual, scope, path)
             if found is not None:

@@ -21,17 +21,20 @@ from proctor.actions.judges import OpenedJudge, configured_judge
 from proctor.actions.suites import load_suite
 from proctor.actions.trust import trust_for
 from proctor.decide.selection import select
-from proctor.errors import EvidenceError, InputError
-from proctor.evidence.reading import read_bytes, read_document
+from proctor.errors import InputError
+from proctor.evidence.reading import read_sent
 from proctor.formats.suites import DIALECTS
 from proctor.mcp_server.arguments import Schema
 from proctor.mcp_server.results import RESULT, viewed
 from proctor.mcp_server.tool import Action, Desk, Tool, a_document, shape, text
 from proctor.model.case import Suite
-from proctor.model.evidence import Evidence, Json
+from proctor.model.evidence import Json
 from proctor.model.result import RunResult
 from proctor.report.json_text import render_json
 from proctor.service.access import require_reader
+from proctor.service.case_messages import SuiteSource
+from proctor.service.decisions import SuiteDecisions, decide_stream, read_evidence
+from proctor.service.leaving import while_client_waits
 from proctor.service.refusals import Refusal
 from proctor.service.suite_documents import read_sent_suite, shown_problems
 from proctor.sources.records import Record, read_records
@@ -44,8 +47,8 @@ SELECT = {"select": text("only cases whose id, name or tags fit, such as `refund
 DETAIL = {"detail": text("failures: passing cases in one line each (default); full: everything", "failures", "full")}
 
 
-async def sent_suite(desk: Desk, given: dict[str, Json]) -> Suite:
-    """The suite of a call, by `document` or by `path`; raises a `Refusal` with every problem."""
+async def sent_suite(desk: Desk, given: dict[str, Json]) -> tuple[Suite, SuiteSource | None]:
+    """The suite of a call, by `document` or by `path`, and how to read it again elsewhere; raises a `Refusal` with every problem."""
     document, path = given.get("document"), given.get("path")
     if (document is None) == (path is None):
         ways = "`document` or `path`" if desk.local else "`document`"
@@ -53,10 +56,12 @@ async def sent_suite(desk: Desk, given: dict[str, Json]) -> Suite:
             "VALIDATION_ERROR", f"name one suite, by {ways}", fields={"document": ["required"] if document is None else ["or path"]}
         )
     if path is None:
-        suite, _ = await read_sent_suite(cast("str | dict[str, Json]", document), dialect=given.get("dialect"))
+        suite, sent = await read_sent_suite(cast("str | dict[str, Json]", document), dialect=given.get("dialect"))
+        source = SuiteSource(text=sent, dialect=suite.dialect, selection=given.get("select"))
     else:
         suite = await asyncio.to_thread(load_suite, local_path(desk, path), dialect=given.get("dialect"))
-    return select(suite, given.get("select"))
+        source = None
+    return select(suite, given.get("select")), source
 
 
 def local_path(desk: Desk, path: str) -> Path:
@@ -69,7 +74,7 @@ def local_path(desk: Desk, path: str) -> Path:
 async def _validate(desk: Desk, given: dict[str, Json]) -> dict[str, Json]:
     require_reader(desk.caller)
     try:
-        suite = await sent_suite(desk, given)
+        suite, _ = await sent_suite(desk, given)
     except InputError as error:
         if not error.problems:
             raise
@@ -107,20 +112,51 @@ VALIDATE = Tool(
 
 async def _check(desk: Desk, given: dict[str, Json]) -> dict[str, Json]:
     require_reader(desk.caller)
-    suite = await sent_suite(desk, given)
+    suite, source = await sent_suite(desk, given)
     if not suite.cases:
         raise Refusal("VALIDATION_ERROR", "nothing is selected", fields={"select": ["no case fits"]})
+    if desk.local or source is None:
+        run = await _check_here(desk, suite, given)
+    else:
+        run = await while_client_waits(_check_elsewhere(desk, suite, source, given))
+    return await asyncio.to_thread(lambda: viewed(document_of(run), given.get("detail")))
+
+
+async def _check_here(desk: Desk, suite: Suite, given: dict[str, Json]) -> RunResult:
+    """Decide in this process: it is that of the user who asks."""
     records = await asyncio.to_thread(_records, desk, given)
-    stream = CheckStream(suite, now=given.get("now"), shows="account")
+    stream = await asyncio.to_thread(CheckStream, suite, now=given.get("now"), shows="account")
     opened = _judge(desk, suite) if stream.judged else None
     if opened is None:
-        run = await asyncio.to_thread(lambda: stream.finish(list(stream.over(records))))
-    else:
-        try:
-            run = stream.finish([result async for result in JudgedStream(stream, opened.judge).over(records)])
-        finally:
+        return await asyncio.to_thread(lambda: stream.finish(list(stream.over(records))))
+    try:
+        return stream.finish([result async for result in JudgedStream(stream, opened.judge).over(records)])
+    finally:
+        await opened.judge.close()
+
+
+async def _check_elsewhere(desk: Desk, suite: Suite, source: SuiteSource, given: dict[str, Json]) -> RunResult:
+    """Read and decide where the service decides for all tenants."""
+    evidence: Json = given.get("evidence")
+    if evidence is None:
+        raise Refusal("VALIDATION_ERROR", "give evidence, by `evidence`", fields={"evidence": ["required"]})
+    who = (desk.caller.organization_id, desk.caller.actor)
+    found = await read_evidence(desk.hub.decisions, who, evidence, given.get("evidence_format"))
+    if len(found) > _MOST_EVIDENCE:
+        raise _too_much_evidence()
+    stream = await asyncio.to_thread(CheckStream, suite, now=given.get("now"), shows="account")
+    opened = _judge(desk, suite) if stream.judged else None
+    decisions = SuiteDecisions(desk.hub.decisions, who, source, suite.cases)
+    try:
+        results = await decide_stream(stream, decisions, found, None if opened is None else opened.judge)
+    finally:
+        if opened is not None:
             await opened.judge.close()
-    return viewed(document_of(run), given.get("detail"))
+    return stream.finish(results)
+
+
+def _too_much_evidence() -> Refusal:
+    return Refusal("VALIDATION_ERROR", f"more than {_MOST_EVIDENCE} recorded runs at once", hint="use `proctor check` for large sets")
 
 
 def document_of(run: RunResult) -> dict[str, Json]:
@@ -136,38 +172,13 @@ def _records(desk: Desk, given: dict[str, Json]) -> list[Record]:
     if path is not None:
         found: Iterable[Record] = read_records([str(local_path(desk, path))], format=given.get("evidence_format"))
     else:
-        found = all_records(_evidence(evidence, given.get("evidence_format")))
+        found = all_records(read_sent(evidence, format=given.get("evidence_format")))
     kept: list[Record] = []
     for record in found:
         if len(kept) == _MOST_EVIDENCE:
-            raise Refusal(
-                "VALIDATION_ERROR", f"more than {_MOST_EVIDENCE} recorded runs at once", hint="use `proctor check` for large sets"
-            )
+            raise _too_much_evidence()
         kept.append(record)
     return kept
-
-
-def _evidence(sent: Json, format: str | None) -> list[Evidence]:
-    """What was sent: one recorded run or a list of them, as JSON or as text; text may be JSON lines."""
-    if not isinstance(sent, str):
-        if format is None and isinstance(sent, list) and sent and all(_is_plain(entry) for entry in cast(list[Json], sent)):
-            return [one for entry in cast(list[Json], sent) for one in read_document(entry)]
-        return read_document(sent, format=format)
-    data = sent.encode("utf-8", errors="replace")
-    try:
-        return read_bytes(data, format=format)
-    except EvidenceError:
-        lines = [line for line in data.splitlines() if line.strip()]
-        if len(lines) < 2:
-            raise
-        return [one for line in lines for one in read_bytes(line, format=format)]
-
-
-def _is_plain(entry: Json) -> bool:
-    # A list of messages is one run; a list of runs says of each what it answered or did.
-    return (
-        isinstance(entry, dict) and "role" not in entry and not {"text", "body", "tool_calls", "state", "turns", "case"}.isdisjoint(entry)
-    )
 
 
 def _judge(desk: Desk, suite: Suite) -> OpenedJudge | None:

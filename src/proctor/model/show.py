@@ -7,6 +7,7 @@ count each time they occur, so that a few lists inside of each other cannot stan
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
+from itertools import islice
 from typing import cast
 
 import msgspec
@@ -136,13 +137,16 @@ def kind_of(value: object) -> str:
     return type(value).__name__
 
 
+_MOST_KNOWN = 1_000
+
+
 def nearest(word: str, known: Iterable[str], most: int = 3) -> tuple[str, ...]:
-    """The known words most like `word`, best first; case is ignored while comparing."""
+    """The known words most like `word`, best first; case is ignored while comparing. Of very many words only the first are looked at."""
     from difflib import get_close_matches  # costs a regex compile; only a mistake needs it
 
     by_lower: dict[str, str] = {}
-    for name in known:
-        by_lower.setdefault(name.lower(), name)
+    for name in islice(known, _MOST_KNOWN):
+        by_lower.setdefault(name.lower()[:200], name)
     close = get_close_matches(word.lower()[:200], by_lower, n=most, cutoff=0.6)
     if not close and len(word) >= 3:
         close = [name for name in by_lower if word.lower() in name or (len(name) >= 3 and name in word.lower())][:most]

@@ -36,6 +36,7 @@ from proctor.paths.query import (
 )
 from proctor.patterns.iregexp import compile_iregexp
 from proctor.patterns.offsets import utf16_length
+from proctor.work import spend
 
 MOST_STEPS: Final = 500_000
 
@@ -55,6 +56,7 @@ class Walk:
     def spend(self, steps: int) -> None:
         """Count steps; too many end the evaluation."""
         self.left -= steps
+        spend(steps)
         if self.left < 0:
             raise CheckFault("path_limit", f"the path visits more than {MOST_STEPS} nodes of this document")
 

@@ -21,6 +21,7 @@ from proctor.patterns.cost import longest_text
 from proctor.patterns.faults import PatternError
 from proctor.patterns.offsets import from_utf8, from_utf16, has_surrogates, within_basic_plane
 from proctor.patterns.plain_syntax import Plain, read_plain
+from proctor.work import spend
 
 if TYPE_CHECKING:
     from regress import Match, Regex
@@ -30,6 +31,8 @@ __all__ = ["FLAGS", "LONGEST_PATTERN", "LONGEST_TEXT", "Pattern", "PatternError"
 FLAGS: Final = "imsu"
 LONGEST_PATTERN: Final = 10_000
 LONGEST_TEXT: Final = 1_000_000
+SLOW_SEARCH: Final = 1_000
+"""What a search by the slow engine counts, in steps: it is bounded by itself, and so is how many of them one assertion may make."""
 
 _FLAG_REASONS: Final = {
     "g": "a search stops at the first match, so `g` means nothing here",
@@ -116,6 +119,7 @@ class Pattern:
         return PatternMatch(start, end, text[start:end], groups, {name: groups[number - 1] for name, number in plain.names})
 
     def _search_script(self, text: str) -> PatternMatch | None:
+        spend(SLOW_SEARCH)
         found = script_engine.search(self.source, self.flags, text)
         if found is None:
             return None

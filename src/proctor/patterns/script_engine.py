@@ -10,12 +10,13 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from proctor.errors import CheckFault
 from proctor.model.show import show
 from proctor.patterns.faults import PatternError, locate
 from proctor.patterns.offsets import has_surrogates
+from proctor.work import spend
 
 SECONDS: Final = 0.25
 """CPU time for one search."""
@@ -23,6 +24,8 @@ _MOST_SHARES: Final = 8
 _MEMORY: Final = 64_000_000
 _STACK: Final = 200_000
 _MOST_COMPILED: Final = 400
+_GIVEN_UP: Final = 500_000
+"""What a search that was given up counts, in steps."""
 
 # `d` asks for the positions of the groups. JSON carries lone surrogates, which cannot cross as text.
 _PROGRAM: Final = """
@@ -75,8 +78,32 @@ class _PerThread(threading.local):
 _local = _PerThread()
 
 
+class Engine(Protocol):
+    """Whoever answers for patterns."""
+
+    def validate(self, source: str, flags: str) -> None:
+        """Raise `PatternError` unless ECMAScript accepts the pattern."""
+        ...
+
+    def search(self, source: str, flags: str, text: str) -> Found | None:
+        """The leftmost match. Raises `CheckFault` when it takes too much time or memory."""
+        ...
+
+
+_elsewhere: Engine | None = None
+
+
+def use_engine(engine: Engine | None) -> Engine | None:
+    """Have all patterns answered by another engine than the one in this process; nothing: by this one. Gives what was used before."""
+    global _elsewhere
+    before, _elsewhere = _elsewhere, engine
+    return before
+
+
 def validate(source: str, flags: str) -> None:
     """Raise `PatternError` unless ECMAScript accepts the pattern."""
+    if _elsewhere is not None:
+        return _elsewhere.validate(source, flags)
     engine = _engine()
     try:
         engine.context.set_time_limit(SECONDS)
@@ -88,6 +115,8 @@ def validate(source: str, flags: str) -> None:
 
 def search(source: str, flags: str, text: str) -> Found | None:
     """The leftmost match. Raises `CheckFault` when it takes too much time or memory."""
+    if _elsewhere is not None:
+        return _elsewhere.search(source, flags, text)
     engine = _engine()
     with _share as seconds:
         try:
@@ -95,6 +124,8 @@ def search(source: str, flags: str, text: str) -> Found | None:
             answer = engine.matcher(source, flags)(*_passable(text))
         except engine.error as error:
             _local.engine = None
+            # Where it is tried on one text after the other, it is not for long.
+            spend(_GIVEN_UP)
             raise _given_up(source, text, _message(error)) from None
         except MemoryError:
             _local.engine = None

@@ -8,9 +8,12 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from proctor.cassettes.ports import Tape
+from proctor.decide.judging import Ask
 from proctor.model.attempt import Attempt
+from proctor.model.case import Case
 from proctor.model.evidence import Evidence
 from proctor.model.judgement import Opinion, Question
+from proctor.model.result import CaseResult
 from proctor.model.run import RunEntry, RunHeader
 
 
@@ -35,6 +38,16 @@ class Target(Protocol):
 
     async def close(self) -> None:
         """Leave nothing behind: no process, no socket."""
+        ...
+
+
+class Decides(Protocol):
+    """Decides cases somewhere else than on the road of the run, which is held up by nothing that a suite or an agent can cause."""
+
+    async def decide_one(
+        self, case: Case, evidence: Evidence, *, attempt: int = 0, clock: str | None = None, ask: Ask | None = None
+    ) -> CaseResult:
+        """The result of a case on evidence; with `ask`, what a judge has to decide too. What cannot be decided is an `error`."""
         ...
 
 

@@ -30,7 +30,7 @@ from proctor.model.show import exception_text
 from proctor.model.verdict import errored
 from proctor.runner.events import Event, Listener, silent
 from proctor.runner.limits import MOST_AT_ONCE, MOST_ATTEMPTS, MOST_RETRIES, Budget, Gate, Spent, require_seconds, require_whole
-from proctor.runner.ports import Judge, RunLog, Target
+from proctor.runner.ports import Decides, Judge, RunLog, Target
 
 _EVIDENCE = msgspec.json.Decoder(Evidence)
 _LONGEST_REASON = 4_000
@@ -97,6 +97,7 @@ class Runner:
         now: Callable[[], str],
         clock: Callable[[], float] = time.monotonic,
         judge: Judge | None = None,
+        decides: Decides | None = None,
     ) -> None:
         self._cases = cases
         self._target = target
@@ -108,6 +109,7 @@ class Runner:
         self._now = now
         self._clock = clock
         self._judge = judge
+        self._decides = decides
         # A judge that is slower than the agent must not pile up answers without bound.
         self._at_the_judge = asyncio.Semaphore(max(16, 4 * settings.concurrency))
         self._gate = Gate(settings.concurrency, adapt=settings.adapt, clock=clock)
@@ -272,8 +274,10 @@ class Runner:
         async def ask(questions: tuple[Question, ...]) -> Sequence[Opinion]:
             return await judge.judge(questions, case=case, attempt=number, tape=tape)
 
-        deliberation = prepared.deliberate(evidence, None, number, self._now, fail_fast=self._settings.fail_fast)
         try:
+            if self._decides is not None:
+                return await self._decides.decide_one(prepared.case, evidence, attempt=number, clock=self._now(), ask=ask)
+            deliberation = prepared.deliberate(evidence, None, number, self._now, fail_fast=self._settings.fail_fast)
             return await settled(deliberation, ask)
         except Exception as error:  # the others go on
             return broken(prepared, number, "internal_error", f"a bug in the judge: {type(error).__name__}: {exception_text(error)}")
@@ -321,8 +325,13 @@ class Runner:
             self._gate.succeeded()
             if self._judge is not None and prepared.judged:
                 return None, evidence
-            return prepared.decide(evidence, attempt=number, clock=self._now), evidence
+            return await self._decided(prepared, evidence, number), evidence
         raise AssertionError("every way through the loop returns")
+
+    async def _decided(self, prepared: PreparedCase, evidence: Evidence, number: int) -> CaseResult:
+        if self._decides is None:
+            return prepared.decide(evidence, attempt=number, clock=self._now)
+        return await self._decides.decide_one(prepared.case, evidence, attempt=number, clock=self._now())
 
     async def _within(self, running: Awaitable[Evidence]) -> Evidence:
         seconds = self._settings.timeout_s

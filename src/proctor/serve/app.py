@@ -1,7 +1,8 @@
 """The application: routes of every noun behind the layers that every request passes.
 
 From the outside in: `Observed` (ids, logs, metrics, an answer even for bugs), `Doorkeeper` (Host, Origin), `Authentication` (who asks, how
-often), `BodyLimits` (how much), then the routes. The application opens its database when it starts unless it is given a hub.
+often), `BodyLimits` (how much), `Leaving` (who still waits), then the routes. The application opens its database when it starts unless it
+is given a hub.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ from fastapi import FastAPI
 
 import proctor
 from proctor.serve import errors, openapi, workers
+from proctor.serve.leaving import Leaving
 from proctor.serve.limits import BodyLimits
 from proctor.serve.metrics import Metrics
 from proctor.serve.observed import Observed
 from proctor.serve.security import Authentication, Doorkeeper, is_loopback
 from proctor.serve.settings import ServeSettings
+from proctor.service.decision_pool import Decisions, ThreadDecisions
 from proctor.service.hub import Hub
 from proctor.service.secret_box import SecretBox
 from proctor.store.database import open_database
@@ -64,6 +67,7 @@ def make_app(settings: ServeSettings, *, hub: Hub | None = None, with_workers: b
     app.openapi = lambda: openapi.document(app)
     service = settings.service
     # The last one added is the outermost.
+    app.add_middleware(Leaving)
     app.add_middleware(BodyLimits, largest=service.largest_body, deepest=service.deepest_body, waiting=service.waiting_bytes)
     app.add_middleware(Authentication, loopback=is_loopback(settings.host))
     app.add_middleware(Doorkeeper, host=settings.host, allowed_hosts=settings.allowed_hosts)
@@ -72,12 +76,15 @@ def make_app(settings: ServeSettings, *, hub: Hub | None = None, with_workers: b
 
 
 @contextlib.asynccontextmanager
-async def opened_hub(settings: ServeSettings) -> AsyncGenerator[Hub]:
-    """The service on its database, closed at the end."""
+async def opened_hub(settings: ServeSettings, decisions: Decisions | None = None) -> AsyncGenerator[Hub]:
+    """The service on its database, closed at the end; `decisions` is where cases are decided, by default a thread."""
     database = await open_database(settings.database_url)
+    decisions = decisions or ThreadDecisions()
+    box = SecretBox(settings.service.home, settings.secret_key)
     try:
-        yield Hub(database=database, settings=settings.service, secret_box=SecretBox(settings.service.home, settings.secret_key))
+        yield Hub(database=database, settings=settings.service, secret_box=box, decisions=decisions)
     finally:
+        await decisions.close()
         await database.close()
 
 

@@ -23,7 +23,9 @@ from proctor.serve.app import make_app, opened_hub
 from proctor.serve.logs import to_stream
 from proctor.serve.security import is_loopback
 from proctor.serve.settings import ServeSettings
+from proctor.service.decision_pool import DecisionPool
 from proctor.service.keys import local_caller
+from proctor.service.pattern_process import used_for_patterns
 
 GRACE_S = 15
 _BACKLOG = 1024
@@ -40,7 +42,12 @@ def _tune_interpreter() -> None:
 
 async def serve(settings: ServeSettings, say: Callable[[str], None]) -> None:
     """Serve until a signal comes. `say` is told where, and what the user should know. Raises `InputError` and `StoreError` at the start."""
-    async with opened_hub(settings) as hub:
+    with used_for_patterns():
+        await _serve(settings, say)
+
+
+async def _serve(settings: ServeSettings, say: Callable[[str], None]) -> None:
+    async with opened_hub(settings, DecisionPool()) as hub:
         is_open = await local_caller(hub) is not None
         if is_open and not is_loopback(settings.host):
             raise InputError(

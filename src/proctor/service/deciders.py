@@ -9,28 +9,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
-import sys
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
-from proctor.checks.registry import PLUGIN_SWITCH
+from proctor.service.child_process import COMMAND, STALL_S, CannotStart, ChildProcess
 from proctor.service.deciding import Batch, CaseKey, CaseText, Decider, Decision
-from proctor.service.deciding_process import READY, framed
 
-START_S = 60.0
-STALL_S = 120.0
-"""How long one trace may take before its process is ended: more than the limits inside allow."""
-_STOP_S = 5.0
-_AT_ONCE = 1 << 20
-_MOST_READ = 1 << 22
-_NEEDED = frozenset(
-    {"PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "SYSTEMROOT", "VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH"}
-    | {PLUGIN_SWITCH}
-)
+__all__ = ["CannotStart", "Deciding", "InProcess", "InThread"]
+
+MEMORY_BYTES = 3_000_000_000
+"""What the process may hold: the largest trace there can be, in memory."""
 _LOG = logging.getLogger("proctor.serve")
 
 
@@ -44,10 +35,6 @@ class Deciding(Protocol):
     async def close(self) -> None:
         """Leave nothing behind."""
         ...
-
-
-class CannotStart(Exception):
-    """There is no process to decide in."""
 
 
 class _Told:
@@ -86,11 +73,9 @@ class InProcess:
     """Decides in a child process, started when it is needed and again when it has died."""
 
     def __init__(self, *, command: tuple[str, ...] | None = None, stall_s: float = STALL_S) -> None:
-        # Without the folder it is started in: a file there must not stand in for a module.
-        self._command = command or (sys.executable, "-P", "-m", "proctor.service.deciding_process")
+        self._command = command or (*COMMAND, str(MEMORY_BYTES))
         self._stall_s = stall_s
-        self._process: asyncio.subprocess.Process | None = None
-        self._frames: AsyncGenerator[bytes] | None = None
+        self._process: ChildProcess | None = None
         self._told = _Told()
         self._encode = msgspec.msgpack.Encoder().encode
         self._read = msgspec.msgpack.Decoder(Decision).decode
@@ -100,84 +85,34 @@ class InProcess:
     async def decide(self, batch: Batch, texts: Mapping[CaseKey, CaseText]) -> list[Decision]:
         """The decisions; fewer than tasks when the process died. Raises `CannotStart`."""
         process = await self._running()
-        assert self._frames is not None and process.stdin is not None
         found: list[Decision] = []
         try:
             with contextlib.suppress(ConnectionError, EOFError, TimeoutError, msgspec.MsgspecError):
-                process.stdin.write(framed(self._encode(self._told.complete(batch, texts))))
-                async with asyncio.timeout(self._stall_s):
-                    await process.stdin.drain()
+                await process.send(self._encode(self._told.complete(batch, texts)))
                 while len(found) < len(batch.tasks):
-                    found.append(self._read(await anext(self._frames)))
+                    found.append(self._read(await process.receive()))
                 return found
         except BaseException:
             # In the middle of a batch there is no way to go on with it.
             await self.close()
             raise
         await self.close()
-        _LOG.warning("the process that decides traces ended", extra={"exit_code": process.returncode})
+        _LOG.warning("the process that decides traces ended", extra={"exit_code": process.exit_code})
         return found
 
     async def close(self) -> None:
         """End the process."""
         process, self._process = self._process, None
-        if self._frames is not None:
-            await self._frames.aclose()
-            self._frames = None
-        if process is None:
-            return
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_STOP_S):
-                await process.wait()
-        # asyncio offers no public way to let go of the pipes.
-        transport: Any = getattr(process, "_transport", None)
-        if transport is not None:
-            transport.close()
+        if process is not None:
+            await process.close()
 
-    async def _running(self) -> asyncio.subprocess.Process:
-        if self._process is not None and self._process.returncode is None:
+    async def _running(self) -> ChildProcess:
+        if self._process is not None and self._process.running:
             return self._process
         await self.close()
         self._told = _Told()
-        pipe = asyncio.subprocess.PIPE
-        try:
-            self._process = await asyncio.create_subprocess_exec(
-                *self._command, stdin=pipe, stdout=pipe, env=_environment(), limit=_MOST_READ
-            )
-        except OSError as error:
-            raise CannotStart(str(error)) from error
-        self._frames = self._received(self._process)
-        try:
-            async with asyncio.timeout(START_S):
-                ready = await anext(self._frames)
-        except (EOFError, TimeoutError) as error:
-            await self.close()
-            raise CannotStart(f"it did not get ready: {type(error).__name__}") from error
-        if ready != READY:
-            await self.close()
-            raise CannotStart("something else answered")
+        process = ChildProcess(self._command, stall_s=self._stall_s)
+        await process.start()
+        self._process = process
         self.was_ready = True
-        return self._process
-
-    async def _received(self, process: asyncio.subprocess.Process) -> AsyncGenerator[bytes]:
-        """Frames as they come, many of them read at once. Raises `EOFError` at the end, `TimeoutError` when none comes for long."""
-        assert process.stdout is not None
-        held = bytearray()
-        while True:
-            start = 0
-            while len(held) >= start + 4 and len(held) >= (end := start + 4 + int.from_bytes(held[start : start + 4], "big")):
-                yield bytes(held[start + 4 : end])
-                start = end
-            del held[:start]
-            async with asyncio.timeout(self._stall_s):
-                data = await process.stdout.read(_AT_ONCE)
-            if not data:
-                raise EOFError
-            held += data
-
-
-def _environment() -> dict[str, str]:
-    """What the child needs to find itself, and none of the keys that stand in this environment."""
-    return {name: value for name, value in os.environ.items() if name.upper() in _NEEDED}
+        return process

@@ -77,7 +77,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """Positions of its cases in the batch."""
 
 
-class Batch(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+class Batch(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag="batch"):
     """Traces that are decided in one go."""
 
     cases: bytes
@@ -202,6 +202,8 @@ class Decider:
             return failed(error.code, error.message)
         except StoreError as error:
             return failed("unreadable_evidence", str(error))
+        except MemoryError:
+            return failed("memory_limit", "deciding the trace needed more memory than one trace may use")
         except RecursionError:
             return failed("too_deep", "the trace is nested too deeply to be checked")
         except Exception as error:

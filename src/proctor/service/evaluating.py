@@ -16,7 +16,6 @@ import logging
 import os
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
@@ -132,7 +131,6 @@ class Evaluator:
         self._room = asyncio.Semaphore(2)
         self._under_way: set[asyncio.Task[None]] = set()
         self._failures: list[BaseException] = []
-        self._pool = ThreadPoolExecutor(max(1, hub.settings.evaluators), thread_name_prefix="judged")
         self.turns: JudgeTurns[_Work] = JudgeTurns(hub.settings.evaluators, self._judge_one)
 
     @classmethod
@@ -152,7 +150,6 @@ class Evaluator:
             await asyncio.gather(*tasks, return_exceptions=True)
             await evaluator.turns.abandon()
             await evaluator._decider.close()
-            evaluator._pool.shutdown(wait=False, cancel_futures=True)
             with contextlib.suppress(StoreError):
                 await evaluator._give_back(evaluator._held)
             if own is not None:
@@ -359,7 +356,9 @@ class Evaluator:
         try:
             assert self._judge is not None
             keys = [(position, (work.cases[position].id, work.cases[position].version)) for position in _decision(work).undecided]
-            found = await judgements(self._judge, work.task, [(position, work.texts[key]) for position, key in keys], self._pool)
+            who = (work.row["organization_id"], f"agent {work.row['agent_id']}")
+            texts = [(position, work.texts[key]) for position, key in keys]
+            found = await judgements(self._judge, work.task, texts, self._hub.decisions, who)
             work.decision = msgspec.structs.replace(_decision(work), findings=[*_decision(work).findings, *found])
             await self._finish([work])
         except StoreError as error:

@@ -12,6 +12,7 @@ from typing import Literal
 import msgspec
 
 from proctor.service.counters import Counters
+from proctor.service.decision_pool import Decisions, ThreadDecisions
 from proctor.service.key_cache import KeyCache
 from proctor.service.run_signals import RunSignals
 from proctor.service.secret_box import SecretBox
@@ -77,6 +78,8 @@ class Hub(msgspec.Struct, frozen=True, kw_only=True):
     """What this process has done."""
     run_signals: RunSignals = msgspec.field(default_factory=RunSignals)
     """Wakes whoever waits for a run of this process."""
+    decisions: Decisions = msgspec.field(default_factory=ThreadDecisions)
+    """Where cases are decided. A service that answers others has processes for that."""
 
     def now(self) -> str:
         """The time now, as it is stored."""

@@ -37,6 +37,7 @@ from proctor.model.evidence import Json
 from proctor.model.run import RunHeader
 from proctor.runner.ports import Target
 from proctor.runner.run import RunSettings
+from proctor.service.case_messages import SuiteSource
 from proctor.service.hub import Hub
 from proctor.service.judge_memory import folder_of
 from proctor.service.mcplab_building import has_own_agents, own_agents, plan_of
@@ -44,6 +45,7 @@ from proctor.service.mcplab_library import LIBRARY_KEY, library_of
 from proctor.service.outbound import Outbound, ProjectSecrets, check_wait
 from proctor.service.secrets import secret_values
 from proctor.service.suite_documents import refusal_of
+from proctor.store.bodies import to_json
 from proctor.store.pages import Row
 from proctor.targets.build import build_target, check_cases
 
@@ -109,6 +111,20 @@ def read_chosen_suite(row: Row) -> Suite:
     asked = asked_of(row)
     suite = read_suite(row["document"], dialect=row["dialect"], name=row["suite_name"], library=lambda: library_of(asked.library))
     return select(suite, asked.selection)
+
+
+def source_of(row: Row) -> SuiteSource:
+    """How to get the suite of a run as it is driven."""
+    asked = asked_of(row)
+    return SuiteSource(
+        text=row["document"],
+        dialect=row["dialect"],
+        name=row["suite_name"],
+        library=None if asked.library is None else to_json(asked.library),
+        in_project=True,
+        selection=asked.selection,
+        own_agents=asked.own_agents,
+    )
 
 
 def library_for(project: Row) -> Callable[[], Library]:

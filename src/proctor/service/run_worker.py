@@ -25,16 +25,21 @@ import msgspec
 
 from proctor.actions.check import wall_clock
 from proctor.actions.history import result_of
+from proctor.decide.judging import Ask
 from proctor.errors import InputError, StoreError, TargetError
-from proctor.model.evidence import Json
+from proctor.model.case import Case
+from proctor.model.evidence import Evidence, Json
+from proctor.model.result import CaseResult
 from proctor.model.run import RunEntry
 from proctor.model.verdict import OUTCOMES
 from proctor.runner.events import Event
 from proctor.runner.run import Runner, RunOutcome
+from proctor.service.case_messages import undecided_result
+from proctor.service.decisions import SuiteDecisions
 from proctor.service.hub import Hub, new_id, stamp
 from proctor.service.outbound import LONGEST_ATTEMPT_S
 from proctor.service.refusals import Refusal
-from proctor.service.run_building import ReadyRun, asked_of, header_of, read_chosen_suite, read_kept_suite, ready_run
+from proctor.service.run_building import ReadyRun, asked_of, header_of, read_chosen_suite, read_kept_suite, ready_run, source_of
 from proctor.service.run_cleaning import Cleaner
 from proctor.service.run_signals import QUEUED
 from proctor.service.run_turns import RunTurns
@@ -186,6 +191,7 @@ class _Drive:
             listener=self._listener(rows, cleaner),
             now=wall_clock,
             judge=ready.judge.judge if ready.judge is not None else None,
+            decides=self._decides(ready),
         )
         # In a task of its own: a runner that is cancelled ends with what it has, and swallows that it was.
         running = asyncio.create_task(runner.run(done), name=f"run {self._id}")
@@ -195,6 +201,11 @@ class _Drive:
             await _left(running)
             await rows.settle()
         await self._finish(running, why, cleaner)
+
+    def _decides(self, ready: ReadyRun) -> _RunDecisions:
+        who = (self._row["organization_id"], f"project {self._row['project_id']}")
+        cases = [case.case for case in ready.cases]
+        return _RunDecisions(self._hub.decisions, who, source_of(self._row), cases, fail_fast=ready.settings.fail_fast)
 
     def _listener(self, rows: RunRows, cleaner: Cleaner) -> Callable[[Event], None]:
         def listen(event: Event) -> None:
@@ -325,6 +336,19 @@ class _Drive:
         except InputError:
             return counts, "error"
         return counts, result.outcome
+
+
+class _RunDecisions(SuiteDecisions):
+    """Decides the cases of a run: where nothing can be decided now, that is the error of one attempt."""
+
+    async def decide_one(
+        self, case: Case, evidence: Evidence, *, attempt: int = 0, clock: str | None = None, ask: Ask | None = None
+    ) -> CaseResult:
+        """The result of a case, whatever happens."""
+        try:
+            return await super().decide_one(case, evidence, attempt=attempt, clock=clock, ask=ask)
+        except Refusal as error:
+            return undecided_result(case, "not_decided", error.message, attempt=attempt)
 
 
 async def _left(running: _Task) -> None:

@@ -1,7 +1,7 @@
 """What a judge says about traces: which judge that is, and what is left of a trace for it to decide.
 
-A case that needs a judge has other assertions too. They are decided in a thread, so that requests are answered meanwhile, whatever they
-are.
+A case that needs a judge has other assertions too. They are decided where everything is decided (`decision_pool.py`), anew for every round
+of questions, so that nobody holds a process while the judge thinks.
 """
 
 from __future__ import annotations
@@ -9,22 +9,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Executor
 
 from proctor.actions.judges import open_judge
 from proctor.actions.settings import workspace_file
 from proctor.cassettes.ports import LIVE
-from proctor.decide.judging import Deliberation
-from proctor.decide.prepare import PreparedCase
 from proctor.errors import InputError
 from proctor.formats.references import References
-from proctor.model.evidence import Evidence
 from proctor.model.judgement import Opinion, Question
-from proctor.model.result import CaseResult
 from proctor.runner.ports import Judge
-from proctor.service.assembling import evidence_of_pieces
-from proctor.service.deciding import CaseText, Finding, PreparedDocument, Task
+from proctor.service.case_messages import TraceWork, pack_plain, unpack_plain
+from proctor.service.deciding import CaseText, Finding, Task
+from proctor.service.decision_pool import Decisions, Who
 from proctor.service.hub import Hub
+from proctor.store.bodies import pack
 
 JUDGE_S = 300.0
 """How long a judge may take for what it is asked at once."""
@@ -42,9 +39,8 @@ def judge_of_workspace(hub: Hub, environment: Mapping[str, str]) -> Judge | None
     return None if opened is None else opened.judge
 
 
-async def judgements(judge: Judge, task: Task, wanted: Sequence[tuple[int, CaseText]], pool: Executor) -> list[Finding]:
+async def judgements(judge: Judge, task: Task, wanted: Sequence[tuple[int, CaseText]], decisions: Decisions, who: Who) -> list[Finding]:
     """What a judge decides of one trace: of some cases, by their positions, everything that needs one."""
-    loop = asyncio.get_running_loop()
 
     async def ask(case: str, questions: Sequence[Question]) -> Sequence[Opinion]:
         try:
@@ -57,27 +53,29 @@ async def judgements(judge: Judge, task: Task, wanted: Sequence[tuple[int, CaseT
             told = f"the judge failed: {type(error).__name__}"
         return [Opinion(outcome="error", code="judge_unavailable", reason=told)] * len(questions)
 
-    async def settled(prepared: PreparedCase, evidence: Evidence) -> CaseResult:
-        deliberation = prepared.deliberate(evidence, None, 0, lambda: task.created_at)
-        step = await loop.run_in_executor(pool, _next, deliberation, None)
-        while not isinstance(step, CaseResult):
-            step = await loop.run_in_executor(pool, _next, deliberation, await ask(prepared.case.id, step))
-        return step
-
-    # Read again rather than kept: what waits for a judge may wait for long.
-    evidence = await loop.run_in_executor(pool, evidence_of_pieces, task.pieces, task.response_path)
     found: list[Finding] = []
     for position, text in wanted:
-        document = await loop.run_in_executor(pool, PreparedDocument, text)
-        for _, prepared in () if document.suite is None else document.suite.cases_for_trace(evidence.case):
-            if prepared.judged:
-                found.append(document.finding(position, await settled(prepared, evidence)))
+        opinions: dict[str, list[Sequence[Opinion]]] = {}
+        while True:
+            packed = {case: pack_plain(said) for case, said in opinions.items()}
+            # Read again rather than kept: what waits for a judge may wait for long.
+            work = TraceWork(
+                pieces=task.pieces, response_path=task.response_path, clock=task.created_at, position=position, text=text, opinions=packed
+            )
+            (answer,) = await decisions.answers(who, [work], {})
+            if answer.error is not None:
+                found.append(_not_decided(position, *answer.error))
+                break
+            asked = {step.id: unpack_plain(step.questions, tuple[Question, ...]) for step in answer.steps if step.questions is not None}
+            if not asked:
+                found += [step.finding for step in answer.steps if step.finding is not None]
+                break
+            for case, questions in asked.items():
+                opinions.setdefault(case, []).append(await ask(case, questions))
     return found
 
 
-def _next(deliberation: Deliberation, opinions: Sequence[Opinion] | None) -> tuple[Question, ...] | CaseResult:
-    """The next questions, or the result; a generator cannot end in another thread by itself."""
-    try:
-        return next(deliberation) if opinions is None else deliberation.send(opinions)
-    except StopIteration as end:
-        return end.value
+def _not_decided(position: int, code: str, reason: str) -> Finding:
+    """A document that could not be decided on a trace."""
+    told = {"id": None, "outcome": "error", "code": code, "reason": reason, "assertions": []}
+    return Finding(case=position, key="", outcome="error", score=None, verdict=None, code=code, body=pack(told))

@@ -165,11 +165,11 @@ def test_a_state_that_is_uploaded_while_a_task_is_verified_is_the_one_that_count
         task = run["task_runs"][0]["id"]
         seen: list[bool] = []
 
-        async def verify(hub: Hub, snapshot: Any, evidence: Any) -> Any:
+        async def verify(hub: Hub, snapshot: Any, evidence: Any, **more: Any) -> Any:
             seen.append(evidence.state is not None)
             if len(seen) == 1:
                 await put_task_run_state(hub, LOCAL, task, STATE)
-            return await verifying.verify(hub, snapshot, evidence)
+            return await verifying.verify(hub, snapshot, evidence, **more)
 
         monkeypatch.setattr(task_runs, "verify", verify)
         done = await complete_task_run(hub, LOCAL, task)
@@ -184,7 +184,7 @@ def test_nothing_is_left_half_done_when_verifying_breaks(database: TestDatabase,
         task = run["task_runs"][0]["id"]
         await put_task_run_state(hub, LOCAL, task, STATE)
 
-        async def broken(*_: Any) -> Any:
+        async def broken(*_: Any, **more: Any) -> Any:
             raise OSError("gone")
 
         with monkeypatch.context() as patch:
@@ -248,7 +248,7 @@ def test_a_snapshot_that_somebody_else_wrote_is_an_error_and_no_crash(database: 
     async def use(hub: Hub) -> None:
         evidence = states.Evidence()
         for criteria in ([{"id": "a", "weight": -1}], [{"id": "a", "assertion": {"assert": "nonsense"}}], [{"id": "a"}]):
-            found = await verifying.verify(hub, {"id": "t", "name": "t", "criteria": criteria}, evidence)
+            found = await verifying.verify(hub, {"id": "t", "name": "t", "criteria": criteria}, evidence, who=("o", "k"))
             assert [entry["passed"] for entry in found.criteria] == [False] and found.verdict == "fail" and found.score == 0.0
 
     database.run_hub(use)

@@ -119,7 +119,7 @@ async def complete_task_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json
             uploaded = await uploaded_state(connection, caller.organization_id, row)
         _refuse_to_complete(caller, row)
         started_at = hub.now()
-        verified = await verify(hub, snapshot, uploaded.evidence)
+        verified = await verify(hub, snapshot, uploaded.evidence, who=(caller.organization_id, caller.actor))
         async with hub.database.writing() as connection:
             run = await required(connection, caller, RUN, row["parent_id"], lock=True)
             row = await required(connection, caller, TASK_RUN, id, lock=True)

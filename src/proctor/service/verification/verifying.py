@@ -13,19 +13,22 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from proctor.actions.judged_check import judged
 from proctor.actions.judges import OpenedJudge, configured_judge
+from proctor.cassettes.ports import LIVE
 from proctor.checks.registry import default_registry
 from proctor.checks.unsupported import Unsupported
-from proctor.decide.prepare import PreparedCase
 from proctor.errors import InputError
-from proctor.formats.suites import read_suite
 from proctor.formats.verial import SCORING
 from proctor.model.case import Assertion, Suite
 from proctor.model.evidence import Evidence, Json
+from proctor.model.judgement import Opinion, Question
 from proctor.model.verdict import Verdict, errored
 from proctor.scoring.score import case_verdict, score_case, weighted_mean
+from proctor.service.case_messages import SuiteSource
+from proctor.service.decision_pool import Who
+from proctor.service.decisions import SuiteDecisions
 from proctor.service.hub import Hub
+from proctor.service.leaving import while_client_waits
 from proctor.store.bodies import to_json
 
 _ORDER = ("error", "fail", "pass", "skip")
@@ -43,10 +46,10 @@ class Verified(msgspec.Struct, frozen=True, kw_only=True):
     """One per criterion of the snapshot, in its order: `criterion_id`, `passed`, `score`, `details`, `evidence`, `outcome`, `code`."""
 
 
-async def verify(hub: Hub, snapshot: Mapping[str, Json], evidence: Evidence) -> Verified:
-    """Verify the task of `snapshot` on `evidence`."""
+async def verify(hub: Hub, snapshot: Mapping[str, Json], evidence: Evidence, *, who: Who) -> Verified:
+    """Verify the task of `snapshot` on `evidence`, on behalf of `who`."""
     criteria: list[dict[str, Json]] = list(snapshot.get("criteria") or ())
-    assertions, verdicts = await _decided(hub, snapshot, evidence)
+    assertions, verdicts = await _decided(hub, who, snapshot, evidence)
     wire = [_on_the_wire(verdict) for verdict in verdicts]
     found = score_case(assertions, wire, SCORING)
     broken = any(verdict.outcome == "error" and not a.advisory for a, verdict in zip(assertions, verdicts, strict=True))
@@ -73,35 +76,42 @@ def _never_pass(verdict: str | None) -> str | None:
     return "partial" if verdict == "pass" else verdict
 
 
-async def _decided(hub: Hub, snapshot: Mapping[str, Json], evidence: Evidence) -> tuple[Sequence[Assertion], Sequence[Verdict]]:
+async def _decided(hub: Hub, who: Who, snapshot: Mapping[str, Json], evidence: Evidence) -> tuple[Sequence[Assertion], Sequence[Verdict]]:
     criteria: list[Json] = list(snapshot.get("criteria") or ())
+    source = _source(snapshot)
     try:
-        suite = await asyncio.to_thread(_suite, snapshot)
+        suite = await asyncio.to_thread(source.read)
         case = suite.cases[0]
-        prepared = PreparedCase(case, default_registry())
     except (InputError, IndexError) as error:
         # Only a snapshot that was written by somebody else comes here: what is kept through the service has been read before.
         verdict = errored("unusable_spec", f"the snapshot cannot be read: {str(error).splitlines()[0]}")
         return [Assertion(check="unsupported", spec=Unsupported(reason=verdict.reason))] * len(criteria), [verdict] * len(criteria)
-    opened = _judge(hub, suite) if prepared.judged else None
+    registry = default_registry()
+    opened = _judge(hub, suite) if any(registry.get(a.check).judged for a in case.assertions) else None
+    decisions = SuiteDecisions(hub.decisions, who, source, suite.cases)
     if opened is None:
-        result = await asyncio.to_thread(prepared.decide, evidence, None, 0, hub.now)
+        result = await while_client_waits(decisions.decide_one(case, evidence, clock=hub.now()))
     else:
+        judge = opened.judge
+
+        async def ask(questions: tuple[Question, ...]) -> Sequence[Opinion]:
+            return await judge.judge(questions, case=case.id, attempt=0, tape=LIVE)
+
         try:
-            result = await judged(prepared, evidence, opened.judge, clock=hub.now())
+            result = await while_client_waits(decisions.decide_one(case, evidence, clock=hub.now(), ask=ask))
         finally:
-            await opened.judge.close()
-    return case.assertions, [verdict.told() for verdict in result.verdicts]
+            await judge.close()
+    return case.assertions, result.verdicts
 
 
-def _suite(snapshot: Mapping[str, Json]) -> Suite:
+def _source(snapshot: Mapping[str, Json]) -> SuiteSource:
     task = {name: snapshot[name] for name in ("id", "name", "entities") if snapshot.get(name) is not None}
     item: Json = snapshot.get("task_item")
     if isinstance(item, dict) and isinstance(item.get("instruction"), str):
         # What the agent was asked; a judge wants to know.
         task["instruction"] = item["instruction"]
     text = to_json({"task": task, "criteria": snapshot.get("criteria") or []}).decode()
-    return read_suite(text, file=None, dialect="verial", name=str(snapshot.get("name") or "task"))
+    return SuiteSource(text=text, dialect="verial", name=str(snapshot.get("name") or "task"))
 
 
 def _judge(hub: Hub, suite: Suite) -> OpenedJudge | None:

@@ -1,0 +1,34 @@
+"""How much work it is to compare a value with many others, counted before it is done."""
+
+from __future__ import annotations
+
+from proctor.errors import CheckFault
+from proctor.model.evidence import Json
+from proctor.work import spend
+
+MOST_WORK = 1_000_000
+"""Steps of comparing one value with everything that it may fit."""
+
+
+def bound_product(size: int, actual: Json, why: str) -> None:
+    """Count the steps of comparing a value with `size` others. Raises `CheckFault` when that is too many."""
+    steps = size * weigh(actual, MOST_WORK // size)
+    if steps > MOST_WORK:
+        raise CheckFault("too_much_work", f"{why}: that takes at least {steps} steps; at most {MOST_WORK} are taken")
+    spend(steps)
+
+
+def weigh(value: Json, limit: int) -> int:
+    """About how much work it is to compare a value once; stops counting above `limit`."""
+    total = 0
+    waiting: list[Json] = [value]
+    while waiting and total <= limit:
+        current = waiting.pop()
+        total += 1
+        if isinstance(current, str):
+            total += len(current) // 64
+        elif isinstance(current, dict):
+            waiting.extend(current.values())
+        elif isinstance(current, (list, tuple)):
+            waiting.extend(current)
+    return total

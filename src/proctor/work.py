@@ -1,0 +1,51 @@
+"""How much work one assertion may make of what a suite and an agent say together.
+
+Some checks cost the product of two inputs: phrases by turns, expected by actual calls, fields by files. Neither side is large by itself,
+and both are somebody else's. Such work is counted in steps, not by a clock, so that the same suite and evidence give the same verdict on
+any machine; beyond the bound it is an `error` with the code `too_much_work` and the figure. A step takes a fraction of a microsecond.
+
+Counting begins with an assertion (`counting`); where nobody counts, as in a single comparison by hand, nothing is bounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar, Token
+from typing import Final
+
+from proctor.errors import CheckFault
+
+MOST_STEPS: Final = 1_500_000
+"""Steps of one assertion on one evidence."""
+
+Spend = Callable[[int], None]
+
+
+class _Account:
+    __slots__ = ("left",)
+
+    def __init__(self) -> None:
+        self.left = MOST_STEPS
+
+
+_CURRENT: ContextVar[_Account | None] = ContextVar("_CURRENT", default=None)
+
+
+def begin_counting() -> Token[_Account | None]:
+    """Begin to count the steps of an assertion."""
+    return _CURRENT.set(_Account())
+
+
+def end_counting(token: Token[_Account | None]) -> None:
+    """Go on as before it began."""
+    _CURRENT.reset(token)
+
+
+def spend(steps: int) -> None:
+    """Count some steps of the current assertion. Raises `CheckFault` when they are too many."""
+    account = _CURRENT.get()
+    if account is not None:
+        account.left -= steps
+        if account.left < 0:
+            needed = MOST_STEPS - account.left
+            raise CheckFault("too_much_work", f"deciding this takes at least {needed} steps; at most {MOST_STEPS} are taken")
