@@ -31,12 +31,20 @@ JSON = {"content-type": "application/json"}
 # --- names and pages ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.1:8700", "localhost", "LOCALHOST:99", "[::1]:8700"])
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.1:8700", "localhost", "LOCALHOST:99", "[::1]:8700", "[0:0::1]"])
 def test_the_names_of_a_local_service_are_answered(service: Service, host: str) -> None:
     assert service.get("/health", headers={"host": host}).status_code == 200
 
 
-@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:8700", "", "10.0.0.7", "[::2]", "a b"])
+@pytest.mark.parametrize(
+    "host",
+    [
+        "evil.example", "127.0.0.1.evil.example", "localhost.evil.example:8700", "", "10.0.0.7", "[::2]", "a b",
+        "[::1].evil.com", "[::1]evil.com:80", "localhost:1@evil", "localhost:80:80", "localhost:", "localhost:99999", "localhost:1a",
+        "[::1", "[::1]]", "[[::1]]", "[127.0.0.1]", "[::1%25lo]", "localhost/evil", "user@localhost", "localhost?x", "localhost#x",
+        "localhost\\evil", "localhost,evil.com", "-localhost",
+    ],
+)  # fmt: skip
 def test_another_name_is_refused_whatever_it_leads_to(service: Service, host: str) -> None:
     answer = service.get("/health", headers={"host": host})
     assert answer.status_code == 403
