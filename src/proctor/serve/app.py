@@ -64,7 +64,7 @@ def make_app(settings: ServeSettings, *, hub: Hub | None = None, with_workers: b
     app.openapi = lambda: openapi.document(app)
     service = settings.service
     # The last one added is the outermost.
-    app.add_middleware(BodyLimits, largest=service.largest_body, deepest=service.deepest_body, waiting=service.waiting_bytes)
+    app.add_middleware(BodyLimits, settings=service)
     app.add_middleware(Authentication, loopback=is_loopback(settings.host))
     app.add_middleware(Doorkeeper, host=settings.host, allowed_hosts=settings.allowed_hosts)
     app.add_middleware(Observed, metrics=metrics, log_content=service.log_content)

@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from proctor.errors import StoreError
 from proctor.serve.errors import answered_in_words, presented_key, refusal_response
-from proctor.serve.limits import Buckets
+from proctor.serve.limits import Buckets, drain, has_body
 from proctor.service.callers import Caller
 from proctor.service.hub import Hub
 from proctor.service.keys import authenticate, local_caller
@@ -33,6 +33,8 @@ RECHECK_S = 1.0
 """How often it is looked whether who follows a stream still may. Keys that another process revoked are known a few seconds later."""
 OPEN_PREFIXES = ("/ui/", "/static/")
 """Pages, which look after themselves."""
+_DRAINED = 1_000_000
+"""Bytes of a body on such a path that are passed over before it is refused, for clients that only listen when they have spoken."""
 # RFC 9110: uri-host [":" port], of which only names as DNS and containers have them and addresses are used.
 _HOST = re.compile(
     r"(?:(?P<name>[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,253}[A-Za-z0-9_])?)|\[(?P<six>[0-9A-Fa-f:.]{2,45})\])(?::(?P<port>[0-9]{1,5}))?", re.ASCII
@@ -96,9 +98,16 @@ class Authentication:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on what comes from somebody we know."""
-        if scope["type"] != "http" or is_open(scope["path"]):
-            if scope["type"] == "http":
-                scope.setdefault("state", {})["caller"] = None
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        if is_open(scope["path"]):
+            scope.setdefault("state", {})["caller"] = None
+            if has_body(scope):
+                # From whoever may be anybody nothing is taken that costs room or time.
+                await drain(receive, _DRAINED)
+                await refusal_response(scope, Refusal("PAYLOAD_TOO_LARGE", "a request for this path has no body"))(scope, receive, send)
+                return
             await self._app(scope, receive, send)
             return
         hub: Hub = scope["app"].state.hub
