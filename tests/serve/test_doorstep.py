@@ -13,7 +13,11 @@ from typing import Any
 import pytest
 
 from proctor.serve.connections import GuardedProtocol
+from proctor.service import projects, runs
+from proctor.service.callers import LOCAL
+from proctor.service.hub import Hub
 from tests.serve.listening import Listening
+from tests.service.agents import LOOPBACK, suite
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(60)]
 HEAD = b"POST /api/projects HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
@@ -255,6 +259,29 @@ def test_compressed_bodies_are_bounded_in_ratio_and_members(tmp_path: Path) -> N
         body = gzip.compress(b'{"name":') + gzip.compress(b'"shop"') + gzip.compress(b"}") + b"\0" * 100
         with connect(server, HEAD + b"content-encoding: gzip\r\ncontent-length: %d\r\n\r\n" % len(body) + body) as opened:
             assert answer(opened)[0] == 201
+
+
+def test_event_streams_are_limited_per_key_and_counted_until_they_end(tmp_path: Path) -> None:
+    with listening(tmp_path, streams_per_key=2, allowed_addresses=LOOPBACK) as server, ExitStack() as stack:
+
+        async def a_run(hub: Hub) -> str:
+            project = await projects.create_project(hub, LOCAL, name="shop")
+            target = {"type": "http", "url": "http://127.0.0.1:9/", "response_path": "text"}
+            return str((await runs.start_run(hub, LOCAL, project_id=project["id"], suite=suite("hi"), target=target))["id"])
+
+        ask = b"GET /api/runs/%s/events HTTP/1.1\r\nhost: localhost\r\n\r\n" % server.run(a_run).encode()
+        followed = [stack.enter_context(connect(server, ask)) for _ in range(2)]
+        assert all(b" 200 " in one.recv(65_536) for one in followed)
+        with connect(server, ask) as third:
+            status, text = answer(third)
+            assert status == 429 and "2 event streams with this key already (--streams-per-key)" in text
+        followed[0].close()
+
+        def is_welcome() -> bool:
+            with connect(server, ask) as opened:
+                return b" 200 " in opened.recv(65_536)
+
+        wait_until(is_welcome)
 
 
 def test_what_is_used_of_uvicorn_is_there() -> None:

@@ -21,6 +21,7 @@ from proctor.serve.metrics import Metrics
 from proctor.serve.observed import Observed
 from proctor.serve.security import Authentication, Doorkeeper, is_loopback
 from proctor.serve.settings import ServeSettings
+from proctor.serve.streams import Streams
 from proctor.service.hub import Hub
 from proctor.service.secret_box import SecretBox
 from proctor.store.database import open_database
@@ -58,6 +59,7 @@ def make_app(settings: ServeSettings, *, hub: Hub | None = None, with_workers: b
         separate_input_output_schemas=False,
     )
     app.state.metrics = metrics = Metrics()
+    app.state.streams = Streams(settings.service.streams_per_key)
     for name in ROUTES:
         app.include_router(importlib.import_module(f"proctor.serve.routes.{name}").router)
     errors.install(app)
