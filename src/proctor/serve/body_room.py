@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 
+from proctor.serve.memory import RELEASED
 from proctor.service.refusals import Refusal
 
 STALLED_S = 1.0
@@ -42,6 +43,7 @@ class HeldBody:
         count = min(count, self.size)
         self.size -= count
         self.room.left += count
+        RELEASED.add(count)
 
     def release(self) -> None:
         """Hold nothing any more."""

@@ -25,6 +25,7 @@ from typing import Any, ClassVar
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from proctor.serve.memory import RELEASED
 from proctor.service.hub import ServiceSettings
 
 LARGEST_HEAD = 16_384
@@ -230,6 +231,7 @@ class GuardedProtocol(H11Protocol):
         size = self.unsent()
         if not size or size < self._unsent:
             self._unsent_since = now
+            RELEASED.add(self._unsent - size)
             self.since = now if size else self.since
         self._unsent = size
         unread = size > 0 and self.unread_s(now) > limits.write_stall_s
@@ -265,6 +267,7 @@ class GuardedProtocol(H11Protocol):
 
     def cut(self) -> None:
         """Close the connection at once, whatever was not sent."""
+        RELEASED.add(self.unsent())
         if self.cycle is not None:
             self.cycle.disconnected = True
         self.transport.abort()
