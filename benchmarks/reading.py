@@ -15,7 +15,16 @@ from proctor.evidence.reading import read_document
 
 COUNT = 2_000
 RECORDINGS = Path(__file__).parent.parent / "tests" / "evidence" / "frameworks"
-FEW = ("langgraph-oi", "openai-agents-traceloop", "pydantic-ai-v5", "strands-latest", "adk2-own", "mlflow-agno", "ai-sdk-6", "semantic-kernel-own")
+FEW = (
+    "langgraph-oi",
+    "openai-agents-traceloop",
+    "pydantic-ai-v5",
+    "strands-latest",
+    "adk2-own",
+    "mlflow-agno",
+    "ai-sdk-6",
+    "semantic-kernel-own",
+)
 """Recordings of different conventions; a name that is not recorded any more is an error."""
 
 

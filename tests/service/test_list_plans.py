@@ -121,19 +121,22 @@ async def seed(hub: Hub) -> None:
 @pytest.mark.parametrize("name", list(LISTS))
 def test_every_combination_of_filters_goes_along_an_index(name: str, database: TestDatabase) -> None:
     listing, options = LISTS[name]
+    # All of them where few filters are set, else one after the other.
+    variants = ((LOCAL, None), (LOCAL, CURSOR), (LOCAL, NEWER), (PROJECT_KEY, None), (PROJECT_KEY, CURSOR))
 
     async def use(hub: Hub) -> None:
         await seed(hub)
         dialect = hub.database.dialect
         bad: list[str] = []
         count = 0
+        turns = itertools.cycle(variants)
         async with hub.database.reading() as connection:
             if dialect == "postgresql":
                 # With few rows it would not look for an index; what is left then has none.
                 for setting in ("enable_seqscan", "enable_sort", "enable_bitmapscan"):
                     await connection.exec_driver_sql(f"SET {setting} = off")
             for given in combinations(options):
-                for caller, cursor in ((LOCAL, None), (LOCAL, CURSOR), (LOCAL, NEWER), (PROJECT_KEY, None)):
+                for caller, cursor in variants if len(given) <= 2 else (next(turns),):
                     with noted(hub) as made:
                         try:
                             await listing(hub, caller, cursor=cursor, **given)
