@@ -56,7 +56,7 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     """Files of gzip one behind the other in one body."""
     compression_ratio: int = 200
     """How many times as large a body may become once it is decompressed, from a megabyte on."""
-    protobuf_messages: int = 400_000
+    protobuf_messages: int = 250_000
     """Messages in one request in protobuf: each is many times as large once it is decoded."""
     protobuf_fields: int = 2_000_000
     """Fields in one request in protobuf."""
