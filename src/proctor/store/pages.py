@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from proctor.errors import ProctorError
 from proctor.store.list_queries import ListQuery
 
-STRETCH = 20_000
+STRETCH = 10_000
 """Rows along an index that are looked at for one page."""
 DEFAULT_LIMIT, LARGEST_LIMIT = 20, 100
 _LONGEST_CURSOR = 500
