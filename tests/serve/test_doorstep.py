@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import select
 import socket
 import time
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ from proctor.service.hub import Hub
 from tests.serve.listening import Listening
 from tests.service.agents import LOOPBACK, suite
 
-pytestmark = [pytest.mark.live, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
 HEAD = b"POST /api/projects HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
 GET = b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n"
 
@@ -106,15 +107,12 @@ def test_a_body_that_trickles_has_no_more_time_than_another(tmp_path: Path) -> N
         listening(tmp_path, body_stall_s=5, body_timeout_s=0.8) as server,
         connect(server, HEAD + b"content-length: 100000\r\n\r\n") as opened,
     ):
-        opened.settimeout(0.1)
-        for _ in range(50):
+        for _ in range(100):
             opened.sendall(b"x")
-            try:
-                found = opened.recv(10_000)
+            if select.select([opened], [], [], 0.1)[0]:
                 break
-            except TimeoutError:
-                continue
-        assert b" 408 " in found and b"0.8 s (--body-timeout-s)" in found
+        status, text = answer(opened)
+        assert status == 408 and "0.8 s (--body-timeout-s)" in text
 
 
 def test_half_sent_bodies_of_one_client_deny_nothing_to_another(tmp_path: Path) -> None:
@@ -217,7 +215,7 @@ def open_from(server: Listening, address: str) -> list[GuardedProtocol]:
 
 
 def wait_until(is_so: Any) -> None:
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while not is_so():
         assert time.monotonic() < end
         time.sleep(0.02)
