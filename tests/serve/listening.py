@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import uvicorn
 
 from proctor.serve.app import make_app
-from proctor.serve.running import listening
+from proctor.serve.running import listening, server_config
 from proctor.serve.settings import ServeSettings
 from proctor.service.hub import Hub, ServiceSettings
 
@@ -23,7 +23,8 @@ class Listening:
     """`url` answers while the block lasts; `run` does something with the hub in the service's own event loop."""
 
     def __init__(self, database: str, home: Path, *, with_workers: bool = False, **settings: Any) -> None:
-        self.app = make_app(ServeSettings(service=ServiceSettings(home=home, **settings), database=database), with_workers=with_workers)
+        self.settings = ServeSettings(service=ServiceSettings(home=home, **settings), database=database)
+        self.app = make_app(self.settings, with_workers=with_workers)
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._main, name="listening")
 
@@ -50,7 +51,8 @@ class Listening:
         self._loop = asyncio.get_running_loop()
         with listening("127.0.0.1", 0) as sock:
             self.url = f"http://127.0.0.1:{sock.getsockname()[1]}"
-            config = uvicorn.Config(self.app, log_config=None, access_log=False, lifespan="on", ws="none", timeout_graceful_shutdown=5)
+            config = server_config(self.app, self.settings)
+            self.connections = config.http.open_connections  # type: ignore[union-attr]  # the protocol is our own
             self._server = uvicorn.Server(config)
             serving = asyncio.create_task(self._server.serve(sockets=[sock]))
             while not self._server.started and not serving.done():

@@ -56,6 +56,25 @@ def test_spans_that_cannot_be_used_are_counted_in_the_answer(service: Service, b
     assert rejected == 3 and "nobody" in message and "no trace id" in message
 
 
+@pytest.mark.parametrize("binary", [False, True], ids=["json", "protobuf"])
+def test_one_text_that_is_not_utf8_costs_its_span_and_not_the_batch(service: Service, binary: bool) -> None:
+    keys = service.keys()
+    good = [new_trace(), new_trace()]
+    document = request(root(good[0]), root(new_trace(), "broken"), root(good[1]))
+    body = (protobuf(document) if binary else json.dumps(document).encode()).replace(b"broken", b"br\xffken")
+    answer = service.post("/v1/traces", key=keys["agent"], content=body, headers=PROTOBUF if binary else JSON)
+    assert answer.status_code == 200
+    if binary:
+        told = ExportTraceServiceResponse.FromString(answer.content).partial_success
+        rejected, message = told.rejected_spans, told.error_message
+    else:
+        told = answer.json()["partialSuccess"]
+        rejected, message = int(told["rejectedSpans"]), told["errorMessage"]
+    assert (rejected, message) == (1, "a span has a text that is not UTF-8")
+    rows = service.get("/public/traces", key=keys["agent"]).json()["data"]
+    assert sorted(row["externalId"] for row in rows) == sorted(good)
+
+
 def test_a_request_without_spans_is_a_success(service: Service) -> None:
     keys = service.keys()
     assert send(service, keys["agent"], {"resourceSpans": []}, binary=False).status_code == 200
@@ -81,6 +100,12 @@ BAD: list[tuple[str, dict[str, Any], int]] = [
     ("text", {"content": b"{}", "headers": {"content-type": "text/plain"}}, 415),
     ("too large", {"content": b"\0" * 10_000_001, "headers": PROTOBUF}, 413),
     ("a bomb", {"content": gzip.compress(b"\0" * 50_000_000), "headers": {**PROTOBUF, "content-encoding": "gzip"}}, 413),
+    ("many small messages", {"content": b"\x0a\x00" * 500_000, "headers": PROTOBUF}, 413),
+    (
+        "nothing but broken texts",
+        {"content": protobuf(request(root("1" * 32, "broken"))).replace(b"broken", b"br\xffken"), "headers": PROTOBUF},
+        400,
+    ),
     ("unknown encoding", {"content": b"x", "headers": {**PROTOBUF, "content-encoding": "br"}}, 415),
     ("no agent", {"content": protobuf(request(root("1" * 32), service=None)), "headers": PROTOBUF}, 400),
 ]

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from proctor.errors import StoreError
 from proctor.serve import security
-from proctor.serve.limits import Buckets, deeper_than, inflated
+from proctor.serve.inflating import InflateLimits, inflated
+from proctor.serve.limits import Buckets, deeper_than
 from proctor.serve.security import RECHECK_S, Doorkeeper, is_loopback, is_unspecified
 from proctor.service.hub import Hub
 from proctor.service.keys import authenticate
@@ -31,12 +32,20 @@ JSON = {"content-type": "application/json"}
 # --- names and pages ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.1:8700", "localhost", "LOCALHOST:99", "[::1]:8700"])
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.1:8700", "localhost", "LOCALHOST:99", "[::1]:8700", "[0:0::1]"])
 def test_the_names_of_a_local_service_are_answered(service: Service, host: str) -> None:
     assert service.get("/health", headers={"host": host}).status_code == 200
 
 
-@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:8700", "", "10.0.0.7", "[::2]", "a b"])
+@pytest.mark.parametrize(
+    "host",
+    [
+        "evil.example", "127.0.0.1.evil.example", "localhost.evil.example:8700", "", "10.0.0.7", "[::2]", "a b",
+        "[::1].evil.com", "[::1]evil.com:80", "localhost:1@evil", "localhost:80:80", "localhost:", "localhost:99999", "localhost:1a",
+        "[::1", "[::1]]", "[[::1]]", "[127.0.0.1]", "[::1%25lo]", "localhost/evil", "user@localhost", "localhost?x", "localhost#x",
+        "localhost\\evil", "localhost,evil.com", "-localhost",
+    ],
+)  # fmt: skip
 def test_another_name_is_refused_whatever_it_leads_to(service: Service, host: str) -> None:
     answer = service.get("/health", headers={"host": host})
     assert answer.status_code == 403
@@ -205,7 +214,7 @@ def test_a_bomb_is_refused_before_it_goes_off(small: Service) -> None:
     answer = small.post("/api/projects", content=gzip.compress(gzip.compress(b"x" * 5)), headers={**JSON, "content-encoding": "gzip"})
     assert answer.status_code == 400
     with pytest.raises(Refusal) as caught:
-        inflated(bomb, 10_000_000)
+        inflated(bomb, InflateLimits(largest=10_000_000, members=16, ratio=2_000))
     assert caught.value.code == "PAYLOAD_TOO_LARGE"
     answer = small.post("/api/projects", content=gzip.compress(b"[" * 9_000_000), headers={**JSON, "content-encoding": "gzip"})
     assert answer.status_code == 413
@@ -227,7 +236,7 @@ def test_an_encoding_nobody_knows_is_refused(small: Service) -> None:
 
 
 def test_gzip_in_several_members_is_one_body() -> None:
-    assert inflated(gzip.compress(b"ab") + gzip.compress(b"cd"), 100) == b"abcd"
+    assert inflated(gzip.compress(b"ab") + gzip.compress(b"cd"), InflateLimits(largest=100, members=2, ratio=10)) == b"abcd"
 
 
 @pytest.mark.parametrize("depth", [19, 20, 21, 4_000])

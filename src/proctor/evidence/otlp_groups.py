@@ -6,17 +6,20 @@ without them is no fault: it is passed over, since it tells nothing about an age
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 import msgspec
 
 from proctor.errors import EvidenceError
 from proctor.evidence import otlp_logs
+from proctor.evidence.broken_texts import decode_otlp
 from proctor.evidence.otlp_logs import gather_events, records_in, span_of_record
 from proctor.evidence.otlp_logs_protobuf import log_groups_of_protobuf
 from proctor.evidence.otlp_protobuf import groups_of_protobuf
 from proctor.evidence.shape import dict_of, list_of, object_at
 from proctor.evidence.spans import Span, SpanGroup, read_attributes, read_span, scope_name, scopes_in, spans_in_scope
+from proctor.evidence.wire_format import WireLimits
 from proctor.model.evidence import Json
 
 _KEYS = ("resourceSpans", "resource_spans")
@@ -46,9 +49,20 @@ class Received(msgspec.Struct):
             self.reasons = [*self.reasons, reason]
 
 
-def receive_protobuf(data: bytes) -> Received:
-    """A binary request. Raises `EvidenceError` when it is none."""
-    return _checked(Received(groups_of_protobuf(data)))
+def receive_protobuf(data: bytes, limits: WireLimits | None = None) -> Received:
+    """Read a binary request. Raises `EvidenceError` when it is none, `TooMuch` when it holds more than `limits` allow."""
+    received = Received([])
+    received.groups = groups_of_protobuf(data, received.refuse, limits)
+    return _checked(received)
+
+
+def receive_text(data: bytes, read: Callable[[Json], Received]) -> Received:
+    """Read a request in JSON, of spans or logs by `read`, without what has texts that are not UTF-8. Raises `EvidenceError`."""
+    broken = Received([])
+    received = read(decode_otlp(data, broken.refuse))
+    received.refused += broken.refused
+    received.reasons = [*broken.reasons, *received.reasons][:_TOLD]
+    return received
 
 
 def receive_json(document: Json) -> Received:
@@ -66,9 +80,11 @@ def receive_json(document: Json) -> Received:
     return _checked(received)
 
 
-def receive_logs_protobuf(data: bytes) -> Received:
-    """A binary request with logs. Raises `EvidenceError` when it is none."""
-    return _checked(Received(log_groups_of_protobuf(data), noun="log records"))
+def receive_logs_protobuf(data: bytes, limits: WireLimits | None = None) -> Received:
+    """Read a binary request with logs. Raises `EvidenceError` when it is none, `TooMuch` when it holds more than `limits` allow."""
+    received = Received([], noun="log records")
+    received.groups = log_groups_of_protobuf(data, received.refuse, limits)
+    return _checked(received)
 
 
 def receive_logs_json(document: Json) -> Received:

@@ -10,14 +10,33 @@ from typing import Any
 from proctor.errors import EvidenceError, MissingExtra
 from proctor.evidence.otlp_logs import event_span, gather_events
 from proctor.evidence.otlp_protobuf import plain_attributes, plain_value, spans_of_protobuf
+from proctor.evidence.otlp_salvage import Envelope, Refuse, salvage
 from proctor.evidence.spans import Span, SpanGroup
+from proctor.evidence.wire_format import TooMuch, WireLimits, check_size, shape_of
 
 
-def log_groups_of_protobuf(data: bytes) -> list[SpanGroup]:
-    """Return the events of one binary request with logs, by resource and span; `EvidenceError` if it is none."""
-    return [
-        SpanGroup(plain_attributes(group.resource.attributes), gather_events(_events_in(group))) for group in _parsed(data).resource_logs
-    ]
+def log_groups_of_protobuf(data: bytes, refuse: Refuse, limits: WireLimits | None = None) -> list[SpanGroup]:
+    """Return the events of one binary request with logs, by resource and span; records that are broken are refused one by one."""
+    try:
+        groups = [(group.resource, _records(group)) for group in _parsed(data, limits).resource_logs]
+    except TooMuch:
+        raise
+    except EvidenceError:
+        found = salvage(data, _envelope(), refuse)
+        groups = [(resource, [record for _, records in scopes for record in records]) for resource, scopes in found]
+    return [SpanGroup(plain_attributes(resource.attributes), gather_events(_events_in(records))) for resource, records in groups]
+
+
+def _envelope() -> Envelope:
+    from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
+    from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
+    from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+
+    return Envelope(resource=Resource, scope=InstrumentationScope, item=LogRecord, noun="log record")
+
+
+def _records(group: Any) -> list[Any]:
+    return [record for scope in group.scope_logs for record in scope.log_records]
 
 
 def spans_in_protobuf(data: bytes) -> list[Span]:
@@ -34,7 +53,7 @@ def spans_in_protobuf(data: bytes) -> list[Span]:
     try:
         logs = _parsed(data)
         if any(_is_record(record) for group in logs.resource_logs for scope in group.scope_logs for record in scope.log_records):
-            return gather_events(span for group in logs.resource_logs for span in _events_in(group))
+            return gather_events(span for group in logs.resource_logs for span in _events_in(_records(group)))
     except EvidenceError:
         pass  # No logs: what was found out first counts.
     if isinstance(spans, EvidenceError):
@@ -42,8 +61,7 @@ def spans_in_protobuf(data: bytes) -> list[Span]:
     return spans
 
 
-def _events_in(group: Any) -> list[Span]:
-    records = [record for scope in group.scope_logs for record in scope.log_records]
+def _events_in(records: list[Any]) -> list[Span]:
     return [span for record in records if (span := _event(record)) is not None]
 
 
@@ -58,13 +76,15 @@ def _is_record(record: Any) -> bool:
     return bool(record.time_unix_nano or record.observed_time_unix_nano or record.trace_id)
 
 
-def _parsed(data: bytes) -> Any:
+def _parsed(data: bytes, limits: WireLimits | None = None) -> Any:
     # Delayed: protobuf costs a tenth of a second to load, and the part is optional.
     try:
         from google.protobuf.message import DecodeError
         from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
     except ImportError:
         raise MissingExtra("OTLP protobuf", "otlp") from None
+    if limits is not None:
+        check_size(data, shape_of(ExportLogsServiceRequest.DESCRIPTOR), limits)
     request = ExportLogsServiceRequest()
     try:
         request.ParseFromString(data)

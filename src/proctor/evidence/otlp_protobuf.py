@@ -10,7 +10,9 @@ import math
 from typing import Any
 
 from proctor.errors import EvidenceError, MissingExtra
+from proctor.evidence.otlp_salvage import Envelope, Refuse, salvage
 from proctor.evidence.spans import Span, SpanEvent, SpanGroup
+from proctor.evidence.wire_format import TooMuch, WireLimits, check_size, shape_of
 from proctor.model.evidence import Json
 
 # proto3 counts an unset enumeration as 0; 2 is STATUS_CODE_ERROR.
@@ -29,24 +31,39 @@ def spans_of_protobuf(data: bytes) -> list[Span]:
     return found
 
 
-def groups_of_protobuf(data: bytes) -> list[SpanGroup]:
-    """The same by resource, which stands beside the spans and not in each."""
+def groups_of_protobuf(data: bytes, refuse: Refuse, limits: WireLimits | None = None) -> list[SpanGroup]:
+    """Return the same by resource, which stands beside the spans and not in each; spans that are broken are refused one by one."""
+    try:
+        groups = [
+            (group.resource, [(scope.scope, scope.spans) for scope in group.scope_spans]) for group in _parsed(data, limits).resource_spans
+        ]
+    except TooMuch:
+        raise
+    except EvidenceError:
+        groups = salvage(data, _envelope(), refuse)
     return [
-        SpanGroup(
-            plain_attributes(group.resource.attributes),
-            [_span(span, _NONE, scope.scope.name) for scope in group.scope_spans for span in scope.spans],
-        )
-        for group in _parsed(data).resource_spans
+        SpanGroup(plain_attributes(resource.attributes), [_span(span, _NONE, scope.name) for scope, spans in scopes for span in spans])
+        for resource, scopes in groups
     ]
 
 
-def _parsed(data: bytes) -> Any:
+def _envelope() -> Envelope:
+    from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
+    from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+    from opentelemetry.proto.trace.v1.trace_pb2 import Span as SpanMessage
+
+    return Envelope(resource=Resource, scope=InstrumentationScope, item=SpanMessage, noun="span")
+
+
+def _parsed(data: bytes, limits: WireLimits | None = None) -> Any:
     # Delayed: protobuf costs a tenth of a second to load, and the part is optional.
     try:
         from google.protobuf.message import DecodeError
         from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
     except ImportError:
         raise MissingExtra("OTLP protobuf", "otlp") from None
+    if limits is not None:
+        check_size(data, shape_of(ExportTraceServiceRequest.DESCRIPTOR), limits)
     request = ExportTraceServiceRequest()
     try:
         request.ParseFromString(data)

@@ -23,6 +23,7 @@ from proctor.serve.metrics import Metrics
 from proctor.serve.observed import Observed
 from proctor.serve.security import Authentication, Doorkeeper, is_loopback
 from proctor.serve.settings import ServeSettings
+from proctor.serve.streams import Streams
 from proctor.service.decision_pool import Decisions, ThreadDecisions
 from proctor.service.hub import Hub
 from proctor.service.secret_box import SecretBox
@@ -61,6 +62,7 @@ def make_app(settings: ServeSettings, *, hub: Hub | None = None, with_workers: b
         separate_input_output_schemas=False,
     )
     app.state.metrics = metrics = Metrics()
+    app.state.streams = Streams(settings.service.streams_per_key)
     for name in ROUTES:
         app.include_router(importlib.import_module(f"proctor.serve.routes.{name}").router)
     errors.install(app)
@@ -68,7 +70,7 @@ def make_app(settings: ServeSettings, *, hub: Hub | None = None, with_workers: b
     service = settings.service
     # The last one added is the outermost.
     app.add_middleware(Leaving)
-    app.add_middleware(BodyLimits, largest=service.largest_body, deepest=service.deepest_body, waiting=service.waiting_bytes)
+    app.add_middleware(BodyLimits, settings=service)
     app.add_middleware(Authentication, loopback=is_loopback(settings.host))
     app.add_middleware(Doorkeeper, host=settings.host, allowed_hosts=settings.allowed_hosts)
     app.add_middleware(Observed, metrics=metrics, log_content=service.log_content)

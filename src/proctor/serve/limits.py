@@ -1,26 +1,26 @@
 """How much a request may bring, and how often a key may ask.
 
-A body is taken in before anybody looks at it: counted while it streams in, whatever its headers promise; decompressed with the same
-bound, so that a few bytes cannot become gigabytes; and, if it is JSON, scanned for how deeply it is nested before anything recursive
-touches it. All bodies that are held at one moment share one budget: many large ones at once are asked to come again rather than to fill
-the memory.
+A body is taken in before anybody looks at it: counted while it streams in, whatever its headers promise, for only so long; decompressed
+with the same bound (`inflating.py`), so that a few bytes cannot become gigabytes; and, if it is JSON, scanned for how deeply it is nested
+before anything recursive touches it. All bodies that are held at one moment share one room (`body_room.py`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
-import zlib
 from collections.abc import Callable
 from itertools import accumulate
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from proctor.serve.body_room import BodyRoom, HeldBody
 from proctor.serve.errors import PROTOBUF, refusal_response
+from proctor.serve.inflating import InflateLimits, Inflater
+from proctor.service.hub import ServiceSettings
 from proctor.service.refusals import Refusal
 
-BODY_TIMEOUT_S = 60.0
 _DRAIN_S = 5.0
 _LARGE = 200_000
 _MOST_BUCKETS = 10_000
@@ -39,34 +39,23 @@ for _code in b"]}":
 class BodyLimits:
     """Takes in the body of a request, or refuses it."""
 
-    def __init__(self, app: ASGIApp, *, largest: int, deepest: int, waiting: int) -> None:
+    def __init__(self, app: ASGIApp, *, settings: ServiceSettings) -> None:
         self._app = app
-        self._largest = largest
-        self._deepest = deepest
-        self._room = waiting
+        self._settings = settings
+        self._room = BodyRoom(settings.waiting_bytes)
+        self._inflater = Inflater(InflateLimits.of(settings))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on with its whole body, decompressed."""
-        if scope["type"] != "http":
+        if scope["type"] != "http" or not has_body(scope):
             await self._app(scope, receive, send)
             return
-        headers = Headers(scope=scope)
-        if "transfer-encoding" not in headers and headers.get("content-length", "0") == "0":
-            await self._app(scope, receive, send)
-            return
-        held = 0
-
-        def hold(count: int) -> None:
-            nonlocal held
-            if count > self._room:
-                raise Refusal("UNAVAILABLE", "the service is busy with other large requests", retry_after_s=1)
-            self._room -= count
-            held += count
-
+        held = self._room.enter(*_whose(scope))
         try:
             try:
-                body = await self._take_in(headers, receive, hold)
+                body = await self._take_in(Headers(scope=scope), receive, held)
             except Refusal as refusal:
+                held.release()
                 await refusal_response(scope, refusal)(scope, receive, send)
                 return
             if body is None:
@@ -75,79 +64,95 @@ class BodyLimits:
             scope.setdefault("state", {})["body"] = body
             await self._app(scope, _replay(body, receive), send)
         finally:
-            self._room += held
+            held.release()
 
-    async def _take_in(self, headers: Headers, receive: Receive, hold: Callable[[int], None]) -> bytes | None:
+    async def _take_in(self, headers: Headers, receive: Receive, held: HeldBody) -> bytes | None:
         encoding = headers.get("content-encoding", "").strip().lower()
         if encoding not in ("", "identity", "gzip", "deflate"):
             raise Refusal("UNSUPPORTED_MEDIA_TYPE", f"content encoding {encoding[:40]!r} is not known; there are gzip and deflate")
-        try:
-            async with asyncio.timeout(BODY_TIMEOUT_S):
-                body = await self._read(headers, receive, hold)
-        except TimeoutError:
-            raise Refusal("BAD_REQUEST", f"the body did not arrive within {BODY_TIMEOUT_S:g} s") from None
+        promised = headers.get("content-length", "")
+        if promised.isdecimal() and len(promised) < 20 and int(promised) > self._settings.largest_body:
+            await drain(receive, 4 * self._settings.largest_body)
+            raise self._too_large()
+        body = await self._read_in_time(receive, held)
         if body is None:
             return None
         if encoding in ("gzip", "deflate"):
-            body = inflated(body, self._largest)
-            hold(len(body))
+            size = len(body)
+            body = await self._inflater.inflate(body)
+            held.add(len(body))
+            held.drop(size)
         if not headers.get("content-type", "").lower().startswith(PROTOBUF) and await self._too_deep(body):
-            raise Refusal("BAD_REQUEST", f"the body is nested more than {self._deepest} levels deep")
+            raise Refusal("BAD_REQUEST", f"the body is nested more than {self._settings.deepest_body} levels deep (--deepest-body)")
         return body
 
-    async def _read(self, headers: Headers, receive: Receive, hold: Callable[[int], None]) -> bytes | None:
-        promised = headers.get("content-length", "")
-        if promised.isdecimal() and len(promised) < 20 and int(promised) > self._largest:
-            await _drain(receive, 4 * self._largest)
-            raise self._too_large()
+    async def _read_in_time(self, receive: Receive, held: HeldBody) -> bytes | None:
+        """Read the body; `Refusal` when it does not come in time, or others need the room that it takes."""
+        limits = self._settings
+        now = asyncio.get_running_loop().time
+        end = now() + limits.body_timeout_s
+        try:
+            async with asyncio.timeout_at(min(end, now() + limits.body_stall_s)) as held.arriving:
+                return await self._read(receive, held, end)
+        except TimeoutError:
+            if held.given_up:
+                told = "the body came so slowly that others needed the room that it took (--waiting-bytes)"
+                raise Refusal("UNAVAILABLE", told, retry_after_s=1) from None
+            if now() >= end:
+                told = f"the body did not arrive within {limits.body_timeout_s:g} s (--body-timeout-s)"
+            else:
+                told = f"nothing of the body came for {limits.body_stall_s:g} s (--body-stall-s)"
+            raise Refusal("REQUEST_TIMEOUT", told) from None
+        finally:
+            held.arriving = None
+
+    async def _read(self, receive: Receive, held: HeldBody, end: float) -> bytes | None:
+        clock = asyncio.get_running_loop().time
         chunks: list[bytes] = []
-        size = 0
         while True:
             message = await receive()
             if message["type"] != "http.request":
                 return None
             chunk: bytes = message.get("body", b"")
-            size += len(chunk)
-            if size > self._largest:
-                if message.get("more_body", False):
-                    await _drain(receive, 4 * self._largest)
+            more = message.get("more_body", False)
+            if held.size + len(chunk) > self._settings.largest_body:
+                held.drop(held.size)
+                chunks.clear()
+                if more:
+                    await drain(receive, 4 * self._settings.largest_body)
                 raise self._too_large()
-            hold(len(chunk))
+            held.last = clock()
+            held.add(len(chunk))
             chunks.append(chunk)
-            if not message.get("more_body", False):
+            if not more:
                 return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+            if held.arriving is not None and chunk and not held.arriving.expired():
+                held.arriving.reschedule(min(end, held.last + self._settings.body_stall_s))
 
     async def _too_deep(self, body: bytes) -> bool:
         # Looking through a large body takes long enough for others to notice.
         if len(body) > _LARGE:
-            return await asyncio.to_thread(deeper_than, body, self._deepest)
-        return deeper_than(body, self._deepest)
+            return await asyncio.to_thread(deeper_than, body, self._settings.deepest_body)
+        return deeper_than(body, self._settings.deepest_body)
 
     def _too_large(self) -> Refusal:
-        return Refusal("PAYLOAD_TOO_LARGE", f"the body is larger than {self._largest} bytes")
+        return Refusal("PAYLOAD_TOO_LARGE", f"the body is larger than {self._settings.largest_body} bytes (--largest-body)")
 
 
-def inflated(body: bytes, largest: int) -> bytes:
-    """What gzip or zlib made small; refused when it is more than `largest` bytes, before they are all there."""
-    parts: list[bytes] = []
-    size = 0
-    try:
-        while body:
-            engine = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)
-            part = engine.decompress(body, largest - size + 1)
-            size += len(part)
-            if size > largest or engine.unconsumed_tail:
-                raise Refusal("PAYLOAD_TOO_LARGE", f"the body is larger than {largest} bytes once it is decompressed")
-            if not engine.eof:
-                raise Refusal("BAD_REQUEST", "the compressed body is cut off")
-            parts.append(part)
-            # A file of gzip may be several, one behind the other.
-            body = engine.unused_data.lstrip(b"\0")
-            if len(parts) > 1_000:
-                raise Refusal("BAD_REQUEST", "the compressed body consists of too many parts")
-    except zlib.error:
-        raise Refusal("BAD_REQUEST", "the body cannot be decompressed") from None
-    return b"".join(parts)
+def has_body(scope: Scope) -> bool:
+    """Whether a request says that it has a body."""
+    headers = Headers(scope=scope)
+    return "transfer-encoding" in headers or headers.get("content-length", "0").strip("0") != ""
+
+
+def _whose(scope: Scope) -> tuple[str, str]:
+    """Return for whom a body is held: the organization, and in it the key, or the address of the local user."""
+    caller = scope.get("state", {}).get("caller")
+    client = scope.get("client")
+    address = client[0] if client else ""
+    if caller is None:
+        return "", address
+    return caller.organization_id, caller.key_id or address
 
 
 def deeper_than(body: bytes, deepest: int) -> bool:
@@ -165,7 +170,7 @@ def deeper_than(body: bytes, deepest: int) -> bool:
     return False
 
 
-async def _drain(receive: Receive, most: int) -> None:
+async def drain(receive: Receive, most: int) -> None:
     """Let the caller finish speaking, within reason: many only listen then."""
     taken = 0
     try:

@@ -21,6 +21,7 @@ _REASONS = {
     "401": "The key is missing, not known, revoked or expired.",
     "403": "The key does not allow this.",
     "404": "There is no such thing, or it is somebody else's.",
+    "408": "The body did not come in time.",
     "409": "The state of things does not allow this.",
     "413": "The body is too large.",
     "415": "The body is encoded in a way that is not known.",

@@ -17,12 +17,17 @@ from typing import Any
 
 from fastapi import FastAPI, Request
 
+from proctor.serve.memory import RELEASED
 from proctor.service.hub import Hub
 from proctor.service.ingest import Run, at_once
 from proctor.service.refusals import Refusal
 
 LARGE = 200_000
 """Bytes from which a body is read beside the event loop: about where that takes longer than anybody should wait."""
+LARGE_DENSE = 20_000
+"""The same for protobuf, of which two bytes can be a message."""
+DECODED = 10
+"""How many times as large a large body is about, once it is decoded."""
 MOST_OPEN = 4_000_000
 """Bytes of small bodies that are open at one moment."""
 PATIENCE_S = 30.0
@@ -94,9 +99,9 @@ class Reading:
         self._large = Gate(0)
 
     @contextlib.asynccontextmanager
-    async def body(self, size: int, until: float) -> AsyncGenerator[Run]:
+    async def body(self, size: int, until: float, *, dense: bool = False) -> AsyncGenerator[Run]:
         """Open a body of so many bytes; what the block does with it by what it is given is done in the right place."""
-        if size <= LARGE:
+        if size <= (LARGE_DENSE if dense else LARGE):
             await self._small.enter(size, until)
             try:
                 yield at_once
@@ -109,6 +114,7 @@ class Reading:
                 yield self._beside
         finally:
             self._large.leave(size)
+            RELEASED.add(DECODED * size)
 
     async def _beside(self, work: Callable[..., Any], *arguments: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work, *arguments)

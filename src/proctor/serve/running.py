@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import resource
 import signal
 import socket
 import sys
@@ -20,6 +21,7 @@ from fastapi import FastAPI
 
 from proctor.errors import InputError
 from proctor.serve.app import make_app, opened_hub
+from proctor.serve.connections import guarded_protocol
 from proctor.serve.logs import to_stream
 from proctor.serve.security import is_loopback
 from proctor.serve.settings import ServeSettings
@@ -29,6 +31,7 @@ from proctor.service.pattern_process import used_for_patterns
 
 GRACE_S = 15
 _BACKLOG = 1024
+_OTHER_FILES = 256
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -38,6 +41,14 @@ def _tune_interpreter() -> None:
     gc.set_threshold(20_000, 20, 50)
     # Traces are decided in a thread beside the one that answers, which should not wait long for its turn.
     sys.setswitchinterval(0.001)
+
+
+def _allow_files(connections: int) -> None:
+    """Let the process have as many files open as it may have connections, and some beside them."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = connections + _OTHER_FILES
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard))
 
 
 async def serve(settings: ServeSettings, say: Callable[[str], None]) -> None:
@@ -56,8 +67,10 @@ async def _serve(settings: ServeSettings, say: Callable[[str], None]) -> None:
             )
         with listening(settings.host, settings.port) as sock:
             app = make_app(settings, hub=hub)
-            server = _Server(_config(app))
+            server = _Server(server_config(app, settings))
+            to_stream(sys.stderr)
             _tune_interpreter()
+            _allow_files(settings.service.connections)
             running = asyncio.create_task(server.serve(sockets=[sock]))
             with _signals(server, app):
                 while not server.started and not running.done():
@@ -122,10 +135,11 @@ def _signals(server: uvicorn.Server, app: FastAPI) -> Generator[None]:
             loop.remove_signal_handler(number)
 
 
-def _config(app: FastAPI) -> uvicorn.Config:
-    to_stream(sys.stderr)
+def server_config(app: FastAPI, settings: ServeSettings) -> uvicorn.Config:
+    """Return how the server runs: its connections are limited, and nothing is told about it."""
     return uvicorn.Config(
         app,
+        http=guarded_protocol(settings.service),
         log_config=None,
         access_log=False,
         server_header=False,

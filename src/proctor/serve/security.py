@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import re
 from collections.abc import Collection
 from urllib.parse import urlsplit
 
@@ -20,7 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from proctor.errors import StoreError
 from proctor.serve.errors import answered_in_words, presented_key, refusal_response
-from proctor.serve.limits import Buckets
+from proctor.serve.limits import Buckets, drain, has_body
 from proctor.service.callers import Caller
 from proctor.service.hub import Hub
 from proctor.service.keys import authenticate, local_caller
@@ -32,6 +33,12 @@ RECHECK_S = 1.0
 """How often it is looked whether who follows a stream still may. Keys that another process revoked are known a few seconds later."""
 OPEN_PREFIXES = ("/ui/", "/static/")
 """Pages, which look after themselves."""
+_DRAINED = 1_000_000
+"""Bytes of a body on such a path that are passed over before it is refused, for clients that only listen when they have spoken."""
+# RFC 9110: uri-host [":" port], of which only names as DNS and containers have them and addresses are used.
+_HOST = re.compile(
+    r"(?:(?P<name>[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,253}[A-Za-z0-9_])?)|\[(?P<six>[0-9A-Fa-f:.]{2,45})\])(?::(?P<port>[0-9]{1,5}))?", re.ASCII
+)
 _PASSED_ON = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
 """What proxies add: whom they speak for is not the local user, wherever they stand themselves."""
 
@@ -41,7 +48,7 @@ class Doorkeeper:
 
     def __init__(self, app: ASGIApp, *, host: str, allowed_hosts: Collection[str] = ()) -> None:
         self._app = app
-        self._names = {name.lower() for name in (*allowed_hosts, host, "localhost")}
+        self._names = {_plain(name) for name in (*allowed_hosts, host, "localhost")}
         self._any_name = "*" in self._names
         # Bound to every address there is no name of its own; an address cannot be somebody else's name.
         self._any_address = is_unspecified(host)
@@ -61,8 +68,9 @@ class Doorkeeper:
 
     def _refusal(self, headers: Headers) -> Refusal | None:
         host = headers.get("host", "")
-        if len(headers.getlist("host")) != 1 or not self._knows(_name_of(host)):
-            hint = f"start it with --allowed-host {_name_of(host)}" if _name_of(host) else None
+        name = read_host(host)
+        if len(headers.getlist("host")) != 1 or name is None or not self._knows(name):
+            hint = f"start it with --allowed-host {name}" if name else None
             return Refusal("FORBIDDEN", f"this service is not known as {host[:200]!r}", hint=hint)
         origin = headers.get("origin")
         if origin is not None:
@@ -90,9 +98,16 @@ class Authentication:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on what comes from somebody we know."""
-        if scope["type"] != "http" or is_open(scope["path"]):
-            if scope["type"] == "http":
-                scope.setdefault("state", {})["caller"] = None
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        if is_open(scope["path"]):
+            scope.setdefault("state", {})["caller"] = None
+            if has_body(scope):
+                # From whoever may be anybody nothing is taken that costs room or time.
+                await drain(receive, _DRAINED)
+                await refusal_response(scope, Refusal("PAYLOAD_TOO_LARGE", "a request for this path has no body"))(scope, receive, send)
+                return
             await self._app(scope, receive, send)
             return
         hub: Hub = scope["app"].state.hub
@@ -209,8 +224,20 @@ def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
         return None
 
 
-def _name_of(host: str) -> str:
-    """The name in a `Host` header, without the port; empty when there is none."""
-    if host.startswith("["):
-        return host[1:].partition("]")[0].lower()
-    return host.partition(":")[0].lower()
+def _plain(name: str) -> str:
+    """Return a name in lower case, and an address as it is usually written."""
+    address = _address(name)
+    return name.lower() if address is None else str(address)
+
+
+def read_host(header: str) -> str | None:
+    """Return the name in a `Host` header without its port; None for anything but `NAME`, `ADDRESS` or `[ADDRESS]`, and a port."""
+    found = _HOST.fullmatch(header)
+    if found is None or (found["port"] and int(found["port"]) > 65535):
+        return None
+    if found["six"] is None:
+        return found["name"].lower()
+    try:
+        return str(ipaddress.IPv6Address(found["six"]))
+    except ValueError:
+        return None

@@ -81,7 +81,7 @@ def given(body: BaseModel) -> dict[str, Any]:
 class PageMeta(BaseModel):
     """The way on from a page."""
 
-    next: str | None = Field(description="cursor of the page with older rows")
+    next: str | None = Field(description="cursor of the page with older rows; there may be one behind a short page, too")
     prev: str | None = Field(description="cursor of the page with newer rows")
     limit: int
 

@@ -35,6 +35,7 @@ PARTS: list[str] = [
     "proctor.serve.writer:writing",
     "proctor.serve.reading:reading",
     "proctor.serve.routes.mcp:sessions",
+    "proctor.serve.memory:giving_back",
 ]
 """`module:function` of every part, in the order they are entered; left in reverse, after the last request."""
 

@@ -6,6 +6,7 @@ restricted to some. Solver keys and run tokens: nothing here. What a key may not
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -14,6 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from proctor.service.callers import Caller
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal, not_found
+from proctor.store.list_queries import ListQuery, list_query
 from proctor.store.pages import Row
 from proctor.store.tables import agents, projects
 from proctor.store.tenants import find, find_organization, has_several_organizations, owned
@@ -55,6 +57,28 @@ def seen(table: sa.Table, caller: Caller, **equal: object) -> sa.Select[Any]:
     if caller.agent_ids is not None and table is not projects:
         query = query.where(_of_agents(table, caller.agent_ids))
     return query
+
+
+def list_seen(
+    table: sa.Table,
+    caller: Caller,
+    *,
+    columns: Sequence[str] | None = None,
+    along: Sequence[sa.ColumnElement[bool]] = (),
+    beside: Sequence[sa.ColumnElement[bool]] = (),
+    **equal: object,
+) -> ListQuery:
+    """Return the list of the rows that the caller may see, whose columns have these values; values of None do not count."""
+    wanted = {"organization_id": caller.organization_id, **equal}
+    conditions = list(beside)
+    own = "id" if table is projects else "project_id"
+    if caller.project_id is not None:
+        if wanted.get(own) not in (None, caller.project_id):
+            conditions.append(sa.false())
+        wanted[own] = caller.project_id
+    if caller.agent_ids is not None and table is not projects and wanted.get("agent_id") not in caller.agent_ids:
+        conditions.append(_of_agents(table, caller.agent_ids))
+    return list_query(table, wanted, columns=columns, along=along, beside=conditions)
 
 
 def _of_agents(table: sa.Table, agent_ids: tuple[str, ...]) -> sa.ColumnElement[bool]:

@@ -8,7 +8,7 @@ from typing import Literal
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.model.evidence import Json
-from proctor.service.access import check_place, find_seen, require_reader, require_writer, seen
+from proctor.service.access import check_place, find_seen, list_seen, require_reader, require_writer
 from proctor.service.audit import note
 from proctor.service.callers import Caller
 from proctor.service.changes import check_fields, required
@@ -71,7 +71,7 @@ async def list_agents(
     """A page of the agents that the caller may see."""
     require_reader(caller)
     async with hub.database.reading() as connection:
-        query = seen(agents, caller, project_id=project_id)
+        query = list_seen(agents, caller, project_id=project_id)
         return shown_page(await paged(connection, query, agents, limit=limit, cursor=cursor), _shown)
 
 

@@ -27,9 +27,10 @@ from proctor.service.paging import paged, shown_page
 from proctor.service.refusals import Refusal, not_found
 from proctor.service.secrets import box_of
 from proctor.store import alerts as rows
+from proctor.store.list_queries import list_query
 from proctor.store.pages import Row
 from proctor.store.tables import alert_deliveries, alert_rules, cases
-from proctor.store.tenants import change, delete, find, insert, owned
+from proctor.store.tenants import change, delete, find, insert
 
 AlertKind = Literal["pass_rate", "failing_case", "missing_evidence"]
 DEFAULTS: dict[str, dict[str, Json]] = {
@@ -102,7 +103,7 @@ async def list_rules(
     """A page of rules. Their addresses are as good as keys, so they are read with an organization key only."""
     require_writer(caller, "alerts are read")
     wanted = {"project_id": project_id, "agent_id": agent_id}
-    query = owned(alert_rules, caller.organization_id, **{key: value for key, value in wanted.items() if value is not None})
+    query = list_query(alert_rules, {"organization_id": caller.organization_id, **wanted})
     async with hub.database.reading() as connection:
         return shown_page(await paged(connection, query, alert_rules, limit=limit, cursor=cursor), _shown)
 
@@ -153,7 +154,7 @@ async def list_deliveries(hub: Hub, caller: Caller, id: str, *, limit: int | Non
     require_writer(caller, "alerts are read")
     async with hub.database.reading() as connection:
         await _found(connection, caller, id)
-        query = owned(alert_deliveries, caller.organization_id, rule_id=id)
+        query = list_query(alert_deliveries, {"organization_id": caller.organization_id, "rule_id": id})
         return shown_page(await paged(connection, query, alert_deliveries, limit=limit, cursor=cursor), _shown_delivery)
 
 

@@ -15,7 +15,7 @@ from proctor.errors import InputError
 from proctor.model.case import Suite
 from proctor.model.evidence import Json
 from proctor.patterns.engine import compile_pattern
-from proctor.service.access import check_place, find_seen, require_reader, require_writer, seen
+from proctor.service.access import check_place, find_seen, list_seen, require_reader, require_writer
 from proctor.service.audit import note
 from proctor.service.callers import Caller
 from proctor.service.changes import check_fields, required
@@ -91,7 +91,7 @@ async def list_cases(
     """A page of the cases that the caller may see, without their documents."""
     require_reader(caller)
     async with hub.database.reading() as connection:
-        query = seen(cases, caller, project_id=project_id, agent_id=agent_id, active=active)
+        query = list_seen(cases, caller, project_id=project_id, agent_id=agent_id, active=active)
         return shown_page(await paged(connection, query, cases, limit=limit, cursor=cursor), _shown)
 
 

@@ -35,6 +35,32 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     """How deeply JSON of one request may be nested."""
     waiting_bytes: int = 64_000_000
     """Bytes of all requests that are held at one moment; what comes then is answered 503 with Retry-After."""
+    header_timeout_s: float = 10.0
+    """How long the head of a request may take."""
+    body_timeout_s: float = 60.0
+    """How long the body of a request may take."""
+    body_stall_s: float = 10.0
+    """How long nothing of a body may come."""
+    body_pieces: int = 1_000
+    """From how many pieces on those of a body must not be tiny."""
+    write_stall_s: float = 30.0
+    """How long nothing of an answer may be read."""
+    unsent_bytes: int = 64_000_000
+    """Bytes of all answers that wait to be read; the slowest readers of the greediest address are cut off."""
+    connections: int = 1_000
+    """Open at one moment."""
+    connections_per_address: int = 256
+    """The same from one address; 0 does not limit."""
+    streams_per_key: int = 20
+    """Event streams that are followed at one moment."""
+    gzip_members: int = 16
+    """Files of gzip one behind the other in one body."""
+    compression_ratio: int = 200
+    """How many times as large a body may become once it is decompressed, from a megabyte on."""
+    protobuf_messages: int = 250_000
+    """Messages in one request in protobuf: each is many times as large once it is decoded."""
+    protobuf_fields: int = 2_000_000
+    """Fields in one request in protobuf."""
     requests_per_minute: int = 6_000
     """Per key; 0 does not limit."""
     queue_size: int = 1_000

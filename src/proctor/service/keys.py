@@ -11,6 +11,7 @@ import secrets
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.errors import StoreError
@@ -21,9 +22,10 @@ from proctor.service.hub import Hub, new_id, stamp
 from proctor.service.paging import paged, shown_page
 from proctor.service.refusals import Refusal, not_found
 from proctor.store import keys as rows
+from proctor.store.list_queries import list_query
 from proctor.store.pages import Row
 from proctor.store.tables import agents, keys, projects, records
-from proctor.store.tenants import ensure_organization, find, find_organization, owned
+from proctor.store.tenants import ensure_organization, find, find_organization
 
 PREFIXES: dict[str, str] = {"organization": "vk_", "project": "mibo_", "solver": "vrl_slv_", "run": "vrl_run_"}
 _LONGEST_KEY = 200
@@ -118,10 +120,9 @@ async def list_keys(
     """A page of the keys of the caller's organization, masked. Tokens of runs only when asked for by kind: there are many."""
     if caller.kind != "organization":
         raise Refusal("FORBIDDEN", "keys are listed with an organization key")
-    wanted = {"kind": kind, "project_id": project_id, "solver_id": solver_id}
-    query = owned(keys, caller.organization_id, **{name: value for name, value in wanted.items() if value is not None})
-    if kind is None:
-        query = query.where(keys.c.kind != "run")
+    wanted = {"organization_id": caller.organization_id, "kind": kind, "project_id": project_id, "solver_id": solver_id}
+    # Tokens of runs are many, and not in the index of all others.
+    query = list_query(keys, wanted, along=() if kind is not None else (keys.c.kind != sa.literal_column("'run'"),))
     async with hub.database.reading() as connection:
         return shown_page(await paged(connection, query, keys, limit=limit, cursor=cursor), shown_key)
 

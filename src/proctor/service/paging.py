@@ -10,12 +10,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.model.evidence import Json
 from proctor.service.refusals import Refusal
+from proctor.store.list_queries import ListQuery
 from proctor.store.pages import BadCursor, Page, Row, page
 
 
 async def paged(
     connection: AsyncConnection,
-    query: sa.Select[Any],
+    query: sa.Select[Any] | ListQuery,
     table: sa.Table,
     *,
     limit: int | None = None,

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.model.evidence import Json
-from proctor.service.access import find_seen, require_reader, require_writer, seen
+from proctor.service.access import find_seen, list_seen, require_reader, require_writer
 from proctor.service.audit import note
 from proctor.service.callers import DEFAULT_ORGANIZATION, Caller
 from proctor.service.changes import check_fields, required
@@ -53,7 +53,7 @@ async def list_projects(hub: Hub, caller: Caller, *, limit: int | None = None, c
     """A page of the projects that the caller may see."""
     require_reader(caller)
     async with hub.database.reading() as connection:
-        return shown_page(await paged(connection, seen(projects, caller), projects, limit=limit, cursor=cursor), _shown)
+        return shown_page(await paged(connection, list_seen(projects, caller), projects, limit=limit, cursor=cursor), _shown)
 
 
 async def get_project(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:

@@ -30,6 +30,7 @@ from proctor.service.paging import paged, shown_page
 from proctor.service.refusals import Refusal, not_found
 from proctor.service.run_building import header_of, read_kept_suite
 from proctor.service.runs import find_run
+from proctor.store.list_queries import list_query
 from proctor.store.pages import Row
 from proctor.store.run_rows import kept_entries, read_entry
 from proctor.store.tables import run_entries
@@ -61,11 +62,7 @@ async def list_run_results(
     """A page of the attempts of a run, newest first, without assertions and evidence."""
     async with hub.database.reading() as connection:
         await find_run(connection, caller, id)
-        query = sa.select(run_entries).where(run_entries.c.run_id == id)
-        if outcome is not None:
-            query = query.where(run_entries.c.outcome == outcome)
-        if case is not None:
-            query = query.where(run_entries.c.case_id == case)
+        query = list_query(run_entries, {"run_id": id, "outcome": outcome, "case_id": case})
         return shown_page(await paged(connection, query, run_entries, limit=limit, cursor=cursor), _shown)
 
 

@@ -21,7 +21,7 @@ from proctor.formats.native_text import write_native
 from proctor.formats.workspace import WORKSPACE_KEYS
 from proctor.model.case import MOST_REPEATS, Case, Suite
 from proctor.model.evidence import Json
-from proctor.service.access import find_seen, require_reader, require_writer, seen
+from proctor.service.access import find_seen, list_seen, require_reader, require_writer
 from proctor.service.audit import note as noted
 from proctor.service.callers import Caller
 from proctor.service.changes import LARGEST_SETTINGS, check_fields
@@ -103,7 +103,7 @@ async def list_runs(
     """A page of the runs that the caller may see."""
     require_run_reader(caller)
     async with hub.database.reading() as connection:
-        query = seen(runs, caller, project_id=project_id, status=status)
+        query = list_seen(runs, caller, project_id=project_id, status=status)
         return shown_page(await paged(connection, query, runs, limit=limit, cursor=cursor), shown_run)
 
 

@@ -10,14 +10,13 @@ import asyncio
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
 
 import msgspec
 import sqlalchemy as sa
 
 from proctor.errors import EvidenceError, StoreError
 from proctor.model.evidence import Json
-from proctor.service.access import find_seen, require_reader, seen
+from proctor.service.access import find_seen, list_seen, require_reader, seen
 from proctor.service.assembling import evidence_in, opened
 from proctor.service.callers import Caller
 from proctor.service.hub import Hub, stamp
@@ -25,6 +24,7 @@ from proctor.service.paging import paged, shown_page
 from proctor.service.refusals import Refusal
 from proctor.service.routing import Agent
 from proctor.store.bodies import from_json, unpack
+from proctor.store.list_queries import ListQuery
 from proctor.store.many import plain_text
 from proctor.store.pages import Row
 from proctor.store.tables import agents, results, trace_parts, traces
@@ -69,18 +69,19 @@ async def list_traces(
 ) -> dict[str, Json]:
     """A page of traces. `query` is looked for in what was asked and in the external id; `metadata` are texts `name=value`."""
     require_reader(caller)
-    search = _narrowed(traces, caller, wanted, _TRACE, status=status, external_id=external_id)
+    beside: list[sa.ColumnElement[bool]] = []
     if query:
         if len(query) > _LONGEST_QUERY:
             raise Refusal("VALIDATION_ERROR", "the query is too long", fields={"query": [f"expected at most {_LONGEST_QUERY} characters"]})
         low = plain_text(query).lower()
         places = (traces.c.input_text, traces.c.external_id)
-        search = search.where(sa.or_(*(sa.func.lower(place).contains(low, autoescape=True) for place in places)))
+        beside.append(sa.or_(*(sa.func.lower(place).contains(low, autoescape=True) for place in places)))
     for pair in metadata:
         found = _METADATA.fullmatch(pair)
         if found is None:
             raise Refusal("VALIDATION_ERROR", "the filter cannot be used", fields={"metadata": ["expected name=value"]})
-        search = search.where(traces.c.metadata[found[1]].as_string() == plain_text(found[2]))
+        beside.append(traces.c.metadata[found[1]].as_string() == plain_text(found[2]))
+    search = _narrowed(traces, caller, wanted, _TRACE, beside, status=status, external_id=external_id)
     async with hub.database.reading() as connection:
         return shown_page(await paged(connection, search, traces, limit=limit, cursor=cursor), _shown_trace)
 
@@ -114,7 +115,7 @@ async def list_results(
 ) -> dict[str, Json]:
     """A page of results of traces."""
     require_reader(caller)
-    search = _narrowed(results, caller, wanted, _RESULT, case_id=case_id, trace_id=trace_id, code=code)
+    search = _narrowed(results, caller, wanted, _RESULT, (), case_id=case_id, trace_id=trace_id, code=code)
     async with hub.database.reading() as connection:
         return shown_page(await paged(connection, search, results, limit=limit, cursor=cursor), _shown_result)
 
@@ -127,15 +128,22 @@ async def get_result(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
     return {**_shown_result(row), "result": await asyncio.to_thread(unpack, row["body"])}
 
 
-def _narrowed(table: sa.Table, caller: Caller, wanted: Wanted | None, columns: tuple[str, ...], **equal: object) -> sa.Select[Any]:
+def _narrowed(
+    table: sa.Table,
+    caller: Caller,
+    wanted: Wanted | None,
+    columns: tuple[str, ...],
+    beside: Sequence[sa.ColumnElement[bool]],
+    **equal: object,
+) -> ListQuery:
     wanted = wanted or Wanted()
     equal |= {"project_id": wanted.project_id, "agent_id": wanted.agent_id, "outcome": wanted.outcome}
-    query = seen(table, caller, **equal).with_only_columns(*(table.c[name] for name in columns))
+    along: list[sa.ColumnElement[bool]] = []
     if wanted.since is not None:
-        query = query.where(table.c.created_at >= read_moment(wanted.since, "since"))
+        along.append(table.c.created_at >= read_moment(wanted.since, "since"))
     if wanted.until is not None:
-        query = query.where(table.c.created_at < read_moment(wanted.until, "until"))
-    return query
+        along.append(table.c.created_at < read_moment(wanted.until, "until"))
+    return list_seen(table, caller, columns=columns, along=along, beside=beside, **equal)
 
 
 def read_moment(text: str, field: str) -> str:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from proctor.store.list_queries import ListQuery, list_query
 from proctor.store.tables import audit
 
 
@@ -15,11 +13,6 @@ async def add_note(connection: AsyncConnection, **columns: object) -> None:
     await connection.execute(audit.insert().values(**columns))
 
 
-def notes(organization_id: str, *, resource: str | None = None, resource_id: str | None = None) -> sa.Select[Any]:
-    """The notes of an organization, for a page."""
-    query = sa.select(audit).where(audit.c.organization_id == organization_id)
-    if resource is not None:
-        query = query.where(audit.c.resource == resource)
-    if resource_id is not None:
-        query = query.where(audit.c.resource_id == resource_id)
-    return query
+def notes(organization_id: str, *, resource: str | None = None, resource_id: str | None = None) -> ListQuery:
+    """Return the notes of an organization, for a page."""
+    return list_query(audit, {"organization_id": organization_id, "resource": resource, "resource_id": resource_id})

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from proctor.errors import StoreError
-from proctor.store.tables import METADATA, records, traces
+from proctor.store.tables import METADATA, agents, alert_rules, audit, cases, keys, records, results, run_entries, runs, traces
 
 _LOCK = 0x70726F63  # "proc": the number two servers agree on
 
@@ -50,11 +50,19 @@ def _no_run_of_traces(connection: sa.Connection) -> None:
         connection.execute(sa.text("ALTER TABLE traces ADD COLUMN no_run TEXT"))
 
 
+def _indices_of_lists(connection: sa.Connection) -> None:
+    """Lists are found by an index, whatever they are narrowed by."""
+    for table in (agents, alert_rules, audit, cases, keys, results, run_entries, runs, traces):
+        for index in table.indexes:
+            index.create(connection, checkfirst=True)
+
+
 STEPS: tuple[tuple[str, Callable[[sa.Connection], None]], ...] = (
     ("0001_first_tables", _first_tables),
     ("0002_attempts_of_traces", _attempts_of_traces),
     ("0003_records_by_age", _records_by_age),
     ("0004_no_run_of_traces", _no_run_of_traces),
+    ("0005_indices_of_lists", _indices_of_lists),
 )
 """Append only. From the first release on a step says itself what it creates, and `tables.py` says what has become of it."""
 

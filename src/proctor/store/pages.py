@@ -15,7 +15,10 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.errors import ProctorError
+from proctor.store.list_queries import ListQuery
 
+STRETCH = 10_000
+"""Rows along an index that are looked at for one page."""
 DEFAULT_LIMIT, LARGEST_LIMIT = 20, 100
 _LONGEST_CURSOR = 500
 _Edge = tuple[Literal["older", "newer"], str, str]
@@ -42,7 +45,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
 
 async def page(
     connection: AsyncConnection,
-    query: sa.Select[Any],
+    query: sa.Select[Any] | ListQuery,
     table: sa.Table,
     *,
     limit: int | None = None,
@@ -50,19 +53,35 @@ async def page(
     time: str = "created_at",
     id: str = "id",
 ) -> Page:
-    """The page of `query` at `cursor`; `time` and `id` name the columns of `table` that order it, and must be among those selected."""
+    """Return the page of `query` at `cursor`; `time` and `id` name the columns of `table` that order it, and must be among those selected.
+
+    Of a list with conditions beside its path only so many rows are looked at: its page may be short, and yet there is a way on.
+    """
+    query = query if isinstance(query, ListQuery) else ListQuery(path=query)
     size = clamped(limit)
     at, key = table.c[time], table.c[id]
     edge = _read(cursor) if cursor else None
     newer = edge is not None and edge[0] == "newer"
+    here = sa.tuple_(at, key)
+    path, beside = query.path.order_by(None), query.beside
     if edge is not None:
         place = sa.tuple_(sa.literal(edge[1]), sa.literal(edge[2]))
-        query = query.where(sa.tuple_(at, key) > place if newer else sa.tuple_(at, key) < place)
-    order = (at.asc(), key.asc()) if newer else (at.desc(), key.desc())
-    found = await connection.execute(query.order_by(None).order_by(*order).limit(size + 1))
+        path = path.where(here > place if newer else here < place)
+    path = path.order_by(at.asc(), key.asc()) if newer else path.order_by(at.desc(), key.desc())
+    stop: Row | None = None
+    if beside:
+        stretch = path.with_only_columns(at, key).offset(STRETCH - 1).limit(1)
+        last = (await connection.execute(stretch)).mappings().first()
+        stop = None if last is None else dict(last)
+        if stop is not None:
+            end = sa.tuple_(sa.literal(stop[time]), sa.literal(stop[id]))
+            path = path.where(here <= end if newer else here >= end)
+    found = await connection.execute(path.where(*beside).limit(size + 1))
     rows: list[Row] = [dict(row) for row in found.mappings()]
     more = len(rows) > size
     rows = rows[:size]
+    if not more and stop is not None:
+        return _short_page(rows, stop, edge, size, time, id)
     if newer:
         rows.reverse()
     # Where the caller came from there was a row when the cursor was made.
@@ -73,6 +92,16 @@ async def page(
         prev=_write("newer", rows[0], time, id) if rows and to_newer else None,
         limit=size,
     )
+
+
+def _short_page(rows: list[Row], stop: Row, edge: _Edge | None, size: int, time: str, id: str) -> Page:
+    """Return a page that ended where nothing further was looked at, not where the list ends."""
+    newer = edge is not None and edge[0] == "newer"
+    back = None if edge is None else _write("older" if newer else "newer", {time: edge[1], id: edge[2]}, time, id)
+    if newer:
+        rows.reverse()
+        return Page(rows=rows, next=back, prev=_write("newer", stop, time, id), limit=size)
+    return Page(rows=rows, next=_write("older", stop, time, id), prev=back, limit=size)
 
 
 def clamped(limit: int | None) -> int:

@@ -10,6 +10,8 @@ decided one floor up.
 
 from __future__ import annotations
 
+from typing import Any
+
 import sqlalchemy as sa
 
 METADATA = sa.MetaData()
@@ -50,6 +52,20 @@ def _flag(name: str, *, default: bool = False) -> sa.Column[bool]:
 
 def _stamps() -> tuple[sa.Column[str], sa.Column[str]]:
     return _text("created_at"), _text("updated_at")
+
+
+COMMON: dict[tuple[str, str], str] = {("traces", "outcome"): "pass", ("traces", "status"): "evaluated", ("results", "outcome"): "pass"}
+"""Values that most rows have, by table and column: indices leave them out."""
+
+
+def _by_time(table: sa.Table, *columns: str, time: str = "created_at", where: sa.ColumnElement[bool] | None = None) -> None:
+    """An index that finds rows with the same values in these columns in the order of time; of some of the rows only, where it says so."""
+    options: dict[str, Any] = {} if where is None else {"sqlite_where": where, "postgresql_where": where}
+    sa.Index(f"{table.name}_listed_by_{'_'.join(columns)}", *(table.c[name] for name in (*columns, time, "id")), **options)
+
+
+def _rare(table: sa.Table, name: str) -> sa.ColumnElement[bool]:
+    return table.c[name] != sa.literal_column(f"'{COMMON[table.name, name]}'")
 
 
 meta = _table("meta", _text("name", primary_key=True), _text("value"))
@@ -350,3 +366,30 @@ links = _table(
     sa.PrimaryKeyConstraint("from_id", "kind", "to_id"),
     sa.Index("links_by_target", "to_id", "kind"),
 )
+
+# Lists: `list_queries.py` says which is taken for which filters.
+_by_time(agents, "organization_id")
+for _scope in ("organization_id", "project_id", "agent_id"):
+    _by_time(cases, _scope, "active")
+    _by_time(traces, _scope, "outcome", where=_rare(traces, "outcome"))
+for _scope in ("organization_id", "project_id", "agent_id", "case_id"):
+    _by_time(results, _scope, "outcome", where=_rare(results, "outcome"))
+    _by_time(results, _scope, "code", where=results.c.code.is_not(None))
+_by_time(cases, "organization_id")
+_by_time(cases, "agent_id")
+_by_time(keys, "organization_id", where=keys.c.kind != sa.literal_column("'run'"))
+_by_time(keys, "organization_id", "kind")
+_by_time(keys, "project_id", where=keys.c.project_id.is_not(None))
+_by_time(keys, "solver_id", where=keys.c.solver_id.is_not(None))
+_by_time(audit, "organization_id", "resource", time="at")
+_by_time(audit, "organization_id", "resource_id", time="at")
+_by_time(traces, "organization_id", "status", where=_rare(traces, "status"))  # those that wait, and failed ones: few, of all agents
+_by_time(traces, "organization_id")
+_by_time(traces, "organization_id", "external_id")
+_by_time(results, "organization_id")
+_by_time(alert_rules, "organization_id")
+_by_time(alert_rules, "agent_id", where=alert_rules.c.agent_id.is_not(None))
+_by_time(runs, "organization_id", "status")
+_by_time(runs, "project_id", "status")
+_by_time(run_entries, "run_id", "outcome")
+_by_time(run_entries, "run_id", "case_id")

@@ -8,17 +8,19 @@ agent's process has others to tell than what its model said.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any
 
 import msgspec
 from fastapi import Query, Request, Response
 
 from proctor.errors import EvidenceError
-from proctor.evidence.otlp_groups import Received, receive_json, receive_logs_json, receive_logs_protobuf, receive_protobuf
+from proctor.evidence.otlp_groups import Received, receive_json, receive_logs_json, receive_logs_protobuf, receive_protobuf, receive_text
+from proctor.evidence.wire_format import TooMuch, WireLimits
 from proctor.model.evidence import Json
 from proctor.serve.errors import PROTOBUF
 from proctor.serve.reading import patience, trace_reading
-from proctor.serve.routes.public_traces import read_json, refused_trace
+from proctor.serve.routes.public_traces import refused_trace
 from proctor.serve.wiring import TheCaller, TheHub, routed
 from proctor.serve.writer import trace_writer
 from proctor.service.callers import Caller
@@ -43,20 +45,22 @@ class _Signal(msgspec.Struct, frozen=True, kw_only=True):
     """Where the answer in JSON counts what was not kept."""
     counted: str
     """The counter of what was kept."""
-    read_binary: Callable[[bytes], Received]
+    read_binary: Callable[[bytes, WireLimits], Received]
     read_document: Callable[[Json], Received]
 
-    def read_protobuf(self, body: bytes) -> Received:
-        """Read a request in protobuf; refused when it is none."""
+    def read_protobuf(self, limits: WireLimits, body: bytes) -> Received:
+        """Read a request in protobuf; refused when it is none, or too much of it."""
         try:
-            return self.read_binary(body)
+            return self.read_binary(body, limits)
+        except TooMuch as error:
+            raise Refusal("PAYLOAD_TOO_LARGE", error.message) from None
         except EvidenceError as error:
             raise Refusal("BAD_REQUEST", error.message) from None
 
     def read_json(self, body: bytes) -> Received:
         """Read a request in JSON; refused when it is none."""
         try:
-            return self.read_document(read_json(body))
+            return receive_text(body, self.read_document)
         except EvidenceError as error:
             raise Refusal("BAD_REQUEST", error.message) from None
 
@@ -106,9 +110,10 @@ async def _export(signal: _Signal, request: Request, hub: Hub, caller: Caller, f
     if kind not in (JSON, PROTOBUF):
         raise Refusal("UNSUPPORTED_MEDIA_TYPE", f"expected {PROTOBUF} or {JSON}, got {kind[:100]!r}")
     body = await request.body()
-    read = signal.read_protobuf if kind == PROTOBUF else signal.read_json
+    limits = WireLimits(messages=hub.settings.protobuf_messages, fields=hub.settings.protobuf_fields)
+    read = partial(signal.read_protobuf, limits) if kind == PROTOBUF else signal.read_json
     until = patience()
-    async with trace_reading(request).body(len(body), until) as run:
+    async with trace_reading(request).body(len(body), until, dense=kind == PROTOBUF) as run:
         intake = await _intake(hub, caller, read, body, flush, run)
     kept = await trace_writer(request).keep(intake.arrivals, until=until)
     refusal = refused_trace(kept) if kept else None

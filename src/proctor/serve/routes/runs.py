@@ -11,6 +11,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
 from proctor.scoring.paired import LEAST_ALPHA
+from proctor.serve.streams import CountedStream
 from proctor.serve.wiring import Body, PageOf, TheCaller, TheHub, ThePaging, routed
 from proctor.service import run_events, run_results, runs
 from proctor.service.hub import Hub
@@ -219,7 +220,7 @@ async def run_stream(
     if not await run_events.has_more(hub, caller, run_id, number):
         return Response(status_code=204)
     headers = {"x-accel-buffering": "no"}
-    return StreamingResponse(_stream(request, hub, run_id, number), media_type="text/event-stream", headers=headers)
+    return CountedStream(request.app.state.streams, caller.actor, _stream(request, hub, run_id, number), headers=headers)
 
 
 async def _stream(request: Request, hub: Hub, run_id: str, after: int) -> AsyncIterator[bytes]:

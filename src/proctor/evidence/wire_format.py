@@ -1,0 +1,182 @@
+"""The wire format of protobuf, walked without decoding it.
+
+Decoded, a message of two bytes takes a hundred and more. So a large request is counted first: its messages and its fields, by the table of
+which fields are messages, which is read from the descriptors. What is more than allowed is refused with the figure before anything is
+made of it. A request that is too short to hold so much is not walked at all.
+
+The same walk takes a request apart into its spans where it cannot be decoded as a whole.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from proctor.errors import EvidenceError
+
+_VARINT, _FIXED64, _BYTES, _GROUP, _GROUP_END, _FIXED32 = range(6)
+_PAIR = 0
+DEEPEST = 100
+"""Levels of messages inside each other, as the decoder itself allows."""
+
+Shape = dict[int, Any]
+"""The fields of a message that are messages, by number, with their own shapes."""
+
+
+class WireLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """How much one request in protobuf may hold."""
+
+    messages: int
+    fields: int
+
+
+class TooMuch(EvidenceError):
+    """A request that holds more than is decoded."""
+
+
+@functools.cache
+def shape_of(descriptor: Any) -> Shape:
+    """Return which fields of a message are messages, all the way down; under 0 the shape of attributes, which are nearly all of them."""
+    known: dict[str, Shape] = {}
+    shape = _shape_of(descriptor, known)
+    return {**shape, _PAIR: known.get("opentelemetry.proto.common.v1.KeyValue")}
+
+
+def _shape_of(descriptor: Any, known: dict[str, Shape]) -> Shape:
+    if descriptor.full_name not in known:
+        shape = known[descriptor.full_name] = {}
+        for field in descriptor.fields:
+            if field.message_type is not None:
+                shape[field.number] = _shape_of(field.message_type, known)
+    return known[descriptor.full_name]
+
+
+def check_size(data: bytes, shape: Shape, limits: WireLimits) -> None:
+    """Raise `TooMuch` for a request that holds more than allowed, and `EvidenceError` for what is no protobuf."""
+    # A field takes two bytes, and a message is one.
+    if len(data) // 2 > limits.messages:
+        _walk(data, shape, limits)
+
+
+def is_well_formed(data: bytes, shape: Shape) -> bool:
+    """Whether this can be read as a message of this shape, whatever its texts are."""
+    try:
+        _walk(data, shape, WireLimits(messages=len(data), fields=len(data)))
+    except EvidenceError:
+        return False
+    return True
+
+
+def _walk(data: bytes, shape: Shape, limits: WireLimits) -> None:
+    pair = shape.get(_PAIR)
+    messages = fields = 0
+    ends: list[tuple[int, Shape]] = []
+    end, place = len(data), 0
+    try:
+        while True:
+            while place >= end:
+                if place > end:
+                    raise _broken()
+                if not ends:
+                    return
+                end, shape = ends.pop()
+            tag = data[place]
+            place += 1
+            if tag > 127:
+                tag, place = _varint(data, place - 1)
+            fields += 1
+            kind = tag & 7
+            if kind == _BYTES:
+                length = data[place]
+                place += 1
+                if length > 127:
+                    length, place = _varint(data, place - 1)
+                inner = shape.get(tag >> 3)
+                if inner is None:
+                    place += length
+                    continue
+                messages += 1
+                plain = inner is pair and 0 < length < 128 and _is_plain_pair(data, place, place + length, end)
+                if plain:
+                    messages += 1
+                    fields += 3
+                    place += length
+                if messages > limits.messages:
+                    raise TooMuch(f"more than {limits.messages} messages of protobuf in one request (--protobuf-messages)")
+                if plain or not length:
+                    continue
+                if place + length > end or len(ends) >= DEEPEST:
+                    raise _broken() if place + length > end else TooMuch(f"messages of protobuf more than {DEEPEST} levels deep")
+                ends.append((end, shape))
+                end, shape = place + length, inner
+            else:
+                place = _skip(data, place, kind)
+            if fields > limits.fields:
+                raise TooMuch(f"more than {limits.fields} fields of protobuf in one request (--protobuf-fields)")
+    except IndexError:
+        raise _broken() from None
+
+
+def _is_plain_pair(data: bytes, place: int, stop: int, end: int) -> bool:
+    """Whether there is an attribute as most are, a short key with a short text, which is two messages and three fields."""
+    if stop > end or data[place] != 0x0A:
+        return False
+    place += 2 + data[place + 1]
+    # The key had a length of one byte, or this is no field of the value.
+    if place + 4 > stop or data[place] != 0x12 or place + 2 + data[place + 1] != stop:
+        return False
+    return data[place + 2] == 0x0A and place + 4 + data[place + 3] == stop
+
+
+def fields_in(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield number and content of every field of a message that has a length; `EvidenceError` for what is no protobuf."""
+    place = 0
+    try:
+        while place < len(data):
+            tag, place = _varint(data, place)
+            if tag & 7 != _BYTES:
+                place = _skip(data, place, tag & 7)
+                continue
+            length, place = _varint(data, place)
+            if place + length > len(data):
+                raise _broken()
+            yield tag >> 3, data[place : place + length]
+            place += length
+    except IndexError:
+        raise _broken() from None
+    if place > len(data):
+        raise _broken()
+
+
+def _skip(data: bytes, place: int, kind: int) -> int:
+    """Return where a field without a length ends."""
+    if kind == _VARINT:
+        return place + 1 if data[place] < 128 else _varint(data, place)[1]
+    if kind in (_GROUP, _GROUP_END):
+        return place
+    if kind == _FIXED64:
+        return place + 8
+    if kind == _FIXED32:
+        return place + 4
+    raise _broken()
+
+
+def _varint(data: bytes, place: int) -> tuple[int, int]:
+    """Return the number that stands there, and where it ends."""
+    number = shift = 0
+    while True:
+        byte = data[place]
+        place += 1
+        number |= (byte & 127) << shift
+        if byte < 128:
+            return number, place
+        shift += 7
+        if shift > 63:
+            raise _broken()
+
+
+def _broken() -> EvidenceError:
+    return EvidenceError("binary data that is not OTLP protobuf")

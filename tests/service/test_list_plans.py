@@ -1,0 +1,211 @@
+"""Every list in every combination of its filters goes along an index: nothing reads or sorts a whole table, on either database."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from proctor.service import agents, alerts, audit, cases, keys, projects, run_results, runs, searching
+from proctor.service.callers import LOCAL, Caller
+from proctor.service.hub import Hub
+from proctor.service.refusals import Refusal
+from proctor.service.searching import Wanted
+from proctor.service.verification import benchmark_runs, criterion_runs, task_runs
+from proctor.store import pages
+from proctor.store.tables import alert_rules
+from proctor.store.tables import runs as run_table
+from tests.databases import TestDatabase
+
+pytestmark = pytest.mark.timeout(120)
+CURSOR = pages._write("older", {"created_at": "2031-01-01T00:00:00.000Z", "id": "x"}, "created_at", "id")
+NEWER = pages._write("newer", {"created_at": "2021-01-01T00:00:00.000Z", "id": "x"}, "created_at", "id")
+PROJECT_KEY = Caller(organization_id=LOCAL.organization_id, kind="project", key_id="k", project_id="p", agent_ids=("a", "b"))
+Listing = Callable[..., Awaitable[Any]]
+
+
+async def list_results(hub: Hub, caller: Caller, *, cursor: str | None, **given: Any) -> None:
+    wanted = Wanted(**{name: given.pop(name) for name in ("project_id", "agent_id", "outcome", "since", "until") if name in given})
+    await searching.list_results(hub, caller, wanted, cursor=cursor, **given)
+
+
+async def list_traces(hub: Hub, caller: Caller, *, cursor: str | None, **given: Any) -> None:
+    wanted = Wanted(**{name: given.pop(name) for name in ("project_id", "agent_id", "outcome", "since", "until") if name in given})
+    await searching.list_traces(hub, caller, wanted, cursor=cursor, **given)
+
+
+def fixed(listing: Listing, id: str) -> Listing:
+    return lambda hub, caller, **given: listing(hub, caller, id, **given)
+
+
+MOMENT = "2031-01-01"
+LISTS: dict[str, tuple[Listing, dict[str, tuple[Any, ...]]]] = {
+    "results": (list_results, {
+        "project_id": ("p",), "agent_id": ("a",), "case_id": ("c",), "trace_id": ("t",), "outcome": ("pass", "fail"), "code": ("x",),
+        "since": (MOMENT,),
+    }),
+    "traces": (list_traces, {
+        "project_id": ("p",), "agent_id": ("a",), "outcome": ("pass", "error"), "status": ("evaluated", "failed"), "external_id": ("e",),
+        "query": ("refund",), "metadata": (("a=b",),), "until": (MOMENT,),
+    }),
+    "runs": (runs.list_runs, {"project_id": ("p",), "status": ("failed",)}),
+    "run results": (fixed(run_results.list_run_results, "run"), {"outcome": ("pass",), "case": ("c",)}),
+    "cases": (cases.list_cases, {"project_id": ("p",), "agent_id": ("a",), "active": (True, False)}),
+    "agents": (agents.list_agents, {"project_id": ("p",)}),
+    "projects": (projects.list_projects, {}),
+    "keys": (keys.list_keys, {"kind": ("project",), "project_id": ("p",), "solver_id": ("s",)}),
+    "audit": (audit.list_notes, {"resource": ("project",), "resource_id": ("p",)}),
+    "alerts": (alerts.list_rules, {"project_id": ("p",), "agent_id": ("a",)}),
+    "deliveries": (fixed(alerts.list_deliveries, "rule"), {}),
+    "benchmark runs": (benchmark_runs.list_benchmark_runs, {"benchmark_id": ("b",)}),
+    "task runs": (task_runs.list_task_runs, {}),
+    "criterion runs": (criterion_runs.list_criterion_runs, {}),
+}  # fmt: skip
+
+
+def combinations(options: dict[str, tuple[Any, ...]]) -> Iterator[dict[str, Any]]:
+    for chosen in itertools.product(*((None, *values) for values in options.values())):
+        yield {name: value for name, value in zip(options, chosen, strict=True) if value is not None}
+
+
+@contextmanager
+def noted(hub: Hub) -> Iterator[list[tuple[str, Any]]]:
+    """The queries that are made meanwhile and have a page to them."""
+    found: list[tuple[str, Any]] = []
+
+    def note(connection: Any, cursor: Any, statement: str, parameters: Any, context: Any, many: bool) -> None:
+        if "LIMIT" in statement and "ORDER BY" in statement:
+            found.append((statement, parameters))
+
+    engine = hub.database.engine.sync_engine
+    sa.event.listen(engine, "before_cursor_execute", note)
+    try:
+        yield found
+    finally:
+        sa.event.remove(engine, "before_cursor_execute", note)
+
+
+async def plan_of(connection: AsyncConnection, dialect: str, statement: str, parameters: Any) -> list[str]:
+    word = "EXPLAIN QUERY PLAN " if dialect == "sqlite" else "EXPLAIN "
+    rows = (await connection.exec_driver_sql(word + statement, parameters)).all()
+    return [str(row[-1]) for row in rows]
+
+
+def complaint(dialect: str, plan: list[str], few: bool) -> str | None:
+    """What is wrong with a plan; `few` rows may be sorted, such as those of one trace."""
+    for line in plan:
+        if dialect == "sqlite":
+            if line.startswith("SCAN") or (line.startswith("USE TEMP B-TREE") and not few):
+                return line
+        elif "Seq Scan" in line or ("Sort" in line and not few):
+            return line
+    return None
+
+
+async def seed(hub: Hub) -> None:
+    """What lists below a thing ask for first."""
+    await projects.create_project(hub, LOCAL, name="shop")
+    at = {"created_at": hub.now(), "updated_at": hub.now(), "organization_id": LOCAL.organization_id, "project_id": "p"}
+    async with hub.database.writing() as connection:
+        run = {"id": "run", "suite_name": "s", "dialect": "native", "document": "", "status": "completed", "note": "", **at}
+        await connection.execute(run_table.insert().values(run))
+        rule = {"id": "rule", "name": "r", "kind": "pass_rate", "settings": {}, "webhook_url": "", **at}
+        await connection.execute(alert_rules.insert().values(rule))
+
+
+@pytest.mark.parametrize("name", list(LISTS))
+def test_every_combination_of_filters_goes_along_an_index(name: str, database: TestDatabase) -> None:
+    listing, options = LISTS[name]
+    # All of them where few filters are set, else one after the other.
+    variants = ((LOCAL, None), (LOCAL, CURSOR), (LOCAL, NEWER), (PROJECT_KEY, None), (PROJECT_KEY, CURSOR))
+
+    async def use(hub: Hub) -> None:
+        await seed(hub)
+        dialect = hub.database.dialect
+        bad: list[str] = []
+        count = 0
+        turns = itertools.cycle(variants)
+        async with hub.database.reading() as connection:
+            if dialect == "postgresql":
+                # With few rows it would not look for an index; what is left then has none.
+                for setting in ("enable_seqscan", "enable_sort", "enable_bitmapscan"):
+                    await connection.exec_driver_sql(f"SET {setting} = off")
+            for given in combinations(options):
+                for caller, cursor in variants if len(given) <= 2 else (next(turns),):
+                    with noted(hub) as made:
+                        try:
+                            await listing(hub, caller, cursor=cursor, **given)
+                        except Refusal:
+                            continue
+                    assert made, given
+                    few = "trace_id" in given or "external_id" in given or (name == "projects" and caller is PROJECT_KEY)
+                    for statement, parameters in made:
+                        count += 1
+                        found = complaint(dialect, await plan_of(connection, dialect, statement, parameters), few)
+                        if found is not None:
+                            bad.append(f"{given} {caller.kind}: {found}\n{statement}\n")
+        assert count
+        assert not bad, f"{len(bad)} of {count}:\n" + "\n".join(bad[:3])
+
+    database.run_hub(use)
+
+
+def test_a_page_of_a_rare_combination_may_be_short_and_leads_on_until_everything_was_seen(
+    database: TestDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pages, "STRETCH", 7)
+
+    async def use(hub: Hub) -> None:
+        made: list[str] = []
+        for number in range(30):
+            made.append(str((await projects.create_project(hub, LOCAL, name=f"p{number}"))["id"]))
+        notes = await audit.list_notes(hub, LOCAL, resource="project", limit=100)
+        wanted = {note["resource_id"] for note in notes["data"]}
+        assert wanted == set(made)
+        seen: list[str] = []
+        cursor, asked = None, 0
+        while True:
+            # Two filters, of which one leads and the other is looked at beside it.
+            page = await audit.list_notes(hub, LOCAL, resource="project", resource_id=made[3], cursor=cursor)
+            seen += [note["resource_id"] for note in page["data"]]
+            cursor, asked = page["_meta"]["next"], asked + 1
+            if cursor is None:
+                break
+        assert seen == [made[3]]
+        keys_of_project = Caller(organization_id=LOCAL.organization_id, kind="project", key_id="k", project_id=made[5])
+        assert [one["id"] for one in (await projects.list_projects(hub, keys_of_project))["data"]] == [made[5]]
+
+    database.run_hub(use)
+
+
+def test_the_way_back_over_short_pages_finds_the_same(database: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pages, "STRETCH", 5)
+
+    async def use(hub: Hub) -> None:
+        project = str((await projects.create_project(hub, LOCAL, name="p"))["id"])
+        made = [str((await agents.create_agent(hub, LOCAL, project_id=project, name=f"a{number}"))["id"]) for number in range(23)]
+        some = Caller(organization_id=LOCAL.organization_id, kind="project", key_id="k", project_id=project, agent_ids=(made[1], made[20]))
+        there: list[list[str]] = []
+        cursor: str | None = None
+        while True:
+            page = await agents.list_agents(hub, some, cursor=cursor)
+            there.append([row["id"] for row in page["data"]])
+            last, cursor = cursor, page["_meta"]["next"]
+            if cursor is None:
+                break
+        assert [id for ids in there for id in ids] == [made[20], made[1]] and len(there) > 2
+        assert last is not None
+        back: list[str] = []
+        cursor = page["_meta"]["prev"]
+        while cursor is not None:
+            page = await agents.list_agents(hub, some, cursor=cursor)
+            back = [*(row["id"] for row in page["data"]), *back]
+            cursor = page["_meta"]["prev"]
+        assert back[0] == made[20]
+
+    database.run_hub(use)
