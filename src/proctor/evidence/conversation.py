@@ -35,6 +35,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     value: Json = None
     error: Json = None
     kind: str | None = None
+    tells_end: bool = False
+    """Whether it says in so many words that the call went well, or that it failed."""
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):

@@ -178,7 +178,7 @@ def _made(call: ToolCall, twin: Ran | None, result: Result | None, number: int, 
     if twin is None:
         if result is not None:
             call = msgspec.structs.replace(call, result=result.value, error=result.error, error_kind=result.kind)
-        return Made(call, holder, start, number, False, result is not None, ended=result is None or call.failed())
+        return Made(call, holder, start, number, False, result is not None, ended=result is None or result.tells_end)
     ran = twin.call
     error, kind = (ran.error, ran.error_kind) if ran.failed() else (result.error, result.kind) if result is not None else (None, None)
     joined = msgspec.structs.replace(

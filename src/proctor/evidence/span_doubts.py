@@ -1,7 +1,9 @@
 """What is not known of a trace, and why: whatever was not understood and could tell of an agent's work is a doubt, and named.
 
-A trace knows its tool calls only if every request to a model does (its answer was captured and understood, or its reason to stop
-excludes tools), or if the instrumentation that wrote its agent or model spans wrote tool spans too.
+A trace knows its tool calls only if every request to a model does: its answer was captured and understood, its reason to stop excludes
+tools, or the next request repeats it or brings the results of its calls. Spans of tools show which tools ran and never that no other did:
+what a provider or a client runs has none. Only where a trace has no requests to a model at all, tool spans are taken for all there is if
+the instrumentation that wrote the spans of agents wrote them, too.
 """
 
 from __future__ import annotations
@@ -210,7 +212,7 @@ def why_unknown(tree: SpanTree, exchanges: Sequence[Exchange], made: Sequence[Ma
     """Return why it is not known which tools were called; nothing where it is."""
     ran = tree.of_kind("tool")
     writers = {_family(span.scope) for span in tree.of_kind("model", "agent", "workflow", "task", "chain")}
-    # An instrumentation that writes tool spans writes them for every tool; one that does not says nothing by their absence.
+    # Without any request an instrumentation that writes tool spans is trusted with all tools; one that writes none says nothing by that.
     covered = any(_family(span.scope) in writers for span in ran)
     later: list[Exchange | None] = [*exchanges[1:], *([None] if exchanges else [])]
     if any(step.hides_hosted_tools() for exchange in exchanges for step in exchange.steps):

@@ -4,9 +4,7 @@ Model spans hold the conversation, tool spans the calls, agent spans what went i
 and the tools that ran, `span_calls` joins them, `span_talk` reads what was said. Tokens are those of the requests, each once; an agent's
 own total only where no request has any. HTTP status, duration and clock are the root's.
 
-What is known: a trace knows its tool calls only if every request to a model does (its answer was captured and understood, or its reason
-to stop excludes tools), or if the instrumentation that wrote its agent or model spans wrote tool spans too. Anything that was not
-understood and could tell of a call is a doubt, and named.
+What is known, and what is not, is for `span_doubts` to say; `span_losses` finds what an exporter dropped or cut.
 """
 
 from __future__ import annotations

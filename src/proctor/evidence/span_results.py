@@ -35,7 +35,12 @@ def read_result(part: dict[str, Any]) -> Result:
         value=_result_value(value),
         error=error,
         kind=CONTENT_ERROR if error is not None else None,
+        tells_end=error is not None or any(part.get(key) is not None for key in _ENDINGS),
     )
+
+
+_ENDINGS = ("is_error", "isError", "status", "error", "outcome", "tool_call_error")
+"""Members by which a result says whether the call went well."""
 
 
 def tool_message(message: dict[str, Any]) -> Result:
@@ -52,6 +57,7 @@ def tool_message(message: dict[str, Any]) -> Result:
         value=_result_value(value),
         error=error,
         kind=CONTENT_ERROR if error is not None else None,
+        tells_end=error is not None or any(message.get(key) is not None for key in _ENDINGS),
     )
 
 

@@ -142,8 +142,8 @@ class Step:
         for prefix in indexed:
             entries = unflattened(attributes, prefix)
             if entries:
-                if prefix == "gen_ai.prompt":  # OpenLLMetry calls the role of a result unknown.
-                    entries = [{**entry, "role": "tool"} if dict_of(entry).get("role") == "unknown" else entry for entry in entries]
+                if prefix == "gen_ai.prompt":
+                    entries = [_with_role(entry) for entry in entries]
                 heard = Heard()
                 heard.read(entries, role)
                 self.strange.extend(heard.strange)
@@ -223,6 +223,12 @@ class Step:
             self.given = messages
         if self.said is None and said.messages:
             self.said = said.messages
+
+
+def _with_role(entry: Json) -> Json:
+    """Name who speaks where OpenLLMetry calls the role unknown: the result of a tool, or the pieces of an answer that calls some."""
+    message = dict_of(entry)
+    return {**message, "role": "assistant" if message.get("tool_calls") else "tool"} if message.get("role") == "unknown" else entry
 
 
 def spoken(messages: list[Message] | tuple[Message, ...]) -> str | None:
