@@ -94,9 +94,11 @@ def test_a_call_of_a_tool_that_no_server_has_ends_the_run_in_an_error(tmp_path: 
         return completion(calls=[("teleport", {})])
 
     with http_shop() as (url, _):
-        live, seen = drive(workspace(tmp_path / "mcplab", url, config=config), invents, tmp_path / "home")
+        live, seen = drive(workspace(tmp_path / "mcplab", url, config=config), invents, tmp_path / "home", agents=["mini"])
     assert len(seen.asked) == 1
-    assert (live.result["only"].outcome, live.result["only"].code) == ("error", "unknown_tool")
+    evidence = live.entries[("only", 0)].evidence
+    assert live.result["only"].outcome == "error" and live.result["only"].reason is not None and "teleport" in live.result["only"].reason
+    assert evidence is not None and evidence.metadata["code"] == "unknown_tool"
 
 
 def test_every_scenario_runs_with_every_selected_agent_and_browser_agents_are_skipped(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ def read_content(data: bytes, charset: str | None) -> Content:
         try:
             value = decode(candidate)
         except EvidenceError as error:
-            if error.code == "too_deep":
+            if error.code in ("too_deep", "duplicate_key"):
                 return Content(text=text, unread=error.message)
             continue
         if isinstance(value, str):
