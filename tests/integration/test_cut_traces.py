@@ -135,3 +135,11 @@ def test_a_cut_is_known_by_the_length_of_what_is_left(text: str, limit: int) -> 
         assert (kept is None) == (count_units(text) <= limit)
         if kept is not None:
             assert text.startswith(kept) and count_units(kept) >= limit - 1
+
+
+@pytest.mark.parametrize(("named", "known"), [(["lookup"], True), (["lookup", "refund"], False)])
+def test_a_call_that_only_the_results_tell_of_makes_the_calls_of_the_trace_not_known(tmp_path: Path, named: list[str], known: bool) -> None:
+    write_run(tmp_path / "run", "short", results=results_of("short", tool_calls=named))
+    (record,) = read_records([str(tmp_path / "run")])
+    assert record.evidence is not None and record.evidence.account is not None
+    assert ("tool_calls" not in record.evidence.account.unknown) == known

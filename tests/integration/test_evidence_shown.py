@@ -83,6 +83,14 @@ def test_explain_prints_what_was_read_before_the_verdicts(place: Path) -> None:
     assert done.code == 1
 
 
+def test_explain_prints_the_status_of_the_answer_and_why_a_run_broke_off(place: Path) -> None:
+    (place / "broken.jsonl").write_text('{"case": "greet", "text": "oops", "http_status": 503, "error": "overloaded"}\n')
+    told = proctor("check", "suite.yaml", "broken.jsonl", "--explain").out
+    assert "status   503" in told and "error    overloaded" in told
+    assert "the answer               not known  the run broke off: overloaded" in told
+    assert "the run ended in an error: overloaded [run_error]" in told
+
+
 @pytest.mark.parametrize("which", ["3", "greet"])
 def test_one_record_is_explained_by_its_line_or_case(place: Path, which: str) -> None:
     done = proctor("check", "suite.yaml", "runs.jsonl", "--explain", "--record", which)

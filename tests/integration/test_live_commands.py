@@ -71,6 +71,13 @@ def test_a_suite_is_driven_kept_and_shown_again(place: Path) -> None:
     assert len(asked(place)) == 10, "rechecking asks nobody"
 
 
+def test_a_run_of_chosen_cases_is_shown_with_the_places_of_its_claims(place: Path) -> None:
+    ran = json.loads(proctor("run", "suite.yaml", "-k", "c3", "--format", "json").out)
+    shown = json.loads(proctor("show", "latest", "--format", "json").out)
+    assert [case["assertions"][0]["origin"] for case in shown["cases"]] == [case["assertions"][0]["origin"] for case in ran["cases"]]
+    assert shown["cases"][0]["assertions"][0]["origin"]["file"] == "suite.yaml"
+
+
 def test_recheck_with_another_suite_decides_anew(place: Path) -> None:
     proctor("run", "suite.yaml", "--quiet")
     (place / "strict.yaml").write_text(suite_text(10).replace("you said", "goodbye"))

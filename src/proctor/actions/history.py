@@ -58,15 +58,23 @@ def suite_of(run: RunFolder) -> Suite:
     """The suite a run was started with, with its places where the file it came from is still the same."""
     text = run.suite_text()
     path = run.header.suite_path
+    kept = read_suite(text, name=run.header.suite_name)
     if path is not None and Path(path).exists():
         try:
-            current = load_suite(path)
+            current = _select_kept(load_suite(path), kept)
             if write_native(current) == text:
                 return current
         except InputError:
             pass  # the file has changed beyond reading; the kept copy has not
-    suite = read_suite(text, name=run.header.suite_name)
-    return msgspec.structs.replace(suite, dialect=run.header.dialect, path=path)
+    return msgspec.structs.replace(kept, dialect=run.header.dialect, path=path)
+
+
+def _select_kept(current: Suite, kept: Suite) -> Suite:
+    """The suite as it is now with only those cases that the run was started with (`-k`)."""
+    if len(current.cases) == len(kept.cases):
+        return current
+    wanted = {case.id for case in kept.cases}
+    return msgspec.structs.replace(current, cases=tuple(case for case in current.cases if case.id in wanted))
 
 
 def open_run(home: Path, run: str) -> tuple[RunResult, dict[tuple[str, int], RunEntry]]:

@@ -28,7 +28,7 @@ _DECLARED = words("description inputSchema input_schema parameters schema")
 
 def unify_spellings(entry: dict[str, Any], spellings: dict[str, str], path: str) -> dict[str, Any]:
     """Return an object under our own names; an error where a thing is told under two names, and differently."""
-    if spellings.keys().isdisjoint(entry):
+    if not any(key in entry for key in spellings):
         return dict(entry)
     ours = {key: value for key, value in entry.items() if key not in spellings}
     for key in spellings.keys() & entry.keys():

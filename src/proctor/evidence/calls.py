@@ -107,13 +107,15 @@ def _in_our_words(entry: dict[str, Any]) -> dict[str, Any] | None:
 
 def _read_ordinary(entry: dict[str, Any], path: str) -> ToolCall:
     """Read a call that tells each thing once and under our names, as nearly all do: there is nothing to look for and nothing to doubt."""
-    result, duration = entry.get("result"), entry.get("duration_ms")
-    error, kind = _error(entry, result)
+    result, duration, error, kind = entry.get("result"), entry.get("duration_ms"), entry.get("error"), None
+    if not says_error(error):
+        error = mcp_error(result)
+        kind = CONTENT_ERROR if error is not None else None
     return ToolCall(
         name=entry["name"],
         arguments=read_arguments(entry["arguments"]),
         result=result,
-        error=error,
+        error=False if error is None and result is None and entry.get("error") in (False, "") else error,
         error_kind=kind,
         duration_ms=duration if duration is None else number_at(duration, f"{path}.duration_ms"),
         id=_text(entry.get("id"), path, "id"),
@@ -201,7 +203,7 @@ def _error(entry: dict[str, Any], result: Json) -> tuple[Json, str | None]:
     error = entry.get("error")
     if says_error(error):
         return error, None
-    if any(entry.get(key) is failed for key, failed in _FLAGS.items()):
+    if not _SAID.isdisjoint(entry) and any(entry.get(key) is failed for key, failed in _FLAGS.items()):
         return as_text(result) or "the tool reported an error", CONTENT_ERROR
     status = entry.get("status")
     if isinstance(status, str) and status.lower() in _FAILED:

@@ -93,7 +93,10 @@ def may_repeat_key(data: bytes, value: Json) -> bool:
     same value written anew, unless a colon inside a text is escaped. That is found without a look at each key.
     """
     try:
-        if data.count(b":") != _encode(value).count(b":"):
+        written = _encode(value)
+        if written == data:
+            return False
+        if data.count(b":") != written.count(b":"):
             return True
     except (RecursionError, TypeError, ValueError, OverflowError, msgspec.MsgspecError):
         return True

@@ -82,8 +82,10 @@ def resolve_for_items(parameters: Json, outputs: Iterable[Outputs], most: int, *
     """
     first: Resolved | None = None
     more: dict[bytes, Json] = {}
+    notes: dict[str, None] = {}
     for item in outputs:
         resolved = resolve(parameters, item, only_parts=only_parts)
+        notes.update(dict.fromkeys(resolved.notes))
         if first is None:
             first = resolved
             if not has_expression(parameters):
@@ -93,9 +95,9 @@ def resolve_for_items(parameters: Json, outputs: Iterable[Outputs], most: int, *
     if first is None:
         return Resolved(parameters)
     if most > MOST_ITEMS:
-        note = f"the expressions in the parameters were resolved for {MOST_ITEMS:,} of {most:,} items"
-        return Resolved(first.value, (*first.notes, note), (*more.values(), parameters))
-    return Resolved(first.value, first.notes, tuple(more.values()))
+        notes[f"the expressions in the parameters were resolved for {MOST_ITEMS:,} of {most:,} items"] = None
+        return Resolved(first.value, tuple(notes), (*more.values(), parameters))
+    return Resolved(first.value, tuple(notes), tuple(more.values()))
 
 
 def has_expression(parameters: Json) -> bool:

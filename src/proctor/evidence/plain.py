@@ -245,7 +245,7 @@ def _observe(entry: dict[str, Any], path: str, doubts: Doubts, *, is_turn: bool 
     calls = None if entry.get("tool_calls") is None else read_calls(entry["tool_calls"], f"{path}.tool_calls", doubts)
     if calls is None:
         calls = _calls_in(body, entry.get("nodes") is not None or is_turn, f"{path}.body", doubts)
-    else:
+    elif body:
         calls = _with_calls_in(body, calls, path, doubts)
     usage = read_usage_at(entry.get("usage"), f"{path}.usage", doubts) or usage_in(body, doubts)
     _doubt_body(text, body, usage, f"{path}.body", doubts)

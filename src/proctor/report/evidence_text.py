@@ -84,6 +84,8 @@ def _rows(evidence: Evidence) -> Iterator[tuple[str, str]]:
         yield from _exchange_rows(evidence.input, evidence.tool_calls, evidence.text, evidence.body)
     if evidence.tool_calls is None and evidence.nodes is not None:
         yield from _call_rows([call for node in evidence.nodes for call in node.tool_calls])
+    if evidence.http_status is not None:
+        yield "status", str(evidence.http_status)
     if evidence.nodes:
         yield "nodes", _names([node.name for node in evidence.nodes])
     usage = usage_words(evidence.usage)
