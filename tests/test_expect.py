@@ -9,7 +9,7 @@ import pytest
 
 from proctor.errors import SpecError
 from proctor.expectations import ExpectationFailed, Expectations, expect
-from proctor.model.evidence import Evidence, EvidenceTurn, Usage
+from proctor.model.evidence import Evidence, EvidenceTurn, ToolCall, Usage
 from tests.builders import call, evidence
 
 SEEN = Evidence(
@@ -38,7 +38,6 @@ def test_a_chain_of_expectations_that_hold() -> None:
         .called_all("lookup", "search")
         .called_any("pay", "lookup")
         .first_tool("search")
-        .no_tool_errors()
         .says("found 3")
         .does_not_say("sorry")
         .matches(r"^Found \d+")
@@ -134,3 +133,10 @@ def test_mistakes_in_the_test_are_not_failed_expectations() -> None:
         expect(SEEN).called("search", arguments={"q": "x"}, q="x")
     with pytest.raises(TypeError, match="list of names"):
         expect(SEEN).called_exactly("search")
+
+
+def test_that_no_call_failed_needs_to_be_known() -> None:
+    ended = ToolCall(name="search", arguments={}, result="ok")
+    expect(Evidence(tool_calls=(ended,))).no_tool_errors()
+    with pytest.raises(ExpectationFailed, match="not recorded"):
+        expect(Evidence(tool_calls=(ended, call("lookup", {})))).no_tool_errors()

@@ -104,6 +104,6 @@ def test_a_run_that_broke_off_passes_nothing(workspace: Path) -> None:
     done = proctor("check", workspace, trace(workspace, *broken), "--format", "json", "-k", "refund or never or free")
     cases = {case["id"]: case for case in json.loads(done.out)["cases"]}
     assert done.code == 1
-    assert {name: case["outcome"] for name, case in cases.items()} == {"refund": "fail", "never": "error", "free": "error"}
-    assert [entry["code"] for case in cases.values() for entry in case["assertions"]] == ["missing_evidence"] * 3
+    assert {name: case["outcome"] for name, case in cases.items()} == dict.fromkeys(("refund", "never", "free"), "error")
+    assert all("model down" in case["reason"] for case in cases.values())
     assert (cases["free"]["code"], cases["free"]["reason"]) == ("run_error", "the run ended in an error: model down")

@@ -77,8 +77,9 @@ class PatternProcess:
                 # Whatever is still to come would be taken for the answer to another question.
                 self._end()
                 raise
-        if "fault" in answer:
-            raise CheckFault(*answer["fault"])
+        fault = answer.get("fault")
+        if fault is not None:
+            raise CheckFault(*fault)
         if "refused" in answer:
             message, offset, hint = answer["refused"]
             raise PatternError(message, offset=offset, hint=hint)
