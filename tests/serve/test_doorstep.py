@@ -54,6 +54,15 @@ def answer(opened: socket.socket) -> tuple[int, str]:
     return int(head.split()[1]), body.decode()
 
 
+def has_ended(opened: socket.socket) -> bool:
+    """Whether the other side has closed a connection on which nothing else is to come."""
+    opened.settimeout(2)
+    try:
+        return is_ended(opened)
+    except TimeoutError:
+        return False
+
+
 def is_ended(opened: socket.socket) -> bool:
     try:
         return opened.recv(1) == b""
