@@ -48,7 +48,7 @@ class World(NamedTuple):
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    folder, outside = tmp_path / "work", tmp_path / "elsewhere"
+    folder, outside = tmp_path / "here", tmp_path / "elsewhere"
     folder.mkdir()
     outside.mkdir()
     monkeypatch.chdir(folder)
@@ -99,7 +99,7 @@ def targets(world: World) -> dict[str, dict[str, Any]]:
         "n8n": {"targets": {"t": {"type": "n8n", "webhook": f"{url}/hook", "api": url, "api_key": key}}},
         "flowise": {"targets": {"t": {"type": "flowise", "url": url, "flow": "f1", "api_key": key}}},
         "callable": {"targets": {"t": {"type": "callable", "function": "strange_agent:answer"}}},
-        "recorded": {"targets": {"t": {"type": "recorded", "evidence": ["../work/runs.jsonl"]}}},
+        "recorded": {"targets": {"t": {"type": "recorded", "evidence": ["../here/runs.jsonl"]}}},
         "a program": {**model, "targets": {"t": {"type": "mcp_agent", "model": "m", "servers": [_program(world)]}}},
         "a server": {
             **model,

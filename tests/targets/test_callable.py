@@ -152,6 +152,13 @@ def test_what_was_done_without_a_word_is_kept_and_what_was_said_is_not_known() -
     assert [call.name for call in evidence.tool_calls or ()] == ["look"]
 
 
+def test_a_turn_that_says_nothing_of_tools_is_not_known_to_have_called_none() -> None:
+    answers = iter([{"text": "done"}, {"text": "bye", "tool_calls": []}])
+    seen = drive(lambda message: next(answers), attempt("refund it", "thanks"))
+    assert seen.turns is not None and [turn.tool_calls for turn in seen.turns] == [None, ()]
+    assert seen.account is not None and "turns[0]" in seen.account.unknown["tool_calls"]
+
+
 def test_an_envelope_of_messages_is_read_as_messages() -> None:
     asked = {
         "role": "assistant",

@@ -133,10 +133,6 @@ def joined(messages: Sequence[Message], seen: Sequence[Evidence]) -> Evidence:
         )
     account = _account(seen)
     turns = [_turn(message, evidence) for message, evidence in zip(messages, seen, strict=False)]
-    blind = account is not None and "tool_calls" in account.unknown
-    if not blind and any(turn.tool_calls is not None or turn.nodes is not None for turn in turns):
-        # One turn that shows its tools shows that tools can be seen.
-        turns = [msgspec.structs.replace(turn, tool_calls=()) if turn.tool_calls is None and turn.nodes is None else turn for turn in turns]
     offered = [name for evidence in seen for name in evidence.available_tools or ()]
     last_state = next((evidence.state for evidence in reversed(seen) if evidence.state is not None), None)
     code = next((evidence.metadata["code"] for evidence in seen if evidence.error is not None and "code" in evidence.metadata), None)
