@@ -37,21 +37,35 @@ CASE: dict[str, Any] = {
 
 
 def genai(tracer: Any, text: str) -> None:
-    """An agent instrumented by the GenAI conventions."""
-    said = json.dumps([{"role": "assistant", "parts": [{"type": "text", "content": text}]}])
-    asked = json.dumps([{"role": "user", "parts": [{"type": "text", "content": "I was charged twice"}]}])
+    """An agent instrumented by the GenAI conventions, with content captured: its model asks for a tool, is given the result and answers."""
+    asked = {"role": "user", "parts": [{"type": "text", "content": "I was charged twice"}]}
+    call = {"role": "assistant", "parts": [{"type": "tool_call", "id": "c1", "name": "lookup_order", "arguments": {"id": 17}}]}
+    result = {"role": "tool", "parts": [{"type": "tool_call_response", "id": "c1", "response": {"total": 9}}]}
+    said = {"role": "assistant", "parts": [{"type": "text", "content": text}]}
     root = {
         "gen_ai.operation.name": "invoke_agent",
-        "gen_ai.input.messages": asked,
-        "gen_ai.output.messages": said,
+        "gen_ai.input.messages": json.dumps([asked]),
+        "gen_ai.output.messages": json.dumps([said]),
         "http.response.status_code": 200,
     }
+    run = {
+        "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "lookup_order", "gen_ai.tool.call.id": "c1",
+        "gen_ai.tool.call.arguments": '{"id": 17}',
+    }  # fmt: skip
     with tracer.start_as_current_span("invoke_agent shop", attributes=root):
-        with tracer.start_as_current_span("chat m", attributes={"gen_ai.operation.name": "chat", "gen_ai.usage.input_tokens": 100}) as span:
-            span.set_attribute("gen_ai.usage.output_tokens", 20)
-        call = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "lookup_order", "gen_ai.tool.call.arguments": '{"id": 17}'}
-        with tracer.start_as_current_span("execute_tool lookup_order", attributes=call):
+        chat(tracer, [asked], call)
+        with tracer.start_as_current_span("execute_tool lookup_order", attributes=run):
             pass
+        chat(tracer, [asked, call, result], said)
+
+
+def chat(tracer: Any, given: list[Any], answered: Any) -> None:
+    attributes = {
+        "gen_ai.operation.name": "chat", "gen_ai.usage.input_tokens": 50, "gen_ai.usage.output_tokens": 10,
+        "gen_ai.input.messages": json.dumps(given), "gen_ai.output.messages": json.dumps([answered]),
+    }  # fmt: skip
+    with tracer.start_as_current_span("chat m", attributes=attributes):
+        pass
 
 
 def openinference(tracer: Any, text: str) -> None:
