@@ -167,17 +167,18 @@ def with_turn_defaults(evidence: Evidence) -> Evidence:
     turns = evidence.turns
     if not turns:
         return evidence
-    last = turns[-1]
     calls, nodes, account = evidence.tool_calls, evidence.nodes, evidence.account
+    if calls is None:
+        turns, account = _judge_silent_turns(turns, account)
+    last = turns[-1]
     if calls is None and any(turn.tool_calls is not None for turn in turns):
         calls = tuple(call for turn in turns for call in turn_calls(turn))
-    if evidence.tool_calls is None:
-        account = _doubt_silent_turns(turns, account)
     if nodes is None and any(turn.nodes is not None for turn in turns):
         nodes = tuple(node for turn in turns for node in turn.nodes or ())
     durations = [turn.duration_ms for turn in turns if turn.duration_ms is not None]
     return msgspec.structs.replace(
         evidence,
+        turns=turns,
         input=evidence.input if evidence.input is not None else turns[0].input,
         text=evidence.text if evidence.text is not None else last.text,
         body=evidence.body if evidence.body is not None else last.body,
@@ -190,14 +191,22 @@ def with_turn_defaults(evidence: Evidence) -> Evidence:
     )
 
 
-def _doubt_silent_turns(turns: tuple[EvidenceTurn, ...], account: Account | None) -> Account | None:
-    """Return the account with the doubt about the first turn that records no calls, where others do."""
+def _judge_silent_turns(turns: tuple[EvidenceTurn, ...], account: Account | None) -> tuple[tuple[EvidenceTurn, ...], Account | None]:
+    """Return the turns, and the account, with what it means that a turn records no calls while others do.
+
+    Who writes down calls where there are some leaves the list out where there are none. But who writes an empty list for one turn writes a
+    list for every turn that was looked at, so a turn without one was not seen.
+    """
     recorded = [turn.tool_calls is not None or turn.nodes is not None for turn in turns]
     if all(recorded) or not any(recorded) or (account is not None and "tool_calls" in account.unknown):
-        return account
+        return turns, account
+    if not any(turn.tool_calls == () for turn in turns):
+        return tuple(
+            turn if seen else msgspec.structs.replace(turn, tool_calls=()) for turn, seen in zip(turns, recorded, strict=True)
+        ), account
     known = account or Account("plain")
     why = f"$.turns[{recorded.index(False)}] {NO_CALLS_IN_TURN}"
-    return msgspec.structs.replace(known, unknown={**known.unknown, "tool_calls": why})
+    return turns, msgspec.structs.replace(known, unknown={**known.unknown, "tool_calls": why})
 
 
 def turn_calls(turn: EvidenceTurn) -> tuple[ToolCall, ...]:
@@ -321,11 +330,16 @@ def _turns(value: Json, path: str, doubts: Doubts) -> tuple[EvidenceTurn, ...] |
     if value is None:
         return None
     turns: list[EvidenceTurn] = []
+    unknown: list[int] = []
     for index, entry in enumerate(list_at(value, path)):
         own = Doubts()
         turns.append(_turn(entry, f"{path}[{index}]", own))
         for part, why in own.unknown.items():
             doubts.doubt(part, why)
+        if turns[-1].tool_calls is None and turns[-1].nodes is None and "tool_calls" in entry:
+            unknown.append(index)
+    if unknown and any(turn.tool_calls for turn in turns):
+        doubts.doubt("tool_calls", f"{path}[{unknown[0]}] {NO_CALLS_IN_TURN}")
     reported = [turn.usage is not None for turn in turns]
     if any(reported) and not all(reported):
         doubts.doubt("usage", f"{path}[{reported.index(False)}] reports no tokens, and others do")
