@@ -22,6 +22,15 @@ from proctor.store.database import Database, open_database
 T = TypeVar("T")
 
 
+def make_tables(url: str) -> None:
+    """Make the tables of an empty database."""
+
+    async def make() -> None:
+        await (await open_database(url)).close()
+
+    asyncio.run(make())
+
+
 class TestDatabase:
     """The address of a database and a folder beside it. Each `run` is a process of its own as far as the database can tell."""
 

@@ -112,10 +112,10 @@ class Cluster:
             stack.callback(shutil.rmtree, self._home, ignore_errors=True)
             stack.callback(self.stop)
 
-    def new_database(self) -> str:
-        """The address of an empty database."""
+    def new_database(self, template: str = "template1") -> str:
+        """The address of a copy of a database; of an empty one, unless another is named."""
         name = f"t{secrets.token_hex(6)}"
-        self.sql(f"CREATE DATABASE {name}")
+        self.sql(f"CREATE DATABASE {name} TEMPLATE {template}")
         return f"postgresql://{USER}@127.0.0.1:{self.port}/{name}"
 
     def drop_database(self, url: str) -> None:

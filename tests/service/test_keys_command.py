@@ -163,7 +163,8 @@ def test_a_workspace_moves_between_databases(
     assert "added 6 rows" in proctor.err
 
 
-def test_status_tells_without_changing(database: TestDatabase, proctor: Told, tmp_path: Path) -> None:
+def test_status_tells_without_changing(empty_database_url: str, proctor: Told, tmp_path: Path) -> None:
+    database = TestDatabase(empty_database_url, tmp_path)
     where = ("--database", database.url)
     if database.is_postgres:
         told = proctor("db", "status", *where)

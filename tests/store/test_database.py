@@ -25,6 +25,12 @@ from tests.databases import TestDatabase
 from tests.postgres import Cluster
 
 
+@pytest.fixture
+def database_url(empty_database_url: str) -> str:
+    """Here it is the making of the tables that is tested."""
+    return empty_database_url
+
+
 async def put(connection: Any, name: str, value: str = "x") -> None:
     await connection.execute(meta.insert().values(name=name, value=value))
 
