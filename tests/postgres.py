@@ -12,6 +12,7 @@ durability says `Cluster(fsync=True)`.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import pwd
@@ -24,6 +25,8 @@ import tempfile
 import time
 from pathlib import Path
 from types import TracebackType
+
+import asyncpg
 
 USER = "proctor"
 
@@ -115,19 +118,22 @@ class Cluster:
     def new_database(self, template: str = "template1") -> str:
         """The address of a copy of a database; of an empty one, unless another is named."""
         name = f"t{secrets.token_hex(6)}"
-        self.sql(f"CREATE DATABASE {name} TEMPLATE {template}")
+        self._command(f"CREATE DATABASE {name} TEMPLATE {template}")
         return f"postgresql://{USER}@127.0.0.1:{self.port}/{name}"
 
     def drop_database(self, url: str) -> None:
         """Delete a database, whoever is connected to it."""
-        self.sql(f"DROP DATABASE IF EXISTS {url.rpartition('/')[2]} WITH (FORCE)")
+        self._command(f"DROP DATABASE IF EXISTS {url.rpartition('/')[2]} WITH (FORCE)")
 
-    def sql(self, statement: str, database: str = "postgres") -> str:
-        """Run one statement as the owner of everything; what it answers, unadorned."""
-        words = ("-h", "127.0.0.1", "-p", str(self.port), "-U", USER, "-d", database, "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1")
-        done = self._run("psql", *words, "-c", statement)
-        assert done.returncode == 0, done.stderr.decode()
-        return done.stdout.decode().strip()
+    def _command(self, statement: str) -> None:
+        async def command() -> None:
+            connection = await asyncpg.connect(host="127.0.0.1", port=self.port, user=USER, database="postgres")
+            try:
+                await connection.execute(statement)
+            finally:
+                await connection.close()
+
+        asyncio.run(command())
 
     def _end(self, how: signal.Signals) -> None:
         server, self._server = self._server, None
