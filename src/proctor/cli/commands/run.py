@@ -51,7 +51,7 @@ def _run(options: argparse.Namespace) -> int:
         return Exit.INTERRUPTED
     if live.ended == "budget":
         print(f"stopped early: {live.reason}; go on with --resume {live.result.run_id}", file=sys.stderr)
-        return Exit.FAILED
+        return Exit.INTERRUPTED
     if options.strict and live.result.unmet.any:
         return Exit.USAGE
     if options.min_pass_rate is not None:
