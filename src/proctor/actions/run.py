@@ -313,9 +313,8 @@ def _open(
         )
     if settings.repeat not in (1, folder.header.repeat):
         folder.release()
-        raise InputError(
-            f"run {folder.header.run_id!r} was started with {folder.header.repeat} repeats, not {settings.repeat}; it is resumed with its own"
-        )
+        before = f"run {folder.header.run_id!r} was started with {folder.header.repeat} repeats"
+        raise InputError(f"{before}, not {settings.repeat}; it is resumed with its own")
     return folder, [(entry.case, entry.attempt) for entry in folder.entries()]
 
 
