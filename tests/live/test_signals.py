@@ -17,8 +17,6 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.live
-
 ROOT = Path(__file__).parents[2]
 ENDINGS: tuple[tuple[signal.Signals, ...], ...] = (
     (signal.SIGTERM,),
@@ -28,6 +26,7 @@ ENDINGS: tuple[tuple[signal.Signals, ...], ...] = (
     (signal.SIGKILL,),
 )
 ROUNDS = int(os.environ.get("PROCTOR_SIGNAL_ROUNDS", str(len(ENDINGS))))
+pytestmark = [pytest.mark.live, pytest.mark.timeout(120 + 20 * ROUNDS)]
 CASES = 6
 INTERRUPTED = 2
 WORKSPACE = """\
