@@ -15,9 +15,9 @@ test: .venv/.ready
 test-live: .venv/.ready
 	$(BIN)/python -m pytest -m live -n $(WORKERS) --dist loadfile -q -rs || test $$? -eq 5
 
-# The crash tests, twenty rounds instead of three; the database away for half a minute; thirty rounds of stalled bodies, half heads and slow readers.
+# The crash tests, twenty rounds instead of three; the database away for half a minute; thirty rounds of stalled bodies, half heads and slow readers; a hundred runs ended by signals.
 torture: .venv/.ready
-	PROCTOR_CRASH_ROUNDS=20 PROCTOR_OUTAGE_S=30 PROCTOR_CROWD_ROUNDS=30 $(BIN)/python -m pytest -m live -q tests/live tests/serve/test_doorstep.py -k "crash or outage or doorstep"
+	PROCTOR_CRASH_ROUNDS=20 PROCTOR_OUTAGE_S=30 PROCTOR_CROWD_ROUNDS=30 PROCTOR_SIGNAL_ROUNDS=100 $(BIN)/python -m pytest -m live -q tests/live tests/serve/test_doorstep.py -k "crash or outage or doorstep or signal"
 
 serve: .venv/.ready
 	$(BIN)/proctor serve

@@ -261,7 +261,7 @@ def command_line_page() -> str:
         "|---|---|",
         "| 0 | everything that was decided passed |",
         "| 1 | something failed, or could not be decided (`error`) |",
-        "| 2 | interrupted |",
+        "| 2 | interrupted, or a run that is incomplete |",
         "| 3 | internal error: a bug in proctor; `PROCTOR_DEBUG=1` shows where |",
         "| 4 | usage or input error: an unknown option, a suite with problems, a path that is not there |",
         "| 5 | nothing selected, or everything skipped |",

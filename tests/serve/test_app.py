@@ -52,7 +52,7 @@ def test_a_healthy_service_says_so_to_anybody(service: Service) -> None:
     service.keys()
     answer = service.get("/health")
     assert answer.status_code == 200
-    assert answer.json() == {"status": "ok", "version": proctor.__version__, "database": "reachable"}
+    assert answer.json() == {"status": "ok", "version": proctor.__version__, "database": "reachable", "reasons": []}
 
 
 def test_without_its_database_the_service_is_unavailable_and_says_when_to_come_again(service: Service, monkeypatch: Any) -> None:

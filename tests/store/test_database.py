@@ -399,7 +399,7 @@ def test_sqlite_is_in_wal_mode_durable_and_for_its_owner_only(tmp_path: Path) ->
         await opened.close()
         return told
 
-    assert asyncio.run(use()) == {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1, "busy_timeout": 30_000}
+    assert asyncio.run(use()) == {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1, "busy_timeout": 5_000}
 
 
 def test_a_reader_does_not_wait_for_a_writer(tmp_path: Path) -> None:

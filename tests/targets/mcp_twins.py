@@ -18,6 +18,7 @@ import uvicorn
 from proctor.llm.ports import ChatReply, ChatRequest, ModelCall, ModelFault
 from proctor.model.attempt import Attempt
 from proctor.model.case import Case
+from proctor.processes.guard import GUARD
 from proctor.targets.mcp_settings import ServerSettings
 from tests.targets.shop_server import shop
 
@@ -38,7 +39,7 @@ def children() -> set[int]:
                 state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
             except OSError:
                 continue
-            if state != "Z":
+            if state != "Z" and int(pid) != GUARD.pid:
                 found.add(int(pid))
     return found
 

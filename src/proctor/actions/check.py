@@ -23,8 +23,9 @@ from proctor.evidence.reading import read_document
 from proctor.model.case import Case, Suite
 from proctor.model.evidence import Evidence, Json, Source
 from proctor.model.problem import Problem
-from proctor.model.result import CaseResult, RunResult, Unmet
+from proctor.model.result import CaseResult, Incomplete, RunResult, Unmet
 from proctor.model.show import nearest
+from proctor.scoring.completeness import outcome_of
 from proctor.scoring.metrics import Tally
 from proctor.sources.records import Record
 
@@ -190,19 +191,22 @@ class CheckStream:
 
     def finish(self, cases: Iterable[CaseResult] = ()) -> RunResult:
         """The result of the whole run; `cases` where the caller kept them."""
+        counts = dict(self.tally.counts)
+        incomplete = Incomplete(ended="interrupted", attempts_finished=sum(counts.values())) if self.interrupted else None
         return RunResult(
             suite_name=self.suite.name,
             suite_path=self.suite.path,
             dialect=self.suite.dialect,
             run_id=self.run_id,
             started_at=self._started_at,
-            outcome=self.tally.outcome(),
+            outcome=outcome_of(self.tally.outcome(), incomplete),
             score=self.tally.score,
-            counts=dict(self.tally.counts),
+            counts=counts,
             cases=tuple(cases),
             summary=tuple(self.tally.summaries()),
             unmatched_evidence=tuple(self.unmatched),
             unmet=self.unmet,
+            incomplete=incomplete,
             warnings=(*self._interrupted_warning(), *self.suite.warnings, *self._unmatched_warning(), *self._empty_warnings()),
         )
 

@@ -7,12 +7,26 @@ import msgspec
 
 from proctor.actions.history import suite_of
 from proctor.model.case import Suite
+from proctor.model.result import Ending
 from proctor.model.run import RunEntry, RunHeader
 from proctor.scoring.amounts import AmountChange, compare_amounts
+from proctor.scoring.completeness import find_incomplete
 from proctor.scoring.intervals import Counts
 from proctor.scoring.paired import Comparison, compare_runs
 from proctor.scoring.statistics import counts_of
 from proctor.store.run_files import RunFiles
+
+
+class HowMuch(msgspec.Struct, frozen=True, kw_only=True):
+    """How much there is of a run that did not come to its end."""
+
+    ended: Ending
+    attempts_finished: int
+    attempts_planned: int
+    cases_finished: int
+    cases_planned: int
+    missing: tuple[str, ...]
+    """Cases that lack attempts."""
 
 
 class RunComparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,14 +37,42 @@ class RunComparison(msgspec.Struct, frozen=True, kw_only=True):
     comparison: Comparison
     latency: AmountChange
     tokens: AmountChange
+    base_incomplete: HowMuch | None = None
+    """How much there is of the base, where it is not all there."""
+    candidate_incomplete: HowMuch | None = None
 
 
 def compare(home: Path, base: str, candidate: str, *, alpha: float = 0.05, min_effect: float = 0.0) -> RunComparison:
     """Compare `candidate` with `base`, joined by case."""
     files = RunFiles(home)
     first, second = files.open(base), files.open(candidate)
-    return compare_entries(
-        (first.header, list(first.entries())), (second.header, list(second.entries())), suite_of(second), alpha=alpha, min_effect=min_effect
+    before, after = list(first.entries()), list(second.entries())
+    suite = suite_of(second)
+    found = compare_entries((first.header, before), (second.header, after), suite, alpha=alpha, min_effect=min_effect)
+    return tell_incomplete(
+        found,
+        base=how_much(first.header, suite_of(first), before, first.ending()),
+        candidate=how_much(second.header, suite, after, second.ending()),
+    )
+
+
+def tell_incomplete(found: RunComparison, *, base: HowMuch | None, candidate: HowMuch | None) -> RunComparison:
+    """Return the comparison with how much there is of either run."""
+    return msgspec.structs.replace(found, base_incomplete=base, candidate_incomplete=candidate)
+
+
+def how_much(header: RunHeader, suite: Suite, entries: Iterable[RunEntry], ended: Ending) -> HowMuch | None:
+    """Say how much there is of a run; nothing where every planned attempt is there."""
+    found = find_incomplete(suite.cases, header.repeat, ((entry.case, entry.attempt) for entry in entries), ended)
+    if found is None:
+        return None
+    return HowMuch(
+        ended=found.ended,
+        attempts_finished=found.attempts_finished,
+        attempts_planned=found.attempts_planned or 0,
+        cases_finished=found.cases_finished,
+        cases_planned=found.cases_planned or 0,
+        missing=tuple(each.case.id for each in found.missing),
     )
 
 

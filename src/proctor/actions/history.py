@@ -6,14 +6,15 @@ from pathlib import Path
 import msgspec
 
 from proctor.actions.suites import load_suite
-from proctor.errors import InputError
+from proctor.errors import InputError, ProctorError
 from proctor.evidence.account import known_of
 from proctor.formats.native_text import write_native
 from proctor.formats.suites import read_suite
 from proctor.model.case import Case, Suite
-from proctor.model.result import CaseResult, CaseVerdict, RunResult, Unmet
+from proctor.model.result import CaseResult, CaseVerdict, Ending, Incomplete, RunResult, Unmet
 from proctor.model.run import RunEntry, RunHeader
 from proctor.model.verdict import Outcome
+from proctor.scoring.completeness import find_incomplete, outcome_of, planned_attempts
 from proctor.scoring.metrics import Tally
 from proctor.scoring.score import axis_scores
 from proctor.store.run_files import RunFiles, RunFolder
@@ -27,9 +28,16 @@ TARGET = "target"
 class KeptRun(msgspec.Struct, frozen=True, kw_only=True):
     """One kept run in a line."""
 
-    header: RunHeader
+    run_id: str
+    header: RunHeader | None
+    """Nothing where it cannot be read."""
     ended: str | None
     counts: dict[str, int]
+    finished: int = 0
+    planned: int | None = None
+    """Attempts; nothing where the suite of the run cannot be read."""
+    problem: str | None = None
+    """What of the run cannot be read, in words."""
 
 
 def find_home(home: str | None, start: Path | None = None) -> Path:
@@ -44,14 +52,32 @@ def find_home(home: str | None, start: Path | None = None) -> Path:
 
 
 def list_runs(home: Path) -> Iterable[KeptRun]:
-    """Every kept run, newest first."""
+    """Every kept run, newest first; of one that is broken, what can be told of it and why not more."""
     files = RunFiles(home)
     for run_id in files.ids():
+        yield _kept_run(files, run_id)
+
+
+def _kept_run(files: RunFiles, run_id: str) -> KeptRun:
+    header, ending, problem, planned = None, None, None, None
+    counts: dict[str, int] = {}
+    try:
         run = files.open(run_id)
-        counts: dict[str, int] = {}
+        header, ending = run.header, run.ending()
+        planned = _planned(run, ending)
         for entry in run.entries():
             counts[entry.outcome] = counts.get(entry.outcome, 0) + 1
-        yield KeptRun(header=run.header, ended=run.ended(), counts=counts)
+    except ProctorError as error:
+        problem = str(error)
+    finished = sum(counts.values())
+    return KeptRun(run_id=run_id, header=header, ended=ending, counts=counts, finished=finished, planned=planned, problem=problem)
+
+
+def _planned(run: RunFolder, ending: Ending) -> int | None:
+    if run.header.planned is not None or ending == "completed":
+        return run.header.planned
+    suite = read_suite(run.suite_text(), name=run.header.suite_name)
+    return sum(planned_attempts(case, run.header.repeat) for case in suite.cases)
 
 
 def suite_of(run: RunFolder) -> Suite:
@@ -81,11 +107,11 @@ def open_run(home: Path, run: str) -> tuple[RunResult, dict[tuple[str, int], Run
     """A kept run as a result, and what was kept of each attempt."""
     folder = RunFiles(home).open(run)
     entries = {(entry.case, entry.attempt): entry for entry in folder.entries()}
-    return result_of(folder.header, suite_of(folder), entries.values()), entries
+    return result_of(folder.header, suite_of(folder), entries.values(), folder.ending()), entries
 
 
-def result_of(header: RunHeader, suite: Suite, entries: Iterable[RunEntry]) -> RunResult:
-    """The result of a whole run from what was kept of it."""
+def result_of(header: RunHeader, suite: Suite, entries: Iterable[RunEntry], ended: Ending) -> RunResult:
+    """The result of a whole run from what was kept of it; one that lacks planned attempts is incomplete and does not pass."""
     entries = list(entries)
     cases = {case.id: case for case in suite.cases}
     order = {case.id: number for number, case in enumerate(suite.cases)}
@@ -93,18 +119,20 @@ def result_of(header: RunHeader, suite: Suite, entries: Iterable[RunEntry]) -> R
     results.sort(key=lambda result: (order.get(result.case.id, len(order)), result.attempt))
     tally = Tally()
     tally.add_all(results)
+    incomplete = find_incomplete(suite.cases, header.repeat, ((entry.case, entry.attempt) for entry in entries), ended)
     return RunResult(
         suite_name=suite.name,
         suite_path=suite.path,
         dialect=suite.dialect,
         run_id=header.run_id,
         started_at=header.started_at,
-        outcome=tally.outcome(),
+        outcome=outcome_of(tally.outcome(), incomplete),
         score=tally.score,
         counts=tally.counts,
         cases=tuple(results),
         summary=tuple(tally.summaries()),
         unmet=unmet_of(suite, entries),
+        incomplete=incomplete,
         warnings=suite.warnings,
     )
 
@@ -127,10 +155,33 @@ def _left_nothing(entry: RunEntry) -> bool:
 def select_results(run: RunResult, chooses: Callable[[Case], bool]) -> RunResult:
     """Return the run with only the results of the chosen cases, counted anew."""
     results = tuple(result for result in run.cases if chooses(result.case))
+    incomplete = _select_missing(run.incomplete, results, chooses)
     tally = Tally()
     tally.add_all(results)
     return msgspec.structs.replace(
-        run, cases=results, outcome=tally.outcome(), score=tally.score, counts=tally.counts, summary=tuple(tally.summaries())
+        run,
+        cases=results,
+        outcome=outcome_of(tally.outcome(), incomplete),
+        score=tally.score,
+        counts=tally.counts,
+        summary=tuple(tally.summaries()),
+        incomplete=incomplete,
+    )
+
+
+def _select_missing(run: Incomplete | None, results: Sequence[CaseResult], chooses: Callable[[Case], bool]) -> Incomplete | None:
+    missing = () if run is None else tuple(each for each in run.missing if chooses(each.case))
+    if run is None or not missing:
+        return None
+    lacking = {each.case.id for each in missing}
+    whole = {result.case.id for result in results} - lacking
+    return Incomplete(
+        ended=run.ended,
+        attempts_finished=len(results),
+        attempts_planned=len(results) + sum(each.planned - each.finished for each in missing),
+        cases_finished=len(whole),
+        cases_planned=len(whole) + len(lacking),
+        missing=missing,
     )
 
 

@@ -13,9 +13,10 @@ from proctor.decide.prepare import PreparedCase, skip_case, with_account
 from proctor.model.case import Case, Skip, Suite
 from proctor.model.evidence import Evidence
 from proctor.model.problem import Problem
-from proctor.model.result import CaseResult, RunResult
+from proctor.model.result import CaseResult, Incomplete, RunResult
 from proctor.model.run import RunEntry
 from proctor.runner.ports import Judge
+from proctor.scoring.completeness import find_incomplete, outcome_of
 from proctor.scoring.metrics import Tally
 from proctor.store.run_files import RunFiles, RunFolder
 
@@ -83,6 +84,7 @@ def _result(folder: RunFolder, chosen: Suite, results: Sequence[CaseResult]) -> 
     results.sort(key=lambda result: (order[result.case.id], result.attempt))
     tally = Tally()
     tally.add_all(results)
+    incomplete = _incomplete(folder, chosen, entries)
     warnings = list(chosen.warnings)
     if unknown:
         warnings.append(
@@ -94,14 +96,22 @@ def _result(folder: RunFolder, chosen: Suite, results: Sequence[CaseResult]) -> 
         dialect=chosen.dialect,
         run_id=folder.header.run_id,
         started_at=folder.header.started_at,
-        outcome=tally.outcome(),
+        outcome=outcome_of(tally.outcome(), incomplete),
         score=tally.score,
         counts=tally.counts,
         cases=tuple(results),
         summary=tuple(tally.summaries()),
         unmet=unmet_of(chosen, entries),
+        incomplete=incomplete,
         warnings=tuple(warnings),
     )
+
+
+def _incomplete(folder: RunFolder, chosen: Suite, entries: Sequence[RunEntry]) -> Incomplete | None:
+    """What the run planned and did not finish; cases that are new in the suite were never planned."""
+    wanted = {case.id for case in chosen.cases}
+    planned = [case for case in suite_of(folder).cases if case.id in wanted]
+    return find_incomplete(planned, folder.header.repeat, ((entry.case, entry.attempt) for entry in entries), folder.ending())
 
 
 def _unanswered(case: Case) -> CaseResult:

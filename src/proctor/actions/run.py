@@ -32,6 +32,7 @@ from proctor.report.wording import counted
 from proctor.runner.events import Listener, silent
 from proctor.runner.ports import Judge, Target
 from proctor.runner.run import Ended, Runner, RunSettings, TapeFor, live
+from proctor.scoring.completeness import planned_attempts
 from proctor.store.run_files import RunFiles, RunFolder
 from proctor.targets.build import build_target, check_cases
 
@@ -112,9 +113,10 @@ async def drive(
         announce(_told(part, part_judge, chosen.repeat))
     tape_for, close_tape, unused = _tape(record, replay, {*references.secrets, *models.secrets(), *secrets, *seat.secrets()})
     folder, done = _open(place, loaded, driven.name, chosen, resume, note)
+    chosen = msgspec.structs.replace(chosen, repeat=folder.header.repeat)
     opened(folder.header.run_id)
     ended: Ended = "interrupted"
-    reason = ""
+    reason, failed = "", False
     try:
         runner = Runner(
             cases=prepared(loaded).cases,
@@ -129,6 +131,9 @@ async def drive(
         )
         outcome = await runner.run(done)
         ended, reason = outcome.ended, outcome.reason
+    except Exception:
+        failed = True
+        raise
     finally:
         await models.close()
         await seat.close()
@@ -136,9 +141,9 @@ async def drive(
         if ended == "completed":
             folder.close(ended)
         else:
-            folder.release()
+            folder.release("failed" if failed else ended)
     entries = {(entry.case, entry.attempt): entry for entry in folder.entries()}
-    result = result_of(folder.header, loaded, entries.values())
+    result = result_of(folder.header, loaded, entries.values(), ended)
     unmatched: int = getattr(driven, "records_without_case", 0)
     if unmatched:
         result = msgspec.structs.replace(result, unmet=msgspec.structs.replace(result.unmet, records_without_case=unmatched))
@@ -293,6 +298,7 @@ def _open(
             dialect=suite.dialect,
             target=target,
             repeat=settings.repeat,
+            planned=sum(planned_attempts(case, settings.repeat) for case in suite.cases),
             note=note,
         )
         return files.create(header, text), []
@@ -305,6 +311,10 @@ def _open(
             + (f"; changed cases: {', '.join(changed)}" if changed else "")
             + "; start a new run, or bring the suite back"
         )
+    if settings.repeat not in (1, folder.header.repeat):
+        folder.release()
+        before = f"run {folder.header.run_id!r} was started with {folder.header.repeat} repeats"
+        raise InputError(f"{before}, not {settings.repeat}; it is resumed with its own")
     return folder, [(entry.case, entry.attempt) for entry in folder.entries()]
 
 

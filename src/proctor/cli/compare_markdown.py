@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from proctor.actions.compare import RunComparison
 from proctor.report.markdown_text import code, plain
+from proctor.report.wording import counted
 from proctor.scoring.amounts import AmountChange
 
 MOST_CASES = 50
@@ -17,11 +18,13 @@ def comparison_markdown(found: RunComparison) -> str:
     comparison = found.comparison
     interval = comparison.interval
     verdict = comparison.verdict.replace("_", " ")
+    whole = found.base_incomplete is None and found.candidate_incomplete is None
     lines = [
-        f"## {_ICONS.get(comparison.verdict, '❔')} {plain(found.candidate.suite_name or 'suite')}: {verdict}",
+        f"## {_ICONS.get(comparison.verdict, '❔') if whole else '❔'} {plain(found.candidate.suite_name or 'suite')}: {verdict}",
         "",
         f"{code(found.base.run_id)} → {code(found.candidate.run_id)}: {plain(comparison.reason, 500)}",
         "",
+        *(f"**{plain(line, 300)}**\n" for line in incomplete_lines(found)),
         "| | base | candidate | change |",
         "|---|---|---|---|",
         f"| pass rate over {comparison.cases} cases | {comparison.base_rate:.1%} | {comparison.candidate_rate:.1%} | "
@@ -42,6 +45,17 @@ def comparison_markdown(found: RunComparison) -> str:
         if needed.repeats is not None:
             lines.append(f"To see a drop of {needed.drop:.0%} four times out of five: {needed.repeats} repeats of each case.")
     return "\n".join(lines).rstrip() + "\n"
+
+
+def incomplete_lines(found: RunComparison) -> list[str]:
+    """Say of either run how much there is of it, where that is not all; such a comparison says nothing about what is missing."""
+    told = (("base", found.base_incomplete), ("candidate", found.candidate_incomplete))
+    return [
+        f"INCOMPLETE: the {name} has {much.attempts_finished:,} of {counted(much.attempts_planned, 'attempt')}, "
+        f"{much.cases_finished:,} of {counted(much.cases_planned, 'case')}"
+        for name, much in told
+        if much is not None
+    ]
 
 
 def _amount(title: str, change: AmountChange) -> str:

@@ -63,7 +63,8 @@ def usage() -> str:
         "  proctor init my-suite && proctor check my-suite/suite.yaml my-suite/evidence.jsonl",
         "",
         "`proctor COMMAND --help` explains a command; `proctor --version` prints the version.",
-        "Exit codes: 0 all passed, 1 something failed, 2 interrupted, 3 internal error, 4 usage or input error, 5 nothing selected.",
+        "Exit codes: 0 all passed, 1 something failed, 2 interrupted or incomplete, 3 internal error, 4 usage or input error,",
+        "5 nothing selected.",
     ]
     return "\n".join(lines)
 

@@ -41,6 +41,8 @@ def run_markdown(run: RunResult) -> str:
 
 def exit_code(run: RunResult, *, strict: bool = False) -> int:
     """What the outcome of a run means for whoever waits for the process; `strict` wants every case and every record to have met."""
+    if run.incomplete is not None:
+        return Exit.INTERRUPTED
     if strict and run.unmet.any:
         return Exit.USAGE
     if run.outcome == "skip":
@@ -48,9 +50,23 @@ def exit_code(run: RunResult, *, strict: bool = False) -> int:
     return Exit.PASSED if run.outcome == "pass" else Exit.FAILED
 
 
+def shown_code(run: RunResult) -> int:
+    """What it means to have shown a run: that worked, whatever its outcome; but nobody may take a part of a run for the whole."""
+    return Exit.PASSED if run.incomplete is None else Exit.INTERRUPTED
+
+
 def print_unmet(run: RunResult) -> None:
-    """Say on standard error which cases and records did not meet, for formats that have no place for it."""
+    """Say on standard error what is missing of the run, and which cases and records did not meet, for formats that cannot tell it."""
+    print_incomplete(run)
     if run.unmet != Unmet():
         from proctor.report.wording import unmet_words  # most runs have nothing to say here
 
         print(unmet_words(run.unmet), file=sys.stderr)
+
+
+def print_incomplete(run: RunResult) -> None:
+    """Say on standard error how much there is of a run that is not all there."""
+    if run.incomplete is not None:
+        from proctor.report.wording import incomplete_words  # most runs are all there
+
+        print(incomplete_words(run.incomplete), file=sys.stderr)

@@ -5,6 +5,7 @@ its answer are not decided. Beyond that:
 
 - A run that ended in an error has not passed, whatever holds of what it did until then. It has failed where a claim is certainly broken
   (a forbidden tool was called); in every other case it is an `error`, in the run's own words.
+- A tool server that died in a call (`server_gone`) is no doing of the agent: that is an `error` with the server's last words, always.
 - Documents of platforms (n8n, Flowise, Mibo, traces) record executions, and that one failed is something a suite may claim: there what was
   seen may pass.
 - A case that claims the refusal itself (`http_status`, and that status of 400 or more came) is decided on what was answered.
@@ -24,6 +25,8 @@ from proctor.model.verdict import Outcome, Verdict
 
 RUN_ERROR = "run_error"
 """The code of a run that broke off, where the target gave it none."""
+SERVER_GONE = "server_gone"
+"""The code of a run whose tool server ended in the middle."""
 _RECORD_FAILURES = ("n8n", "Flowise", "Mibo", "otlp")
 """How the readers are called whose documents record executions that failed."""
 _REFUSED_FROM = 400
@@ -52,7 +55,7 @@ def cut_short(result: CaseResult, evidence: Evidence) -> CaseResult:
     code = evidence.metadata.get("code")
     told = isinstance(code, str)
     reason = evidence.error if told else f"the run ended in an error: {evidence.error}"
-    if result.outcome == "fail" and _is_certain(result.case.assertions, result.verdicts):
+    if code != SERVER_GONE and result.outcome == "fail" and _is_certain(result.case.assertions, result.verdicts):
         return result if result.reason is not None else msgspec.structs.replace(result, reason=reason)
     outcome: Outcome = "error"
     return msgspec.structs.replace(result, outcome=outcome, score=None, verdict=None, code=code if told else RUN_ERROR, reason=reason)

@@ -14,7 +14,7 @@ import msgspec
 
 from proctor.checks.caution import MISSING, reads_of
 from proctor.checks.registry import Decide, Registry, default_registry
-from proctor.decide.broken_off import RUN_ERROR, cut_short, is_broken, is_refusal, may_claim_refusal
+from proctor.decide.broken_off import RUN_ERROR, SERVER_GONE, cut_short, is_broken, is_refusal, may_claim_refusal
 from proctor.decide.judging import Deliberation, settle_all
 from proctor.decide.matching import CaseIndex
 from proctor.decide.quick import Clock, DecideCase, quick_decide
@@ -73,8 +73,9 @@ class PreparedCase:
             return skip_case(case, "no_run", f"no run of an agent: {evidence.no_run}", source=source, attempt=attempt)
         if evidence.error is not None and not case.assertions:
             # Asserting nothing passes where the dialect says so, but a run that broke off is no success.
+            code = SERVER_GONE if evidence.metadata.get("code") == SERVER_GONE else RUN_ERROR
             reason = f"the run ended in an error: {evidence.error}"
-            return CaseResult(case, "error", None, (), source, attempt=attempt, code=RUN_ERROR, reason=reason)
+            return CaseResult(case, "error", None, (), source, attempt=attempt, code=code, reason=reason)
         now: str | None = None
         if not self._plain:
             evidence, now = self._in_scope(evidence, clock)

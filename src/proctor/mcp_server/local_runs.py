@@ -149,8 +149,14 @@ class LocalRuns:
         ids = files.ids()
         if cursor is not None:
             ids = [id for id in ids if id < cursor]
-        data = [self._shown(files.open(id)) for id in ids[:limit]]
+        data = [self._shown_or_broken(files, id) for id in ids[:limit]]
         return {"data": data, "_meta": {"next": ids[limit - 1] if len(ids) > limit else None, "prev": None, "limit": limit}}
+
+    def _shown_or_broken(self, files: RunFiles, id: str) -> dict[str, Json]:
+        try:
+            return self._shown(files.open(id))
+        except StoreError as error:
+            return {"id": id, "status": "broken", "error": str(error)}
 
     def _shown(self, run: RunFolder) -> dict[str, Json]:
         header = run.header
@@ -175,7 +181,10 @@ class LocalRuns:
         task = self._live.get(run.header.run_id)
         if task is not None and not task.done():
             return "running"
-        return run.ended() or ("failed" if self._error(run.header.run_id) else "interrupted")
+        if self._error(run.header.run_id):
+            return "failed"
+        ending = run.ending()
+        return "interrupted" if ending == "not_ended" else ending
 
     def _error(self, id: str) -> str | None:
         task = self._live.get(id)

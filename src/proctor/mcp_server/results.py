@@ -24,6 +24,7 @@ RESULT: Schema = shape(
     warnings={"type": "array", "items": {"type": "object"}},
     unmatched_evidence={"type": "array"},
     unmet={"type": "object"},
+    incomplete={"type": ["object", "null"]},
     cases_left_out={"type": "integer"},
 )
 

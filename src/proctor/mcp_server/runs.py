@@ -121,7 +121,9 @@ COMPARE_RUNS = Tool(
     title="Compare two runs",
     about="Two runs side by side: regressed, improved, unchanged or too little data; which cases newly fail or pass; latency and tokens.",
     properties={"base": text("the run to compare with"), "candidate": text("the run to judge")},
-    result=shape({"comparison": {"type": "object"}}, base={}, candidate={}, latency={}, tokens={}),
+    result=shape(
+        {"comparison": {"type": "object"}}, base={}, candidate={}, latency={}, tokens={}, baseIncomplete={}, candidateIncomplete={}
+    ),
     single=Action(call=_compare, does="", takes=("base!", "candidate!"), reads=True),
 )
 

@@ -113,6 +113,31 @@ class Unmet(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.cases_without_evidence or self.records_without_case)
 
 
+Ending = Literal["completed", "interrupted", "budget", "running", "not_ended", "cancelled", "failed"]
+"""How a run ended: `running` has not yet; `not_ended` was never told how, because whoever drove it was killed."""
+
+
+class MissingAttempts(msgspec.Struct, frozen=True, kw_only=True):
+    """A case of which a run did not finish every attempt that was planned."""
+
+    case: Case
+    planned: int
+    finished: int
+
+
+class Incomplete(msgspec.Struct, frozen=True, kw_only=True):
+    """How much there is of a run that is not all there."""
+
+    ended: Ending
+    attempts_finished: int
+    attempts_planned: int | None = None
+    """Nothing where nobody knows: evidence that was not read to its end."""
+    cases_finished: int = 0
+    """Cases with every attempt that was planned."""
+    cases_planned: int | None = None
+    missing: tuple[MissingAttempts, ...] = ()
+
+
 class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that came of checking a suite."""
 
@@ -129,6 +154,8 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     unmatched_evidence: tuple[Json, ...] = ()
     """Records that name an unknown case, the first hundred of them."""
     unmet: Unmet = Unmet()
+    incomplete: Incomplete | None = None
+    """What is missing of a run that did not come to its end; such a run never passes."""
     warnings: tuple[Problem, ...] = ()
 
     @property

@@ -18,6 +18,8 @@ class RunHeader(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     dialect: str = "native"
     target: str = ""
     repeat: int = 1
+    planned: int | None = None
+    """How many attempts the run is to make; nothing in runs of versions that did not keep it."""
     note: str = ""
     settings: dict[str, Json] = {}
 

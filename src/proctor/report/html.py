@@ -27,7 +27,17 @@ from proctor.report.html_page import page, template
 from proctor.report.html_rows import Entries, Row, Tags, rate_document, row_document, rows_of
 from proctor.report.html_text import label
 from proctor.report.tallies import AxisTally, TagTally, axis_name
-from proctor.report.wording import WORDS, count_words, number_words, origin_place, score_words, unmatched_words, unmet_words
+from proctor.report.wording import (
+    WORDS,
+    count_words,
+    incomplete_words,
+    missing_words,
+    number_words,
+    origin_place,
+    score_words,
+    unmatched_words,
+    unmet_words,
+)
 
 CONVERSATION_ROOM = 6_000_000
 """Characters of packets after which conversations are left out, so that the file can be mailed and opened on a phone."""
@@ -113,11 +123,20 @@ def _overview(run: RunResult) -> dict[str, Json]:
         "axes": [[label(axis_name(name), 80), number_words(axis.score)] for name, axis in axes.axes().items()]
         if axes.worth_showing()
         else [],
+        "missing": _missing(run),
         "warnings": _bounded([_warning(problem) for problem in run.warnings[:_MOST_LISTED]], len(run.warnings)),
         "unmatched": _bounded(
             [label(unmatched_words(one), 400) for one in run.unmatched_evidence[:_MOST_LISTED]], len(run.unmatched_evidence)
         ),
     }
+
+
+def _missing(run: RunResult) -> list[str]:
+    incomplete = run.incomplete
+    if incomplete is None:
+        return []
+    shown = [label(f"{each.case.id}: {missing_words(each, incomplete)}", 400) for each in incomplete.missing[:_MOST_LISTED]]
+    return _bounded(shown, len(incomplete.missing))
 
 
 def _warning(problem: Problem) -> str:
@@ -132,7 +151,7 @@ def _bounded(lines: list[str], total: int) -> list[str]:
 def _page(run: RunResult, counts: Mapping[str, int], index: str, packets: list[str]) -> str:
     style, script = template("report.css"), "".join(map(template, _SCRIPTS))
     name = _escaped(run.suite_name or "suite")
-    told = _escaped(count_words(counts))
+    told = _escaped("  ·  ".join(words for words in (incomplete_words(run.incomplete), count_words(counts)) if words))
     body = template("report.html").format(
         name=name,
         outcome=run.outcome,

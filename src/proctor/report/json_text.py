@@ -15,7 +15,7 @@ from proctor.model.case import Assertion, Case
 from proctor.model.evidence import Evidence, Json, Source
 from proctor.model.origin import Origin
 from proctor.model.problem import Problem
-from proctor.model.result import SCHEMA, AxisScore, CaseResult, CaseSummary, RunResult
+from proctor.model.result import SCHEMA, AxisScore, CaseResult, CaseSummary, Incomplete, RunResult
 from proctor.model.verdict import Verdict
 
 _encode = msgspec.json.Encoder(order=None).encode
@@ -246,6 +246,15 @@ def problem_document(problem: Problem) -> dict[str, Json]:
     }
 
 
+def incomplete_document(incomplete: Incomplete | None) -> Json:
+    """How much there is of a run that is not all there, as plain data; nothing for one that is."""
+    if incomplete is None:
+        return None
+    missing = [{"id": each.case.id, "attempts_finished": each.finished, "attempts_planned": each.planned} for each in incomplete.missing]
+    figures = {name: getattr(incomplete, name) for name in incomplete.__struct_fields__ if name != "missing"}
+    return {**figures, "missing": missing}
+
+
 def render_json(run: RunResult) -> str:
     """The whole run as one object."""
     encoder = CaseEncoder()
@@ -261,6 +270,7 @@ def render_json(run: RunResult) -> str:
         "summary": [summary_document(summary) for summary in run.summary],
         "unmatched_evidence": list(run.unmatched_evidence),
         "unmet": run.unmet,
+        "incomplete": incomplete_document(run.incomplete),
         "warnings": [problem_document(problem) for problem in run.warnings],
     }
     return msgspec.json.format(_encode(head), indent=2).decode() + "\n"

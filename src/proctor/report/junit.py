@@ -8,7 +8,7 @@ was measured is in the evidence, and deciding takes none worth reporting. Charac
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from proctor.model.result import AssertionResult, CaseResult, RunResult
 from proctor.model.show import shorten
@@ -22,6 +22,8 @@ from proctor.report.wording import (
     case_title,
     evidence_place,
     in_one_line,
+    incomplete_words,
+    missing_words,
     number_words,
     origin_place,
 )
@@ -35,11 +37,12 @@ _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"}
 def render_junit(run: RunResult) -> str:
     """The whole run as one XML document."""
     outcomes = Counter(result.outcome for result in run.cases)
+    missing = list(_missing_cases(run, f"{run.suite_name}/{run.dialect}"))
     totals = _attributes(
         {
-            "tests": str(len(run.cases)),
+            "tests": str(len(run.cases) + len(missing)),
             "failures": str(outcomes["fail"]),
-            "errors": str(outcomes["error"]),
+            "errors": str(outcomes["error"] + len(missing)),
             "skipped": str(outcomes["skip"]),
             "time": "0",
         }
@@ -51,7 +54,30 @@ def render_junit(run: RunResult) -> str:
     lines += _properties(_run_facts(run), indent="    ")
     for title, result in zip(_unique_names(run.cases), run.cases, strict=True):
         lines += _test_case(title, classname, result)
+    for test_case in missing:
+        lines += test_case
     return "\n".join([*lines, "  </testsuite>", "</testsuites>", ""])
+
+
+def _missing_cases(run: RunResult, classname: str) -> Iterator[list[str]]:
+    """An error for every case that lacks attempts: what did not end must not look as if it had passed."""
+    incomplete = run.incomplete
+    if incomplete is None:
+        return
+    if not incomplete.missing:
+        yield _error_case("(the whole run)", classname, incomplete_words(incomplete))
+    for each in incomplete.missing:
+        name = each.case.id if each.planned == 1 else f"{each.case.id} [missing attempts]"
+        yield _error_case(one_line(name), classname, missing_words(each, incomplete))
+
+
+def _error_case(name: str, classname: str, message: str) -> list[str]:
+    told = _attributes({"message": message, "type": "incomplete"})
+    return [
+        f"    <testcase{_attributes({'name': name, 'classname': classname, 'time': '0'})}>",
+        f"      <error{told}>{_text(one_line(message))}</error>",
+        "    </testcase>",
+    ]
 
 
 def _run_facts(run: RunResult) -> dict[str, str]:
@@ -62,6 +88,8 @@ def _run_facts(run: RunResult) -> dict[str, str]:
         facts["run_id"] = run.run_id
     if run.suite_path:
         facts["suite_path"] = run.suite_path
+    if run.incomplete is not None:
+        facts["incomplete"] = incomplete_words(run.incomplete)
     for name in run.unmet.__struct_fields__:
         facts[name] = str(getattr(run.unmet, name))
     return facts

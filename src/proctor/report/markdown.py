@@ -27,6 +27,8 @@ from proctor.report.wording import (
     count_words,
     evidence_place,
     in_one_line,
+    incomplete_words,
+    missing_words,
     number_words,
     origin_place,
     score_words,
@@ -93,8 +95,8 @@ def render_markdown(run: RunResult) -> str:
 def _rendered(run: RunResult, results: Sequence[CaseResult], tags: TagTally, axes: AxisTally) -> str:
     score = "" if run.score is None else f" · {score_words(run.score, run.counts)}"
     title = f"## {_ICONS[run.outcome]} {plain(run.suite_name or 'suite')}: {count_words(run.counts)}{score}"
-    unmet = unmet_words(run.unmet)
-    head = [title, "", *([f"**{unmet}**", ""] if unmet else []), *_case_table(run, results)]
+    notes = [words for words in (incomplete_words(run.incomplete), unmet_words(run.unmet)) if words]
+    head = [title, "", *(line for words in notes for line in (f"**{words}**", "")), *_case_table(run, results), *_not_finished(run)]
     foot = [
         *_tag_tables(tags),
         *_axis_table(axes),
@@ -104,6 +106,13 @@ def _rendered(run: RunResult, results: Sequence[CaseResult], tags: TagTally, axe
     room = MOST_CHARACTERS - _size(head) - _size(foot)
     broken = run.counts.get("fail", 0) + run.counts.get("error", 0)
     return "\n".join([*head, *_failures(results, broken, room), *foot]).rstrip() + "\n"
+
+
+def _not_finished(run: RunResult) -> list[str]:
+    incomplete = run.incomplete
+    if incomplete is None:
+        return []
+    return _listed("Not finished", incomplete.missing, lambda each: f"{code(each.case.id, 80)}: {missing_words(each, incomplete)}")
 
 
 def _case_table(run: RunResult, results: Sequence[CaseResult]) -> list[str]:

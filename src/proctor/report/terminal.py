@@ -20,6 +20,8 @@ from proctor.report.wording import (
     MARKS,
     WORDS,
     count_words,
+    incomplete_words,
+    missing_words,
     number_words,
     score_words,
     share_words,
@@ -39,6 +41,7 @@ LISTED_WARNINGS = 20
 LISTED_FAULTS = 20
 LISTED_UNMATCHED = 10
 LISTED_REPEATS = 20
+LISTED_MISSING = 20
 
 
 class TerminalReport:
@@ -107,6 +110,7 @@ class TerminalReport:
             self._skipped(),
             self._warned(run),
             self._unmatched(run),
+            self._missing(run),
             self._repeated(run.summary),
             *self._by_tag(),
             self._by_axis(),
@@ -232,11 +236,24 @@ class TerminalReport:
             lines += [f"  {wrapped[0]}", *(f"    {line}" for line in wrapped[1:])]
         return lines + self._more(len(entries) - most)
 
+    def _missing(self, run: RunResult) -> list[str]:
+        incomplete = run.incomplete
+        if incomplete is None:
+            return []
+        return self._list(
+            "Not finished", incomplete.missing, LISTED_MISSING, lambda each: f"{each.case.id}: {missing_words(each, incomplete)}"
+        )
+
     def _closing(self, run: RunResult) -> str:
         counts = run.counts or self._counts
         outcome = run.outcome
         text = self._style.paint(f"{MARKS[outcome]} {WORDS[outcome]}", "bold", COLOURS[outcome])
-        told = [count_words(counts), "" if run.score is None else score_words(run.score, counts), unmet_words(run.unmet)]
+        told = [
+            incomplete_words(run.incomplete),
+            count_words(counts),
+            "" if run.score is None else score_words(run.score, counts),
+            unmet_words(run.unmet),
+        ]
         return f"{text}  {'  ·  '.join(part for part in told if part)}"
 
     def _header(self, text: str) -> str:

@@ -12,7 +12,7 @@ from proctor.model.account import PART_NAMES, PARTS
 from proctor.model.case import Assertion
 from proctor.model.evidence import Json, Source
 from proctor.model.origin import Origin
-from proctor.model.result import CaseResult, Unmet
+from proctor.model.result import CaseResult, Incomplete, MissingAttempts, Unmet
 from proctor.model.show import show
 from proctor.model.verdict import Verdict
 
@@ -76,6 +76,37 @@ def unmet_words(unmet: Unmet) -> str:
         f"{counted(others, 'record')} of cases that were not selected" if others else "",
     ]
     return ", ".join(part for part in parts if part)
+
+
+_ENDINGS = {
+    "completed": "results are missing from its files",
+    "interrupted": "the run was interrupted",
+    "budget": "the run was stopped by its budget",
+    "running": "the run is going on",
+    "not_ended": "the run broke off",
+    "cancelled": "the run was cancelled",
+    "failed": "the run failed",
+}
+
+
+def incomplete_words(incomplete: Incomplete | None) -> str:
+    """`incomplete: 3 of 5 attempts, 2 of 4 cases; the run was interrupted`; empty for a run that is all there."""
+    if incomplete is None:
+        return ""
+    why = _ENDINGS[incomplete.ended]
+    if incomplete.attempts_planned is None or incomplete.cases_planned is None:
+        return f"incomplete: {counted(incomplete.attempts_finished, 'result')} of nobody knows how many; {why}"
+    return (
+        f"incomplete: {incomplete.attempts_finished:,} of {counted(incomplete.attempts_planned, 'attempt')}, "
+        f"{incomplete.cases_finished:,} of {counted(incomplete.cases_planned, 'case')}; {why}"
+    )
+
+
+def missing_words(missing: MissingAttempts, incomplete: Incomplete) -> str:
+    """Why a case has no result, or not all of them: `2 of 5 attempts are missing: the run was interrupted`."""
+    lacking = missing.planned - missing.finished
+    of_how_many = "the only attempt is missing" if missing.planned == 1 else f"{lacking:,} of {missing.planned:,} attempts are missing"
+    return f"{of_how_many}: {_ENDINGS[incomplete.ended]}"
 
 
 def share_words(counts: Mapping[str, int]) -> str:

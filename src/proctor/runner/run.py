@@ -31,6 +31,7 @@ from proctor.model.verdict import errored
 from proctor.runner.events import Event, Listener, silent
 from proctor.runner.limits import MOST_AT_ONCE, MOST_ATTEMPTS, MOST_RETRIES, Budget, Gate, Spent, require_seconds, require_whole
 from proctor.runner.ports import Decides, Judge, RunLog, Target
+from proctor.scoring.completeness import planned_attempts
 
 _EVIDENCE = msgspec.json.Decoder(Evidence)
 _LONGEST_REASON = 4_000
@@ -168,7 +169,7 @@ class Runner:
                     yield case, number
 
     def _repeats(self, case: PreparedCase) -> int:
-        return max(self._settings.repeat, case.case.repetitions or 1)
+        return planned_attempts(case.case, self._settings.repeat)
 
     async def _drive(self, waiting: Sequence[tuple[PreparedCase, int]]) -> RunOutcome:
         self._waiting, self._more, self._context = iter(waiting), True, contextvars.copy_context()

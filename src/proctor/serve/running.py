@@ -1,8 +1,8 @@
 """The service as a process: from its settings to the last request.
 
-It listens before it says so. On a signal (SIGTERM, SIGINT) it stops accepting, finishes the requests it has, stops its workers, closes the
-database and ends well; a second signal ends it at once. An address that others can reach is refused as long as there is no organization
-key.
+It listens before it says so. On a signal (SIGTERM, SIGINT, SIGHUP) it stops accepting, finishes the requests it has, stops its workers,
+closes the database and ends well; a second signal ends it at once. An address that others can reach is refused as long as there is no
+organization key.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from proctor.service.pattern_process import used_for_patterns
 GRACE_S = 15
 _BACKLOG = 1024
 _OTHER_FILES = 256
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def _tune_interpreter() -> None:

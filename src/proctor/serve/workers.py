@@ -29,6 +29,7 @@ WORKERS: list[str] = [
     "proctor.service.exporting:export_results",
     "proctor.serve.sweeping:sweep_old",
     "proctor.service.run_worker:run_worker",
+    "proctor.service.clock_watch:watch_clock",
 ]
 """`module:function` of every worker."""
 PARTS: list[str] = [

@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 from proctor.checks.registry import PLUGIN_SWITCH
+from proctor.processes.guard import GUARD
 from proctor.service.deciding_process import READY, framed
 
 COMMAND = (sys.executable, "-P", "-m", "proctor.service.deciding_process")
@@ -57,8 +58,15 @@ class ChildProcess:
         pipe = asyncio.subprocess.PIPE
         try:
             self._process = await asyncio.create_subprocess_exec(
-                *self._command, stdin=pipe, stdout=pipe, env=child_environment(), limit=_MOST_READ
+                *self._command,
+                stdin=pipe,
+                stdout=pipe,
+                env={**child_environment(), **GUARD.marked()},
+                limit=_MOST_READ,
+                start_new_session=True,
             )
+            # What it decides may take long: it must not go on when this process is killed.
+            GUARD.watch(self._process.pid)
         except OSError as error:
             raise CannotStart(str(error)) from error
         self._frames = self._received(self._process)
@@ -102,6 +110,7 @@ class ChildProcess:
             self._frames = None
         if process is None:
             return
+        GUARD.forget(process.pid)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_STOP_S):
                 await process.wait()

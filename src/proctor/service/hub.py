@@ -16,6 +16,7 @@ from proctor.service.decision_pool import Decisions, ThreadDecisions
 from proctor.service.key_cache import KeyCache
 from proctor.service.run_signals import RunSignals
 from proctor.service.secret_box import SecretBox
+from proctor.service.steady_clock import SteadyClock
 from proctor.store.database import Database
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
@@ -94,8 +95,8 @@ class Hub(msgspec.Struct, frozen=True, kw_only=True):
 
     database: Database
     settings: ServiceSettings
-    clock: Callable[[], float] = time.time
-    """Unix seconds."""
+    clock: Callable[[], float] = msgspec.field(default_factory=SteadyClock)
+    """Unix seconds; a clock that is put back stalls nothing."""
     key_cache: KeyCache = msgspec.field(default_factory=KeyCache)
     """Keys that were just looked up."""
     secret_box: SecretBox | None = None

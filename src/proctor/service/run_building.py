@@ -34,6 +34,7 @@ from proctor.llm.ports import ChatModel
 from proctor.llm.taped import TapedModel
 from proctor.model.case import Suite
 from proctor.model.evidence import Json
+from proctor.model.result import Ending
 from proctor.model.run import RunHeader
 from proctor.runner.ports import Target
 from proctor.runner.run import RunSettings
@@ -157,6 +158,12 @@ def header_of(row: Row) -> RunHeader:
         repeat=asked_of(row).repeat,
         note=row["note"],
     )
+
+
+def ending_of(row: Row) -> Ending:
+    """How a run ended, as its row says: one that waits for its turn is going on too."""
+    status = row["status"]
+    return status if status in ("completed", "cancelled", "failed") else "running"
 
 
 async def ready_run(hub: Hub, organization_id: str, project: Row, suite: Suite, asked: Asked) -> ReadyRun:

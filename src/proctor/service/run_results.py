@@ -11,7 +11,7 @@ from collections.abc import Callable
 import msgspec
 import sqlalchemy as sa
 
-from proctor.actions.compare import compare_entries
+from proctor.actions.compare import compare_entries, how_much, tell_incomplete
 from proctor.actions.history import case_result, result_of
 from proctor.errors import InputError
 from proctor.model.case import Case, Suite
@@ -28,7 +28,7 @@ from proctor.service.callers import Caller
 from proctor.service.hub import Hub
 from proctor.service.paging import paged, shown_page
 from proctor.service.refusals import Refusal, not_found
-from proctor.service.run_building import header_of, read_kept_suite
+from proctor.service.run_building import ending_of, header_of, read_kept_suite
 from proctor.service.runs import find_run
 from proctor.store.list_queries import list_query
 from proctor.store.pages import Row
@@ -102,8 +102,10 @@ async def compare_runs(hub: Hub, caller: Caller, id: str, base: str, *, alpha: f
     first, before = await _kept(hub, caller, base, trim=_measured)
 
     def work() -> dict[str, Json]:
-        found = compare_entries((header_of(first), before), (header_of(candidate), after), _suite(candidate), alpha=alpha)
-        return _plain(found)
+        base_header, header, suite = header_of(first), header_of(candidate), _suite(candidate)
+        found = compare_entries((base_header, before), (header, after), suite, alpha=alpha)
+        missing_before = how_much(base_header, _suite(first), before, ending_of(first))
+        return _plain(tell_incomplete(found, base=missing_before, candidate=how_much(header, suite, after, ending_of(candidate))))
 
     return await asyncio.to_thread(work)
 
@@ -142,7 +144,7 @@ def _suite(run: Row) -> Suite:
 
 
 def _rendered(run: Row, entries: list[RunEntry], format: str) -> bytes:
-    result = result_of(header_of(run), _suite(run), entries)
+    result = result_of(header_of(run), _suite(run), entries, ending_of(run))
     if format == "jsonl":
         encode = CaseEncoder().encode
         return b"".join(encode(case) + b"\n" for case in result.cases)

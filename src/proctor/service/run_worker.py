@@ -315,7 +315,7 @@ class _Drive:
 
     async def _end(self, status: Literal["completed", "cancelled", "failed"], *, error: str | None = None) -> None:
         hub = self._hub
-        counts, outcome = await self._tallied()
+        counts, outcome = await self._tallied(status)
         values = {"status": status, "outcome": outcome if status == "completed" else None, "error": error, "counts": counts}
         body: dict[str, Json] = {"counts": counts, "outcome": values["outcome"], "error": error}
         async with hub.database.writing() as connection:
@@ -323,7 +323,7 @@ class _Drive:
         hub.counters.add("runs_finished")
         hub.run_signals.tell(self._id)
 
-    async def _tallied(self) -> tuple[dict[str, int], str]:
+    async def _tallied(self, status: Literal["completed", "cancelled", "failed"]) -> tuple[dict[str, int], str]:
         """How many attempts ended how, and what the run as a whole is."""
         entries: list[RunEntry] = []
         async with self._hub.database.reading() as connection:
@@ -332,7 +332,7 @@ class _Drive:
         found = Counter(entry.outcome for entry in entries)
         counts = {outcome: found[outcome] for outcome in OUTCOMES if found[outcome]}
         try:
-            result = await asyncio.to_thread(lambda: result_of(header_of(self._row), read_kept_suite(self._row), entries))
+            result = await asyncio.to_thread(lambda: result_of(header_of(self._row), read_kept_suite(self._row), entries, status))
         except InputError:
             return counts, "error"
         return counts, result.outcome

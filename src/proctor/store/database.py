@@ -33,6 +33,11 @@ from proctor.store.migrations import migrate
 
 Dialect = Literal["sqlite", "postgresql"]
 _BUSY_MS = 30_000
+"""How long opening waits for other processes."""
+WRITE_WAIT_S = 5.0
+"""How long a writer waits for the lock of another process, or for a connection, before it is told that the database is away."""
+AWAY_S = 1.0
+"""How long others are told the same, without waiting themselves, after one could not write."""
 _STATEMENT_S = 60.0
 _EXPECTED = "expected sqlite:///FILE or postgresql://USER@HOST/NAME"
 # A reader of PostgreSQL sees one moment too, and cannot write by mistake; both are said in the same message that begins the transaction.
@@ -47,6 +52,25 @@ class Database:
         self.engine = engine
         self.dialect: Dialect = dialect
         self._one_writer = asyncio.Lock()
+        self._away: tuple[float, StoreError] | None = None
+
+    @property
+    def file(self) -> Path | None:
+        """Where the database lies, if it is a file."""
+        return Path(self.engine.url.database) if self.dialect == "sqlite" and self.engine.url.database else None
+
+    def away(self) -> StoreError | None:
+        """Why nothing can be written at the moment; nothing where the last writer could."""
+        return None if self._away is None else self._away[1]
+
+    async def is_locked(self, *, within_s: float) -> bool:
+        """Whether another program holds the lock for writing for longer than that; of a file only, elsewhere there is no such lock."""
+        path = self.file
+        return path is not None and await asyncio.to_thread(_is_locked, path, within_s)
+
+    def _refuse_while_away(self) -> None:
+        if self._away is not None and time.monotonic() - self._away[0] < AWAY_S:
+            raise StoreError(str(self._away[1])) from self._away[1].__cause__
 
     @contextlib.asynccontextmanager
     async def reading(self) -> AsyncGenerator[AsyncConnection]:
@@ -60,15 +84,35 @@ class Database:
 
     @contextlib.asynccontextmanager
     async def writing(self) -> AsyncGenerator[AsyncConnection]:
-        """A transaction; durable when the block has been left, undone when it was left by an exception."""
-        async with translated(), contextlib.AsyncExitStack() as stack:
-            if self.dialect == "sqlite":
-                await stack.enter_async_context(self._one_writer)
-            connection = await stack.enter_async_context(self.engine.begin())
-            if self.dialect == "sqlite":
-                # The lock is taken at once: a transaction that read first could not write after somebody else did.
-                await connection.exec_driver_sql("BEGIN IMMEDIATE")
-            yield connection
+        """A transaction; durable when the block has been left, undone when it was left by an exception.
+
+        While the database is away, one writer after the other finds that out; whoever comes meanwhile is told at once.
+        """
+        self._refuse_while_away()
+        try:
+            async with translated(), contextlib.AsyncExitStack() as stack:
+                if self.dialect == "sqlite":
+                    await stack.enter_async_context(self._one_writer)
+                    self._refuse_while_away()
+                    connection = await stack.enter_async_context(self.engine.begin())
+                    # The lock is taken at once: a transaction that read first could not write after somebody else did.
+                    await connection.exec_driver_sql("BEGIN IMMEDIATE")
+                else:
+                    connection = await self._begin_in_time(stack)
+                yield connection
+        except StoreError as error:
+            if is_gone(error) and error.__cause__ is not None:
+                self._away = (time.monotonic(), error)
+            raise
+        self._away = None
+
+    async def _begin_in_time(self, stack: contextlib.AsyncExitStack) -> AsyncConnection:
+        """A transaction of PostgreSQL; a server that stands still is not waited for."""
+        try:
+            async with asyncio.timeout(WRITE_WAIT_S):
+                return await stack.enter_async_context(self.engine.begin())
+        except TimeoutError as error:
+            raise StoreError(f"the database cannot be used: it did not answer within {WRITE_WAIT_S:g} s") from error
 
     async def close(self) -> None:
         """Give back every connection."""
@@ -132,11 +176,11 @@ async def open_database(url: str | Path, *, pool_size: int = 10, migrating: bool
     dialect = cast(Dialect, address.get_backend_name())
     options: dict[str, Any] = {"json_serializer": _to_json_text, "json_deserializer": from_json, "pool_size": pool_size}
     if dialect == "sqlite":
-        options["connect_args"] = {"timeout": _BUSY_MS / 1000, "async_creator_fn": _connected}
+        options["connect_args"] = {"timeout": WRITE_WAIT_S, "async_creator_fn": _connected}
     else:
         address, arguments = _postgres_arguments(address)
         # A connection that the server dropped is noticed before it is used.
-        options |= {"max_overflow": 5, "pool_pre_ping": True, "pool_timeout": 10, "connect_args": arguments}
+        options |= {"max_overflow": 5, "pool_pre_ping": True, "pool_timeout": WRITE_WAIT_S, "connect_args": arguments}
     try:
         engine = create_async_engine(address, **options)
     except ModuleNotFoundError as error:
@@ -181,7 +225,7 @@ def _postgres_arguments(address: URL) -> tuple[URL, dict[str, Any]]:
     """The address as the driver understands it, and what it is told beside it. Options are spelled as other clients spell them."""
     query = dict(address.query)
     arguments: dict[str, Any] = {
-        "timeout": 10,
+        "timeout": WRITE_WAIT_S,
         "command_timeout": _STATEMENT_S,
         "server_settings": {"application_name": query.pop("application_name", "proctor")},
     }
@@ -208,6 +252,16 @@ def _ready_file(path: Path, *, make: bool) -> None:
         raise StoreError(f"there is no database at {str(path)!r}")
     with contextlib.closing(sqlite3.connect(path, timeout=_BUSY_MS / 1000, isolation_level=None)) as connection:
         _to_wal(connection)
+
+
+def _is_locked(path: Path, within_s: float) -> bool:
+    try:
+        with contextlib.closing(sqlite3.connect(path, timeout=within_s, isolation_level=None)) as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("ROLLBACK")
+    except sqlite3.OperationalError as error:
+        return "locked" in str(error)
+    return False
 
 
 def _to_wal(connection: sqlite3.Connection) -> None:

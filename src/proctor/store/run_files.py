@@ -3,7 +3,7 @@
     run.json        the header, written once
     suite.yaml      the suite in native form, so that the run can be read again when the file it came from has changed
     results.jsonl   one entry per finished attempt, appended and forced to disk
-    ended.json      how the run ended; not there while it goes on, or after a crash
+    ended.json      how the run ended or was left; not there while it goes on, or after a crash
 
 One thread writes: entries that arrive while it waits for the disk are written together, so that being durable costs one wait per
 batch instead of one per entry. Entries are handed to it when the event loop has started whatever else was ready, since waking a thread can
@@ -17,17 +17,20 @@ import fcntl
 import os
 import queue
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
 from proctor.errors import StoreError
+from proctor.model.result import Ending
 from proctor.model.run import RunEntry, RunHeader
 
 HEADER, SUITE, RESULTS, ENDED = "run.json", "suite.yaml", "results.jsonl", "ended.json"
 _HEADER = msgspec.json.Decoder(RunHeader)
 _ENTRY = msgspec.json.Decoder(RunEntry)
+_LOCK_TRIES = 5
 _Line = tuple[bytes, "asyncio.Future[None]"]
 
 
@@ -130,6 +133,14 @@ class RunFolder:
             return None
         return str(found.get("ended")) if isinstance(found, dict) else None
 
+    def ending(self) -> Ending:
+        """How the run ended, as far as its files tell: `running` while a process writes it, `not_ended` after a crash."""
+        ended = self.ended()
+        for known in ("completed", "interrupted", "budget", "failed"):
+            if ended == known:
+                return known
+        return "running" if _is_locked(self.folder / RESULTS) else "not_ended"
+
     def close(self, ended: str) -> None:
         """No more is to come."""
         if self._writer is not None:
@@ -138,11 +149,14 @@ class RunFolder:
             # A crash that takes this away leaves a run that can be resumed, and has nothing left to do.
             _write_whole(self.folder / ENDED, msgspec.json.encode({"ended": ended}) + b"\n", durable=False)
 
-    def release(self) -> None:
-        """Stop writing without saying that the run has ended: it can be resumed."""
+    def release(self, ended: str | None = None) -> None:
+        """Stop writing a run that can be resumed; `ended` is kept as the reason why it was left."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None
+            if ended is not None:
+                with contextlib.suppress(OSError):  # a full disk is often why it was left; without a reason it reads as one that crashed
+                    _write_whole(self.folder / ENDED, msgspec.json.encode({"ended": ended}) + b"\n", durable=False)
 
 
 class _Writer:
@@ -155,11 +169,9 @@ class _Writer:
             _sync_names(folder)
         except OSError as error:
             raise StoreError(f"cannot write {str(self._path)!r}: {error.strerror}") from error
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        if not _lock(self._file):
             os.close(self._file)
-            raise StoreError(f"run {folder.name!r} is being written by another process") from None
+            raise StoreError(f"run {folder.name!r} is being written by another process")
         (folder / ENDED).unlink(missing_ok=True)
         self._cut_half_line()
         self._fault: StoreError | None = None
@@ -257,6 +269,30 @@ def _write_whole(path: Path, data: bytes, *, durable: bool = True) -> None:
         if durable:
             os.fsync(file.fileno())
     os.replace(partial, path)
+
+
+def _lock(file: int) -> bool:
+    """Take the lock of a writer, unless another process has it."""
+    for _ in range(_LOCK_TRIES):
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            time.sleep(0.01)  # somebody who only looks whether it is locked holds it for an instant
+        else:
+            return True
+    return False
+
+
+def _is_locked(path: Path) -> bool:
+    """Whether some process is writing these results."""
+    try:
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def _sync_names(path: Path) -> None:

@@ -6,7 +6,8 @@ tells neither the exit code nor what the server said on standard error, which is
 * Lines on standard output that are no JSON-RPC message are skipped; the first is kept for messages.
 * A line of more than `MOST_LINE_BYTES` ends the connection.
 * Ending: standard input is closed, then the process group gets SIGTERM, then SIGKILL, each after a bounded wait. A cancelled caller
-  waits for that too, so no child is left behind; what the server started in its own process group goes with it.
+  waits for that too, so no child is left behind; what the server started in its own process group goes with it. Where this process ends
+  without that (killed, or told twice to end), its guard does the same (`processes/guard.py`).
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from mcp_types import JSONRPCMessage, jsonrpc_message_adapter
 
 from proctor.evidence.json_bytes import mend_surrogates
 from proctor.model.show import shorten
+from proctor.processes.guard import GUARD
 
 MOST_LINE_BYTES = 256_000_000
 STDERR_TAIL_BYTES = 2_000
@@ -58,16 +60,7 @@ class ChildServer:
         """Why we stopped listening, if we did."""
 
     async def __aenter__(self) -> Streams:
-        self._process = await asyncio.create_subprocess_exec(
-            *self._command,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env={**get_default_environment(), **self._env},
-            cwd=self._cwd,
-            start_new_session=True,
-            limit=_CHUNK,
-        )
+        self._process = await self._spawn()
         # No await from here on, or a cancellation would lose the process.
         incoming, self._read_end = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         self._write_end, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
@@ -76,6 +69,36 @@ class ChildServer:
         work = (self._read(incoming), self._write(outgoing), self._listen_to_stderr(), self._watch())
         self._tasks = [asyncio.create_task(each) for each in work]
         return self._read_end, self._write_end
+
+    async def _spawn(self) -> asyncio.subprocess.Process:
+        """Start the process; a caller that is cancelled meanwhile leaves nothing of it, nor of what it has started already."""
+        spawning = asyncio.ensure_future(self._start())
+        try:
+            return await asyncio.shield(spawning)
+        except asyncio.CancelledError:
+            await asyncio.wait({spawning})
+            if not spawning.cancelled() and spawning.exception() is None:
+                self._process = spawning.result()
+                self._signal_group("SIGKILL")
+                await self._exited(GRACE_S)
+                GUARD.forget(self._process.pid)
+                self._close_pipes(self._process)
+                self._process = None
+            raise
+
+    async def _start(self) -> asyncio.subprocess.Process:
+        process = await asyncio.create_subprocess_exec(
+            *self._command,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env={**get_default_environment(), **GUARD.marked(), **self._env},
+            cwd=self._cwd,
+            start_new_session=True,
+            limit=_CHUNK,
+        )
+        GUARD.watch(process.pid)
+        return process
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         await finish(self._end())
@@ -161,6 +184,15 @@ class ChildServer:
         process = self._process
         if process is None:
             return
+        try:
+            await self._end_kindly(process)
+        finally:
+            # Also when the server itself is gone, since what it started may not be; and when there is no time left to be kind.
+            self._signal_group("SIGKILL")
+            GUARD.forget(process.pid)
+            self._close_pipes(process)
+
+    async def _end_kindly(self, process: asyncio.subprocess.Process) -> None:
         self._closing = True
         self._read_end.close()
         self._write_end.close()
@@ -170,7 +202,6 @@ class ChildServer:
         if not await self._exited(GRACE_S):
             self._signal_group("SIGTERM")
             await self._exited(GRACE_S)
-        # Also when the server itself is gone: what it started may not be.
         self._signal_group("SIGKILL")
         await self._exited(GRACE_S)
         await asyncio.wait(self._tasks, timeout=0.2)
@@ -179,7 +210,6 @@ class ChildServer:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for stream in (self._incoming, self._outgoing):
             stream.close()
-        self._close_pipes(process)
 
     async def _exited(self, within_s: float) -> bool:
         # Not `wait()`: that also waits for pipes that a grandchild may hold open.

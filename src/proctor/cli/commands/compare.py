@@ -4,7 +4,7 @@ import msgspec
 
 from proctor.actions.compare import RunComparison, compare
 from proctor.actions.history import find_home
-from proctor.cli.compare_markdown import comparison_markdown
+from proctor.cli.compare_markdown import comparison_markdown, incomplete_lines
 from proctor.cli.exits import Exit
 from proctor.cli.output import Output
 from proctor.cli.parser import command_parser
@@ -44,6 +44,8 @@ def run(arguments: list[str]) -> int:
         else:
             output.text(_told(found))
     append_summary(lambda: comparison_markdown(found))
+    if found.base_incomplete is not None or found.candidate_incomplete is not None:
+        return Exit.INTERRUPTED
     comparison = found.comparison
     regressed = "regression" in options.fail_on and comparison.verdict == "regressed"
     newly_failing = "new-failure" in options.fail_on and comparison.newly_failing
@@ -57,6 +59,7 @@ def _told(found: RunComparison) -> str:
     lines = [
         f"{found.base.run_id}  ->  {found.candidate.run_id}",
         "",
+        *incomplete_lines(found),
         f"{comparison.verdict.replace('_', ' ').upper()}  {comparison.reason}",
         f"  pass rate  {comparison.base_rate:.1%} -> {comparison.candidate_rate:.1%} over {comparison.cases} cases  ({change})",
         f"  latency    {_amount(found.latency, 'ms')}",

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from proctor.actions.history import find_home, list_runs
+from proctor.actions.history import KeptRun, find_home, list_runs
 from proctor.cli.exits import Exit
 from proctor.cli.output import Output
 from proctor.cli.parser import command_parser
@@ -25,9 +25,20 @@ def run(arguments: list[str]) -> int:
             output.text(f"no runs in {home}\n")
             return Exit.NOTHING
         for kept in runs:
-            counts = ", ".join(f"{number} {outcome}" for outcome, number in sorted(kept.counts.items())) or "nothing finished"
-            state = "" if kept.ended == "completed" else f"  [{kept.ended or 'not ended'}]"
-            output.text(
-                f"{kept.header.run_id}  {one_line(kept.header.suite_name, 40)}  {one_line(kept.header.target, 30)}  {counts}{state}\n"
-            )
+            output.text(_describe_run(kept) + "\n")
     return Exit.PASSED
+
+
+def _describe_run(kept: KeptRun) -> str:
+    """One run in one line; of a broken one, what is wrong with it."""
+    if kept.header is None:
+        return f"{kept.run_id}  broken: {one_line(kept.problem or 'it cannot be read', 200)}"
+    counts = ", ".join(f"{number} {outcome}" for outcome, number in sorted(kept.counts.items())) or "nothing finished"
+    told = [one_line(kept.header.suite_name, 40), one_line(kept.header.target, 30), counts]
+    if kept.planned is not None and kept.finished < kept.planned:
+        told.append(f"[incomplete: {kept.finished} of {kept.planned} attempts, {(kept.ended or 'not ended').replace('_', ' ')}]")
+    elif kept.ended != "completed":
+        told.append(f"[{(kept.ended or 'not ended').replace('_', ' ')}]")
+    if kept.problem is not None:
+        told.append(f"broken: {one_line(kept.problem, 200)}")
+    return "  ".join([kept.run_id, *told])

@@ -73,10 +73,10 @@ def _signals(hub: Hub, runs: LocalRuns) -> Generator[None]:
         finally:
             os._exit(code)
 
-    for number, code in ((signal.SIGTERM, Exit.PASSED), (signal.SIGINT, Exit.INTERRUPTED)):
+    for number, code in ((signal.SIGTERM, Exit.PASSED), (signal.SIGHUP, Exit.PASSED), (signal.SIGINT, Exit.INTERRUPTED)):
         loop.add_signal_handler(number, lambda code=code: ending.append(loop.create_task(leave(code))))
     try:
         yield
     finally:
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
             loop.remove_signal_handler(number)

@@ -3,9 +3,8 @@
 import sys
 
 from proctor.actions.history import find_home, open_run
-from proctor.cli.exits import Exit
 from proctor.cli.parser import command_parser
-from proctor.cli.showing import show_run
+from proctor.cli.showing import print_incomplete, show_run, shown_code
 
 ENDINGS = {"html": "html", "junit": "xml", "markdown": "md", "json": "json", "otlp": "otlp.jsonl"}
 
@@ -28,4 +27,5 @@ def run(arguments: list[str]) -> int:
     show_run(result, format=options.format, output=output, no_color=True, entries=entries)
     if not options.quiet:
         print(f"wrote {output}", file=sys.stderr)
-    return Exit.PASSED
+    print_incomplete(result)
+    return shown_code(result)

@@ -2,14 +2,13 @@
 
 import argparse
 import asyncio
-import contextlib
 import os
-import signal
 import sys
 from typing import Any
 
 from proctor.actions.run import LiveRun, drive
 from proctor.actions.suites import load_suites
+from proctor.cli.ending import ending_by_signals
 from proctor.cli.exits import Exit
 from proctor.cli.judge_flags import add_judge_flags, judge_options
 from proctor.cli.live_progress import annotations, listener
@@ -51,7 +50,7 @@ def _run(options: argparse.Namespace) -> int:
         return Exit.INTERRUPTED
     if live.ended == "budget":
         print(f"stopped early: {live.reason}; go on with --resume {live.result.run_id}", file=sys.stderr)
-        return Exit.FAILED
+        return Exit.INTERRUPTED
     if options.strict and live.result.unmet.any:
         return Exit.USAGE
     if options.min_pass_rate is not None:
@@ -96,16 +95,14 @@ async def _drive(suite: Suite, options: argparse.Namespace) -> LiveRun:
         task = asyncio.create_task(_drive_mcplab(suite, options, common))
     else:
         task = asyncio.create_task(drive(suite, target=options.target, **common))
-    loop = asyncio.get_running_loop()
-    with contextlib.suppress(NotImplementedError):
-        # The first Ctrl-C ends the run and keeps what is finished; the second one ends the process.
-        loop.add_signal_handler(signal.SIGINT, lambda: (task.cancel(), loop.remove_signal_handler(signal.SIGINT)))
     try:
-        return await task
+        with ending_by_signals(task):
+            return await task
+    except asyncio.CancelledError:
+        # Told to end before the target was open: nothing was driven.
+        raise KeyboardInterrupt from None
     finally:
         progress.finish()
-        with contextlib.suppress(NotImplementedError):
-            loop.remove_signal_handler(signal.SIGINT)
 
 
 async def _drive_mcplab(suite: Suite, options: argparse.Namespace, common: dict[str, Any]) -> LiveRun:

@@ -9,7 +9,7 @@ from proctor.cli.exits import Exit
 from proctor.cli.output import Output
 from proctor.cli.parser import add_output_flags, command_parser
 from proctor.cli.renderers import FORMATS
-from proctor.cli.showing import Entries, show_run
+from proctor.cli.showing import Entries, print_incomplete, show_run, shown_code
 from proctor.model.result import CaseResult, RunResult
 
 
@@ -36,16 +36,19 @@ def run(arguments: list[str]) -> int:
         from proctor.decide.selection import compile_selection  # most want the whole run
 
         result = select_results(result, compile_selection(options.k))
-        if not result.cases:
+        if not result.cases and result.incomplete is None:
             print(f"nothing selected: no case of this run fits -k {options.k!r}", file=sys.stderr)
             return Exit.NOTHING
     if options.evidence and options.format == "terminal":
         _show_evidence(result, entries, output=options.output, no_color=options.no_color)
-        return Exit.PASSED
+        print_incomplete(result)
+        return shown_code(result)
     if options.evidence:
         result = msgspec.structs.replace(result, cases=tuple(_with_evidence(case, entries) for case in result.cases))
     show_run(result, format=options.format, output=options.output, no_color=options.no_color, entries=entries)
-    return Exit.PASSED
+    if options.format != "terminal" and not options.quiet:
+        print_incomplete(result)
+    return shown_code(result)
 
 
 def _show_evidence(result: RunResult, entries: Entries, *, output: str | None, no_color: bool) -> None:

@@ -4,39 +4,51 @@ from __future__ import annotations
 
 from typing import Literal
 
-import sqlalchemy as sa
 from fastapi import Response
 from fastapi.responses import PlainTextResponse
 from pydantic import BaseModel
 from starlette.requests import Request
 
 import proctor
-from proctor.errors import StoreError
 from proctor.serve import metrics
 from proctor.serve.wiring import TheCaller, TheHub, routed
 from proctor.service.access import require_operator
+from proctor.service.health import HealthWatch
 
 router = routed("operations")
+
+
+class HealthReason(BaseModel):
+    """Something that is not as it should be."""
+
+    code: str
+    message: str
+    degree: Literal["ok", "degraded", "failing"]
 
 
 class Health(BaseModel):
     """How the service is."""
 
-    status: Literal["ok", "unavailable"]
+    status: Literal["ok", "degraded", "failing"]
     version: str
     database: Literal["reachable", "unreachable"]
+    reasons: list[HealthReason] = []
 
 
-@router.get("/health", response_model=Health, responses={503: {"model": Health, "description": "The database cannot be reached."}})
-async def health(hub: TheHub, response: Response) -> object:
-    """Whether the service can do its work: 200, or 503 when the database cannot be reached."""
-    try:
-        async with hub.database.reading() as connection:
-            await connection.execute(sa.select(1))
-    except StoreError:
+@router.get("/health", response_model=Health, responses={503: {"model": Health, "description": "What is sent cannot be kept."}})
+async def health(request: Request, hub: TheHub, response: Response) -> object:
+    """How the service is, in degrees: `ok` and `degraded` (it works, and somebody should look) are 200, `failing` (what is sent cannot be
+    kept) is 503. It is answered within two seconds whatever the database does.
+    """
+    state = request.app.state
+    watch: HealthWatch | None = getattr(state, "health_watch", None)
+    if watch is None:
+        watch = state.health_watch = HealthWatch(hub)
+    found = await watch.look()
+    if found.status == "failing":
         response.status_code = 503
-        return Health(status="unavailable", version=proctor.__version__, database="unreachable")
-    return Health(status="ok", version=proctor.__version__, database="reachable")
+    reasons = [HealthReason(code=each.code, message=each.message, degree=each.degree) for each in found.reasons]
+    return Health(status=found.status, version=proctor.__version__, database=found.database, reasons=reasons)
 
 
 @router.get("/metrics", response_class=PlainTextResponse)

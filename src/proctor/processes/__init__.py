@@ -1,0 +1,1 @@
+"""Child processes: none of them outlives the process that started it."""

@@ -1,0 +1,105 @@
+"""Ends child processes when this process dies, however it dies.
+
+A process that is killed (`SIGKILL`, a crash, a second Ctrl-C) runs no code any more, and a child that ignores the end of its standard input
+would stay. So the first child brings a guard with it: a tiny process that reads a pipe of which only this process has the other end. It is
+told which process groups there are; when the pipe ends, it sends them SIGTERM, and SIGKILL after a grace. It ignores signals itself, and
+ends as soon as nothing is left to end.
+
+A child is also marked in its environment: one that was started and not told of in time, or that moved into a group of its own, is found by
+that mark, where there is a `/proc`. After a process that ended well only what it was told of is ended.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import secrets
+import signal
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+MARK = "PROCTOR_GUARD"
+"""The variable that marks children in their environment."""
+GRACE_S = 2.0
+"""How long children may take to end after SIGTERM, once this process is gone."""
+_SCRIPT = str(Path(__file__).with_name("guard_script.py"))
+
+
+class ProcessGuard:
+    """The guard of this process; started when the first child is."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._mark = secrets.token_hex(16)
+        self._groups: set[int] = set()
+        self._pipe: int | None = None
+        self.pid: int | None = None
+        """The process of the guard, once there is one."""
+
+    def marked(self) -> dict[str, str]:
+        """Return what to add to the environment of a child, and have a guard that looks for it."""
+        with self._lock:
+            self._tell(b"")
+        return {MARK: self._mark}
+
+    def watch(self, group: int) -> None:
+        """End this process group when this process dies."""
+        with self._lock:
+            self._groups.add(group)
+            self._tell(b"+%d\n" % group)
+
+    def forget(self, group: int) -> None:
+        """The process group has ended."""
+        with self._lock:
+            self._groups.discard(group)
+            self._tell(b"-%d\n" % group)
+
+    def kill_all(self) -> None:
+        """Kill every process group that is watched, at once."""
+        for group in list(self._groups):
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(group, signal.SIGKILL)
+
+    def say_goodbye(self) -> None:
+        """This process ends well: what moved away from its children was meant to stay."""
+        with self._lock:
+            if self._pipe is not None:
+                self._tell(b"q\n")
+
+    def lose_parent(self) -> None:
+        """This is a fork: the guard and the children belong to the process it was forked from."""
+        if self._pipe is not None:
+            os.close(self._pipe)
+        self.__init__()
+
+    def _tell(self, line: bytes) -> None:
+        try:
+            if self._pipe is not None:
+                os.write(self._pipe, line or b"\n")
+                return
+        except BrokenPipeError:
+            # Somebody ended the guard; there must be one.
+            os.close(self._pipe)
+            if self.pid is not None:
+                with suppress(ChildProcessError):
+                    os.waitpid(self.pid, os.WNOHANG)
+        self._start()
+        assert self._pipe is not None
+        os.write(self._pipe, b"".join(b"+%d\n" % group for group in self._groups))
+
+    def _start(self) -> None:
+        reading, self._pipe = os.pipe()
+        quiet = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_WRONLY, 0) for number in (1, 2)]
+        command = [sys.executable, "-I", "-S", _SCRIPT, f"{MARK}={self._mark}", str(GRACE_S)]
+        try:
+            # A group of its own: Ctrl-C on a terminal goes to the group of this process.
+            self.pid = os.posix_spawn(sys.executable, command, {}, file_actions=[(os.POSIX_SPAWN_DUP2, reading, 0), *quiet], setpgroup=0)
+        finally:
+            os.close(reading)
+
+
+GUARD = ProcessGuard()
+atexit.register(GUARD.say_goodbye)
+os.register_at_fork(after_in_child=GUARD.lose_parent)

@@ -1,0 +1,74 @@
+"""The guard itself, run as a script: it loads nothing but what is built in, so that it costs next to nothing.
+
+Standard input tells what there is to guard: `+GROUP`, `-GROUP`, and `q` when the parent ends well. At its end the groups are ended.
+"""
+
+import os
+import signal
+import sys
+import time
+
+
+def main(mark: str, grace_s: float) -> None:
+    """Listen until the parent is gone, then end what it left behind."""
+    for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ignored, signal.SIG_IGN)
+    groups, ended_well = listen()
+    for number, wait_s in ((signal.SIGTERM, grace_s), (signal.SIGKILL, 0.0)):
+        end = time.monotonic() + wait_s
+        # Looked for anew before each signal: one that dies may have started another.
+        strays = [] if ended_well else marked_processes(mark.encode())
+        alive = send(number, groups, strays)
+        while alive and time.monotonic() < end:
+            time.sleep(0.02)
+            alive = send(0, groups, strays)
+        if not alive:
+            return
+
+
+def listen() -> "tuple[set[int], bool]":
+    """Read which process groups there are, until the pipe ends; and whether the parent said goodbye."""
+    groups: set[int] = set()
+    held, ended_well = b"", False
+    while data := os.read(0, 65536):
+        *lines, held = (held + data).split(b"\n")
+        for line in lines:
+            if line.startswith(b"+"):
+                groups.add(int(line[1:]))
+            elif line.startswith(b"-"):
+                groups.discard(int(line[1:]))
+            ended_well = ended_well or line == b"q"
+    return groups, ended_well
+
+
+def send(number: int, groups: "set[int]", strays: "list[int]") -> bool:
+    """Send a signal to all of them (0 only asks); whether any is still there."""
+    alive = False
+    for kill, targets in ((os.killpg, groups), (os.kill, strays)):
+        for target in list(targets):
+            try:
+                kill(target, number)
+                alive = True
+            except PermissionError:
+                alive = True
+            except ProcessLookupError:
+                targets.discard(target) if isinstance(targets, set) else targets.remove(target)
+    return alive
+
+
+def marked_processes(mark: bytes) -> "list[int]":
+    """Return every process that carries the mark in its environment, where the system shows that."""
+    found: list[int] = []
+    for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/environ", "rb") as file:
+                    if mark in file.read().split(b"\0"):
+                        found.append(int(name))
+            except OSError:
+                continue
+    return found
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], float(sys.argv[2]))

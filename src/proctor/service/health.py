@@ -1,0 +1,135 @@
+"""How the service is, in degrees, found out in bounded time.
+
+`ok`: everything works. `degraded`: it works, and somebody should look (the disk fills up, traces wait long, another program holds the
+database). `failing`: what is sent cannot be kept. Each reason has a stable word. Looking takes at most about a second whatever the database
+does, and many who ask at once share one look.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+import sqlalchemy as sa
+
+from proctor.errors import StoreError
+from proctor.service.hub import Hub
+from proctor.store.tables import traces
+
+Degree = Literal["ok", "degraded", "failing"]
+LOOK_S = 1.0
+"""How long looking at the database may take, and how long what was found holds."""
+DISK_FULL_BYTES = 8_000_000
+DISK_LOW_BYTES = 200_000_000
+BEHIND_S = 60.0
+"""From when on traces that could have been evaluated have waited long."""
+
+
+class Reason(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that is not as it should be."""
+
+    code: Literal["database_unreachable", "database_locked", "database_not_written", "disk_full", "disk_low", "queue_behind"]
+    message: str
+    degree: Degree
+
+
+class ServiceHealth(msgspec.Struct, frozen=True, kw_only=True):
+    """How the service is."""
+
+    status: Degree
+    database: Literal["reachable", "unreachable"]
+    reasons: tuple[Reason, ...] = ()
+
+
+class HealthWatch:
+    """Looks after one service; what was found is kept for a moment."""
+
+    def __init__(self, hub: Hub, *, look_s: float = LOOK_S) -> None:
+        self._hub = hub
+        self._look_s = look_s
+        self._looking = asyncio.Lock()
+        self._found: ServiceHealth | None = None
+        self._looked_at = 0.0
+
+    async def look(self) -> ServiceHealth:
+        """Say how the service is."""
+        async with self._looking:
+            now = asyncio.get_running_loop().time()
+            if self._found is None or now - self._looked_at >= self._look_s:
+                self._found = await look_at(self._hub, look_s=self._look_s)
+                self._looked_at = asyncio.get_running_loop().time()
+            return self._found
+
+
+async def look_at(hub: Hub, *, look_s: float = LOOK_S) -> ServiceHealth:
+    """Find out how a service is."""
+    reasons = list(_disk_reasons(hub))
+    read = await _reading_reason(hub, look_s)
+    if isinstance(read, Reason):
+        reasons.append(read)
+    else:
+        reasons += await _writing_reasons(hub, look_s)
+        if read is not None and hub.clock() - read > BEHIND_S:
+            told = f"a trace that could have been evaluated has waited for {hub.clock() - read:.0f} s"
+            reasons.append(Reason(code="queue_behind", message=told, degree="degraded"))
+    degrees = [reason.degree for reason in reasons]
+    status: Degree = "failing" if "failing" in degrees else "degraded" if degrees else "ok"
+    return ServiceHealth(status=status, database="unreachable" if isinstance(read, Reason) else "reachable", reasons=tuple(reasons))
+
+
+async def _reading_reason(hub: Hub, look_s: float) -> Reason | float | None:
+    """Why the database cannot be read; else when the trace that waits longest was due, if any does."""
+    try:
+        async with asyncio.timeout(look_s), hub.database.reading() as connection:
+            first = sa.select(sa.func.min(traces.c.due_at)).where(traces.c.due_at.is_not(None))
+            return (await connection.execute(first)).scalar_one_or_none()
+    except TimeoutError:
+        return Reason(code="database_unreachable", message=f"the database did not answer within {look_s:g} s", degree="failing")
+    except StoreError as error:
+        return Reason(code="database_unreachable", message=_in_general(error), degree="failing")
+
+
+async def _writing_reasons(hub: Hub, look_s: float) -> list[Reason]:
+    away = hub.database.away()
+    if away is not None:
+        return [Reason(code="database_not_written", message=_in_general(away), degree="failing")]
+    if await hub.database.is_locked(within_s=look_s / 2):
+        return [Reason(code="database_locked", message="another program holds the lock for writing", degree="degraded")]
+    return []
+
+
+def _disk_reasons(hub: Hub) -> list[Reason]:
+    """What is wrong with the disk of the workspace, and with that of a database in a file."""
+    found: list[Reason] = []
+    folders = {hub.settings.home, *([hub.database.file.parent] if hub.database.file is not None else [])}
+    for folder in sorted(folders):
+        free = _free_bytes(folder)
+        if free is not None and free < DISK_LOW_BYTES:
+            full = free < DISK_FULL_BYTES
+            told = f"{free:,} bytes are free on the disk"
+            found.append(Reason(code="disk_full" if full else "disk_low", message=told, degree="failing" if full else "degraded"))
+            break
+    return found
+
+
+def _in_general(error: StoreError) -> str:
+    """What is wrong, without names and addresses: anybody may ask how the service is."""
+    text = str(error)
+    for word, told in (
+        ("full", "its disk is full"),
+        ("locked", "another program holds its lock"),
+        ("did not answer", "it does not answer"),
+    ):
+        if word in text:
+            return f"the database cannot be used: {told}"
+    return "the database cannot be used"
+
+
+def _free_bytes(folder: Path) -> int | None:
+    try:
+        return shutil.disk_usage(folder).free
+    except OSError:
+        return None

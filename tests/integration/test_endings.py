@@ -1,0 +1,179 @@
+"""Runs that did not come to their end: every command says how much of them there is, and none takes a part for the whole."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+import proctor as package
+from proctor.actions.history import open_run
+from proctor.store.run_files import RunFiles
+from tests.integration.running import Done, proctor
+
+SUITE = """\
+proctor: 1
+name: Endings
+cases:
+  - {id: first, input: one, expect: [response_contains: you said]}
+  - {id: second, input: two, expect: [response_contains: you said]}
+  - {id: third, input: three, expect: [response_contains: you said]}
+"""
+AGENT = "def answer(message):\n    return f'you said {message}'\n"
+INCOMPLETE = 2
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "ending_agent.py").write_text(AGENT)
+    (tmp_path / "proctor.yaml").write_text('targets: {agent: {type: callable, function: "ending_agent:answer"}}\n')
+    (tmp_path / "suite.yaml").write_text(SUITE)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def broken_off(place: Path, *, kept: int, repeat: int = 1) -> str:
+    """A run of which only the first `kept` results reached the disk before its process was killed."""
+    assert proctor("run", "suite.yaml", "-n", repeat, "-j", "1", "--quiet").code == 0
+    folder = RunFiles(place / ".proctor").open("latest").folder
+    lines = (folder / "results.jsonl").read_text().splitlines(keepends=True)
+    (folder / "results.jsonl").write_text("".join(lines[:kept]))
+    (folder / "ended.json").unlink()
+    return folder.name
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (("show", "latest"), "incomplete: 2 of 3 attempts, 2 of 3 cases; the run broke off"),
+        (("show", "latest", "--format", "markdown"), "**incomplete: 2 of 3 attempts, 2 of 3 cases; the run broke off**"),
+        (("show", "latest", "--format", "html"), "incomplete: 2 of 3 attempts, 2 of 3 cases; the run broke off"),
+        (("show", "latest", "--format", "junit"), '<error message="the only attempt is missing: the run broke off" type="incomplete">'),
+        (("show", "latest", "--format", "jsonl"), "incomplete: 2 of 3 attempts"),
+        (("show", "latest", "--evidence"), "incomplete: 2 of 3 attempts"),
+        (("report", "latest"), "incomplete: 2 of 3 attempts"),
+        (("report", "latest", "--format", "otlp"), "incomplete: 2 of 3 attempts"),
+        (("recheck", "latest"), "incomplete: 2 of 3 attempts"),
+        (("recheck", "latest", "--suite", "suite.yaml"), "incomplete: 2 of 3 attempts"),
+        (("compare", "latest", "latest"), "INCOMPLETE: the candidate has 2 of 3 attempts, 2 of 3 cases"),
+        (("compare", "latest", "latest", "--format", "markdown"), "**INCOMPLETE: the base has 2 of 3 attempts, 2 of 3 cases**"),
+    ],
+    ids=lambda given: "-".join(given) if isinstance(given, tuple) else "",
+)
+def test_a_run_that_broke_off_is_told_as_a_part_and_never_as_a_pass(place: Path, command: tuple[str, ...], words: str) -> None:
+    broken_off(place, kept=2)
+    done = proctor(*command)
+    assert done.code == INCOMPLETE, done
+    assert words in done.out + done.err, done
+
+
+def test_junit_of_a_part_is_red_and_counts_what_is_missing(place: Path) -> None:
+    broken_off(place, kept=1, repeat=2)
+    tree = ET.fromstring(proctor("show", "latest", "--format", "junit").out)
+    assert (tree.get("tests"), tree.get("errors"), tree.get("failures")) == ("4", "3", "0")
+    missing = {case.get("name"): case.find("error").get("message") for case in tree.iter("testcase") if case.find("error") is not None}  # type: ignore[union-attr]
+    assert missing == {
+        "first [missing attempts]": "1 of 2 attempts are missing: the run broke off",
+        "second [missing attempts]": "2 of 2 attempts are missing: the run broke off",
+        "third [missing attempts]": "2 of 2 attempts are missing: the run broke off",
+    }
+
+
+def test_json_of_a_part_says_how_many_of_how_many(place: Path) -> None:
+    broken_off(place, kept=4, repeat=2)
+    document = json.loads(proctor("show", "latest", "--format", "json").out)
+    assert document["outcome"] == "error" and document["counts"]["pass"] == 4
+    assert document["incomplete"] == {
+        "ended": "not_ended",
+        "attempts_finished": 4,
+        "attempts_planned": 6,
+        "cases_finished": 1,
+        "cases_planned": 3,
+        "missing": [
+            {"id": "second", "attempts_finished": 1, "attempts_planned": 2},
+            {"id": "third", "attempts_finished": 1, "attempts_planned": 2},
+        ],
+    }
+    compared = json.loads(proctor("compare", "latest", "latest", "--format", "json").out)
+    assert compared["candidate_incomplete"]["missing"] == ["second", "third"]
+
+
+def test_a_selection_of_what_is_there_is_whole_and_of_what_is_missing_is_not(place: Path) -> None:
+    broken_off(place, kept=2)
+    assert proctor("show", "latest", "-k", "first").code == 0
+    done = proctor("show", "latest", "-k", "third")
+    assert done.code == INCOMPLETE and "incomplete: 0 of 1 attempt, 0 of 1 case" in done.out, done
+
+
+def test_a_failure_stays_a_failure_in_a_part_of_a_run(place: Path) -> None:
+    (place / "suite.yaml").write_text(SUITE.replace("two, expect: [response_contains: you said]", "two, expect: [response_contains: no]"))
+    assert proctor("run", "suite.yaml", "-j", "1", "--max-failures", "1", "--quiet").code == INCOMPLETE
+    document = json.loads(proctor("show", "latest", "--format", "json").out)
+    assert document["outcome"] == "fail" and document["incomplete"]["ended"] == "budget"
+
+
+def test_a_crash_after_the_last_result_leaves_a_whole_run(place: Path) -> None:
+    broken_off(place, kept=3)
+    assert proctor("show", "latest").code == 0
+    assert json.loads(proctor("show", "latest", "--format", "json").out)["incomplete"] is None
+
+
+def test_a_run_is_resumed_with_its_own_number_of_repeats(place: Path) -> None:
+    broken_off(place, kept=4, repeat=2)
+    done = proctor("run", "suite.yaml", "--resume", "latest", "--format", "json", "--quiet")
+    assert done.code == 0 and json.loads(done.out)["counts"]["pass"] == 6, done
+    refused = proctor("run", "suite.yaml", "--resume", "latest", "-n", "3")
+    assert refused.code == 4 and "was started with 2 repeats, not 3" in refused.err
+
+
+def test_a_part_of_a_run_does_not_pass_in_python(place: Path) -> None:
+    run = broken_off(place, kept=2)
+    result, _ = open_run(place / ".proctor", run)
+    assert not result.passed and result.incomplete is not None
+    assert isinstance(result, package.RunResult)
+    assert [each.case.id for each in result.incomplete.missing] == ["third"]
+
+
+def test_a_broken_header_costs_its_own_line_of_the_list(place: Path) -> None:
+    first = broken_off(place, kept=2)
+    assert proctor("run", "suite.yaml", "--quiet").code == 0
+    latest = RunFiles(place / ".proctor").open("latest").folder
+    (latest / "run.json").write_text('{"run_id": 7')
+    listed = proctor("list")
+    assert listed.code == 0, listed
+    broken, part = listed.out.splitlines()
+    assert broken.startswith(f"{latest.name}  broken: ") and "broken header" in broken
+    assert part.startswith(f"{first}  Endings") and "[incomplete: 2 of 3 attempts, not ended]" in part
+    rows = json.loads(proctor("list", "--format", "json").out)
+    assert [(row["run_id"], row["header"] is None, row["planned"]) for row in rows] == [(latest.name, True, None), (first, False, 3)]
+
+
+@pytest.mark.parametrize("lost", ["results.jsonl", "suite.yaml"])
+def test_other_broken_files_cost_their_own_line_too(place: Path, lost: str) -> None:
+    broken = broken_off(place, kept=2)
+    (place / ".proctor" / "runs" / broken / lost).write_text("{nonsense\n")
+    assert proctor("run", "suite.yaml", "--quiet").code == 0
+    listed = proctor("list")
+    assert listed.code == 0 and len(listed.out.splitlines()) == 2, listed
+
+
+def test_an_interrupted_check_is_red_in_junit(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = interrupted_check(place, monkeypatch)
+    tree = ET.fromstring(done.out)
+    assert done.code == INCOMPLETE and tree.get("errors") == "1"
+    assert "incomplete: 1 result of nobody knows how many; the run was interrupted" in done.out
+
+
+def interrupted_check(place: Path, monkeypatch: pytest.MonkeyPatch) -> Done:
+    import proctor.cli.commands.check as command
+
+    def stopped(*arguments: object, **options: object) -> object:
+        yield next(iter(real(*arguments, **options)))  # type: ignore[arg-type]
+        raise KeyboardInterrupt
+
+    real = command.read_records
+    monkeypatch.setattr(command, "read_records", stopped)
+    (place / "evidence.jsonl").write_text('{"case": "first", "text": "you said"}\n{"case": "second", "text": "you said"}\n')
+    return proctor("check", "suite.yaml", "evidence.jsonl", "--format", "junit")

@@ -1,0 +1,66 @@
+"""The guard: whatever ends a process, its children end with it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+# A parent with two children: one in the group that is watched, and one that left it and carries only the mark.
+PARENT = """\
+import os, subprocess, sys, time
+from proctor.processes.guard import GUARD
+stay = [sys.executable, "-S", "-c", "import time; time.sleep(60)"]
+child = subprocess.Popen(stay, start_new_session=True, env={**os.environ, **GUARD.marked()})
+GUARD.watch(child.pid)
+stray = subprocess.Popen(stay, start_new_session=True, env={**os.environ, **GUARD.marked()})
+print(child.pid, stray.pid, GUARD.pid, flush=True)
+sys.stdin.read()
+if sys.argv[1] == "tidy":
+    child.kill(); child.wait(); GUARD.forget(child.pid)
+if sys.argv[1] == "at once":
+    os._exit(3)
+"""
+
+
+def is_there(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def gone_within(pids: list[int], seconds: float = 10.0) -> bool:
+    end = time.monotonic() + seconds
+    while any(map(is_there, pids)):
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+@pytest.mark.parametrize(
+    ("ending", "stray_stays"),
+    [("SIGKILL", False), ("SIGTERM", False), ("SIGHUP", False), ("at once", False), ("well", True), ("tidy", True)],
+)
+def test_whatever_ends_a_process_ends_its_children(ending: str, stray_stays: bool) -> None:
+    command = [sys.executable, "-c", PARENT, ending]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdin is not None and parent.stdout is not None
+        child, stray, guard = map(int, parent.stdout.readline().split())
+        assert is_there(child) and is_there(stray) and is_there(guard)
+        if ending.startswith("SIG"):
+            parent.send_signal(getattr(signal, ending))
+        parent.stdin.close()
+        parent.wait(10)
+    try:
+        assert gone_within([child, guard] if stray_stays else [child, stray, guard])
+        assert is_there(stray) == stray_stays
+    finally:
+        if is_there(stray):
+            os.kill(stray, signal.SIGKILL)
