@@ -16,9 +16,12 @@ test: .venv/.ready
 test-live: .venv/.ready
 	$(BIN)/python -m pytest -m live -n $(WORKERS) --dist loadfile -q -rs || test $$? -eq 5
 
-# The crash tests, twenty rounds instead of three; the database away for half a minute; thirty rounds of stalled bodies, half heads and slow readers.
+# The crash tests, twenty rounds instead of three; the database away for half a minute; thirty rounds of stalled bodies, half heads and slow readers, and of
+# one tenant's patterns and voices beside another tenant; a hundred thousand changed suites, recordings and requests, and two hundred requests for each operation.
 torture: .venv/.ready
-	PROCTOR_CRASH_ROUNDS=20 PROCTOR_OUTAGE_S=30 PROCTOR_CROWD_ROUNDS=30 $(BIN)/python -m pytest -m live -q tests/live tests/serve/test_doorstep.py -k "crash or outage or doorstep"
+	PROCTOR_CRASH_ROUNDS=20 PROCTOR_OUTAGE_S=30 PROCTOR_CROWD_ROUNDS=30 PROCTOR_FLOOD_ROUNDS=30 $(BIN)/python -m pytest -m live -q tests/live tests/serve/test_doorstep.py -k "crash or outage or doorstep or flood"
+	PROCTOR_SCHEMA_EXAMPLES=200 $(BIN)/python -m pytest -m live -q tests/serve/test_openapi.py
+	PROCTOR_FUZZ_EXAMPLES=110000 $(BIN)/python -m pytest -q tests/fuzz
 
 # Both ends of what `pyproject.toml` allows, each in an environment of its own; `ONLY="tests/store -k sqlite"` runs some of the tests.
 LOWEST ?= .venv/lowest
