@@ -11,17 +11,26 @@ from types import FunctionType
 DOCUMENTED = frozenset({"_exit", "_replace", "_asdict", "_fields", "_missing_"})
 """Begin with an underscore, and are promised by the documentation of Python."""
 
+PLAIN = frozenset({"abc", "collections", "enum", "msgspec", "typing"})
+"""Packages whose classes are bases of most of ours. Their private names are reached by none of them; looking would cost a minute."""
+
+_LOOKED_AT = (
+    *(ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.AnnAssign, ast.Assign),
+    *(ast.Import, ast.ImportFrom, ast.Attribute, ast.Call),
+)
+
 Use = tuple[str, str]
 """The file under `src/proctor`, and the part as it is written there."""
 
 
 def private_uses(source: Path) -> set[Use]:
     """Every use in the files below a folder."""
-    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in sorted(source.rglob("*.py"))}
     found: set[Use] = set()
-    for path, tree in trees.items():
+    for path in sorted(source.rglob("*.py")):
         file = str(path.relative_to(source))
-        found |= {(file, part) for part in (*_imported(tree), *_asked(tree, set(_defined(tree))))}
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        nodes = [node for node in ast.walk(tree) if isinstance(node, _LOOKED_AT)]
+        found |= {(file, part) for part in (*_imported(nodes), *_asked(nodes, set(_defined(nodes))))}
         module = ".".join(("proctor", *path.relative_to(source).with_suffix("").parts)).removesuffix(".__init__")
         found |= {(file, part) for part in _inherited(tree, module)}
     return found
@@ -31,9 +40,9 @@ def _is_private(name: str) -> bool:
     return name.startswith("_") and not name.startswith("__") and name != "_" and name not in DOCUMENTED
 
 
-def _defined(tree: ast.AST) -> Iterator[str]:
+def _defined(nodes: list[ast.AST]) -> Iterator[str]:
     """Private names that the file defines itself: with us, private means private to the file."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             yield node.name
         elif isinstance(node, ast.AnnAssign) and isinstance(node.target, (ast.Name, ast.Attribute)):
@@ -52,8 +61,8 @@ def _targets(target: ast.expr) -> Iterator[str]:
         yield target.attr
 
 
-def _imported(tree: ast.AST) -> Iterator[str]:
-    for node in ast.walk(tree):
+def _imported(nodes: list[ast.AST]) -> Iterator[str]:
+    for node in nodes:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if any(map(_is_private, alias.name.split("."))))
         elif isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] != "proctor":
@@ -61,9 +70,9 @@ def _imported(tree: ast.AST) -> Iterator[str]:
             yield from (name for name in names if any(map(_is_private, name.split("."))))
 
 
-def _asked(tree: ast.AST, ours: set[str]) -> Iterator[str]:
+def _asked(nodes: list[ast.AST], ours: set[str]) -> Iterator[str]:
     """Private attributes of something else than `self` that nobody here defines, also by their name in a text."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Attribute) and _is_private(node.attr) and node.attr not in ours:
             owner = node.value.id if isinstance(node.value, ast.Name) else "?"
             if owner not in ("self", "cls"):
@@ -76,8 +85,10 @@ def _asked(tree: ast.AST, ours: set[str]) -> Iterator[str]:
 
 def _inherited(tree: ast.Module, module: str) -> Iterator[str]:
     """Private names of a class that one of ours builds on, used or overridden by ours."""
+    foreign = set(_foreign_names(tree))
     for node in tree.body:
-        if isinstance(node, ast.ClassDef) and node.bases and module != "proctor.__main__":
+        bases = {name.id for base in getattr(node, "bases", ()) for name in ast.walk(base) if isinstance(name, ast.Name)}
+        if isinstance(node, ast.ClassDef) and bases & foreign:
             mine = set(_own_names(node))
             if not mine:
                 continue
@@ -85,6 +96,15 @@ def _inherited(tree: ast.Module, module: str) -> Iterator[str]:
             for base in found.__mro__[1:]:
                 if base.__module__.split(".")[0] not in ("proctor", "builtins", "abc", "typing"):
                     yield from (f"{base.__name__}.{name}" for name in mine & _names_of(base))
+
+
+def _foreign_names(tree: ast.Module) -> Iterator[str]:
+    """Names that stand for something of another package, but for those that have nothing private to build on."""
+    for node in tree.body:
+        if isinstance(node, ast.Import):
+            yield from ((alias.asname or alias.name).partition(".")[0] for alias in node.names if alias.name not in PLAIN)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None and node.module.split(".")[0] not in ("proctor", *PLAIN):
+            yield from (alias.asname or alias.name for alias in node.names)
 
 
 def _own_names(node: ast.ClassDef) -> Iterator[str]:
