@@ -4,7 +4,8 @@ BIN := .venv/bin
 UV := $(shell command -v uv 2>/dev/null)
 WORKERS ?= 2
 
-.PHONY: demo test test-live torture format lint typecheck docs bench bench-peers serve clean
+.PHONY: demo test test-live test-lowest test-newest torture sbom licences format lint typecheck docs bench bench-peers serve clean
+SOURCES := src tests benchmarks docs supply_chain
 
 demo: .venv/.ready
 	@$(BIN)/proctor demo
@@ -15,20 +16,61 @@ test: .venv/.ready
 test-live: .venv/.ready
 	$(BIN)/python -m pytest -m live -n $(WORKERS) --dist loadfile -q -rs || test $$? -eq 5
 
-# The crash tests, twenty rounds instead of three; the database away for half a minute; thirty rounds of stalled bodies, half heads and slow readers; a hundred runs ended by signals.
+# The crash tests, twenty rounds instead of three; the database away for half a minute; thirty rounds of stalled bodies, half heads and slow readers, and of
+# one tenant's patterns and voices beside another tenant; a hundred runs ended by signals; a hundred thousand changed suites, recordings and requests, and two hundred requests for each operation.
 torture: .venv/.ready
-	PROCTOR_CRASH_ROUNDS=20 PROCTOR_OUTAGE_S=30 PROCTOR_CROWD_ROUNDS=30 PROCTOR_SIGNAL_ROUNDS=100 $(BIN)/python -m pytest -m live -q tests/live tests/serve/test_doorstep.py -k "crash or outage or doorstep or signal"
+	PROCTOR_CRASH_ROUNDS=20 PROCTOR_OUTAGE_S=30 PROCTOR_CROWD_ROUNDS=30 PROCTOR_FLOOD_ROUNDS=30 PROCTOR_SIGNAL_ROUNDS=100 $(BIN)/python -m pytest -m live -q tests/live tests/serve/test_doorstep.py -k "crash or outage or doorstep or flood or signal"
+	PROCTOR_SCHEMA_EXAMPLES=200 $(BIN)/python -m pytest -m live -q tests/serve/test_openapi.py
+	PROCTOR_FUZZ_EXAMPLES=110000 $(BIN)/python -m pytest -q tests/fuzz
+
+# Both ends of what `pyproject.toml` allows, each in an environment of its own; `ONLY="tests/store -k sqlite"` runs some of the tests.
+LOWEST ?= .venv/lowest
+NEWEST ?= .venv/newest
+ONLY ?=
+
+test-lowest: .venv/.ready
+	mkdir -p $(LOWEST)
+	$(BIN)/python -m supply_chain.bounds constraints > $(LOWEST).txt
+ifdef UV
+	$(UV) venv --quiet --allow-existing --python $(BIN)/python $(LOWEST)
+	$(UV) pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct --constraint $(LOWEST).txt --editable '.[all,providers]' --group dev
+else
+	$(PYTHON) -m venv $(LOWEST)
+	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check --constraint $(LOWEST).txt --editable '.[all,providers]' --group dev
+endif
+	$(LOWEST)/bin/python -m supply_chain.bounds verify lowest
+	$(LOWEST)/bin/python -m pytest -n $(WORKERS) --dist worksteal -q -rs $(ONLY)
+
+test-newest: .venv/.ready
+ifdef UV
+	$(UV) venv --quiet --allow-existing --python $(BIN)/python $(NEWEST)
+	$(UV) pip install --quiet --python $(NEWEST)/bin/python --resolution highest --upgrade --editable '.[all,providers]' --group dev
+else
+	$(PYTHON) -m venv $(NEWEST)
+	$(NEWEST)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	$(NEWEST)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade --upgrade-strategy eager --editable '.[all,providers]' --group dev
+endif
+	$(NEWEST)/bin/python -m supply_chain.bounds verify newest
+	$(NEWEST)/bin/python -m pytest -n $(WORKERS) --dist worksteal -q -rs $(ONLY)
+
+# What is in an installation: a bill of materials under dist/, and the page of licences, which fails on one that nobody has looked at.
+sbom: .venv/.ready
+	$(BIN)/python -m supply_chain.bill
+
+licences: .venv/.ready
+	$(BIN)/python -m supply_chain.licences
 
 serve: .venv/.ready
 	$(BIN)/proctor serve
 
 format: .venv/.ready
-	$(BIN)/ruff format src tests benchmarks docs
-	$(BIN)/ruff check --fix src tests benchmarks docs
+	$(BIN)/ruff format $(SOURCES)
+	$(BIN)/ruff check --fix $(SOURCES)
 
 lint: .venv/.ready
-	$(BIN)/ruff format --check src tests benchmarks docs
-	$(BIN)/ruff check src tests benchmarks docs
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/ruff check $(SOURCES)
 
 typecheck: .venv/.ready
 	$(BIN)/pyright

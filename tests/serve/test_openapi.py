@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +28,8 @@ from tests.serve.services import fill_place, make_keys
 from tests.serve.test_authorization import ROWS, expected, route_of
 
 DOCUMENT: dict[str, Any] = make_app(ServeSettings(service=ServiceSettings(home=Path("unused")))).openapi()
+EXAMPLES = int(os.environ.get("PROCTOR_SCHEMA_EXAMPLES", "20"))
+"""Requests that are generated for each operation; `make torture` has more."""
 OPERATIONS = sorted(f"{method.upper()} {path}" for path, methods in DOCUMENT["paths"].items() for method in methods)
 # Data that fits its schema may be refused for reasons that no schema can say: a document that is no suite, a project that is not there.
 # That keys are needed is the matter of the authorization table, and the check does not know keys that it did not send itself.
@@ -98,14 +101,14 @@ def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fuzzed]:
 
 
 @pytest.mark.live
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(120 + EXAMPLES)
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_generated_requests_are_answered_as_the_document_says(operation: str, fuzzed: Fuzzed) -> None:
     method, path = operation.split(" ")
     known = in_place(fuzzed.place(), REAL | REAL_AT.get(path, {}))
     found: list[int] = []
 
-    @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck), database=None, derandomize=True)
+    @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck), database=None, derandomize=True)
     @given(case=fuzzed.schema[path][method].as_strategy(), real=st.booleans())
     def examine(case: Any, real: bool) -> None:
         real = real and case.meta.generation.mode == schemathesis.GenerationMode.POSITIVE

@@ -18,13 +18,13 @@ import msgspec
 from proctor.checks.registry import Registry
 from proctor.decide.matching import OTHER_INPUT
 from proctor.decide.prepare import Clock, PreparedCase, PreparedSuite, skip_case, with_account
-from proctor.errors import EvidenceError
+from proctor.errors import EvidenceError, InputError
 from proctor.evidence.reading import read_document
 from proctor.model.case import Case, Suite
 from proctor.model.evidence import Evidence, Json, Source
 from proctor.model.problem import Problem
 from proctor.model.result import CaseResult, Incomplete, RunResult, Unmet
-from proctor.model.show import nearest
+from proctor.model.show import nearest, show
 from proctor.scoring.completeness import outcome_of
 from proctor.scoring.metrics import Tally
 from proctor.sources.records import Record
@@ -298,7 +298,15 @@ def check(
 
 
 def _one_or_more(evidence: EvidenceLike) -> Iterable[Json]:
-    return (evidence,) if isinstance(evidence, (Evidence, Mapping)) else evidence
+    if isinstance(evidence, (Evidence, Mapping)):
+        return (evidence,)
+    if isinstance(evidence, (str, bytes)) or not isinstance(evidence, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance] - callers are not typed
+        raise _no_evidence(evidence)
+    return evidence
+
+
+def _no_evidence(found: object) -> InputError:
+    return InputError(f"expected evidence, an object like it or a list of these, found {type(found).__name__} {show(repr(found))}")
 
 
 async def check_async(
@@ -333,6 +341,8 @@ def all_records(evidence: EvidenceLike) -> Iterator[Record]:
 
 
 def _records(piece: Mapping[str, Json], number: int) -> Iterator[Record]:
+    if not isinstance(piece, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - callers are not typed
+        raise _no_evidence(piece)
     try:
         for evidence in read_document(dict(piece)):
             yield Record(evidence, NO_SOURCE)

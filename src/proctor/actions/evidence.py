@@ -8,6 +8,7 @@ from pathlib import Path
 from proctor.errors import EvidenceError
 from proctor.evidence.reading import read_document
 from proctor.model.evidence import Evidence, Json
+from proctor.model.show import show
 from proctor.sources.records import read_records
 
 
@@ -33,4 +34,6 @@ def read_all_evidence(source: Mapping[str, Json] | Sequence[Json] | str | Path, 
                 raise EvidenceError(f"{record.source.file}{line}: {record.error.message}", code=record.error.code)
             found.append(record.evidence)
         return found
+    if isinstance(source, bytes) or not isinstance(source, (Mapping, Sequence)):  # pyright: ignore[reportUnnecessaryIsInstance] - callers are not typed
+        raise EvidenceError(f"expected an object, a list or the path of a file, found {type(source).__name__} {show(repr(source))}")
     return read_document(dict(source) if isinstance(source, Mapping) else list(source), format=format)

@@ -21,7 +21,7 @@ from proctor.model.case import Case, Suite
 from proctor.model.evidence import Json
 from proctor.model.problem import Problem
 from proctor.sources.records import LINE_SUFFIXES
-from proctor.sources.texts import read_suite_text, suite_files
+from proctor.sources.texts import read_suite_text, suite_files, verify_can_look
 
 LIBRARY_NAMES = ("servers.yaml", "agents.yaml", "proctor.yaml", "proctor.yml")
 """Files of a workspace that are no suites."""
@@ -33,6 +33,7 @@ def load_suite(path: str | Path, *, dialect: str | None = None) -> Suite:
     Raises `InputError` holding every problem of every file.
     """
     place = Path(path)
+    verify_can_look(place)
     if place.is_dir():
         return _joined(place, _in_folder(place, dialect))
     return load_file(place, dialect)
@@ -46,6 +47,7 @@ def load_suites(paths: Sequence[str | Path], *, dialect: str | None = None) -> S
     problems: list[Problem] = []
     for path in map(Path, paths):
         try:
+            verify_can_look(path)
             suites.extend(_in_folder(path, dialect) if path.is_dir() else [load_file(path, dialect)])
         except InputError as error:
             problems.extend(error.problems or [Problem(message=str(error))])

@@ -20,7 +20,25 @@ def read_document(value: Json, *, format: str | None = None) -> list[Evidence]:
     """All evidence in one decoded document."""
     from proctor.evidence.recognise import read_value  # loads a reader per format
 
-    return read_value(value, format)
+    try:
+        return read_value(value, format)
+    except UnicodeEncodeError:
+        # Half of a surrogate pair, in a document that a program made. Read from a file it would have been replaced.
+        return read_value(_mended(value), format)
+
+
+def _mended(value: Json) -> Json:
+    """Return the document with every half of a character replaced; it was found not to be nested too deep."""
+    if isinstance(value, str):
+        return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    if isinstance(value, list):
+        return [_mended(one) for one in cast(list[Json], value)]
+    if isinstance(value, dict):
+        members = {str(_mended(key)): _mended(one) for key, one in cast(dict[str, Json], value).items()}
+        if len(members) != len(value):
+            raise EvidenceError("keys of an object differ only in halves of characters, which no text can carry")
+        return members
+    return value
 
 
 def read_bytes(data: bytes, *, format: str | None = None) -> list[Evidence]:

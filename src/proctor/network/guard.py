@@ -147,6 +147,9 @@ class GuardedTransport(httpx2.AsyncHTTPTransport):
 
     def __init__(self, guard: Guard, *, verify: ssl.SSLContext | bool = True, limits: httpx2.Limits | None = None) -> None:
         super().__init__(verify=verify, trust_env=False)
+        # A private part: where it is not, what we put there would guard nothing.
+        if not isinstance(getattr(self, "_pool", None), httpcore2.AsyncConnectionPool):
+            raise RuntimeError("this version of httpx2 keeps its connections elsewhere: nothing can stand before them")
         context = verify if not isinstance(verify, bool) else httpx2.create_ssl_context(verify=verify, trust_env=False)
         bounds = limits or httpx2.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=5.0)
         self._pool = httpcore2.AsyncConnectionPool(

@@ -98,12 +98,12 @@ class PageOf(BaseModel, Generic[T]):
 class _StrictRequest(Request):
     async def json(self) -> Any:
         """The body by a strict reader: no NaN, no halves of characters, no numbers that nothing can print."""
-        if not hasattr(self, "_json"):
+        if not hasattr(self, "_strict_json"):
             try:
-                self._json = msgspec.json.decode(await self.body())
+                self._strict_json = msgspec.json.decode(await self.body())
             except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
                 raise json.JSONDecodeError(str(error), "", 0) from None
-        return self._json
+        return self._strict_json
 
 
 class StrictRoute(APIRoute):

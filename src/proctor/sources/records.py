@@ -19,6 +19,7 @@ from proctor.evidence.reading import read_bytes, spans_in
 from proctor.model.account import MCPLAB_TRACE
 from proctor.model.evidence import Evidence, Source
 from proctor.model.show import nearest
+from proctor.sources.texts import verify_can_look
 
 if TYPE_CHECKING:
     from proctor.evidence.spans import Span
@@ -104,6 +105,7 @@ class _Reader:
         self._path: Path | None = None
 
     def path(self, path: Path) -> Iterator[Record]:
+        verify_can_look(path)
         if path.is_dir():
             yield from self._folder(path)
             return

@@ -5,10 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 from proctor.errors import InputError
+from proctor.model.show import show
 
 MAX_SUITE_BYTES = 32 * 1024 * 1024
 """What is read at all; `proctor.formats.documents` bounds what is then taken apart."""
 SUITE_SUFFIXES = (".yaml", ".yml", ".json")
+
+
+def verify_can_look(path: Path) -> None:
+    """Raise `InputError` for a path that the system cannot even look for: a name that is too long, a folder that is closed."""
+    try:
+        path.is_dir()
+    except OSError as error:
+        raise InputError(f"cannot look for {show(str(path))}: {error.strerror}") from error
 
 
 def read_suite_text(path: Path) -> str:

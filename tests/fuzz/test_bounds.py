@@ -1,0 +1,72 @@
+"""The fuzzers notice what they look for: a bug, an example that does not end, one that takes too long or too much memory."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from tests.fuzz import bounds
+from tests.fuzz.bounds import examine_all
+from tests.fuzz.mutating import Mutator
+from tests.fuzz.seeds import DIALECTS, recordings, suites
+
+GOOD = [{"a": [1, {"b": "text"}], "c": None}]
+
+
+def divide(example: Any) -> None:
+    _ = 1 / example
+
+
+def swallow(example: Any) -> None:
+    while True:
+        try:
+            while True:
+                pass
+        except Exception:
+            continue
+
+
+def compute(example: Any) -> None:
+    end = time.process_time() + 0.2
+    while time.process_time() < end:
+        pass
+
+
+def hold(example: Any) -> None:
+    _ = bytearray(example)
+
+
+@pytest.mark.parametrize(
+    ("use", "examples", "told"),
+    [
+        (divide, [1, 0, 0], "1 kinds of failure\nZeroDivisionError"),
+        (swallow, [1], "does not end"),
+        (compute, [1], "too slow"),
+        (hold, [1, 30_000_000], "too large"),
+    ],
+)
+def test_a_failure_is_told_with_its_first_example(use: Any, examples: list[Any], told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounds, "CPU_S", 0.15)
+    monkeypatch.setattr(bounds, "MEMORY_BYTES", 20_000_000)
+    with pytest.raises(AssertionError) as caught:
+        examine_all(examples, use)
+    assert told.partition("\n")[2] in str(caught.value) and told.partition("\n")[0] in str(caught.value)
+    assert "of seed" in str(caught.value)
+
+
+def test_what_breaks_nothing_is_not_told() -> None:
+    examine_all([1, 2], divide)
+
+
+def test_the_same_seed_makes_the_same_examples_and_changes_no_good_document() -> None:
+    before = repr(GOOD)
+    one, two, other = ([repr(mutator.document()) for _ in range(200)] for mutator in (Mutator(1, GOOD), Mutator(1, GOOD), Mutator(2, GOOD)))
+    assert one == two != other and len(set(one)) > 100
+    assert repr(GOOD) == before
+
+
+def test_there_are_good_suites_of_every_dialect_and_many_recordings() -> None:
+    assert {dialect: len(suites(dialect)) >= 10 for dialect in DIALECTS} == dict.fromkeys(DIALECTS, True)
+    assert len(recordings()) > 100
