@@ -75,16 +75,16 @@ class ProcessGuard:
         self.__init__()
 
     def _tell(self, line: bytes) -> None:
-        try:
-            if self._pipe is not None:
+        if self._pipe is not None:
+            try:
                 os.write(self._pipe, line or b"\n")
                 return
-        except BrokenPipeError:
-            # Somebody ended the guard; there must be one.
-            os.close(self._pipe)
-            if self.pid is not None:
-                with suppress(ChildProcessError):
-                    os.waitpid(self.pid, os.WNOHANG)
+            except BrokenPipeError:
+                # Somebody ended the guard; there must be one.
+                os.close(self._pipe)
+                if self.pid is not None:
+                    with suppress(ChildProcessError):
+                        os.waitpid(self.pid, os.WNOHANG)
         self._start()
         assert self._pipe is not None
         os.write(self._pipe, b"".join(b"+%d\n" % group for group in self._groups))
