@@ -158,6 +158,7 @@ _NOT_ATTRIBUTES = frozenset(
         "HARMLESS_PREFIXES",
         "NOT_TOOLS",
         "DROPS_HOSTED",
+        "RUNS_ALL_TOOLS",
         "DROPS_CALLS",
         "KEEPS_ONE_CALL",
         "NAMES_CALLS",

@@ -73,7 +73,7 @@ def _told_kind(attributes: dict[str, Json]) -> str | None:
         word = unquoted(attributes.get(key))
         if word is None:
             continue
-        if isinstance(word, str):
+        if isinstance(word, str) and (key not in names.CLOSED_KINDS or word.lower() in names.CLOSED_KINDS[key]):
             kind = names.KINDS.get(word) or names.KINDS.get(word.lower()) or _other_kind(key, word)
             if kind is not None:
                 return kind

@@ -197,8 +197,10 @@ def read_call(call: dict[str, Any], strange: list[str]) -> ToolCall | None:
     arguments = read_arguments(_unquoted(function[given])) if given is not None else None
     if given is None and (odd := next((key for key, value in function.items() if value is not None and key not in CALL_KEYS), None)):
         strange.append(f"{shorten(odd, 60)!r} of a call")
+    hosted = name if name in HOSTED else None  # OpenInference names what a provider runs by the type of the item.
     return ToolCall(
-        name=name,
+        name=name if hosted is None else hosted.removesuffix("_call"),
+        aliases=() if hosted is None else (hosted,),
         arguments=arguments,
         id=text_or_none(first_of(call, *ID)) or text_or_none(first_of(function, *ID)),
         server=text_or_none(first_of(call, "server_name", "server_label")),

@@ -24,8 +24,7 @@ _SAYS_TOOLS = frozenset(
 )
 """Reasons to stop that mean: the model asked for tools."""
 _STOP = frozenset(("stop",))
-_HONEST_STOP = frozenset(("end_turn", "stop_sequence"))
-"""Reasons that no provider gives together with a call. Gemini, OpenAI's Responses and servers that imitate OpenAI say `stop` even then."""
+"""What providers say also together with calls, or after tools that they ran themselves."""
 
 
 class Step:
@@ -62,19 +61,15 @@ class Step:
         """Whether the model stopped in order to call tools."""
         return not self.finish.isdisjoint(_SAYS_TOOLS)
 
-    def excludes_tools(self) -> bool:
-        """Whether the reason to stop shows that the model asked for no tool."""
-        return bool(self.finish) and self.finish <= _HONEST_STOP
-
     def knows_calls(self) -> bool:
         """Whether it is known which tools this request asked for."""
-        if self.strange or self.hides_hosted_tools():
+        if self.strange:
             return False
         if self.calls:
             return True
         if not self.text():
             # A model that said nothing and called nothing: whoever recorded it did not understand the answer.
-            return self.excludes_tools() or self._names_no_call()
+            return self._names_no_call()
         return not self.says_tools()
 
     def _names_no_call(self) -> bool:
@@ -92,14 +87,13 @@ class Step:
         """Whether the provider may have run tools of its own of which the answer, as it was recorded, does not tell."""
         if self.span.scope in names.DROPS_CALLS:
             return True
+        if self.span.scope in names.DROPS_HOSTED:
+            return not _runs_no_tools(self.span)
         if self.is_whole or any(call.server is not None or call.result is not None for call in self.calls):
             return False
         if any(not isinstance(attribute_value(self.span.attributes, key) or [], list) for key in names.OFFERED_LISTS):
             return True  # Something was offered, and nobody understands what.
-        offered = offered_tools(self.span)
-        if not offered and self.span.scope in names.DROPS_HOSTED and not _is_chat(self.span):
-            return True
-        return any(is_hosted(tool) for tool in offered) and not any(message.results for message in self.said or ())
+        return any(is_hosted(tool) for tool in offered_tools(self.span)) and not any(message.results for message in self.said or ())
 
     def _read_exchange(self) -> None:
         attributes, events = self.span.attributes, self.span.events
@@ -270,9 +264,11 @@ def response_id(span: Span) -> str | None:
     return text_or_none(raw.get("id")) if {"choices", "content", "output"} & set(raw) else None
 
 
-def _is_chat(span: Span) -> bool:
-    """Whether a request went to OpenAI's chat completions, which run no tools of their own."""
-    return (response_id(span) or "").startswith("chatcmpl") or span.name == "openai.chat"
+def _runs_no_tools(span: Span) -> bool:
+    """Whether a request went to OpenAI's chat completions or to the completions before them, which run no tools of their own."""
+    if (response_id(span) or "").startswith("chatcmpl") or span.name == "openai.chat":
+        return True
+    return any(span.attributes.get(key) in words for key, words in names.RUNS_NO_TOOLS.items())
 
 
 def only_begins(span: Span) -> bool:

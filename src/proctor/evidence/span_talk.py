@@ -238,7 +238,7 @@ def _is_waiting(before: Exchange, exchange: Exchange) -> bool:
     A guardrail, or an agent that takes over, is told by the framework what to do, in words that look like a user's.
     """
     hosted = any(message.results for message in before.said or ()) or any(call.server for call in before.calls())
-    if not before.calls() or hosted or any(step.hides_hosted_tools() for step in before.steps):
+    if not before.calls() or hosted or before.hides_hosted_tools():
         return False  # What a provider runs itself has ended with the answer.
     # A span may tell of several requests, and of the results between them.
     answered = {result.id for message in before.given or () for result in message.results}

@@ -84,8 +84,35 @@ OFFERED: Final = (
 )
 """Where a span tells which tools a model was offered: a list, or an object with `tools`."""
 OFFERED_LISTS: Final = frozenset(("gen_ai.tool.definitions", "ai.prompt.tools"))
-DROPS_HOSTED: Final = frozenset(("opentelemetry.instrumentation.openai.v1", "@traceloop/instrumentation-openai"))
-"""Instrumentations that record neither the tools a provider runs itself nor that they were offered."""
+DROPS_HOSTED: Final = frozenset(
+    (
+        *("opentelemetry.instrumentation.openai.v1", "@traceloop/instrumentation-openai", "opentelemetry.instrumentation.openai_agents"),
+        *("opentelemetry.instrumentation.anthropic", "openlit.instrumentation.openai", "openlit.instrumentation.anthropic"),
+    )
+)
+"""Instrumentations that do not record what a provider runs itself, nor, at least of some such tools, that they were offered.
+
+Tools that were offered and are an application's own show nothing about the others, so this goes by the scope alone.
+"""
+TELLS_SERVERS: Final = {"opentelemetry.instrumentation.anthropic": "com.anthropic.sdk.python"}
+"""Instrumentations among these that name every tool that was offered but those of an MCP server, each with the scope of the client's own
+span, which names the beta that servers need."""
+HEADERS_OF_BETA: Final = ("anthropic.beta",)
+RUNS_NO_TOOLS: Final = {
+    "gen_ai.operation.name": ("text_completion", "completion"),
+    "llm.request.type": ("completion",),
+    "openai.api.type": ("chat_completions",),
+}
+"""Attributes that name an interface of OpenAI that runs no tools of its own."""
+
+RUNS_ALL_TOOLS: Final = frozenset(
+    (
+        *("openinference.instrumentation.crewai", "openinference.instrumentation.llama_index", "openinference.instrumentation.autogen"),
+        *("openinference.instrumentation.claude_agent_sdk", "openinference.instrumentation.smolagents", "haystack"),
+        *("opentelemetry.instrumentation.crewai", "opentelemetry.instrumentation.llamaindex", "opentelemetry.instrumentation.agno"),
+    )
+)
+"""Instrumentations of frameworks that run every tool themselves, with a span of each: without requests to a model those are all."""
 
 KEEPS_ONE_CALL: Final = frozenset(("openlit.instrumentation.openai",))
 """Instrumentations that record one call of an answer of OpenAI's Responses, however many it has."""
@@ -183,12 +210,27 @@ KINDS: Final = {
     **dict.fromkeys(("invoke_workflow", "workflow", "workflow_run", "flow", "invoke_swarm", "invoke_graph"), "workflow"),
     **dict.fromkeys(("chain", "runnable", "prompt", "parser", "prompt_template"), "chain"),
     **dict.fromkeys(
-        ("task", "execute_task", "step", "agent_step", "execute_event_loop_cycle", "workflow_step", "model_generation", "turn", "handoff"),
+        (
+            "agent_handoff",
+            "plan",
+            "task",
+            "execute_task",
+            "step",
+            "agent_step",
+            "execute_event_loop_cycle",
+            "workflow_step",
+            "model_generation",
+            "turn",
+            "handoff",
+        ),
         "task",
     ),
     **dict.fromkeys(
         ("span", "event", "generic", "unknown", "guardrail", "evaluator", "evaluation", "processor_run", "model_chunk"), "step"
     ),
+    **dict.fromkeys(("guardrail_check", "run_guardrail"), "step"),
+    **dict.fromkeys(("search_memory", "create_memory", "update_memory", "upsert_memory", "delete_memory"), "retriever"),
+    **dict.fromkeys(("create_memory_store", "delete_memory_store"), "retriever"),
     **dict.fromkeys(("usage", "human_input", "code_execution_step", "speaker_selection", "action", "util", "custom"), "step"),
     **dict.fromkeys(
         ("session", "initialize", "ping", "tools/list", "server/discover", "resources/list", "prompts/list", "logging/setLevel"), "mcp"
@@ -202,6 +244,13 @@ KINDS: Final = {
 `agent` and `model` spans hold conversations, `tool` spans are calls; the others are steps around them. A word that is not listed makes a
 span that nobody understood.
 """
+
+CLOSED_KINDS: Final = {
+    "openinference.span.kind": frozenset(
+        ("llm", "embedding", "chain", "retriever", "reranker", "tool", "agent", "guardrail", "evaluator", "prompt", "unknown")
+    ),
+}
+"""Conventions that list their words for what a span is: one that another convention uses is none of theirs."""
 
 TOOL_MARKS: Final = frozenset(("gen_ai.tool.name", "ai.toolCall.name", "haystack.tool.name"))
 """Attributes that only a tool span has, whatever else it says of itself."""
