@@ -26,6 +26,7 @@ def spans_in(row: dict[str, Any]) -> list[Span]:
             "attributes": told.get("attributes", {}),
             "events": told.get("events", []),
             "status": told.get("status", {}),
+            "kind": told.get("kind", 1),
         }
         found.append(read_span(entry, f"spans[{place}]", scope=told.get("scope", "shop")))
     return found

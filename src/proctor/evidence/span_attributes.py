@@ -162,8 +162,10 @@ _NOT_ATTRIBUTES = frozenset(
         "DROPS_CALLS",
         "KEEPS_ONE_CALL",
         "NAMES_CALLS",
+        "NAMES_ENDS",
         "EVENT_SAID",
         "EVENT_DETAILS",
+        "EVENTS_BESIDE",
         "TOOL_ERROR",
     )
 )

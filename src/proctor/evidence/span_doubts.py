@@ -15,6 +15,7 @@ from proctor.evidence.account import Doubts
 from proctor.evidence.conversation import Role
 from proctor.evidence.span_attributes import could_be_said, is_strange, misread_attribute, strange_attribute
 from proctor.evidence.span_calls import Joined, Made
+from proctor.evidence.span_events import strange_events
 from proctor.evidence.span_kind import could_tell_of_work
 from proctor.evidence.span_losses import Loss
 from proctor.evidence.span_messages import Heard
@@ -54,6 +55,11 @@ def doubt_spans(tree: SpanTree, doubts: Doubts, *, canonical: bool) -> None:
             _doubt(doubts, parts, f"{strange} in the span {show(span.name)} is not understood")
         if kind == "tool":
             _doubt_tool(span, doubts)
+        elif span.events:
+            for name in strange_events(span)[:1]:
+                told = f"the event {show(name)} of the span {show(span.name)} is not understood"
+                doubts.note(told)
+                _doubt(doubts, ("tool_calls",), told)
         if span.events and (key := _strange_event(span)) is not None:
             why = f"{show(key)} of an event of the span {show(span.name)} is not understood"
             _doubt(doubts, ("tool_calls", "tool_arguments", "tool_results", *_SAID), why)

@@ -16,6 +16,7 @@ import msgspec
 from proctor.evidence import vocabulary as names
 from proctor.evidence.account import Doubts
 from proctor.evidence.shape import first_of, text_or_none
+from proctor.evidence.span_breaks import doubt_breaks
 from proctor.evidence.span_calls import Made, join_calls
 from proctor.evidence.span_doubts import (
     doubt_endings,
@@ -61,10 +62,12 @@ def evidence_of(spans: Sequence[Span], *, canonical: bool = False) -> Evidence:
     doubt_spans(tree, doubts, canonical=canonical)
     doubt_messages(exchanges, doubts)
     doubt_lone_logs(spans, doubts)
-    calls = _known_calls(tree, exchanges, made, doubts, canonical)
-    nodes = nodes_of(tree, [(entry.holder, entry.call) for entry in made])
     talk = find_talk(tree, exchanges)
     entries = find_entries(tree)
+    if not canonical:
+        doubt_breaks(tree, exchanges, talk, entries, made, doubts)
+    calls = _known_calls(tree, exchanges, made, doubts, canonical)
+    nodes = nodes_of(tree, [(entry.holder, entry.call) for entry in made])
     text, body = find_answer(tree, talk, entries, doubts, root_first=canonical)
     if text is None and body is None:
         text, body = workflow_answer(tree, nodes)

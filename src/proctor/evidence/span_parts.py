@@ -11,6 +11,7 @@ from proctor.evidence.calls import read_arguments, says_error
 from proctor.evidence.conversation import Message, Result, Role
 from proctor.evidence.json_bytes import container_in, embedded
 from proctor.evidence.shape import dict_of, first_of, text_or_none
+from proctor.evidence.span_printed import PRINTED, printed_object
 from proctor.evidence.span_results import read_result
 from proctor.evidence.span_words import (
     ALONE,
@@ -102,7 +103,10 @@ class Parts:
             self._add_keyed(part)
 
     def _add_words(self, text: str) -> None:
-        """Add a bare text; one that is a whole message in JSON is not what was said."""
+        """Add a bare text; one that is a whole message in JSON, or an object as Python prints it, is not what was said."""
+        if text.startswith(PRINTED):
+            self._add_printed(text)
+            return
         self.text_parts.append(text)
         if text.startswith("{"):
             inner = dict_of(container_in(text))
@@ -115,10 +119,20 @@ class Parts:
         if isinstance(text, dict):
             text = text.get("value")
         self._look_beside(part)
-        if isinstance(text, str):
+        if isinstance(text, str) and text.startswith(PRINTED):
+            self._add_printed(text)
+        elif isinstance(text, str):
             self.text_parts.append(text)
         elif text is not None or not _empty(part):
             self.strange.append("a text part without text")
+
+    def _add_printed(self, text: str) -> None:
+        """Add an item of a provider that an instrumentation wrote as Python prints it, by the type it says it is of."""
+        part = printed_object(text)
+        if part is None or not isinstance(part.get("type"), str):
+            self.strange.append("an object as Python prints it")
+        else:
+            self.add(part)
 
     def _look_beside(self, part: dict[str, Any]) -> None:
         """Name what stands beside a text and could carry what an agent did."""

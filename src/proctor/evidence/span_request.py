@@ -9,6 +9,7 @@ from proctor.evidence.conversation import Message
 from proctor.evidence.shape import first_of
 from proctor.evidence.span_offers import has_schema, offered_tools
 from proctor.evidence.span_step import Step, spoken
+from proctor.evidence.span_words import HOSTED
 from proctor.evidence.spans import Span
 from proctor.model.evidence import ToolCall, Usage
 
@@ -68,6 +69,23 @@ class Exchange:
         if not beside or any("mcp" in str(first_of(attributes, *names.HEADERS_OF_BETA)) for attributes in beside):
             return False
         return all(has_schema(tool) for tool in offered_tools(step.span))
+
+    def why_cut(self) -> str | None:
+        """Return why the answer is not whole; nothing where the model came to its end."""
+        return next((why for step in self.steps if (why := step.why_cut()) is not None), None)
+
+    def breaks_off(self) -> bool:
+        """Whether the answer ended before the model had come to an end."""
+        return any(step.breaks_off() for step in self.steps)
+
+    def asks_application(self) -> bool:
+        """Whether the answer asks for a tool that its provider does not run itself, so that it is not the last word."""
+        said = self.said or []
+        # A text in a message of its own behind the calls was said when they had been answered.
+        last = max((place for place, message in enumerate(said) if message.text and message.text.strip()), default=0)
+        results = sum(len(message.results) for message in said)
+        asked = [call for message in said[last:] for call in message.calls if call.server is None and f"{call.name}_call" not in HOSTED]
+        return len(asked) > results
 
     def knows_calls(self) -> bool:
         """Whether it is known which tools the model asked for."""

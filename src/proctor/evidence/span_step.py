@@ -16,6 +16,7 @@ from proctor.evidence.span_kind import kind_of_span
 from proctor.evidence.span_messages import Heard
 from proctor.evidence.span_offers import is_hosted, offered_tools
 from proctor.evidence.spans import Span, SpanEvent
+from proctor.evidence.usage import count_of
 from proctor.model.evidence import Json, ToolCall, Usage
 
 _PLACEHOLDER = "[Object]"
@@ -23,6 +24,8 @@ _SAYS_TOOLS = frozenset(
     ("tool_calls", "tool_call", "tool_use", "tool-calls", "tool-call", "tool_call_requested", "function_call", "tooluse")
 )
 """Reasons to stop that mean: the model asked for tools."""
+_LIMITS = frozenset(("length", "max_tokens", "max_output_tokens", "incomplete", "model_length", "model_context_window_exceeded"))
+_BROKEN = frozenset(("", "error", "failed", "cancelled", "canceled", "in_progress"))
 _STOP = frozenset(("stop",))
 """What providers say also together with calls, or after tools that they ran themselves."""
 
@@ -30,7 +33,7 @@ _STOP = frozenset(("stop",))
 class Step:
     """One span, read."""
 
-    __slots__ = ("_usage", "finish", "given", "is_whole", "kind", "said", "span", "strange")
+    __slots__ = ("_usage", "choices", "finish", "given", "is_whole", "kind", "said", "span", "strange")
 
     def __init__(self, span: Span) -> None:
         self.span = span
@@ -42,6 +45,8 @@ class Step:
         """What the model gave back."""
         self.finish: frozenset[str] = frozenset()
         """Why the model stopped, in lower case."""
+        self.choices = 1
+        """How many answers the model was asked for, or gave."""
         self.is_whole = False
         """Whether the answer is there as the provider gave it."""
         self._usage: Usage | None = None
@@ -60,6 +65,23 @@ class Step:
     def says_tools(self) -> bool:
         """Whether the model stopped in order to call tools."""
         return not self.finish.isdisjoint(_SAYS_TOOLS)
+
+    def why_cut(self) -> str | None:
+        """Return why what the model said is not the whole of it; nothing where it came to its end, or said nothing."""
+        if not self.said:
+            return None
+        if self.breaks_off():
+            return "broke off: its span ended in an error, or it has no reason to stop"
+        return "was cut at the limit of tokens" if not self.finish.isdisjoint(_LIMITS) else None
+
+    def breaks_off(self) -> bool:
+        """Whether the answer ended before the model had come to an end, so that anything could have followed."""
+        return bool(self.said) and (self._failed() or not self.finish.isdisjoint(_BROKEN))
+
+    def _failed(self) -> bool:
+        """Whether the request itself failed: OpenInference also marks the request whose answer came after a tool that failed."""
+        told = names.ERROR_TYPE in self.span.attributes or any(event.name == "exception" for event in self.span.events)
+        return self.span.failed and (told or not self.finish)
 
     def knows_calls(self) -> bool:
         """Whether it is known which tools this request asked for."""
@@ -109,6 +131,7 @@ class Step:
             self.said = self._spoken()
         if self.given is None or self.said is None:
             self._read_events(events)
+        self.choices = max(self.choices, _choices_wanted(self.span))
         for key in names.BOTH:
             if (self.given is None or self.said is None) and attributes.get(key) is not None:
                 self._read_both(attributes[key])
@@ -132,6 +155,7 @@ class Step:
                     self.strange.extend(heard.strange)
                 continue
             self.strange.extend(heard.strange)
+            self._note_ends(heard, role)
             return heard.messages
         for prefix in indexed:
             entries = unflattened(attributes, prefix)
@@ -141,8 +165,18 @@ class Step:
                 heard = Heard()
                 heard.read(entries, role)
                 self.strange.extend(heard.strange)
+                self._note_ends(heard, role)
                 return heard.messages
         return None
+
+    def _note_ends(self, heard: Heard, role: Role) -> None:
+        """Keep why the model stopped where its messages say so."""
+        if role != "assistant" or not heard.ends:
+            return
+        if heard.ends[-1] or (not self.finish and self.span.scope in names.NAMES_ENDS):
+            self.finish |= {heard.ends[-1]}
+        if _runs_no_tools(self.span):
+            self.choices = max(self.choices, len(heard.ends))  # Elsewhere one answer may be told in several messages.
 
     def _prefer_raw_answer(self) -> None:
         """Take the answer of the provider itself where a span carries it and it tells of more calls than the messages made of it."""
@@ -150,6 +184,10 @@ class Step:
         raw = raw[0] if isinstance(raw, list) and len(raw) == 1 else raw
         if not isinstance(raw, dict) or not {"choices", "output", "content", "candidates"} & set(raw):
             return
+        choices = list_of(raw.get("choices"))
+        self.choices = max(self.choices, len(choices))
+        told = [dict_of(choice).get("finish_reason") for choice in choices] or [raw.get("status")] if "output" in raw or choices else []
+        self.finish |= {str(word or "").lower() for word in told if word or raw.get("object") == "chat.completion.chunk"}
         heard = Heard()
         heard.read(raw, "assistant")
         if not heard.messages or heard.strange:
@@ -217,6 +255,14 @@ class Step:
             self.given = messages
         if self.said is None and said.messages:
             self.said = said.messages
+
+
+def _choices_wanted(span: Span) -> int:
+    """Return how many answers a model was asked for."""
+    own = count_of(span.attributes.get(names.CHOICES))
+    for key in names.PARAMETERS if own is None else ():
+        own = count_of(dict_of(attribute_value(span.attributes, key)).get("n")) if key in span.attributes else own
+    return own or 1
 
 
 def _with_role(entry: Json) -> Json:

@@ -107,6 +107,8 @@ def find_answer(
     giving = next((span for span in reversed(entries) if (text := output_text(span)) is not None and text.strip()), None)
     outer = output_text(giving) if giving is not None else None
     if inner is not None and (outer is None or outer not in inner or outer == inner) and not (outer is not None and talk[-1].calls()):
+        if talk[-1].asks_application() and not root_first:
+            doubts.doubt("answer", "the last answer of a model in the trace asks for a tool, and nothing tells what was said after it")
         return inner, _parsed(inner, {"text": inner})
     if outer is not None and giving is not None:
         _doubt_inner_answer(tree, giving, doubts)

@@ -117,6 +117,9 @@ RUNS_ALL_TOOLS: Final = frozenset(
 KEEPS_ONE_CALL: Final = frozenset(("openlit.instrumentation.openai",))
 """Instrumentations that record one call of an answer of OpenAI's Responses, however many it has."""
 
+NAMES_ENDS: Final = frozenset(("opentelemetry.instrumentation.openai.v1",))
+"""Instrumentations that say why an answer ended unless it broke off; others may leave the reason empty."""
+
 NAMES_CALLS: Final = frozenset(("@opentelemetry/instrumentation-openai",))
 """Instrumentations that name the calls of an answer in its event also where its content is not captured."""
 
@@ -321,6 +324,9 @@ FINISH_REASONS: Final = (
     *("gen_ai.response.finish_reasons", "ai.response.finishReason", "llm.finish_reason", "anthropic.message.stop_reason"),
     *("gen_ai.response.finish_reason", "llm.response.finish_reason", "llm.response.stop_reason", "gen_ai.completion.0.finish_reason"),
 )
+CHOICES: Final = "gen_ai.request.choice.count"
+PARAMETERS: Final = ("llm.invocation_parameters", "request_data")
+"""The settings of a request as one object."""
 AGENT_NAME: Final = (
     *(
         "gen_ai.agent.name",
@@ -366,9 +372,9 @@ BOTH: Final = ("events", "all_messages_events", "pydantic_ai.all_messages", "age
 """A whole conversation in one attribute: what was given, then what was said last."""
 ONLY_MESSAGES: Final = frozenset(("gen_ai.input.messages", "gen_ai.output.messages", "ai.prompt.messages"))
 """Names under which nothing but messages stands."""
-GIVEN_INDEXED: Final = ("llm.input_messages", "gen_ai.prompt")
+GIVEN_INDEXED: Final = ("llm.input_messages", "gen_ai.prompt", "llm.prompts")
 """Beginnings of messages flattened into `prefix.0.role`, `prefix.0.content` (OpenInference: `prefix.0.message.role`)."""
-SAID_INDEXED: Final = ("llm.output_messages", "gen_ai.completion")
+SAID_INDEXED: Final = ("llm.output_messages", "gen_ai.completion", "llm.choices")
 SAID_TEXT: Final = ("gen_ai.response.text", "ai.response.text", "ai.result.text", "final_result", "ai.response.object")
 SAID_CALLS: Final = ("ai.response.toolCalls",)
 
@@ -419,6 +425,8 @@ EVENT_ROLES: Final = {
 EVENT_SAID: Final = frozenset(("gen_ai.choice", "gen_ai.content.completion"))
 EVENT_DETAILS: Final = frozenset(("gen_ai.client.inference.operation.details",))
 """An event with both sides, under the names of the attributes."""
+EVENTS_BESIDE: Final = ("gen_ai.", "ai.stream.", "mlflow.", "exception")
+"""How events begin that are read, or tell nothing of calls."""
 EVENT_CONTENT: Final = ("gen_ai.event.content", "body", "message", "content", "gen_ai.prompt", "gen_ai.completion")
 """Where an event holds its message."""
 
