@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from proctor.evidence import vocabulary as names
+from proctor.evidence import vocabulary_scopes as scopes
 from proctor.evidence.account import Doubts
 from proctor.evidence.conversation import Role
 from proctor.evidence.span_attributes import could_be_said, is_strange, misread_attribute, strange_attribute
@@ -211,7 +212,7 @@ def _results_in(exchange: Exchange) -> int:
 def why_unknown(tree: SpanTree, exchanges: Sequence[Exchange], made: Sequence[Made]) -> str | None:
     """Return why it is not known which tools were called; nothing where it is."""
     ran = tree.of_kind("tool")
-    writers = {span.scope for span in tree.of_kind("agent", "workflow", "task", "chain")} & names.RUNS_ALL_TOOLS
+    writers = {span.scope for span in tree.of_kind("agent", "workflow", "task", "chain")} & scopes.RUNS_ALL_TOOLS
     covered = any(span.scope in writers for span in ran)
     later: list[Exchange | None] = [*exchanges[1:], *([None] if exchanges else [])]
     if any(exchange.hides_hosted_tools() for exchange in exchanges):

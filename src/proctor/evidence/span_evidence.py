@@ -32,6 +32,7 @@ from proctor.evidence.span_exchanges import find_exchanges, find_tools
 from proctor.evidence.span_kind import could_tell_of_work, name_of_span
 from proctor.evidence.span_losses import find_losses, without_broken
 from proctor.evidence.span_nodes import nodes_of, workflow_answer
+from proctor.evidence.span_outputs import without_outputs
 from proctor.evidence.span_request import Exchange
 from proctor.evidence.span_step import duration_ms
 from proctor.evidence.span_talk import find_answer, find_entries, find_input, find_talk, find_turns
@@ -55,7 +56,7 @@ def evidence_of(spans: Sequence[Span], *, canonical: bool = False) -> Evidence:
     tree = SpanTree(without_broken(spans, losses))
     exchanges = find_exchanges(tree)
     joined = join_calls(exchanges, find_tools(tree))
-    made = [_with_node(tree, entry, canonical) for entry in joined.made]
+    made = [_with_node(tree, entry, canonical) for entry in without_outputs(tree, joined.made)]
     doubts = Doubts()
     doubt_losses(tree, losses, doubts)
     doubt_strays(joined, doubts)

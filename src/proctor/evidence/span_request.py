@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from proctor.evidence import vocabulary as names
+from proctor.evidence import vocabulary_scopes as scopes
 from proctor.evidence.conversation import Message
-from proctor.evidence.shape import first_of
 from proctor.evidence.span_offers import has_schema, offered_tools
 from proctor.evidence.span_step import Step, spoken
 from proctor.evidence.span_words import HOSTED
@@ -64,9 +64,9 @@ class Exchange:
 
     def _shows_offers(self, step: Step) -> bool:
         """Whether a request offered nothing but tools of the application, by the span itself and that of the client below it."""
-        client = names.TELLS_SERVERS.get(step.span.scope)
+        client = scopes.TELLS_SERVERS.get(step.span.scope)
         beside = [other.span.attributes for other in self.steps if client is not None and other.span.scope == client]
-        if not beside or any("mcp" in str(first_of(attributes, *names.HEADERS_OF_BETA)) for attributes in beside):
+        if not beside or any("mcp" in str(attributes.get(names.BETA)) for attributes in beside):
             return False
         return all(has_schema(tool) for tool in offered_tools(step.span))
 

@@ -7,6 +7,7 @@ Attributes may be JSON text where a convention wants a structure; both are read.
 from __future__ import annotations
 
 from proctor.evidence import vocabulary as names
+from proctor.evidence import vocabulary_scopes as scopes
 from proctor.evidence.conversation import Message, Role
 from proctor.evidence.json_bytes import container_in
 from proctor.evidence.shape import dict_of, first_of, list_of, text_or_none
@@ -96,20 +97,20 @@ class Step:
 
     def _names_no_call(self) -> bool:
         """Whether the event of the answer, whose content was not captured, would name calls and names none."""
-        if self.span.scope not in names.NAMES_CALLS or self.finish != _STOP:
+        if self.span.scope not in scopes.NAMES_CALLS or self.finish != _STOP:
             return False
         chosen = [dict_of(event.attributes.get("body")) for event in self.span.events if event.name in names.EVENT_SAID]
         return bool(chosen) and all(choice.get("message") == {} and choice.get("finish_reason") == "stop" for choice in chosen)
 
     def loses_calls(self) -> bool:
         """Whether there may be more calls in the answer than were recorded of it."""
-        return bool(self.calls) and self.span.scope in names.KEEPS_ONE_CALL and (response_id(self.span) or "").startswith("resp_")
+        return bool(self.calls) and self.span.scope in scopes.KEEPS_ONE_CALL and (response_id(self.span) or "").startswith("resp_")
 
     def hides_hosted_tools(self) -> bool:
         """Whether the provider may have run tools of its own of which the answer, as it was recorded, does not tell."""
-        if self.span.scope in names.DROPS_CALLS:
+        if self.span.scope in scopes.DROPS_CALLS:
             return True
-        if self.span.scope in names.DROPS_HOSTED:
+        if self.span.scope in scopes.DROPS_HOSTED:
             return not _runs_no_tools(self.span)
         if self.is_whole or any(call.server is not None or call.result is not None for call in self.calls):
             return False
@@ -120,7 +121,7 @@ class Step:
     def _read_exchange(self) -> None:
         attributes, events = self.span.attributes, self.span.events
         self.finish = finish_reasons(self.span)
-        if self.span.scope in names.UNRELIABLE:
+        if self.span.scope in scopes.UNRELIABLE:
             return
         self.given = self._heard(names.GIVEN, names.GIVEN_INDEXED, "user")
         self.said = self._heard(names.SAID, names.SAID_INDEXED, "assistant")
@@ -173,7 +174,7 @@ class Step:
         """Keep why the model stopped where its messages say so."""
         if role != "assistant" or not heard.ends:
             return
-        if heard.ends[-1] or (not self.finish and self.span.scope in names.NAMES_ENDS):
+        if heard.ends[-1] or (not self.finish and self.span.scope in scopes.NAMES_ENDS):
             self.finish |= {heard.ends[-1]}
         if _runs_no_tools(self.span):
             self.choices = max(self.choices, len(heard.ends))  # Elsewhere one answer may be told in several messages.
@@ -314,7 +315,7 @@ def _runs_no_tools(span: Span) -> bool:
     """Whether a request went to OpenAI's chat completions or to the completions before them, which run no tools of their own."""
     if (response_id(span) or "").startswith("chatcmpl") or span.name == "openai.chat":
         return True
-    return any(span.attributes.get(key) in words for key, words in names.RUNS_NO_TOOLS.items())
+    return any(span.attributes.get(key) in words for key, words in scopes.RUNS_NO_TOOLS.items())
 
 
 def only_begins(span: Span) -> bool:

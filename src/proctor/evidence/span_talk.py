@@ -160,7 +160,8 @@ def find_turns(
     """One turn for each thing a user said, where there is more than one."""
     groups = _without_side_talk(_groups_of_talk(talk), tree, entries)
     outer = _outer_text(tree, entries)
-    if len(groups) > 1 and not _are_prompts([asked for asked, _ in groups], outer):
+    wrapped = len(entries) == 1 and tree.kind(entries[0]) == "agent" and _is_wrapped(groups, outer)
+    if len(groups) > 1 and not wrapped and not _are_prompts([asked for asked, _ in groups], outer):
         numbers = {id(exchange): index for index, (_, group) in enumerate(groups) for exchange in group}
         owner = [numbers.get(id(exchange), -1) for exchange in exchanges]
         # Where the agent was called once for each turn, the call it was made in says which turn a tool belongs to.
@@ -264,6 +265,12 @@ def _without_side_talk(
 def _are_prompts(texts: Sequence[str | None], outer: str | None) -> bool:
     """Whether users' messages are prompts a framework made: what went in on the outside stands inside several of them."""
     return outer is not None and sum(text is not None and text != outer and outer in text for text in texts) > 1
+
+
+def _is_wrapped(groups: Sequence[tuple[str | None, list[Exchange]]], outer: str | None) -> bool:
+    """Whether an agent that was called once made a prompt of what it was asked: whatever else users say in it is its framework's."""
+    first = groups[0][0] if groups else None
+    return outer is not None and first is not None and outer != first and outer in first
 
 
 def _outer_text(tree: SpanTree, entries: Sequence[Span]) -> str | None:

@@ -84,52 +84,8 @@ OFFERED: Final = (
 )
 """Where a span tells which tools a model was offered: a list, or an object with `tools`."""
 OFFERED_LISTS: Final = frozenset(("gen_ai.tool.definitions", "ai.prompt.tools"))
-DROPS_HOSTED: Final = frozenset(
-    (
-        *("opentelemetry.instrumentation.openai.v1", "@traceloop/instrumentation-openai", "opentelemetry.instrumentation.openai_agents"),
-        *("opentelemetry.instrumentation.anthropic", "openlit.instrumentation.openai", "openlit.instrumentation.anthropic"),
-    )
-)
-"""Instrumentations that do not record what a provider runs itself, nor, at least of some such tools, that they were offered.
-
-Tools that were offered and are an application's own show nothing about the others, so this goes by the scope alone.
-"""
-TELLS_SERVERS: Final = {"opentelemetry.instrumentation.anthropic": "com.anthropic.sdk.python"}
-"""Instrumentations among these that name every tool that was offered but those of an MCP server, each with the scope of the client's own
-span, which names the beta that servers need."""
-HEADERS_OF_BETA: Final = ("anthropic.beta",)
-RUNS_NO_TOOLS: Final = {
-    "gen_ai.operation.name": ("text_completion", "completion"),
-    "llm.request.type": ("completion",),
-    "openai.api.type": ("chat_completions",),
-}
-"""Attributes that name an interface of OpenAI that runs no tools of its own."""
-
-RUNS_ALL_TOOLS: Final = frozenset(
-    (
-        *("openinference.instrumentation.crewai", "openinference.instrumentation.llama_index", "openinference.instrumentation.autogen"),
-        *("openinference.instrumentation.claude_agent_sdk", "openinference.instrumentation.smolagents", "haystack"),
-        *("opentelemetry.instrumentation.crewai", "opentelemetry.instrumentation.llamaindex", "opentelemetry.instrumentation.agno"),
-    )
-)
-"""Instrumentations of frameworks that run every tool themselves, with a span of each: without requests to a model those are all."""
-
-KEEPS_ONE_CALL: Final = frozenset(("openlit.instrumentation.openai",))
-"""Instrumentations that record one call of an answer of OpenAI's Responses, however many it has."""
-
-NAMES_ENDS: Final = frozenset(("opentelemetry.instrumentation.openai.v1",))
-"""Instrumentations that say why an answer ended unless it broke off; others may leave the reason empty."""
-
-NAMES_CALLS: Final = frozenset(("@opentelemetry/instrumentation-openai",))
-"""Instrumentations that name the calls of an answer in its event also where its content is not captured."""
-
-DROPS_CALLS: Final = frozenset(("opentelemetry.instrumentation.mistralai", "opentelemetry.instrumentation.together"))
-"""Instrumentations that record what a model said and never what it called."""
-
-UNRELIABLE: Final = {
-    "opentelemetry.instrumentation.haystack": "it writes the word 'replies' in place of what the model said",
-}
-"""Instrumentations whose messages are known to be wrong: they count as not captured."""
+BETA: Final = "anthropic.beta"
+"""Where a client names what it uses before it is generally there; servers of tools are among it."""
 
 GENAI_PREFIXES: Final = (
     *("gen_ai.", "llm.", "openinference.", "traceloop.", "langfuse.", "mlflow.", "langsmith.", "haystack.", "mastra.", "ai.", "ag2."),
@@ -259,6 +215,10 @@ TOOL_MARKS: Final = frozenset(("gen_ai.tool.name", "ai.toolCall.name", "haystack
 """Attributes that only a tool span has, whatever else it says of itself."""
 MODEL_MARKS: Final = frozenset(("gen_ai.request.model", "llm.model_name", "gcp.vertex.agent.llm_request"))
 """Attributes that tell a request to a model, where a span does not say what it is."""
+OUTPUT_TOOLS: Final = frozenset(("FinalAnswerTool",))
+"""Names of tool spans whose tool only hands over the answer (smolagents)."""
+OUTPUT_LISTS: Final = {"model_request_parameters": "output_tools"}
+"""Where a request tells which of the tools it offers only hand over the answer (Pydantic AI)."""
 NOT_REQUESTS: Final = ("._prepare_chat_with_tools",)
 """How names of spans end that are marked as requests to a model and only prepare one (LlamaIndex)."""
 NOT_TOOLS: Final = frozenset(("(merged tools)", "mcp_tools"))
