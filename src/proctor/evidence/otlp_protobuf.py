@@ -17,6 +17,7 @@ from proctor.model.evidence import Json
 
 # proto3 counts an unset enumeration as 0; 2 is STATUS_CODE_ERROR.
 _ERROR = 2
+_CLIENT = 3
 _NONE: dict[str, Json] = {}
 
 
@@ -88,6 +89,7 @@ def _span(span: Any, resource: dict[str, Json], scope: str) -> Span:
         events=tuple([SpanEvent(event.name, plain_attributes(event.attributes)) for event in events]) if events else (),
         resource=resource,
         scope=scope,
+        is_remote=span.kind == _CLIENT,
         dropped=span.dropped_attributes_count + span.dropped_events_count + sum([event.dropped_attributes_count for event in events]),
     )
 

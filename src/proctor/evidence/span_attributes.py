@@ -157,12 +157,10 @@ _NOT_ATTRIBUTES = frozenset(
         "GENAI_PREFIXES",
         "HARMLESS_PREFIXES",
         "NOT_TOOLS",
-        "DROPS_HOSTED",
-        "DROPS_CALLS",
-        "KEEPS_ONE_CALL",
-        "NAMES_CALLS",
+        "OUTPUT_TOOLS",
         "EVENT_SAID",
         "EVENT_DETAILS",
+        "EVENTS_BESIDE",
         "TOOL_ERROR",
     )
 )

@@ -1,9 +1,9 @@
 """What is not known of a trace, and why: whatever was not understood and could tell of an agent's work is a doubt, and named.
 
-A trace knows its tool calls only if every request to a model does: its answer was captured and understood, its reason to stop excludes
-tools, or the next request repeats it or brings the results of its calls. Spans of tools show which tools ran and never that no other did:
-what a provider or a client runs has none. Only where a trace has no requests to a model at all, tool spans are taken for all there is if
-the instrumentation that wrote the spans of agents wrote them, too.
+A trace knows its tool calls only if every request to a model does: its answer was captured and understood, or the next
+request repeats it or brings the results of its calls. Spans of tools show which tools ran and never that no other did:
+what a provider or a client runs has none, and neither has a handoff. Only a framework
+that runs every tool itself, and writes a span of each, is believed where there are no requests (`RUNS_ALL_TOOLS`).
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from proctor.evidence import vocabulary as names
+from proctor.evidence import vocabulary_scopes as scopes
 from proctor.evidence.account import Doubts
 from proctor.evidence.conversation import Role
 from proctor.evidence.span_attributes import could_be_said, is_strange, misread_attribute, strange_attribute
 from proctor.evidence.span_calls import Joined, Made
+from proctor.evidence.span_events import strange_events
 from proctor.evidence.span_kind import could_tell_of_work
 from proctor.evidence.span_losses import Loss
 from proctor.evidence.span_messages import Heard
@@ -54,6 +56,11 @@ def doubt_spans(tree: SpanTree, doubts: Doubts, *, canonical: bool) -> None:
             _doubt(doubts, parts, f"{strange} in the span {show(span.name)} is not understood")
         if kind == "tool":
             _doubt_tool(span, doubts)
+        elif span.events:
+            for name in strange_events(span)[:1]:
+                told = f"the event {show(name)} of the span {show(span.name)} is not understood"
+                doubts.note(told)
+                _doubt(doubts, ("tool_calls",), told)
         if span.events and (key := _strange_event(span)) is not None:
             why = f"{show(key)} of an event of the span {show(span.name)} is not understood"
             _doubt(doubts, ("tool_calls", "tool_arguments", "tool_results", *_SAID), why)
@@ -202,20 +209,13 @@ def _results_in(exchange: Exchange) -> int:
     return sum(len(message.results) for message in exchange.given or ())
 
 
-def _family(scope: str) -> str:
-    """Return whose scope it is: a framework writes its spans under several, an instrumentation project has one for each framework."""
-    first = scope.partition(".")[0]
-    return scope if first in ("openinference", "opentelemetry", "logfire", "@traceloop", "@arizeai", "@opentelemetry", "") else first
-
-
 def why_unknown(tree: SpanTree, exchanges: Sequence[Exchange], made: Sequence[Made]) -> str | None:
     """Return why it is not known which tools were called; nothing where it is."""
     ran = tree.of_kind("tool")
-    writers = {_family(span.scope) for span in tree.of_kind("model", "agent", "workflow", "task", "chain")}
-    # Without any request an instrumentation that writes tool spans is trusted with all tools; one that writes none says nothing by that.
-    covered = any(_family(span.scope) in writers for span in ran)
+    writers = {span.scope for span in tree.of_kind("agent", "workflow", "task", "chain")} & scopes.RUNS_ALL_TOOLS
+    covered = any(span.scope in writers for span in ran)
     later: list[Exchange | None] = [*exchanges[1:], *([None] if exchanges else [])]
-    if any(step.hides_hosted_tools() for exchange in exchanges for step in exchange.steps):
+    if any(exchange.hides_hosted_tools() for exchange in exchanges):
         return "a model may have used tools that its provider runs, and their calls were not recorded"
     blind = [
         exchange
@@ -229,7 +229,7 @@ def why_unknown(tree: SpanTree, exchanges: Sequence[Exchange], made: Sequence[Ma
         return f"the answer of {len(blind)} of {len(exchanges)} requests to a model was not {how}"
     if not exchanges and not covered:
         if tree.of_kind("agent", "workflow", "chain", "task") or ran:
-            return "the trace has no spans of requests to a model, and no tool spans of the instrumentation that wrote its agent spans"
+            return "the trace has no spans of requests to a model: spans of tools show which tools ran, and not that no other did"
         if any(names.N8N_TYPE in span.attributes for span in tree.spans):
             return None
         return "nothing in the trace tells of tools"

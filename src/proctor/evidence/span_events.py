@@ -1,11 +1,13 @@
-"""The message that an event of a span carries."""
+"""The message that an event of a span carries, and events that could carry what nobody reads."""
 
 from __future__ import annotations
+
+import re
 
 from proctor.evidence import vocabulary as names
 from proctor.evidence.json_bytes import container_in
 from proctor.evidence.shape import dict_of, first_of
-from proctor.evidence.spans import SpanEvent
+from proctor.evidence.spans import Span, SpanEvent
 from proctor.model.evidence import Json
 
 
@@ -34,3 +36,15 @@ def event_message(event: SpanEvent) -> Json:
         **({"tool_calls": calls} if calls is not None else {}),
         **({"tool_call_id": id} if id else {}),
     }
+
+
+_OF_CALLS = re.compile(r"tool|function|handoff|invo[ck]|\baction", re.IGNORECASE)
+
+
+def strange_events(span: Span) -> list[str]:
+    """Return the names of events that nobody reads and that, by their names or what they carry, could tell of a call."""
+    return [event.name for event in span.events if not event.name.startswith(names.EVENTS_BESIDE) and _speaks_of_calls(event)]
+
+
+def _speaks_of_calls(event: SpanEvent) -> bool:
+    return _OF_CALLS.search(event.name) is not None or any(_OF_CALLS.search(key) for key in event.attributes)

@@ -16,6 +16,7 @@ import msgspec
 from proctor.evidence import vocabulary as names
 from proctor.evidence.account import Doubts
 from proctor.evidence.shape import first_of, text_or_none
+from proctor.evidence.span_breaks import doubt_breaks
 from proctor.evidence.span_calls import Made, join_calls
 from proctor.evidence.span_doubts import (
     doubt_endings,
@@ -31,6 +32,7 @@ from proctor.evidence.span_exchanges import find_exchanges, find_tools
 from proctor.evidence.span_kind import could_tell_of_work, name_of_span
 from proctor.evidence.span_losses import find_losses, without_broken
 from proctor.evidence.span_nodes import nodes_of, workflow_answer
+from proctor.evidence.span_outputs import without_outputs
 from proctor.evidence.span_request import Exchange
 from proctor.evidence.span_step import duration_ms
 from proctor.evidence.span_talk import find_answer, find_entries, find_input, find_talk, find_turns
@@ -54,17 +56,19 @@ def evidence_of(spans: Sequence[Span], *, canonical: bool = False) -> Evidence:
     tree = SpanTree(without_broken(spans, losses))
     exchanges = find_exchanges(tree)
     joined = join_calls(exchanges, find_tools(tree))
-    made = [_with_node(tree, entry, canonical) for entry in joined.made]
+    made = [_with_node(tree, entry, canonical) for entry in without_outputs(tree, joined.made)]
     doubts = Doubts()
     doubt_losses(tree, losses, doubts)
     doubt_strays(joined, doubts)
     doubt_spans(tree, doubts, canonical=canonical)
     doubt_messages(exchanges, doubts)
     doubt_lone_logs(spans, doubts)
-    calls = _known_calls(tree, exchanges, made, doubts, canonical)
-    nodes = nodes_of(tree, [(entry.holder, entry.call) for entry in made])
     talk = find_talk(tree, exchanges)
     entries = find_entries(tree)
+    if not canonical:
+        doubt_breaks(tree, exchanges, talk, entries, made, doubts)
+    calls = _known_calls(tree, exchanges, made, doubts, canonical)
+    nodes = nodes_of(tree, [(entry.holder, entry.call) for entry in made])
     text, body = find_answer(tree, talk, entries, doubts, root_first=canonical)
     if text is None and body is None:
         text, body = workflow_answer(tree, nodes)

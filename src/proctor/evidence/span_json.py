@@ -52,7 +52,7 @@ def _nested(flat: dict[str, Json], depth: int) -> Json:
     inner: dict[str, Json] = {**leaves, **{head: _nested(group, depth + 1) for head, group in groups.items()}}
     if inner and all(_INDEX.match(head) for head in inner):
         return [inner[head] for head in sorted(inner, key=int)]
-    for wrapper in ("message", "tool_call", "message_content"):
+    for wrapper in ("message", "tool_call", "message_content", "completion", "prompt"):
         if set(inner) == {wrapper} and isinstance(inner[wrapper], dict):
             return inner[wrapper]
     return inner

@@ -9,6 +9,7 @@ from proctor.evidence.shape import first_of, text_or_none
 from proctor.evidence.span_json import unquoted
 from proctor.evidence.spans import NOT_UNDERSTOOD, Span
 from proctor.model.evidence import Json
+from proctor.model.show import show
 
 _AGENT_SPAN = re.compile(r"^(?:invoke_agent|agent_run|agent run|execute_task)\s+\[?([^\]]+)\]?$")
 _SPEAKING = frozenset((*names.SAID_TEXT, "all_messages_events", "gen_ai.output.messages", "gen_ai.input.messages"))
@@ -73,12 +74,17 @@ def _told_kind(attributes: dict[str, Json]) -> str | None:
         word = unquoted(attributes.get(key))
         if word is None:
             continue
-        if isinstance(word, str):
+        if isinstance(word, str) and (key not in names.CLOSED_KINDS or word.lower() in names.CLOSED_KINDS[key]):
             kind = names.KINDS.get(word) or names.KINDS.get(word.lower()) or _other_kind(key, word)
             if kind is not None:
                 return kind
         unknown = "unknown"
     return unknown
+
+
+def told_kind(span: Span) -> str | None:
+    """Return the words in which a span says what it is, for one that nobody understands."""
+    return next((f"{key}: {show(span.attributes[key])}" for key in names.KIND if span.attributes.get(key) is not None), None)
 
 
 def _other_kind(key: str, word: str) -> str | None:

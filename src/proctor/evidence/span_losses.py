@@ -2,7 +2,7 @@
 
 SDKs keep 128 attributes and events of a span and count the rest; a limit for the length of values cuts each of them without a word. So
 JSON that breaks off is no text that anybody said, and a value as long as one that breaks off may be cut, too. Where none breaks off, two
-different values of one round length, with none longer, show the limit.
+different values of one round length, with none longer, show the limit. JSON that can be read to its end is not cut.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ def find_losses(spans: Sequence[Span]) -> list[Loss]:
                     if len(value) > longest:
                         longest, texts = len(value), []
                     texts.append((span, key, value))
+    texts = [entry for entry in texts if not entry[2].startswith(_BEGINNINGS) or embedded(entry[2]) is MISSING]
     if longest == broken or (not broken and _is_limit(longest) and len({value for _, _, value in texts}) > 1):
         for span, key, _ in texts:
             found.append(Loss(span.id, f"{show(key)} of the span {show(span.name)} is cut after {longest} characters", key, True))

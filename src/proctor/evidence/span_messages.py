@@ -32,11 +32,13 @@ from proctor.model.show import shorten
 class Heard:
     """What was heard in one place of a trace: messages, and what was not understood of them."""
 
-    __slots__ = ("_only_messages", "messages", "strange")
+    __slots__ = ("_only_messages", "ends", "messages", "strange")
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
         self.strange: list[str] = []
+        self.ends: list[str] = []
+        """Why the messages of a model ended, in lower case, as far as they say; an empty word where they broke off."""
         self._only_messages = False
 
     def read(self, value: Json, role: Role) -> None:
@@ -171,6 +173,8 @@ class Heard:
             self.messages.append(built.message("tool" if built.results and not built.calls else "assistant"))
             return
         role = self._role(message, default)
+        if "finish_reason" in message:
+            self.ends.append(str(message["finish_reason"] or "").lower())
         built = Parts(self.strange)
         if role == "tool" and not any(carries_result(part) for part in list_of(container_in(first_of(message, "parts", "content")))):
             built.results.append(tool_message(message))

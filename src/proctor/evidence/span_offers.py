@@ -30,7 +30,12 @@ def is_hosted(tool: Json) -> bool:
         return True  # Nobody knows what this is.
     entry = dict_of(tool)
     kind = entry.get("type")
-    if isinstance(kind, str) and kind not in ("function", "custom", "object", "tool", "FunctionTool"):
+    if isinstance(kind, str) and kind not in ("function", "object", "tool", "FunctionTool"):
         return True
     named = first_of(entry, "name", "function", "functionDeclarations", "function_declarations", "toolSpec", "tool")
     return bool(entry) and named is None and ("name" in entry or not {"parameters", "input_schema", "properties"} & set(entry))
+
+
+def has_schema(tool: Json) -> bool:
+    """Whether a tool that was offered tells what may be passed to it, as one of the application does."""
+    return any(isinstance(dict_of(tool).get(key), dict) for key in ("input_schema", "parameters"))

@@ -11,6 +11,7 @@ from proctor.evidence.calls import read_arguments, says_error
 from proctor.evidence.conversation import Message, Result, Role
 from proctor.evidence.json_bytes import container_in, embedded
 from proctor.evidence.shape import dict_of, first_of, text_or_none
+from proctor.evidence.span_printed import PRINTED, printed_object
 from proctor.evidence.span_results import read_result
 from proctor.evidence.span_words import (
     ALONE,
@@ -102,7 +103,10 @@ class Parts:
             self._add_keyed(part)
 
     def _add_words(self, text: str) -> None:
-        """Add a bare text; one that is a whole message in JSON is not what was said."""
+        """Add a bare text; one that is a whole message in JSON, or an object as Python prints it, is not what was said."""
+        if text.startswith(PRINTED):
+            self._add_printed(text)
+            return
         self.text_parts.append(text)
         if text.startswith("{"):
             inner = dict_of(container_in(text))
@@ -115,10 +119,20 @@ class Parts:
         if isinstance(text, dict):
             text = text.get("value")
         self._look_beside(part)
-        if isinstance(text, str):
+        if isinstance(text, str) and text.startswith(PRINTED):
+            self._add_printed(text)
+        elif isinstance(text, str):
             self.text_parts.append(text)
         elif text is not None or not _empty(part):
             self.strange.append("a text part without text")
+
+    def _add_printed(self, text: str) -> None:
+        """Add an item of a provider that an instrumentation wrote as Python prints it, by the type it says it is of."""
+        part = printed_object(text)
+        if part is None or not isinstance(part.get("type"), str):
+            self.strange.append("an object as Python prints it")
+        else:
+            self.add(part)
 
     def _look_beside(self, part: dict[str, Any]) -> None:
         """Name what stands beside a text and could carry what an agent did."""
@@ -197,8 +211,10 @@ def read_call(call: dict[str, Any], strange: list[str]) -> ToolCall | None:
     arguments = read_arguments(_unquoted(function[given])) if given is not None else None
     if given is None and (odd := next((key for key, value in function.items() if value is not None and key not in CALL_KEYS), None)):
         strange.append(f"{shorten(odd, 60)!r} of a call")
+    hosted = name if name in HOSTED else None  # OpenInference names what a provider runs by the type of the item.
     return ToolCall(
-        name=name,
+        name=name if hosted is None else hosted.removesuffix("_call"),
+        aliases=() if hosted is None else (hosted,),
         arguments=arguments,
         id=text_or_none(first_of(call, *ID)) or text_or_none(first_of(function, *ID)),
         server=text_or_none(first_of(call, "server_name", "server_label")),

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from proctor.evidence import vocabulary as names
+from proctor.evidence import vocabulary_scopes as scopes
 from proctor.evidence.conversation import Message
+from proctor.evidence.span_offers import has_schema, offered_tools
 from proctor.evidence.span_step import Step, spoken
+from proctor.evidence.span_words import HOSTED
 from proctor.evidence.spans import Span
 from proctor.model.evidence import ToolCall, Usage
 
@@ -53,11 +57,41 @@ class Exchange:
         """What users said in the messages the model was given, oldest first."""
         return [message.text for message in self.given or () if message.role == "user" and message.text and message.text.strip()]
 
+    def hides_hosted_tools(self) -> bool:
+        """Whether the provider may have run tools of its own of which no span of the request tells."""
+        hiding = [step for step in self.steps if step.hides_hosted_tools()]
+        return bool(hiding) and not any(step.is_whole for step in self.steps) and not all(self._shows_offers(step) for step in hiding)
+
+    def _shows_offers(self, step: Step) -> bool:
+        """Whether a request offered nothing but tools of the application, by the span itself and that of the client below it."""
+        client = scopes.TELLS_SERVERS.get(step.span.scope)
+        beside = [other.span.attributes for other in self.steps if client is not None and other.span.scope == client]
+        if not beside or any("mcp" in str(attributes.get(names.BETA)) for attributes in beside):
+            return False
+        return all(has_schema(tool) for tool in offered_tools(step.span))
+
+    def why_cut(self) -> str | None:
+        """Return why the answer is not whole; nothing where the model came to its end."""
+        return next((why for step in self.steps if (why := step.why_cut()) is not None), None)
+
+    def breaks_off(self) -> bool:
+        """Whether the answer ended before the model had come to an end."""
+        return any(step.breaks_off() for step in self.steps)
+
+    def asks_application(self) -> bool:
+        """Whether the answer asks for a tool that its provider does not run itself, so that it is not the last word."""
+        said = self.said or []
+        # A text in a message of its own behind the calls was said when they had been answered.
+        last = max((place for place, message in enumerate(said) if message.text and message.text.strip()), default=0)
+        results = sum(len(message.results) for message in said)
+        asked = [call for message in said[last:] for call in message.calls if call.server is None and f"{call.name}_call" not in HOSTED]
+        return len(asked) > results
+
     def knows_calls(self) -> bool:
         """Whether it is known which tools the model asked for."""
         if any(step.strange for step in self.steps):
             return False
-        if any(step.hides_hosted_tools() or step.loses_calls() for step in self.steps):
+        if self.hides_hosted_tools() or any(step.loses_calls() for step in self.steps):
             return False
         if self.calls():
             return True

@@ -7,6 +7,7 @@ Attributes may be JSON text where a convention wants a structure; both are read.
 from __future__ import annotations
 
 from proctor.evidence import vocabulary as names
+from proctor.evidence import vocabulary_scopes as scopes
 from proctor.evidence.conversation import Message, Role
 from proctor.evidence.json_bytes import container_in
 from proctor.evidence.shape import dict_of, first_of, list_of, text_or_none
@@ -16,6 +17,7 @@ from proctor.evidence.span_kind import kind_of_span
 from proctor.evidence.span_messages import Heard
 from proctor.evidence.span_offers import is_hosted, offered_tools
 from proctor.evidence.spans import Span, SpanEvent
+from proctor.evidence.usage import count_of
 from proctor.model.evidence import Json, ToolCall, Usage
 
 _PLACEHOLDER = "[Object]"
@@ -23,15 +25,16 @@ _SAYS_TOOLS = frozenset(
     ("tool_calls", "tool_call", "tool_use", "tool-calls", "tool-call", "tool_call_requested", "function_call", "tooluse")
 )
 """Reasons to stop that mean: the model asked for tools."""
+_LIMITS = frozenset(("length", "max_tokens", "max_output_tokens", "incomplete", "model_length", "model_context_window_exceeded"))
+_BROKEN = frozenset(("", "error", "failed", "cancelled", "canceled", "in_progress"))
 _STOP = frozenset(("stop",))
-_HONEST_STOP = frozenset(("end_turn", "stop_sequence"))
-"""Reasons that no provider gives together with a call. Gemini, OpenAI's Responses and servers that imitate OpenAI say `stop` even then."""
+"""What providers say also together with calls, or after tools that they ran themselves."""
 
 
 class Step:
     """One span, read."""
 
-    __slots__ = ("_usage", "finish", "given", "is_whole", "kind", "said", "span", "strange")
+    __slots__ = ("_usage", "choices", "finish", "given", "is_whole", "kind", "said", "span", "strange")
 
     def __init__(self, span: Span) -> None:
         self.span = span
@@ -43,6 +46,8 @@ class Step:
         """What the model gave back."""
         self.finish: frozenset[str] = frozenset()
         """Why the model stopped, in lower case."""
+        self.choices = 1
+        """How many answers the model was asked for, or gave."""
         self.is_whole = False
         """Whether the answer is there as the provider gave it."""
         self._usage: Usage | None = None
@@ -62,49 +67,61 @@ class Step:
         """Whether the model stopped in order to call tools."""
         return not self.finish.isdisjoint(_SAYS_TOOLS)
 
-    def excludes_tools(self) -> bool:
-        """Whether the reason to stop shows that the model asked for no tool."""
-        return bool(self.finish) and self.finish <= _HONEST_STOP
+    def why_cut(self) -> str | None:
+        """Return why what the model said is not the whole of it; nothing where it came to its end, or said nothing."""
+        if not self.said:
+            return None
+        if self.breaks_off():
+            return "broke off: its span ended in an error, or it has no reason to stop"
+        return "was cut at the limit of tokens" if not self.finish.isdisjoint(_LIMITS) else None
+
+    def breaks_off(self) -> bool:
+        """Whether the answer ended before the model had come to an end, so that anything could have followed."""
+        return bool(self.said) and (self._failed() or not self.finish.isdisjoint(_BROKEN))
+
+    def _failed(self) -> bool:
+        """Whether the request itself failed: OpenInference also marks the request whose answer came after a tool that failed."""
+        told = names.ERROR_TYPE in self.span.attributes or any(event.name == "exception" for event in self.span.events)
+        return self.span.failed and (told or not self.finish)
 
     def knows_calls(self) -> bool:
         """Whether it is known which tools this request asked for."""
-        if self.strange or self.hides_hosted_tools():
+        if self.strange:
             return False
         if self.calls:
             return True
         if not self.text():
             # A model that said nothing and called nothing: whoever recorded it did not understand the answer.
-            return self.excludes_tools() or self._names_no_call()
+            return self._names_no_call()
         return not self.says_tools()
 
     def _names_no_call(self) -> bool:
         """Whether the event of the answer, whose content was not captured, would name calls and names none."""
-        if self.span.scope not in names.NAMES_CALLS or self.finish != _STOP:
+        if self.span.scope not in scopes.NAMES_CALLS or self.finish != _STOP:
             return False
         chosen = [dict_of(event.attributes.get("body")) for event in self.span.events if event.name in names.EVENT_SAID]
         return bool(chosen) and all(choice.get("message") == {} and choice.get("finish_reason") == "stop" for choice in chosen)
 
     def loses_calls(self) -> bool:
         """Whether there may be more calls in the answer than were recorded of it."""
-        return bool(self.calls) and self.span.scope in names.KEEPS_ONE_CALL and (response_id(self.span) or "").startswith("resp_")
+        return bool(self.calls) and self.span.scope in scopes.KEEPS_ONE_CALL and (response_id(self.span) or "").startswith("resp_")
 
     def hides_hosted_tools(self) -> bool:
         """Whether the provider may have run tools of its own of which the answer, as it was recorded, does not tell."""
-        if self.span.scope in names.DROPS_CALLS:
+        if self.span.scope in scopes.DROPS_CALLS:
             return True
+        if self.span.scope in scopes.DROPS_HOSTED:
+            return not _runs_no_tools(self.span)
         if self.is_whole or any(call.server is not None or call.result is not None for call in self.calls):
             return False
         if any(not isinstance(attribute_value(self.span.attributes, key) or [], list) for key in names.OFFERED_LISTS):
             return True  # Something was offered, and nobody understands what.
-        offered = offered_tools(self.span)
-        if not offered and self.span.scope in names.DROPS_HOSTED and not _is_chat(self.span):
-            return True
-        return any(is_hosted(tool) for tool in offered) and not any(message.results for message in self.said or ())
+        return any(is_hosted(tool) for tool in offered_tools(self.span)) and not any(message.results for message in self.said or ())
 
     def _read_exchange(self) -> None:
         attributes, events = self.span.attributes, self.span.events
         self.finish = finish_reasons(self.span)
-        if self.span.scope in names.UNRELIABLE:
+        if self.span.scope in scopes.UNRELIABLE:
             return
         self.given = self._heard(names.GIVEN, names.GIVEN_INDEXED, "user")
         self.said = self._heard(names.SAID, names.SAID_INDEXED, "assistant")
@@ -115,6 +132,7 @@ class Step:
             self.said = self._spoken()
         if self.given is None or self.said is None:
             self._read_events(events)
+        self.choices = max(self.choices, _choices_wanted(self.span))
         for key in names.BOTH:
             if (self.given is None or self.said is None) and attributes.get(key) is not None:
                 self._read_both(attributes[key])
@@ -138,6 +156,7 @@ class Step:
                     self.strange.extend(heard.strange)
                 continue
             self.strange.extend(heard.strange)
+            self._note_ends(heard, role)
             return heard.messages
         for prefix in indexed:
             entries = unflattened(attributes, prefix)
@@ -147,8 +166,18 @@ class Step:
                 heard = Heard()
                 heard.read(entries, role)
                 self.strange.extend(heard.strange)
+                self._note_ends(heard, role)
                 return heard.messages
         return None
+
+    def _note_ends(self, heard: Heard, role: Role) -> None:
+        """Keep why the model stopped where its messages say so."""
+        if role != "assistant" or not heard.ends:
+            return
+        if heard.ends[-1] or (not self.finish and self.span.scope in scopes.NAMES_ENDS):
+            self.finish |= {heard.ends[-1]}
+        if _runs_no_tools(self.span):
+            self.choices = max(self.choices, len(heard.ends))  # Elsewhere one answer may be told in several messages.
 
     def _prefer_raw_answer(self) -> None:
         """Take the answer of the provider itself where a span carries it and it tells of more calls than the messages made of it."""
@@ -156,6 +185,10 @@ class Step:
         raw = raw[0] if isinstance(raw, list) and len(raw) == 1 else raw
         if not isinstance(raw, dict) or not {"choices", "output", "content", "candidates"} & set(raw):
             return
+        choices = list_of(raw.get("choices"))
+        self.choices = max(self.choices, len(choices))
+        told = [dict_of(choice).get("finish_reason") for choice in choices] or [raw.get("status")] if "output" in raw or choices else []
+        self.finish |= {str(word or "").lower() for word in told if word or raw.get("object") == "chat.completion.chunk"}
         heard = Heard()
         heard.read(raw, "assistant")
         if not heard.messages or heard.strange:
@@ -225,6 +258,14 @@ class Step:
             self.said = said.messages
 
 
+def _choices_wanted(span: Span) -> int:
+    """Return how many answers a model was asked for."""
+    own = count_of(span.attributes.get(names.CHOICES))
+    for key in names.PARAMETERS if own is None else ():
+        own = count_of(dict_of(attribute_value(span.attributes, key)).get("n")) if key in span.attributes else own
+    return own or 1
+
+
 def _with_role(entry: Json) -> Json:
     """Name who speaks where OpenLLMetry calls the role unknown: the result of a tool, or the pieces of an answer that calls some."""
     message = dict_of(entry)
@@ -270,9 +311,11 @@ def response_id(span: Span) -> str | None:
     return text_or_none(raw.get("id")) if {"choices", "content", "output"} & set(raw) else None
 
 
-def _is_chat(span: Span) -> bool:
-    """Whether a request went to OpenAI's chat completions, which run no tools of their own."""
-    return (response_id(span) or "").startswith("chatcmpl") or span.name == "openai.chat"
+def _runs_no_tools(span: Span) -> bool:
+    """Whether a request went to OpenAI's chat completions or to the completions before them, which run no tools of their own."""
+    if (response_id(span) or "").startswith("chatcmpl") or span.name == "openai.chat":
+        return True
+    return any(span.attributes.get(key) in words for key, words in scopes.RUNS_NO_TOOLS.items())
 
 
 def only_begins(span: Span) -> bool:

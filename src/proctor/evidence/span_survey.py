@@ -16,14 +16,15 @@ import msgspec
 from proctor.evidence import vocabulary as names
 from proctor.evidence.shape import text_or_none
 from proctor.evidence.span_attributes import CONVERSATION, is_foreign, is_understood, looks_like_work, vocabulary_of
+from proctor.evidence.span_events import strange_events
 from proctor.evidence.span_evidence import speaks
 from proctor.evidence.span_exchanges import find_exchanges
-from proctor.evidence.span_kind import could_tell_of_work
+from proctor.evidence.span_kind import could_tell_of_work, told_kind
 from proctor.evidence.span_losses import find_losses, without_broken
 from proctor.evidence.span_tool import tool_call_of_span
 from proctor.evidence.span_tree import SpanTree
 from proctor.evidence.spans import Span
-from proctor.model.show import shorten
+from proctor.model.show import shorten, show
 
 MOST_NAMED = 100
 """How many attributes, scopes, tools and other names a survey lists; the rest is counted."""
@@ -58,7 +59,7 @@ class TraceSurvey(msgspec.Struct, frozen=True, kw_only=True):
     strange: list[str]
     """Pieces of messages that nobody understood."""
     not_understood: list[Counted]
-    """Attributes that no reader uses, those that could tell of an agent's work first."""
+    """Kinds of spans, events that could tell of a call, and attributes that no reader uses, those of an agent's work first."""
     vocabularies: list[Counted]
     """Vocabularies that nobody knows, by the number of their attributes in this trace."""
     lost: list[str] = []
@@ -73,7 +74,10 @@ def survey_trace(spans: Sequence[Span]) -> TraceSurvey:
     tree = SpanTree(without_broken(spans, losses))
     exchanges = find_exchanges(tree)
     attributes = Counter(key for span in tree.spans for key in span.attributes if not is_understood(key))
-    unknown = sorted(attributes.items(), key=lambda entry: (not looks_like_work(entry[0]), -entry[1], entry[0]))
+    events = Counter(f"event {show(name)}" for span in tree.spans if tree.kind(span) != "tool" for name in strange_events(span))
+    words = Counter(word for span in tree.spans if tree.kind(span) == "unknown" and (word := told_kind(span)))
+    unknown = [*words.most_common(), *events.most_common()]
+    unknown += sorted(attributes.items(), key=lambda entry: (not looks_like_work(entry[0]), -entry[1], entry[0]))
     foreign = Counter(vocabulary_of(key) for span in tree.spans for key in span.attributes if not is_understood(key) and is_foreign(key))
     tools = Counter(tool_call_of_span(span, None).name for span in tree.of_kind("tool"))
     scopes = Counter(span.scope or "(not named)" for span in tree.spans)

@@ -107,6 +107,8 @@ def find_answer(
     giving = next((span for span in reversed(entries) if (text := output_text(span)) is not None and text.strip()), None)
     outer = output_text(giving) if giving is not None else None
     if inner is not None and (outer is None or outer not in inner or outer == inner) and not (outer is not None and talk[-1].calls()):
+        if talk[-1].asks_application() and not root_first:
+            doubts.doubt("answer", "the last answer of a model in the trace asks for a tool, and nothing tells what was said after it")
         return inner, _parsed(inner, {"text": inner})
     if outer is not None and giving is not None:
         _doubt_inner_answer(tree, giving, doubts)
@@ -158,7 +160,8 @@ def find_turns(
     """One turn for each thing a user said, where there is more than one."""
     groups = _without_side_talk(_groups_of_talk(talk), tree, entries)
     outer = _outer_text(tree, entries)
-    if len(groups) > 1 and not _are_prompts([asked for asked, _ in groups], outer):
+    wrapped = len(entries) == 1 and tree.kind(entries[0]) == "agent" and _is_wrapped(groups, outer)
+    if len(groups) > 1 and not wrapped and not _are_prompts([asked for asked, _ in groups], outer):
         numbers = {id(exchange): index for index, (_, group) in enumerate(groups) for exchange in group}
         owner = [numbers.get(id(exchange), -1) for exchange in exchanges]
         # Where the agent was called once for each turn, the call it was made in says which turn a tool belongs to.
@@ -238,7 +241,7 @@ def _is_waiting(before: Exchange, exchange: Exchange) -> bool:
     A guardrail, or an agent that takes over, is told by the framework what to do, in words that look like a user's.
     """
     hosted = any(message.results for message in before.said or ()) or any(call.server for call in before.calls())
-    if not before.calls() or hosted or any(step.hides_hosted_tools() for step in before.steps):
+    if not before.calls() or hosted or before.hides_hosted_tools():
         return False  # What a provider runs itself has ended with the answer.
     # A span may tell of several requests, and of the results between them.
     answered = {result.id for message in before.given or () for result in message.results}
@@ -262,6 +265,12 @@ def _without_side_talk(
 def _are_prompts(texts: Sequence[str | None], outer: str | None) -> bool:
     """Whether users' messages are prompts a framework made: what went in on the outside stands inside several of them."""
     return outer is not None and sum(text is not None and text != outer and outer in text for text in texts) > 1
+
+
+def _is_wrapped(groups: Sequence[tuple[str | None, list[Exchange]]], outer: str | None) -> bool:
+    """Whether an agent that was called once made a prompt of what it was asked: whatever else users say in it is its framework's."""
+    first = groups[0][0] if groups else None
+    return outer is not None and first is not None and outer != first and outer in first
 
 
 def _outer_text(tree: SpanTree, entries: Sequence[Span]) -> str | None:

@@ -132,7 +132,7 @@ CALL_KEYS = frozenset(
     )
 )
 """Members of calls that are understood, or are known not to be arguments."""
-VALUE = ("response", "result", "output", "content", "tool_output", "value", "text")
+VALUE = ("response", "server_tool_call_response", "result", "output", "content", "tool_output", "value", "text")
 RESULT_ID = ("tool_call_id", "toolCallId", "tool_use_id", "toolUseId", "call_id", "ref", "id")
 RESULT_KEYS = frozenset(
     (

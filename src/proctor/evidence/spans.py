@@ -64,6 +64,7 @@ _VALUE_KINDS: dict[str, tuple[type, ...]] = {
 }
 _WHOLE = re.compile(r"-?[0-9]{1,19}")
 _DECIMAL = re.compile(r"-?[0-9]{1,40}(\.[0-9]{1,40})?([eE][-+]?[0-9]{1,3})?|NaN|-?Infinity")
+_CLIENT = (3, "3", "SPAN_KIND_CLIENT")
 _ERROR_CODES = (2, "2", "STATUS_CODE_ERROR", "ERROR", "error")
 
 
@@ -93,6 +94,8 @@ class Span(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The instrumentation that wrote it."""
     case: str | None = None
     """The case that the request with this span says it answers."""
+    is_remote: bool = False
+    """Whether it is the client's side of something that ran elsewhere."""
     dropped: int = 0
     """How many attributes and events an SDK says it left out."""
 
@@ -130,6 +133,7 @@ def read_span(value: Json, path: str, resource: dict[str, Json] | None = None, c
         resource=resource or {},
         scope=scope,
         case=case,
+        is_remote=entry.get("kind") in _CLIENT,
         dropped=_dropped(entry) + sum(map(_dropped, events)),
     )
 

@@ -84,22 +84,8 @@ OFFERED: Final = (
 )
 """Where a span tells which tools a model was offered: a list, or an object with `tools`."""
 OFFERED_LISTS: Final = frozenset(("gen_ai.tool.definitions", "ai.prompt.tools"))
-DROPS_HOSTED: Final = frozenset(("opentelemetry.instrumentation.openai.v1", "@traceloop/instrumentation-openai"))
-"""Instrumentations that record neither the tools a provider runs itself nor that they were offered."""
-
-KEEPS_ONE_CALL: Final = frozenset(("openlit.instrumentation.openai",))
-"""Instrumentations that record one call of an answer of OpenAI's Responses, however many it has."""
-
-NAMES_CALLS: Final = frozenset(("@opentelemetry/instrumentation-openai",))
-"""Instrumentations that name the calls of an answer in its event also where its content is not captured."""
-
-DROPS_CALLS: Final = frozenset(("opentelemetry.instrumentation.mistralai", "opentelemetry.instrumentation.together"))
-"""Instrumentations that record what a model said and never what it called."""
-
-UNRELIABLE: Final = {
-    "opentelemetry.instrumentation.haystack": "it writes the word 'replies' in place of what the model said",
-}
-"""Instrumentations whose messages are known to be wrong: they count as not captured."""
+BETA: Final = "anthropic.beta"
+"""Where a client names what it uses before it is generally there; servers of tools are among it."""
 
 GENAI_PREFIXES: Final = (
     *("gen_ai.", "llm.", "openinference.", "traceloop.", "langfuse.", "mlflow.", "langsmith.", "haystack.", "mastra.", "ai.", "ag2."),
@@ -183,12 +169,27 @@ KINDS: Final = {
     **dict.fromkeys(("invoke_workflow", "workflow", "workflow_run", "flow", "invoke_swarm", "invoke_graph"), "workflow"),
     **dict.fromkeys(("chain", "runnable", "prompt", "parser", "prompt_template"), "chain"),
     **dict.fromkeys(
-        ("task", "execute_task", "step", "agent_step", "execute_event_loop_cycle", "workflow_step", "model_generation", "turn", "handoff"),
+        (
+            "agent_handoff",
+            "plan",
+            "task",
+            "execute_task",
+            "step",
+            "agent_step",
+            "execute_event_loop_cycle",
+            "workflow_step",
+            "model_generation",
+            "turn",
+            "handoff",
+        ),
         "task",
     ),
     **dict.fromkeys(
         ("span", "event", "generic", "unknown", "guardrail", "evaluator", "evaluation", "processor_run", "model_chunk"), "step"
     ),
+    **dict.fromkeys(("guardrail_check", "run_guardrail"), "step"),
+    **dict.fromkeys(("search_memory", "create_memory", "update_memory", "upsert_memory", "delete_memory"), "retriever"),
+    **dict.fromkeys(("create_memory_store", "delete_memory_store"), "retriever"),
     **dict.fromkeys(("usage", "human_input", "code_execution_step", "speaker_selection", "action", "util", "custom"), "step"),
     **dict.fromkeys(
         ("session", "initialize", "ping", "tools/list", "server/discover", "resources/list", "prompts/list", "logging/setLevel"), "mcp"
@@ -203,10 +204,21 @@ KINDS: Final = {
 span that nobody understood.
 """
 
+CLOSED_KINDS: Final = {
+    "openinference.span.kind": frozenset(
+        ("llm", "embedding", "chain", "retriever", "reranker", "tool", "agent", "guardrail", "evaluator", "prompt", "unknown")
+    ),
+}
+"""Conventions that list their words for what a span is: one that another convention uses is none of theirs."""
+
 TOOL_MARKS: Final = frozenset(("gen_ai.tool.name", "ai.toolCall.name", "haystack.tool.name"))
 """Attributes that only a tool span has, whatever else it says of itself."""
 MODEL_MARKS: Final = frozenset(("gen_ai.request.model", "llm.model_name", "gcp.vertex.agent.llm_request"))
 """Attributes that tell a request to a model, where a span does not say what it is."""
+OUTPUT_TOOLS: Final = frozenset(("FinalAnswerTool",))
+"""Names of tool spans whose tool only hands over the answer (smolagents)."""
+OUTPUT_LISTS: Final = {"model_request_parameters": "output_tools"}
+"""Where a request tells which of the tools it offers only hand over the answer (Pydantic AI)."""
 NOT_REQUESTS: Final = ("._prepare_chat_with_tools",)
 """How names of spans end that are marked as requests to a model and only prepare one (LlamaIndex)."""
 NOT_TOOLS: Final = frozenset(("(merged tools)", "mcp_tools"))
@@ -272,6 +284,9 @@ FINISH_REASONS: Final = (
     *("gen_ai.response.finish_reasons", "ai.response.finishReason", "llm.finish_reason", "anthropic.message.stop_reason"),
     *("gen_ai.response.finish_reason", "llm.response.finish_reason", "llm.response.stop_reason", "gen_ai.completion.0.finish_reason"),
 )
+CHOICES: Final = "gen_ai.request.choice.count"
+PARAMETERS: Final = ("llm.invocation_parameters", "request_data")
+"""The settings of a request as one object."""
 AGENT_NAME: Final = (
     *(
         "gen_ai.agent.name",
@@ -317,9 +332,9 @@ BOTH: Final = ("events", "all_messages_events", "pydantic_ai.all_messages", "age
 """A whole conversation in one attribute: what was given, then what was said last."""
 ONLY_MESSAGES: Final = frozenset(("gen_ai.input.messages", "gen_ai.output.messages", "ai.prompt.messages"))
 """Names under which nothing but messages stands."""
-GIVEN_INDEXED: Final = ("llm.input_messages", "gen_ai.prompt")
+GIVEN_INDEXED: Final = ("llm.input_messages", "gen_ai.prompt", "llm.prompts")
 """Beginnings of messages flattened into `prefix.0.role`, `prefix.0.content` (OpenInference: `prefix.0.message.role`)."""
-SAID_INDEXED: Final = ("llm.output_messages", "gen_ai.completion")
+SAID_INDEXED: Final = ("llm.output_messages", "gen_ai.completion", "llm.choices")
 SAID_TEXT: Final = ("gen_ai.response.text", "ai.response.text", "ai.result.text", "final_result", "ai.response.object")
 SAID_CALLS: Final = ("ai.response.toolCalls",)
 
@@ -370,6 +385,8 @@ EVENT_ROLES: Final = {
 EVENT_SAID: Final = frozenset(("gen_ai.choice", "gen_ai.content.completion"))
 EVENT_DETAILS: Final = frozenset(("gen_ai.client.inference.operation.details",))
 """An event with both sides, under the names of the attributes."""
+EVENTS_BESIDE: Final = ("gen_ai.", "ai.stream.", "mlflow.", "exception")
+"""How events begin that are read, or tell nothing of calls."""
 EVENT_CONTENT: Final = ("gen_ai.event.content", "body", "message", "content", "gen_ai.prompt", "gen_ai.completion")
 """Where an event holds its message."""
 

@@ -1,0 +1,115 @@
+"""What a trace shows to have broken off, or to be open: calls in words, answers that are no end, runs that failed, several answers.
+
+An answer is whole only where the model came to its end. One that was cut by a limit, or by an error, may have gone on with anything; one
+that asks for a tool is not the last word; of several nobody knows which one was taken.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from proctor.evidence.account import Doubts
+from proctor.evidence.messages_common import speaks_call
+from proctor.evidence.messages_gaps import compare_choices
+from proctor.evidence.span_asked import find_asked
+from proctor.evidence.span_calls import Made
+from proctor.evidence.span_request import Exchange
+from proctor.evidence.span_tree import SpanTree
+from proctor.evidence.span_values import output_text
+from proctor.evidence.spans import Span
+from proctor.model.account import Part
+from proctor.model.show import show
+
+_CALLS: tuple[Part, ...] = ("tool_calls", "tool_arguments", "tool_results")
+_SAID: tuple[Part, ...] = ("answer", "nodes", "turns")
+_WORKING = frozenset(("model", "tool", "agent"))
+_ENDS_LOOP = re.compile(r"\[\[ ## next_tool_name ## \]\]\s*finish\b")
+"""DSPy's word for no further tool."""
+
+
+def doubt_breaks(
+    tree: SpanTree,
+    exchanges: Sequence[Exchange],
+    talk: Sequence[Exchange],
+    entries: Sequence[Span],
+    made: Sequence[Made],
+    doubts: Doubts,
+) -> None:
+    """Doubt whatever a trace shows to have broken off, or to be open."""
+    _doubt_spoken_calls(exchanges, made, doubts)
+    _doubt_cut_answers(exchanges, talk, doubts)
+    _doubt_choices(exchanges, doubts)
+    _doubt_failed_run(tree, entries, doubts)
+    _doubt_blind_agents(tree, exchanges, doubts)
+
+
+def _doubt_spoken_calls(exchanges: Sequence[Exchange], made: Sequence[Made], doubts: Doubts) -> None:
+    """Doubt the calls of a trace in which a model wrote some into its text, unless spans of tools show that as many ran."""
+    # What a model is given repeats what was said, often in other words; it counts where an answer was not captured.
+    silent = any(exchange.said is None for exchange in exchanges)
+    texts = {
+        message.text: exchange.span.name
+        for exchange in exchanges
+        for message in (*((exchange.given or ()) if silent else ()), *(exchange.said or ()))
+        if message.role == "assistant" and message.text and not message.calls
+    }
+    spoken = [text for text in texts if speaks_call(text) and not _ENDS_LOOP.search(text)]
+    if spoken and len(spoken) > len(made) - len(find_asked(exchanges)):
+        why = f"a text in the span {show(texts[spoken[0]])} looks like a tool call in words, which nobody reads"
+        _doubt(doubts, _CALLS, why)
+
+
+def _doubt_cut_answers(exchanges: Sequence[Exchange], talk: Sequence[Exchange], doubts: Doubts) -> None:
+    """Doubt what a model may have gone on with where its answer broke off: calls after an error, words after any cut."""
+    telling = [exchange for exchange in talk if exchange.said is not None]
+    for exchange in exchanges:
+        why = exchange.why_cut()
+        if why is None:
+            continue
+        told = f"the answer in the span {show(exchange.span.name)} {why}"
+        if exchange.breaks_off():
+            _doubt(doubts, _CALLS, told)
+        if telling and exchange is telling[-1]:
+            _doubt(doubts, _SAID, told)
+        elif exchange in telling:
+            doubts.doubt("turns", told)
+
+
+def _doubt_choices(exchanges: Sequence[Exchange], doubts: Doubts) -> None:
+    """Doubt which answer was taken where a model was asked for several."""
+    for exchange in exchanges:
+        wanted = max(step.choices for step in exchange.steps)
+        if wanted < 2:
+            continue
+        at, told = f"the span {show(exchange.span.name)}", [message for message in exchange.said or () if message.role == "assistant"]
+        if len(told) == wanted:
+            compare_choices(told, at, doubts)
+        else:
+            _doubt(doubts, (*_CALLS, "answer"), f"{at} asked for {wanted} answers and tells {len(told)} of them")
+
+
+def _doubt_failed_run(tree: SpanTree, entries: Sequence[Span], doubts: Doubts) -> None:
+    """Doubt what a run had not come to when it ended in an error."""
+    # OpenInference marks an agent with the error of a tool, also where the agent went on and answered.
+    of_tools = {span.message for span in tree.of_kind("tool") if span.failed and span.message}
+    for span in (*tree.roots, *entries):
+        if not span.failed or tree.kind(span) in ("model", "tool", "mcp") or (span.message in of_tools and output_text(span)):
+            continue
+        why = f"the span {show(span.name)} ended in an error{f': {span.message}' if span.message else ''}"
+        _doubt(doubts, (*_CALLS, "answer", "nodes"), why)
+
+
+def _doubt_blind_agents(tree: SpanTree, exchanges: Sequence[Exchange], doubts: Doubts) -> None:
+    """Doubt the calls of a trace in which an agent ran elsewhere, of whose requests and tools nothing is told."""
+    for span in tree.of_kind("agent") if exchanges else ():
+        if not span.is_remote:
+            continue
+        below = tree.below([span]) - {span.id}
+        if not any(tree.steps[id].kind in _WORKING for id in below if id in tree.steps):
+            _doubt(doubts, ("tool_calls",), f"no span tells what the agent of the span {show(span.name)} did")
+
+
+def _doubt(doubts: Doubts, parts: Sequence[Part], why: str) -> None:
+    for part in parts:
+        doubts.doubt(part, why)

@@ -1,0 +1,31 @@
+"""Objects that an instrumentation wrote into a text as Python prints them."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any, Final
+
+PRINTED: Final = (
+    "ResponseFunction",
+    "ResponseCustomTool",
+    "ResponseOutput",
+    "ResponseComputer",
+    "ResponseCode",
+    "ResponseFile",
+    "McpCall(",
+)
+"""How items of OpenAI's Responses begin when Python prints them."""
+_LONGEST = 20_000
+
+
+def printed_object(text: str) -> dict[str, Any] | None:
+    """Return the members of one printed object, `None` for those that are objects themselves; nothing where it cannot be read."""
+    if len(text) > _LONGEST:
+        return None
+    try:
+        call = ast.parse(text, mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    if not isinstance(call, ast.Call) or call.args:
+        return None
+    return {word.arg: word.value.value if isinstance(word.value, ast.Constant) else None for word in call.keywords if word.arg is not None}

@@ -1,0 +1,46 @@
+"""Traces that do not carry all of a run: what an instrumentation leaves out, breaks off, or writes in a way that nobody reads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from proctor.evidence.span_evidence import evidence_of
+from proctor.evidence.span_survey import survey_trace
+from proctor.evidence.spans import Span, read_span
+from tests.evidence.test_readers import at, plain_form
+from tests.evidence.test_traces import outcome_of
+from tests.tables import rows
+
+
+def spans_in(row: dict[str, Any]) -> list[Span]:
+    """The spans of a row: each lies in the one that it names, in the order of the table."""
+    found: list[Span] = []
+    for place, told in enumerate(row["spans"]):
+        entry = {
+            "trace_id": "t",
+            "span_id": told.get("id", f"s{place}"),
+            "parent_span_id": told.get("in"),
+            "name": told["name"],
+            "start_time_unix_nano": 1_000 + place * 10,
+            "end_time_unix_nano": 1_000 + place * 10 + told.get("takes", 5),
+            "attributes": told.get("attributes", {}),
+            "events": told.get("events", []),
+            "status": told.get("status", {}),
+            "kind": told.get("kind", 1),
+        }
+        found.append(read_span(entry, f"spans[{place}]", scope=told.get("scope", "shop")))
+    return found
+
+
+@rows("evidence/cases/span_gaps.yaml")
+def test_what_a_trace_leaves_open_is_decided_by_no_check(row: dict[str, Any]) -> None:
+    spans = spans_in(row)
+    evidence = evidence_of(spans)
+    claims = row["claims"]
+    assert [{**claim, "is": outcome_of(claim, evidence)} for claim in claims] == claims
+    document = plain_form(evidence)
+    assert {path: at(document, path) for path in row.get("expect", {})} == row.get("expect", {})
+    for part, why in row.get("unknown", {}).items():
+        assert evidence.account is not None and why in evidence.account.unknown.get(part, ""), evidence.account
+    survey = survey_trace(spans)
+    assert set(row.get("not_understood", [])) <= {*(entry.name for entry in survey.not_understood), *survey.strange}
