@@ -29,6 +29,7 @@ from proctor.evidence.calls import CONTENT_ERROR, read_arguments
 from proctor.evidence.conversation import Message, Result, Role
 from proctor.evidence.json_bytes import container_in
 from proctor.evidence.messages_gaps import gap_in, tells_gap
+from proctor.evidence.signs import end_of
 from proctor.evidence.spoken_calls import call_in_words
 from proctor.evidence.text import as_text
 from proctor.evidence.usage import read_usage
@@ -46,8 +47,6 @@ _HARMLESS_ENDS = ("id", "_at", "At", "time", "Time", "timestamp", "Timestamp", "
 _CALLING = re.compile(r"tool|function|call|action|invo|command|handoff|transfer|execut", re.IGNORECASE)
 
 _WRITTEN_TYPES = ("text", "output_text", "input_text", "TextContent")
-
-_FINISHED_WITH_CALLS = ("tool_calls", "tool_use", "tool_call", "tool-calls", "function_call", "toolUse")
 
 
 class Fields:
@@ -271,7 +270,7 @@ class Draft:
 
     def end_with(self, reason: Json) -> None:
         """Take why the model stopped: one that stopped to call tools called some."""
-        if isinstance(reason, str) and reason.lower() in _FINISHED_WITH_CALLS and not self.calls:
+        if end_of(reason) == "calls" and not self.calls:
             self.doubts.doubt("tool_calls", f"{self.at}: the model stopped to call tools ({reason}), and no call is here")
 
     def build(self) -> Message:
