@@ -26,6 +26,7 @@ from proctor.evidence import (
     messages_autogen,
     messages_bedrock,
     messages_beeai,
+    messages_claude,
     messages_cohere,
     messages_gemini,
     messages_genkit,
@@ -108,6 +109,13 @@ _ALL = (
         open=_in_object(messages_anthropic.open_answer),
         beside=messages_anthropic.harmless_envelope(),
         keys=("messages", "content"),
+    ),
+    Family(
+        name="claude",
+        summary="the stream of a run of the Claude Agent SDK or of Claude Code, as a list",
+        marks=messages_claude.marks,
+        read=messages_claude.read,
+        open=messages_claude.open_stream,
     ),
     Family(
         name="gemini",

@@ -37,6 +37,8 @@ _OTHERS = re.compile(
     r"(user|human|tool|function|system|developer|request)(message)?(chunk)?$|.+(_call|_output|_result|_reference)$", re.IGNORECASE
 )
 _USERS = ("user", "human", "humanmessage", "humanmessagechunk", "request")
+_ASIDE = ("system", "developer", "result", "stream_event", "SystemMessage")
+"""Entries after which nobody has spoken."""
 _SAID = frozenset(
     ("messages", "choices", "output", "contents", "candidates", "input", "content", "tools", "metadata", "message", "context")
 )
@@ -45,17 +47,28 @@ _SAID = frozenset(
 
 def weigh_signs(document: Json, entries: Entries, calls: Sequence[ToolCall], doubts: Doubts) -> None:
     """Say what the answers, and the document they stand in, leave open by what they say of themselves."""
-    for index, (at, entry) in enumerate(entries):
-        inner = next((entry[key] for key in ("data", "kwargs") if isinstance(entry.get(key), dict)), entry)
+    followers = _followers(entries)
+    for (at, entry), follower in zip(entries, followers, strict=True):
+        inner = next((entry[key] for key in ("data", "kwargs", "message") if isinstance(entry.get(key), dict)), entry)
         if _is_others(_speaker(entry)) or _is_others(_speaker(inner)):
             continue
-        follower = _speaker(entries[index + 1][1]) if index + 1 < len(entries) else None
         _Look(calls, doubts, is_end=follower is None or follower.lower() in _USERS).into(inner, at)
         for place, block in enumerate(list_of(inner.get("content"))):
             for key in _FOUND:
                 _weigh_sources(key, dict_of(block).get(key), f"{at}.content[{place}]", calls, doubts)
     if isinstance(document, dict) and not any(document is entry for _, entry in entries):
         _Look(calls, doubts, is_end=True).into({key: value for key, value in document.items() if key not in _SAID}, "$")
+
+
+def _followers(entries: Entries) -> list[str | None]:
+    """Who speaks after each entry; nobody after the last."""
+    followers: list[str | None] = []
+    after: str | None = None
+    for _, entry in reversed(entries):
+        followers.append(after)
+        who = _speaker(entry)
+        after = who if who not in _ASIDE else after
+    return followers[::-1]
 
 
 class _Look:
