@@ -16,7 +16,7 @@ import msgspec
 from proctor.evidence import messages_anthropic
 from proctor.evidence.account import Doubts
 from proctor.evidence.conversation import Message
-from proctor.evidence.messages_common import Draft, Entries, Opened, placed
+from proctor.evidence.messages_common import Draft, Entries, Fields, Opened, placed
 from proctor.evidence.messages_gaps import miss_earlier, miss_later
 from proctor.evidence.shape import dict_of, text_or_none
 from proctor.evidence.usage import usage_in
@@ -29,6 +29,37 @@ _SILENT = frozenset(
         *("keep_alive", "file-history-snapshot", "queue-operation", "ai-title", "last-prompt", "prompt_suggestion"),
     )
 )
+_KEYS = frozenset(
+    (
+        *(
+            "type",
+            "message",
+            "subtype",
+            "is_error",
+            "result",
+            "parent_tool_use_id",
+            "session_id",
+            "sessionId",
+            "uuid",
+            "parentUuid",
+            "usage",
+        ),
+        *(
+            "num_turns",
+            "duration_ms",
+            "duration_api_ms",
+            "total_cost_usd",
+            "modelUsage",
+            "permission_denials",
+            "structured_output",
+            "errors",
+            "timestamp",
+        ),
+        *("tool_use_result", "toolUseResult", "isReplay", "isSidechain", "cwd", "version", "gitBranch", "userType", "requestId", "agentId"),
+        *("isMeta", "isSynthetic", "isCompactSummary", "slug", "error", "stop_reason", "fast_mode_state", "priority", "entrypoint"),
+    )
+)
+"""Members of the envelopes that are read, or tell nothing of what was said and done."""
 _NO_TURN = ("isMeta", "isSynthetic", "isCompactSummary")
 """Members of entries whose text nobody asked."""
 
@@ -61,11 +92,13 @@ def read(entries: Entries, doubts: Doubts) -> list[Message]:
     found: list[Message] = []
     for at, entry in _joined(entries):
         kind = entry.get("type")
+        if kind in (*_SPEAKING, "result"):
+            Fields(entry, at, doubts).close(_KEYS, role="user" if kind == "user" else "assistant")
         if kind in _SPEAKING and isinstance(entry.get("message"), dict):
             found.append(_message(entry, at, doubts))
         elif kind == "result":
             _weigh_end(entry, at, found, doubts)
-        elif kind not in _SILENT:
+        elif not isinstance(kind, str) or kind not in _SILENT:
             Draft("assistant", at, doubts).misunderstand(at, f"an entry of type {kind!r} is not understood")
         if (entry.get("subtype") == "compact_boundary" or entry.get("isCompactSummary")) and not any(
             one.calls or one.text for one in found
@@ -110,6 +143,8 @@ def _weigh_end(entry: dict[str, Any], at: str, found: list[Message], doubts: Dou
     if entry.get("subtype") != "success" or entry.get("is_error") is True:
         miss_later(doubts, f"{at}: the run broke off ({entry.get('subtype')})")
     last = next((message for message in reversed(found) if message.role == "assistant"), None)
+    if entry.get("structured_output") is not None:
+        doubts.doubt("answer", f"{at}.structured_output: an answer in a given form, which is not read")
     told = entry.get("result")
     if isinstance(told, str) and told.strip() and (last is None or told.strip() not in (last.text or "")):
         doubts.doubt("answer", f"{at}.result: not what the last message says")

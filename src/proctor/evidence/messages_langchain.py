@@ -278,7 +278,7 @@ def _weigh_chunks(fields: Fields, draft: Draft) -> None:
     known = {call.name for call in draft.calls}
     for chunk in fields.entries("tool_call_chunks"):
         name = dict_of(chunk).get("name")
-        if (name is None and not known) or (name and name not in known):
+        if (name is None and not known) or (name is not None and not (isinstance(name, str) and name in (*known, ""))):
             fields.doubt(("tool_calls", "tool_arguments", "tool_results"), ".tool_call_chunks: a piece of a call that is not in tool_calls")
 
 
