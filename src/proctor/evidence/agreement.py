@@ -10,6 +10,7 @@ did not fail while the first says nothing of it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,6 +25,13 @@ from proctor.model.show import shorten, show
 _TOOL_NAMES = ("tool", "tool_name", "toolName", "function", "action")
 _PASSED = words("arguments args input toolInput tool_input")
 _DECLARED = words("description inputSchema input_schema parameters schema")
+_KINDS = ("type", "kind", "event", "event_type", "eventType", "role")
+_SAYS_CALL = re.compile(
+    r"(?:\w+[._:-])?(?:tool|function|mcp)[._:-]?(?:call|use|invo|request|execut|result|start|end|output|response)\w*$|tool$", re.IGNORECASE
+)
+"""Kinds of entries, in a list of anything, that tell of a call."""
+_UNNAMED = ""
+"""Stands for the name of a call that does not tell it."""
 
 
 def unify_spellings(entry: dict[str, Any], spellings: dict[str, str], path: str) -> dict[str, Any]:
@@ -133,6 +141,10 @@ def tells_of_other_calls(key: str, value: Json, names: set[str]) -> bool:
     found = _names_in(value, speaks)
     if found is None:
         return True
+    if _UNNAMED in found:
+        found.discard(_UNNAMED)
+        if not names and not found:
+            return True
     return not names.issuperset(found) if found else speaks and not names and not _only_declares(value)
 
 
@@ -149,7 +161,8 @@ def _names_in(value: Json, speaks: bool) -> set[str] | None:
             found.update(names if within and len(names) == len(set(map(str, current))) else ())
             waiting.extend((member, within) for member in current)
         elif isinstance(current, dict):
-            found.update(_own_names(current, within))
+            own = _own_names(current, within)
+            found.update(own if own or not _says_call(current) else (_UNNAMED,))
             for key, member in current.items():
                 inner = container_in(member)
                 if key in CALL_LISTS and inner and not _are_calls(inner):
@@ -172,10 +185,15 @@ def _own_names(entry: dict[str, Any], within: bool) -> set[str]:
     if not _DECLARED.isdisjoint({*entry, *_function_of(entry)}):
         return set()  # a tool that was offered
     given = [entry.get(key) for key in _TOOL_NAMES]
-    if within or not _PASSED.isdisjoint(entry):
+    if within or not _PASSED.isdisjoint(entry) or _says_call(entry):
         given.append(entry.get("name"))
     named = {name if isinstance(name, str) else name.get("name") for name in given if isinstance(name, (str, dict))}
     return {name for name in named if isinstance(name, str)}
+
+
+def _says_call(entry: dict[str, Any]) -> bool:
+    """Whether an object says of itself that it is a call, or what came of one."""
+    return any(isinstance(word := entry.get(key), str) and _SAYS_CALL.match(word) is not None for key in _KINDS)
 
 
 def _only_declares(value: Json) -> bool:

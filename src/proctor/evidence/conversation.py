@@ -166,7 +166,7 @@ def _exchanges(messages: Sequence[Message], pairing: _Pairing) -> list[_Exchange
             current.answered = True
             current.text = message.text
             current.body = message.body if message.body is not None else json_in(message.text)
-            current.is_waiting = bool(message.calls) and not message.text
+            current.is_waiting = bool(message.calls) and (not message.text or _asks_still(message))
             for call in message.calls:
                 pairing.add(current, call)
             current.usage.append(message.usage)
@@ -176,6 +176,16 @@ def _exchanges(messages: Sequence[Message], pairing: _Pairing) -> list[_Exchange
         if message.role == "user" and (message.text is not None or not message.results):
             exchanges.append(_Exchange(message.text or ""))
     return exchanges
+
+
+def _asks_still(message: Message) -> bool:
+    """Whether a message asks for a tool whose answer comes later, if at all: what is said beside it was said before."""
+    ids = {result.id for result in message.results if result.id is not None}
+    names = {result.name for result in message.results}
+    return any(
+        call.result is None and call.error is None and call.id not in ids and not (call.name in names or (names and call.id is None))
+        for call in message.calls
+    )
 
 
 def _turn(exchange: _Exchange) -> EvidenceTurn:

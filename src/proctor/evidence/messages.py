@@ -26,6 +26,7 @@ from proctor.evidence import (
     messages_autogen,
     messages_bedrock,
     messages_beeai,
+    messages_claude,
     messages_cohere,
     messages_gemini,
     messages_genkit,
@@ -43,6 +44,7 @@ from proctor.evidence.account import Doubts
 from proctor.evidence.conversation import Message, evidence_of
 from proctor.evidence.messages_common import EVERYTHING, MISSING, Opened, Reader, placed
 from proctor.evidence.messages_gaps import tells_gap
+from proctor.evidence.messages_signs import weigh_signs
 from proctor.evidence.plain import KEYS, read_plain
 from proctor.evidence.shape import dict_of, first_of, list_of, text_or_none
 from proctor.evidence.usage import HOLDERS, usage_in
@@ -107,6 +109,13 @@ _ALL = (
         open=_in_object(messages_anthropic.open_answer),
         beside=messages_anthropic.harmless_envelope(),
         keys=("messages", "content"),
+    ),
+    Family(
+        name="claude",
+        summary="the stream of a run of the Claude Agent SDK or of Claude Code, as a list",
+        marks=messages_claude.marks,
+        read=messages_claude.read,
+        open=messages_claude.open_stream,
     ),
     Family(
         name="gemini",
@@ -295,6 +304,7 @@ def _read(document: Json, family: Family) -> Evidence:
         calls = messages_ai_sdk.mark_failed_calls(evidence.tool_calls or (), opened.beside.get("spans"))
         evidence = msgspec.structs.replace(evidence, tool_calls=calls)
     evidence = _with_envelope(evidence, opened, family, doubts)
+    weigh_signs(document, entries, evidence.tool_calls or (), doubts)
     return msgspec.structs.replace(evidence, account=doubts.account(f"{family.name} messages"))
 
 

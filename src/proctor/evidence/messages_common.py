@@ -29,6 +29,8 @@ from proctor.evidence.calls import CONTENT_ERROR, read_arguments
 from proctor.evidence.conversation import Message, Result, Role
 from proctor.evidence.json_bytes import container_in
 from proctor.evidence.messages_gaps import gap_in, tells_gap
+from proctor.evidence.signs import end_of
+from proctor.evidence.spoken_calls import call_in_words
 from proctor.evidence.text import as_text
 from proctor.evidence.usage import read_usage
 from proctor.model.account import Part
@@ -44,17 +46,7 @@ _SHOWN = 40
 _HARMLESS_ENDS = ("id", "_at", "At", "time", "Time", "timestamp", "Timestamp", "_ms", "Ms")
 _CALLING = re.compile(r"tool|function|call|action|invo|command|handoff|transfer|execut", re.IGNORECASE)
 
-_SPOKEN_CALL = re.compile(
-    r"<tool_call\b|<function_calls?\b|<function=|<invoke\b|<\|tool|<\|python_tag\|>|\[TOOL_CALLS\]"
-    r"|\[\[ ## (?:next_tool_name|tool_calls) ## \]\]|^\s*Calling tools?:|^\s*Action:[^\n]*\n+\s*Action Input:"
-    r"|[\"'](?:server_|mcp_)?(?:tool|function)[_-]?(?:calls?|use|request|invocation)[\"']",
-    re.MULTILINE | re.IGNORECASE,
-)
-"""Tool calls that a model writes into its text: the forms of open models, of ReAct, of DSPy, and blocks of a provider as JSON text."""
-
 _WRITTEN_TYPES = ("text", "output_text", "input_text", "TextContent")
-
-_FINISHED_WITH_CALLS = ("tool_calls", "tool_use", "tool_call", "tool-calls", "function_call", "toolUse")
 
 
 class Fields:
@@ -168,7 +160,7 @@ def weigh_key(fields: Fields, key: str, value: Json, role: Role | None) -> None:
 
 def speaks_call(text: str) -> bool:
     """Whether a text holds what looks like a tool call in words."""
-    return _SPOKEN_CALL.search(text) is not None
+    return call_in_words(text) is not None
 
 
 def is_written_parts(text: str) -> bool:
@@ -218,9 +210,10 @@ class Draft:
         """Add text that was said; what is no text could be anything."""
         if isinstance(value, str):
             self.texts.append(value)
-            if self.role == "assistant" and speaks_call(value):
-                self.doubts.doubt("tool_calls", f"{at}: the text looks like a tool call in words, which nobody reads")
-            if self.role == "assistant" and (is_written_parts(value) or (speaks_call(value) and isinstance(container_in(value), list))):
+            spoken = call_in_words(value) if self.role == "assistant" else None
+            if spoken is not None:
+                self.doubts.doubt("tool_calls", f"{at}: {spoken}")
+            if self.role == "assistant" and (is_written_parts(value) or (spoken and isinstance(container_in(value), list))):
                 self.misunderstand(at, "parts of a message written as one text")
         elif value is not None:
             self.misunderstand(at, f"expected text, found {kind_of(value)}")
@@ -277,7 +270,7 @@ class Draft:
 
     def end_with(self, reason: Json) -> None:
         """Take why the model stopped: one that stopped to call tools called some."""
-        if isinstance(reason, str) and reason.lower() in _FINISHED_WITH_CALLS and not self.calls:
+        if end_of(reason) == "calls" and not self.calls:
             self.doubts.doubt("tool_calls", f"{self.at}: the model stopped to call tools ({reason}), and no call is here")
 
     def build(self) -> Message:

@@ -2,7 +2,8 @@
 
 Responses come from role `user` or `function`; such a content is a turn only if it also has text. A response object with an
 `error` member is a `content-error` (the API reserves `output` and `error` in it). Thoughts are not part of the text. Tools that Gemini
-runs itself are calls: code (`code_execution`), and the searches that `groundingMetadata` tells of (`google_search`).
+runs itself are calls: code (`code_execution`), the searches that `groundingMetadata` tells of (`google_search`) and the pages of
+`urlContextMetadata` (`url_context`).
 
 Tried with google-genai 1 (Python, by alias and by name) and @google/genai 1 (`chat.getHistory()`).
 """
@@ -76,12 +77,11 @@ _CANDIDATE_KEYS = frozenset(
             "logprobs_result",
             "finishMessage",
             "finish_message",
-            "urlContextMetadata",
-            "url_context_metadata",
         ),
-        *("finishReason", "finish_reason"),
     )
 )
+_TOLD = (("groundingMetadata", "grounding_metadata"), ("urlContextMetadata", "url_context_metadata"), ("finishReason", "finish_reason"))
+"""What a candidate tells of its content, and where."""
 _GROUNDING_KEYS = frozenset(
     (
         *("groundingSupports", "grounding_supports", "searchEntryPoint", "search_entry_point", "retrievalMetadata", "retrieval_metadata"),
@@ -137,9 +137,9 @@ def _candidate(candidates: Json, index: int, doubts: Doubts) -> tuple[str, dict[
     content = first.take("content") if first is not None else None
     if first is None or not isinstance(content, dict):
         raise EvidenceError(f"{at}.content: an answer without content")
-    grounding = first.take("groundingMetadata", "grounding_metadata")
+    told = {keys[0]: value for keys in _TOLD if (value := first.take(*keys)) is not None}
     first.close(_CANDIDATE_KEYS, role="assistant")
-    return f"{at}.content", {"role": "model", **content, **({"groundingMetadata": grounding} if grounding is not None else {})}
+    return f"{at}.content", {"role": "model", **content, **told}
 
 
 def read(entries: Entries, doubts: Doubts) -> list[Message]:
@@ -167,6 +167,7 @@ def read_content(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
     draft = Draft(role_at("user" if role is None else role, at, ROLES, "gemini contents"), at, doubts)
     add_parts(draft, fields)
     add_searches(draft, fields)
+    draft.end_with(fields.take("finishReason", "finish_reason"))
     # Without a role it is not sure who spoke.
     fields.close((), role=None if role is None else draft.role)
     return draft.build()
@@ -181,7 +182,15 @@ def add_parts(draft: Draft, fields: Fields) -> None:
 
 
 def add_searches(draft: Draft, fields: Fields) -> None:
-    """Add the searches that Gemini made itself."""
+    """Add the searches that Gemini made itself, and the pages it read."""
+    pages = fields.object("urlContextMetadata", "url_context_metadata")
+    if pages is not None:
+        read = pages.entries("urlMetadata", "url_metadata")
+        if read:
+            urls = [first_of(dict_of(page), "retrievedUrl", "retrieved_url") for page in read]
+            draft.add_call("url_context", {"urls": urls}, pages.at)
+            draft.add_result(read, pages.at, name="url_context")
+        pages.close()
     grounding = fields.object("groundingMetadata", "grounding_metadata")
     if grounding is None:
         return
@@ -190,6 +199,8 @@ def add_searches(draft: Draft, fields: Fields) -> None:
     if queries:
         draft.add_call("google_search", {"queries": queries}, grounding.at)
         draft.add_result(found, grounding.at, name="google_search")
+    elif found:
+        grounding.doubt(("tool_calls", "tool_arguments", "tool_results"), ": sources were looked up, and no search is told")
     grounding.close(_GROUNDING_KEYS)
 
 

@@ -55,7 +55,7 @@ _ROLES: dict[str, Role] = {
 }
 _KEYS = frozenset(
     (
-        *("id", "name", "example", "type", "role", "artifact", "tool_call_chunks", "chunk_position", "lc_serializable", "lc_kwargs"),
+        *("id", "name", "example", "type", "role", "artifact", "chunk_position", "lc_serializable", "lc_kwargs"),
         *("lc_namespace", "response_metadata", "metadata", "created_at", "lc_direct_tool_output"),
     )
 )
@@ -256,6 +256,7 @@ def _add_calls(fields: Fields, draft: Draft) -> None:
                 add_call(draft, value, place)
             else:
                 _add_call(draft, value, place)
+    _weigh_chunks(fields, draft)
     more = fields.left.get("additional_kwargs")
     if not isinstance(more, dict):
         return
@@ -270,6 +271,15 @@ def _add_calls(fields: Fields, draft: Draft) -> None:
         draft.add_call(old.take("name"), old.take("arguments"), old.at)
     for index, value in enumerate(raw.entries("tool_outputs")):
         _add_hosted(draft, value, f"{raw.at}.tool_outputs[{index}]")
+
+
+def _weigh_chunks(fields: Fields, draft: Draft) -> None:
+    """Weigh the pieces of calls that a stream left behind: whole calls stand in `tool_calls`."""
+    known = {call.name for call in draft.calls}
+    for chunk in fields.entries("tool_call_chunks"):
+        name = dict_of(chunk).get("name")
+        if (name is None and not known) or (name is not None and not (isinstance(name, str) and name in (*known, ""))):
+            fields.doubt(("tool_calls", "tool_arguments", "tool_results"), ".tool_call_chunks: a piece of a call that is not in tool_calls")
 
 
 def _add_call(draft: Draft, value: Json, at: str) -> None:

@@ -19,6 +19,7 @@ part under another name (the calls, the nodes, the answer) makes those parts not
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -29,23 +30,22 @@ from proctor.evidence.agreement import doubt_difference, doubt_other_calls, unif
 from proctor.evidence.calls import read_calls
 from proctor.evidence.members import holds_more, is_misspelt, may_hold_call, not_understood, unknown_members
 from proctor.evidence.plain_account import close_account, read_account, refuse_lost_account
-from proctor.evidence.plain_nodes import read_names, read_nodes, read_usage_at
+from proctor.evidence.plain_nodes import read_names, read_nodes, read_renders, read_usage_at
+from proctor.evidence.plain_signs import doubt_answer, doubt_members, doubt_usage
 from proctor.evidence.shape import (
     dict_of,
-    first_of,
     integer_at,
     list_at,
     number_at,
     object_at,
     text_at,
-    wrong,
 )
 from proctor.evidence.state import read_state
 from proctor.evidence.text import HTTP_KEYS, as_text, json_in, may_be_json, misspelt_answer, text_in
 from proctor.evidence.usage import add_usage, holds_counts, usage_in
 from proctor.evidence.workflow import with_resolved_parameters
 from proctor.model.account import NO_CALLS_IN_TURN, Account, Part
-from proctor.model.evidence import Evidence, EvidenceTurn, Json, Node, Render, ToolCall, Usage
+from proctor.model.evidence import Evidence, EvidenceTurn, Json, Node, ToolCall, Usage
 from proctor.model.show import shorten, show
 
 # Spellings of the dialects for our own keys.
@@ -58,7 +58,6 @@ CARRYING = frozenset(("text", "body", "tool_calls", "toolCalls", "nodes", "turns
 """Keys that make an object evidence whatever else is in it."""
 
 _TURN_KEYS = frozenset(EvidenceTurn.__struct_fields__)
-_RENDER_KEYS = frozenset(("tool", "toolName", "status", "elapsed_ms", "elapsedMs", "console_errors", "consoleErrors"))
 _PARTS: tuple[Part, ...] = ("tool_calls", "nodes", "turns", "usage", "state")
 """Parts that have a key of their own name, and that only a list or an object can carry."""
 
@@ -73,17 +72,20 @@ def read(document: Json) -> list[Evidence]:
     return [read_plain(document)]
 
 
-def read_plain(document: Json, path: str = "$") -> Evidence:
-    """One plain object as evidence; `path` is where it stands in the file."""
+def read_plain(document: Json, path: str = "$", *, weigh_answer: bool = True) -> Evidence:
+    """One plain object as evidence; `path` is where it stands in the file.
+
+    Without `weigh_answer` it does not matter what the body says about its own end.
+    """
     entry = unify_spellings(object_at(document, path), ALIASES, path)
     stored = read_account(entry.get("account"), f"{path}.account")
     doubts = Doubts()
     turns = _turns(entry.get("turns"), f"{path}.turns", doubts)
-    observed = _compare_turns(_observe(entry, path, doubts), turns, path, doubts)
+    observed = _compare_turns(_observe(entry, path, doubts, weigh_answer=weigh_answer), turns, path, doubts)
     state, other_families = read_state(entry["state"], f"{path}.state", doubts) if entry.get("state") is not None else (None, {})
     if not KEYS.issuperset(entry):
         refuse_lost_account(entry, KEYS, path)
-        _doubt_strange(entry, KEYS, observed.tool_calls, path, doubts)
+        _doubt_strange(entry, KEYS, observed.tool_calls, path, doubts, inside=[call for turn in turns or () for call in turn_calls(turn)])
     metadata = {key: value for key, value in entry.items() if key not in KEYS}
     if not isinstance(entry.get("model"), (str, type(None))):
         metadata["model"] = entry.pop("model")  # a model that is described rather than named
@@ -104,7 +106,7 @@ def read_plain(document: Json, path: str = "$") -> Evidence:
         turns=turns,
         context=None if entry.get("context") is None else object_at(entry["context"], f"{path}.context"),
         available_tools=read_names(entry.get("available_tools"), f"{path}.available_tools"),
-        renders=_renders(entry.get("renders"), f"{path}.renders"),
+        renders=read_renders(entry.get("renders"), f"{path}.renders"),
         now=text_at(entry.get("now"), f"{path}.now"),
         timezone=text_at(entry.get("timezone"), f"{path}.timezone"),
         state=state,
@@ -139,9 +141,20 @@ def _compare_turns(observed: _Observed, turns: tuple[EvidenceTurn, ...] | None, 
     return msgspec.structs.replace(observed, tool_calls=calls, nodes=nodes)
 
 
-def _doubt_strange(entry: dict[str, Any], known: frozenset[str], calls: tuple[ToolCall, ...] | None, path: str, doubts: Doubts) -> None:
-    """Note which parts of a run or a turn are not written under their own key, and may be what is not understood."""
+def _doubt_strange(
+    entry: dict[str, Any],
+    known: frozenset[str],
+    calls: tuple[ToolCall, ...] | None,
+    path: str,
+    doubts: Doubts,
+    inside: Sequence[ToolCall] = (),
+) -> None:
+    """Note which parts of a run or a turn are not written under their own key, and may be what is not understood.
+
+    `inside` are the calls of its turns, which count where it lists none itself.
+    """
     strange = unknown_members(entry, known)
+    doubt_members(entry, strange, calls if calls is not None else inside or None, path, doubts)
     if strange and calls is not None:
         doubt_other_calls({key: entry[key] for key in strange}, calls, path, doubts)
     for key in strange:
@@ -249,7 +262,7 @@ class _Observed(msgspec.Struct, frozen=True, kw_only=True):
     usage: Usage | None
 
 
-def _observe(entry: dict[str, Any], path: str, doubts: Doubts, *, is_turn: bool = False) -> _Observed:
+def _observe(entry: dict[str, Any], path: str, doubts: Doubts, *, is_turn: bool = False, weigh_answer: bool = True) -> _Observed:
     text, body = text_at(entry.get("text"), f"{path}.text"), entry.get("body")
     calls = None if entry.get("tool_calls") is None else read_calls(entry["tool_calls"], f"{path}.tool_calls", doubts)
     if calls is None:
@@ -268,6 +281,10 @@ def _observe(entry: dict[str, Any], path: str, doubts: Doubts, *, is_turn: bool 
     if calls is not None and nodes:
         inside = [call for node in nodes for call in node.tool_calls]
         calls = unite_calls(calls, inside, (f"{path}.tool_calls", f"{path}.nodes"), doubts)
+    if entry.get("usage") is not None:
+        doubt_usage(entry, calls, path, doubts)
+    if text is None and weigh_answer:
+        doubt_answer(body, calls, f"{path}.body", doubts)
     return _Observed(
         text=text if text is not None else text_in(body),
         body=body if body is not None else json_in(text),
@@ -364,24 +381,6 @@ def _turn(value: Json, path: str, doubts: Doubts) -> EvidenceTurn:
         usage=observed.usage,
         metadata=metadata,
     )
-
-
-def _renders(value: Json, path: str) -> tuple[Render, ...] | None:
-    if value is None:
-        return None
-    renders: list[Render] = []
-    for index, given in enumerate(list_at(value, path)):
-        at = f"{path}[{index}]"
-        entry = object_at(given, at)
-        for key in unknown_members(entry, _RENDER_KEYS):
-            raise EvidenceError(not_understood(at, key, _RENDER_KEYS, advice=""))
-        tool, status = text_at(first_of(entry, "tool", "toolName"), f"{at}.tool"), text_at(entry.get("status"), f"{at}.status")
-        if tool is None or status is None:
-            raise wrong(f"{at}.{'tool' if tool is None else 'status'}", "text", None)
-        elapsed = number_at(first_of(entry, "elapsed_ms", "elapsedMs"), f"{at}.elapsed_ms")
-        errors = read_names(first_of(entry, "console_errors", "consoleErrors"), f"{at}.console_errors")
-        renders.append(Render(tool=tool, status=status, elapsed_ms=elapsed, console_errors=errors or ()))
-    return tuple(renders)
 
 
 def _members(value: Json, path: str) -> dict[str, Json]:

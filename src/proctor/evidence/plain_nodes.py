@@ -1,4 +1,4 @@
-"""The nodes of plain evidence: one for each run of a step, with the calls made in it."""
+"""The nodes of plain evidence, one for each run of a step with the calls made in it, and what was rendered."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ from typing import Any
 
 import msgspec
 
+from proctor.errors import EvidenceError
 from proctor.evidence.account import Doubts
 from proctor.evidence.agreement import only_one_of
 from proctor.evidence.calls import read_calls
 from proctor.evidence.members import holds_more, not_understood, unknown_members, words
 from proctor.evidence.shape import SHOWN, first_of, integer_at, list_at, number_at, object_at, text_at, wrong
 from proctor.evidence.usage import read_usage, usage_in
-from proctor.model.evidence import Json, Node, ToolCall, Usage
+from proctor.model.evidence import Json, Node, Render, ToolCall, Usage
 from proctor.model.show import show
 
 _KNOWN = frozenset((*Node.__struct_fields__, "tools_called", "toolCalls", "durationMs"))
+_RENDER_KEYS = frozenset(("tool", "toolName", "status", "elapsed_ms", "elapsedMs", "console_errors", "consoleErrors"))
 NODE_STATUSES = words(
     "success succeeded ok completed complete done finished error errored failed failure skipped running waiting canceled cancelled"
 )
@@ -86,3 +88,22 @@ def _doubt_strange(entry: dict[str, Any], has_calls: bool, path: str, doubts: Do
 
 def _owned(call: ToolCall, node: str) -> ToolCall:
     return call if call.node is not None else msgspec.structs.replace(call, node=node)
+
+
+def read_renders(value: Json, path: str) -> tuple[Render, ...] | None:
+    """Read which tools were rendered, and how that went."""
+    if value is None:
+        return None
+    renders: list[Render] = []
+    for index, given in enumerate(list_at(value, path)):
+        at = f"{path}[{index}]"
+        entry = object_at(given, at)
+        for key in unknown_members(entry, _RENDER_KEYS):
+            raise EvidenceError(not_understood(at, key, _RENDER_KEYS, advice=""))
+        tool, status = text_at(first_of(entry, "tool", "toolName"), f"{at}.tool"), text_at(entry.get("status"), f"{at}.status")
+        if tool is None or status is None:
+            raise wrong(f"{at}.{'tool' if tool is None else 'status'}", "text", None)
+        elapsed = number_at(first_of(entry, "elapsed_ms", "elapsedMs"), f"{at}.elapsed_ms")
+        errors = read_names(first_of(entry, "console_errors", "consoleErrors"), f"{at}.console_errors")
+        renders.append(Render(tool=tool, status=status, elapsed_ms=elapsed, console_errors=errors or ()))
+    return tuple(renders)

@@ -32,6 +32,12 @@ def unknown_shape(value: Json, formats: Sequence[Shape]) -> EvidenceError:
     close = _nearest(value, formats) if isinstance(value, dict) else []
     if close:
         lines.append("nearest: " + "; ".join(close))
+    if (
+        isinstance(value, dict)
+        and value.get("type") in ("assistant", "user", "result", "system")
+        and ("message" in value or "subtype" in value)
+    ):
+        lines.append("this may be a line of a run of the Claude Agent SDK: put all lines of a run into one list, such as with jq -s .")
     lines.append(f"known forms: {', '.join(entry.name for entry in formats)}; name one with --evidence-format")
     return EvidenceError("\n  ".join(lines), code="unknown_shape")
 

@@ -4,6 +4,8 @@
 * Two of the usual keys that hold different texts: the first in order is taken, and which of them is the answer is not known, unless
   `response_path` says it.
 * A member that may tell of tool calls and is not understood is named.
+* Status 202 says that a request was taken, 206 that a part of the answer came: unless the case claims it, answer and calls are not
+  known. What the answer says of itself (`in_progress`, `truncated`, `success: false`) is read with it: `proctor.evidence.plain_signs`.
 * An error that is told beside an answer, and every redirect that was followed, are noted.
 """
 
@@ -21,6 +23,10 @@ from proctor.targets.no_answer import READER, bad_status, holds_nothing, told_er
 from proctor.targets.wire import HttpAnswer
 
 SAID_NOTHING = "the agent said nothing"
+_NOT_YET = {
+    202: "the agent answered status 202, so it took the request and may not have answered it yet",
+    206: "the agent answered status 206, so only a part of its answer came",
+}
 
 
 def said_nothing(evidence: Evidence) -> bool:
@@ -38,7 +44,9 @@ def doubt_silence(evidence: Evidence) -> Evidence:
     return msgspec.structs.replace(evidence, account=msgspec.structs.replace(account, unknown={"answer": SAID_NOTHING, **account.unknown}))
 
 
-def with_account(evidence: Evidence, answer: HttpAnswer, *, response_path: str | None = None, format: str | None = None) -> Evidence:
+def with_account(
+    evidence: Evidence, answer: HttpAnswer, *, response_path: str | None = None, format: str | None = None, status_claimed: bool = False
+) -> Evidence:
     """Evidence of an answer with the account of it."""
     doubts = Doubts()
     given = evidence.account or Account()
@@ -48,6 +56,9 @@ def with_account(evidence: Evidence, answer: HttpAnswer, *, response_path: str |
         # What an agent did before it refused, a refusal does not tell.
         doubts.doubt("tool_calls", refusal.reason)
         doubts.doubt("nodes", refusal.reason)
+    if evidence.nodes is None and answer.status in _NOT_YET and not status_claimed:
+        doubts.doubt("answer", _NOT_YET[answer.status])
+        doubts.doubt("tool_calls", _NOT_YET[answer.status])
     if own and response_path is None:
         _doubt_choice(answer.body, doubts)
     if own and evidence.tool_calls is None:

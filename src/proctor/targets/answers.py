@@ -39,6 +39,7 @@ from proctor.targets.no_answer import (
 from proctor.targets.wire import HttpAnswer
 
 _RETRY_STATUSES = (429, 503)
+_ANSWERED = (200, 201)
 
 
 def evidence_of(
@@ -55,7 +56,9 @@ def evidence_of(
         return _unanswered(answer, lacking)
     notes: list[str] = []
     spoken = as_text(find_dotted(answer.body, response_path)) if response_path is not None else None
-    evidence = _read(answer, format, notes)
+    # A refusal that is claimed may say that it is one.
+    weigh = not status_claimed or answer.status in _ANSWERED
+    evidence = _read(answer, format, notes, weigh)
     evidence = msgspec.structs.replace(
         evidence,
         text=spoken if spoken is not None else evidence.text,
@@ -65,7 +68,7 @@ def evidence_of(
         duration_ms=answer.duration_ms,
         metadata={**evidence.metadata, **_noted(answer, notes)},
     )
-    evidence = with_account(evidence, answer, response_path=response_path, format=format)
+    evidence = with_account(evidence, answer, response_path=response_path, format=format, status_claimed=status_claimed)
     if said_nothing(evidence):
         lacking = no_words(answer, "a text with nothing in it")
         if not status_claimed:
@@ -99,9 +102,9 @@ def _has_nodes(document: dict[str, Any]) -> bool:
     return any(isinstance(node, dict) and ("output" in node or "nodeName" in node) for node in (*members, *inner))
 
 
-def _read(answer: HttpAnswer, format: str | None, notes: list[str]) -> Evidence:
+def _read(answer: HttpAnswer, format: str | None, notes: list[str], weigh: bool) -> Evidence:
     if format is not None and answer.status >= 400:
-        return _plain(answer)  # what tells of an error is seldom in the format of an answer
+        return _plain(answer, weigh)  # what tells of an error is seldom in the format of an answer
     if format is not None:
         if answer.body is None:
             raise TargetFault("bad_answer", f"the answer is not JSON, expected the format {format!r}: {show(answer.text)}")
@@ -118,12 +121,12 @@ def _read(answer: HttpAnswer, format: str | None, notes: list[str]) -> Evidence:
         traces = trace_in(answer.body)
     except EvidenceError as error:
         notes.append(f"a trace in the answer cannot be read: {error.message}")
-        return _without_trace(answer)
+        return _without_trace(answer, weigh)
     if traces is None:
-        return _plain(answer)
+        return _plain(answer, weigh)
     if len(traces) != 1:
         notes.append(f"the answer holds {len(traces)} traces, expected one")
-        return _without_trace(answer)
+        return _without_trace(answer, weigh)
     return traces[0]
 
 
@@ -132,15 +135,15 @@ def _says_nothing(evidence: Evidence) -> bool:
     return evidence.text is None and not (evidence.tool_calls or evidence.nodes or evidence.turns or evidence.state)
 
 
-def _without_trace(answer: HttpAnswer) -> Evidence:
+def _without_trace(answer: HttpAnswer, weigh: bool) -> Evidence:
     """What the answer says, where the trace in it cannot be used: what was done is not known."""
-    return msgspec.structs.replace(_plain(answer), tool_calls=None, nodes=None)
+    return msgspec.structs.replace(_plain(answer, weigh), tool_calls=None, nodes=None)
 
 
-def _plain(answer: HttpAnswer) -> Evidence:
+def _plain(answer: HttpAnswer, weigh: bool) -> Evidence:
     if answer.body is None:
         return read_plain({"text": answer.text or ""})
-    return read_plain({"body": answer.body})
+    return read_plain({"body": answer.body}, weigh_answer=weigh)
 
 
 def _noted(answer: HttpAnswer, notes: list[str]) -> dict[str, Json]:

@@ -8,6 +8,7 @@ been looked at. So the exchange is an error, with the status and the first bytes
 * the body cannot be read: its bytes are not text in the encoding it names, it says that it is JSON (or begins as JSON does) and is not,
   it is of a kind that is no text, it is a stream of pieces (by its kind or by its lines), it is an HTML page;
 * it tells of an error and has no answer (`error`, JSON-RPC, GraphQL), whatever its status;
+* it is an envelope with a status of its own that is one of failure (`{"statusCode": 500, "body": ...}`);
 * `response_path` leads nowhere.
 
 A case that claims the very status that came (`http_status`) wants to see such an exchange: it is decided on what was answered. What the
@@ -112,15 +113,29 @@ def told_error(body: Json) -> tuple[str, str] | None:
 
 def bad_envelope(answer: HttpAnswer, response_path: str | None) -> NoAnswer | None:
     """Why the body is the report of an error and no answer; a `message` beside an error tells of the error."""
-    told = told_error(answer.body)
-    if told is None or bad_status(answer) is not None:
+    if bad_status(answer) is not None:
         return None  # of a refusal that is claimed, what it says of the error is what there is to see
+    inner = _inner_status(answer.body)
+    if inner is not None:
+        reason = f"the agent answered status {answer.status}, and in its answer status {inner}, which is no answer"
+        return NoAnswer(code="http_status", reason=reason, keeps_body=True)
+    told = told_error(answer.body)
+    if told is None:
+        return None
     members = [find_dotted(answer.body, response_path)] if response_path is not None else _answers_in(answer.body)
     if any(member is not MISSING and not holds_nothing(member) for member in members):
         return None
     return NoAnswer(
         code="agent_failed", reason=f"the agent answered an error (status {answer.status}): {shorten(told[1])}", keeps_body=True
     )
+
+
+def _inner_status(body: Json) -> int | None:
+    """The status of failure that an envelope holds."""
+    if not isinstance(body, dict):
+        return None
+    given = [body.get(key) for key in ("statusCode", "status_code", "httpStatus", "http_status", "status")]
+    return next((status for status in given if type(status) is int and 400 <= status < 600), None)
 
 
 def _answers_in(body: dict[str, Json]) -> list[Json]:

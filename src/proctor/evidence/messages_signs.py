@@ -1,0 +1,128 @@
+"""Signs in message lists: what the answers of a model, and what stands around them, say about themselves beside text and calls.
+
+Each format has its own place for them, and the words are the same (`signs.py`): why the model stopped, what was counted beside the tokens,
+the sources of a search that no call tells of. Looked at are the members of an answer and of the objects in which providers and frameworks
+keep such things; what was said and what tools were given is not, as it is the agent's own.
+
+Why a model stopped matters for the last answer before the user speaks again, or before the end: after the others the run went on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from proctor.evidence.account import Doubts
+from proctor.evidence.messages_common import Entries
+from proctor.evidence.shape import dict_of, list_of
+from proctor.evidence.signs import CALLS, END_KEYS, end_of, plain_key, sign_of, sign_of_end
+from proctor.evidence.usage import HOLDERS
+from proctor.model.evidence import Json, ToolCall
+from proctor.model.show import shorten
+
+_TELLING = frozenset(
+    (
+        *HOLDERS,
+        *("response_metadata", "responseMetadata", "additional_kwargs", "provider_specific_fields", "provider_data", "providerData"),
+        *("meta", "_meta", "server_tool_use", "incomplete_details", "generation_info", "provider_details", "model_extra"),
+    )
+)
+"""Objects in which is kept what is told of an answer."""
+_DEPTH = 4
+_FOUND = ("citations", "search_results", "annotations", "url_citations", "web_search_results")
+_LOOKED_UP = re.compile(r"search|fetch|brows|retriev|ground|url|http|web|lookup|citation|interpreter|shell|computer", re.IGNORECASE)
+"""Names of tools that find sources."""
+_OTHERS = re.compile(
+    r"(user|human|tool|function|system|developer|request)(message)?(chunk)?$|.+(_call|_output|_result|_reference)$", re.IGNORECASE
+)
+_USERS = ("user", "human", "humanmessage", "humanmessagechunk", "request")
+_ASIDE = ("system", "developer", "result", "stream_event", "SystemMessage")
+"""Entries after which nobody has spoken."""
+_SAID = frozenset(
+    ("messages", "choices", "output", "contents", "candidates", "input", "content", "tools", "metadata", "message", "context")
+)
+"""Members of a document that hold messages, or are the user's own."""
+
+
+def weigh_signs(document: Json, entries: Entries, calls: Sequence[ToolCall], doubts: Doubts) -> None:
+    """Say what the answers, and the document they stand in, leave open by what they say of themselves."""
+    followers = _followers(entries)
+    for (at, entry), follower in zip(entries, followers, strict=True):
+        inner = next((entry[key] for key in ("data", "kwargs", "message") if isinstance(entry.get(key), dict)), entry)
+        if _is_others(_speaker(entry)) or _is_others(_speaker(inner)):
+            continue
+        _Look(calls, doubts, is_end=follower is None or follower.lower() in _USERS).into(inner, at)
+        for place, block in enumerate(list_of(inner.get("content"))):
+            for key in _FOUND:
+                _weigh_sources(key, dict_of(block).get(key), f"{at}.content[{place}]", calls, doubts)
+    if isinstance(document, dict) and not any(document is entry for _, entry in entries):
+        _Look(calls, doubts, is_end=True).into({key: value for key, value in document.items() if key not in _SAID}, "$")
+
+
+def _followers(entries: Entries) -> list[str | None]:
+    """Who speaks after each entry; nobody after the last."""
+    followers: list[str | None] = []
+    after: str | None = None
+    for _, entry in reversed(entries):
+        followers.append(after)
+        who = _speaker(entry)
+        after = who if who not in _ASIDE else after
+    return followers[::-1]
+
+
+class _Look:
+    """A look at the members of one answer."""
+
+    def __init__(self, calls: Sequence[ToolCall], doubts: Doubts, *, is_end: bool) -> None:
+        self._calls, self._doubts, self._is_end = calls, doubts, is_end
+
+    def into(self, entry: dict[str, Any], at: str, depth: int = _DEPTH) -> None:
+        """Weigh each member that says something of the answer."""
+        for key, value in entry.items():
+            place = f"{at}.{shorten(key, 40)}"
+            if isinstance(value, dict) and depth and (key in _TELLING or depth < _DEPTH):
+                self.into(value, place, depth - 1)
+            elif key in _FOUND:
+                _weigh_sources(key, value, at, self._calls, self._doubts)
+            elif plain_key(key) in END_KEYS or (key == "status" and value == "incomplete") or (key == "reason" and at.endswith("details")):
+                self._weigh_end(value, place)
+            elif (sign := sign_of(key, value, self._calls)) is not None and (self._is_end or sign.parts == CALLS):
+                for part in sign.parts:
+                    self._doubts.doubt(part, f"{place}: {sign.why}")
+
+    def _weigh_end(self, value: Json, place: str) -> None:
+        # Whether one that stopped to call tools called some, its reader knows: an answer may be given through a tool.
+        words = [word for word in (list_of(value) or [value]) if end_of(word) != "calls"]
+        sign = sign_of_end(words) if self._is_end else None
+        for part in sign.parts if sign is not None else ():
+            self._doubts.doubt(part, f"{place}: {sign.why}" if sign is not None else "")
+
+
+def _speaker(entry: dict[str, Any]) -> str | None:
+    """Who an entry is from, or what it is, in the words of its format."""
+    content = entry.get("content")
+    for value in (entry.get("role"), entry.get("type"), entry.get("kind"), dict_of(content).get("role"), entry.get("author")):
+        if isinstance(value, str) and value not in ("message", "constructor"):
+            return value
+    path = list_of(entry.get("id"))
+    return path[-1] if path and isinstance(path[-1], str) else None
+
+
+def _is_others(speaker: str | None) -> bool:
+    return speaker is not None and _OTHERS.match(speaker) is not None
+
+
+def _weigh_sources(key: str, value: Json, at: str, calls: Sequence[ToolCall], doubts: Doubts) -> None:
+    """Say that something was looked up, where sources of it stand beside an answer and no call tells of it."""
+    if any(_is_source(member) for member in list_of(value)) and not any(_LOOKED_UP.search(call.name) for call in calls):
+        for part in CALLS:
+            doubts.doubt(part, f"{at}.{key}: sources were looked up, and no call here tells of it")
+
+
+def _is_source(member: Json) -> bool:
+    if isinstance(member, str):
+        return member.startswith(("http://", "https://"))
+    entry = dict_of(member)
+    address = next((entry[key] for key in ("url", "uri", "url_citation", "file_citation") if entry.get(key)), None)
+    return address is not None

@@ -1,0 +1,74 @@
+"""Signs in plain records and in the answers of agents: members beside the calls and the text that contradict them (`signs.py`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from proctor.evidence.account import Doubts
+from proctor.evidence.members import HARMLESS
+from proctor.evidence.signs import CALLS, END_KEYS, Sign, plain_key, sign_of, sign_of_end, sign_of_failure
+from proctor.evidence.text import HTTP_KEYS
+from proctor.evidence.usage import HOLDERS
+from proctor.model.evidence import Json, ToolCall
+from proctor.model.show import shorten, show
+
+_DEPTH = 4
+"""How deep a count of calls stands in what was spent, and a reason why the model stopped in the answer of a provider."""
+
+
+def doubt_members(entry: dict[str, Any], keys: Iterable[str], calls: Sequence[ToolCall] | None, path: str, doubts: Doubts) -> None:
+    """Note which of these members of a record say that it is not whole, or that more calls were made than it lists."""
+    for key in keys:
+        _doubt(key, sign_of(key, entry[key], calls or ()), calls, path, doubts)
+
+
+def doubt_usage(entry: dict[str, Any], calls: Sequence[ToolCall] | None, path: str, doubts: Doubts) -> None:
+    """Note which calls are counted beside the tokens, and are not listed."""
+    for holder in HOLDERS:
+        if calls is not None and isinstance(entry.get(holder), dict):
+            _look_into(entry[holder], calls, f"{path}.{holder}", doubts, _DEPTH)
+
+
+def doubt_answer(body: Json, calls: Sequence[ToolCall] | None, path: str, doubts: Doubts) -> None:
+    """Note what an answer says about itself: one with a text in it, or the answer of a provider as it came.
+
+    Where the whole answer is a document, its members are what the agent was asked for, and a `status` is the status of an order.
+    """
+    if not isinstance(body, dict):
+        return
+    doubt_usage(body, calls, path, doubts)
+    if all(body.get(key) is None for key in HTTP_KEYS):
+        _doubt_ends(body, calls, path, doubts, _DEPTH)
+        return
+    for key, value in body.items():
+        if key not in HTTP_KEYS and key not in HARMLESS and not key.startswith("x-"):
+            _doubt(key, sign_of(key, value, calls or ()) or sign_of_failure(key, value), calls, path, doubts)
+
+
+def _look_into(entry: dict[str, Any], calls: Sequence[ToolCall], path: str, doubts: Doubts, depth: int) -> None:
+    for key, value in entry.items():
+        if isinstance(value, dict) and depth:
+            _look_into(value, calls, f"{path}.{shorten(key, 60)}", doubts, depth - 1)
+        else:
+            _doubt(key, sign_of(key, value, calls), calls, path, doubts)
+
+
+def _doubt_ends(value: Json, calls: Sequence[ToolCall] | None, path: str, doubts: Doubts, depth: int) -> None:
+    """Look for why a model stopped in the answer of a provider, which nobody took apart."""
+    if isinstance(value, list):
+        for index, member in enumerate(value[:100] if depth else ()):
+            _doubt_ends(member, calls, f"{path}[{index}]", doubts, depth - 1)
+    elif isinstance(value, dict):
+        for key, member in value.items():
+            if plain_key(key) in END_KEYS:
+                _doubt(key, sign_of_end(member, calls or ()), calls, path, doubts)
+            elif depth and isinstance(member, (list, dict)):
+                _doubt_ends(member, calls, f"{path}.{shorten(key, 60)}", doubts, depth - 1)
+
+
+def _doubt(key: str, sign: Sign | None, calls: Sequence[ToolCall] | None, path: str, doubts: Doubts) -> None:
+    for part in sign.parts if sign is not None else ():
+        # Of calls that nobody recorded nothing is known anyway.
+        if sign is not None and (calls is not None or part not in CALLS):
+            doubts.doubt(part, f"{show(shorten(key, 60))} at {path}: {sign.why}")
