@@ -10,6 +10,8 @@ import time
 
 import pytest
 
+from proctor.processes.guard import ProcessGuard
+
 # A parent with two children: one in the group that is watched, and one that left it and carries only the mark.
 PARENT = """\
 import os, subprocess, sys, time
@@ -64,3 +66,22 @@ def test_whatever_ends_a_process_ends_its_children(ending: str, stray_stays: boo
     finally:
         if is_there(stray):
             os.kill(stray, signal.SIGKILL)
+
+
+def test_a_guard_that_was_ended_is_replaced_and_knows_what_there_is() -> None:
+    guard = ProcessGuard()
+    stay = [sys.executable, "-S", "-c", "import time; time.sleep(60)"]
+    with subprocess.Popen(stay, start_new_session=True, env={**os.environ, **guard.marked()}) as child:
+        try:
+            guard.watch(child.pid)
+            first = guard.pid
+            assert first is not None
+            os.kill(first, signal.SIGKILL)
+            os.waitpid(first, 0)
+            guard.forget(0)
+            assert guard.pid not in (None, first) and is_there(guard.pid or 0)
+            guard.lose_parent()
+            child.wait(10)
+            assert child.returncode == -signal.SIGTERM
+        finally:
+            child.kill()
