@@ -6,7 +6,6 @@ carry is `missing_evidence`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Literal
 
@@ -16,6 +15,7 @@ from proctor.checks.caution import Reads
 from proctor.checks.registry import Decide, check
 from proctor.errors import SpecError
 from proctor.model.evidence import Evidence, EvidenceTurn, Usage
+from proctor.model.numbers import is_finite
 from proctor.model.show import show
 from proctor.model.verdict import Verdict, failed, missing, passed
 
@@ -75,7 +75,7 @@ def http_status(spec: HttpStatus) -> Decide:
 @check("responded_within", shorthand="ms", example="responded_within: 3000", reads=Reads((), "presence"))
 def responded_within(spec: RespondedWithin) -> Decide:
     """The answer came within a time; the bound itself passes."""
-    if not math.isfinite(spec.ms) or spec.ms < 0:
+    if not is_finite(spec.ms) or spec.ms < 0:
         raise SpecError(f"'ms' must be a number of at least 0, found {show(spec.ms)}", field="ms")
     return _on_every_turn(
         "response time",

@@ -10,7 +10,6 @@ everything the answer may rely on: what was asked, what the tools and the steps 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Literal
 
@@ -24,6 +23,7 @@ from proctor.model.account import Part
 from proctor.model.evidence import Evidence, Json, ToolCall
 from proctor.model.judgement import Material, Opinion, Question, pending, verdict_of
 from proctor.model.missing import MISSING
+from proctor.model.numbers import is_finite
 from proctor.model.show import show
 from proctor.model.verdict import Verdict, errored, failed, missing
 from proctor.paths.dotted import find_dotted
@@ -93,7 +93,7 @@ def judged(spec: Judged) -> Decide:
     """The answer meets a criterion written in plain language, in the opinion of a judge."""
     if not spec.criteria.strip():
         raise SpecError("the criterion cannot be empty", field="criteria")
-    if spec.threshold is not None and not (math.isfinite(spec.threshold) and 0 <= spec.threshold <= 1):
+    if spec.threshold is not None and not (is_finite(spec.threshold) and 0 <= spec.threshold <= 1):
         raise SpecError(f"the threshold is a number from 0 to 1, found {show(spec.threshold)}", field="threshold")
 
     for field in ("negative_constraints", "rubric"):

@@ -14,6 +14,7 @@ from proctor.checks.caution import Reads
 from proctor.checks.registry import Decide, check
 from proctor.errors import SpecError
 from proctor.model.evidence import Evidence, Render
+from proctor.model.numbers import is_finite
 from proctor.model.show import show
 from proctor.model.verdict import Verdict, failed, missing, passed
 
@@ -90,7 +91,7 @@ def widget_rendered(spec: WidgetRendered) -> Decide:
 @check("widget_rendered_within", shorthand="ms", example="widget_rendered_within: {ms: 500, tool: show_map}", reads=Reads((), "presence"))
 def widget_rendered_within(spec: WidgetRenderedWithin) -> Decide:
     """The slowest rendered widget (of a tool) took less than a time."""
-    if not (math.isfinite(spec.ms) and spec.ms > 0):
+    if not (is_finite(spec.ms) and spec.ms > 0):
         raise SpecError(f"ms: expected a number above 0, found {spec.ms}", field="ms")
     ok = passed(f"{_whose(spec.tool)} was rendered in less than {spec.ms:g} ms")
 

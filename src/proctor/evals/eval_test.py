@@ -6,7 +6,6 @@ Options and figures are those of MCPJam's `EvalTest`, version 6.
 from __future__ import annotations
 
 import asyncio
-import math
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from inspect import isawaitable
@@ -24,6 +23,7 @@ from proctor.evals.scorer_context import Scenario
 from proctor.evals.scorers import Scorer, ScorerLimits
 from proctor.evals.test_agent import EvalAgent
 from proctor.formats.drafting import slug
+from proctor.model.numbers import is_finite
 from proctor.model.show import show
 from proctor.validators import CallLike
 
@@ -250,7 +250,7 @@ def _check(concurrency: float, retries: int, timeout_ms: float) -> None:
         raise ValueError(f"concurrency: expected a whole number of at least 1, found {show(concurrency)}")
     if retries < 0:
         raise ValueError(f"retries: expected at least 0, found {retries}")
-    if not (math.isfinite(timeout_ms) and timeout_ms > 0):
+    if not (is_finite(timeout_ms) and timeout_ms > 0):
         raise ValueError(f"timeout_ms: expected more than 0, found {show(timeout_ms)}")
 
 

@@ -25,6 +25,7 @@ from proctor.evals.score_rows import (
     score_integrity,
     suite_config_hash,
 )
+from proctor.model.numbers import is_finite
 from proctor.model.show import nearest, show
 
 GateStatus = Literal["passed", "failed", "non_gateable", "usage_error"]
@@ -99,7 +100,7 @@ class GateError(AssertionError):
 
 def pass_rate_fraction_from_percent(percent: float) -> float:
     """A pass rate of a command line or an older setting, where 80 means 0.8. Raises `ValueError` outside 0 to 100."""
-    if isinstance(percent, bool) or not (math.isfinite(percent) and 0 <= percent <= 100):
+    if isinstance(percent, bool) or not (is_finite(percent) and 0 <= percent <= 100):
         raise ValueError(f"expected a percentage from 0 to 100, found {show(percent)}")
     return percent / 100
 

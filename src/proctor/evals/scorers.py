@@ -7,7 +7,6 @@ time limit of its own, several at once, and its row stands where it was written.
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, overload
 
@@ -30,6 +29,7 @@ from proctor.evals.score_rows import (
 )
 from proctor.evals.scorer_context import ScorerContext
 from proctor.model.evidence import Json
+from proctor.model.numbers import is_finite
 from proctor.model.show import show
 
 ScoreFunction = Callable[[ScorerContext], Any]
@@ -167,7 +167,7 @@ class ScorerLimits(msgspec.Struct, frozen=True):
 
 def check_limit(timeout_ms: float | None, name: str = "timeout_ms") -> None:
     """Refuse a limit that is none."""
-    if timeout_ms is not None and not (math.isfinite(timeout_ms) and timeout_ms > 0):
+    if timeout_ms is not None and not (is_finite(timeout_ms) and timeout_ms > 0):
         raise ValueError(f"{name}: expected more than 0, found {show(timeout_ms)}")
 
 

@@ -6,13 +6,13 @@ put through its kind when the suite is read, so a misspelt unit is reported with
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from datetime import date, time
 
 from proctor.expressions.date_format import DIRECTIVES, LONGEST_FORMAT, unknown_directive
 from proctor.expressions.moments import UNITS, Moment, read_clock, read_moment
 from proctor.model.evidence import Json
+from proctor.model.numbers import is_finite
 from proctor.model.show import kind_of, nearest, show
 
 
@@ -45,7 +45,7 @@ def moment(value: Json) -> Moment:
 
 def count(value: Json) -> float | int:
     """A finite number."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not is_finite(value):
         raise Unfit(f"expected a number, found {_found(value)}")
     return value
 

@@ -12,6 +12,7 @@ import msgspec
 from proctor.errors import InputError, SpecError
 from proctor.formats.places import LINE_END
 from proctor.model.evidence import Json
+from proctor.model.numbers import is_finite
 from proctor.model.origin import Origin
 from proctor.model.problem import Problem
 from proctor.model.show import kind_of, nearest, show
@@ -222,7 +223,12 @@ class Reading:
     def number(self, node: Located | None, what: str) -> float | int | None:
         """The number in `node`; otherwise a problem and nothing."""
         found = self._of_kind(node, (int, float), "a number", what)
-        return found.value if found is not None else None
+        if found is None:
+            return None
+        if not is_finite(found.value):
+            self.error(found, f"{what}: expected a number of less than 309 digits, found {show(found.value)}", code="wrong_value")
+            return None
+        return found.value
 
     def weight(self, node: Located | None) -> float | None:
         """The weight in `node`: above 0, and small enough that a sum of many is still a number; otherwise a problem and nothing."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import Final, Literal
 
 import msgspec
 
 from proctor.errors import SpecError
+from proctor.model.numbers import is_finite
 from proctor.model.show import show
 
 MOST: Final = {"samples": 101, "concurrency": 1_000, "retries": 100}
@@ -67,9 +67,9 @@ class JudgeSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
                 raise SpecError(f"expected at most {most}, found {show(value, 40)}", field=field)
         for field in ("agreement", "margin"):
             value = getattr(self, field)
-            if not (math.isfinite(value) and 0 <= value < 1):
+            if not (is_finite(value) and 0 <= value < 1):
                 raise SpecError(f"expected a number from 0 to below 1, found {value}", field=field)
         for field in ("timeout_s", "backoff_s"):
             value = getattr(self, field)
-            if not (math.isfinite(value) and value >= 0):
+            if not (is_finite(value) and value >= 0):
                 raise SpecError(f"expected a number of seconds, found {value}", field=field)

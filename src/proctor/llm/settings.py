@@ -6,7 +6,6 @@ full: `repr` and `public` leave out the key and the values of headers.
 
 from __future__ import annotations
 
-import math
 import re
 from urllib.parse import quote, urlsplit
 
@@ -14,6 +13,7 @@ import msgspec
 
 from proctor.errors import SpecError
 from proctor.model.evidence import Json
+from proctor.model.numbers import is_finite
 from proctor.model.show import show
 
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
@@ -82,7 +82,7 @@ def check_settings(settings: ModelSettings) -> None:
     """Refuse, before anything is sent, what could not be sent: a `SpecError` that never shows the secret."""
     _check_address(settings.base_url, "base_url")
     _check_address(settings.proxy, "proxy")
-    if not (math.isfinite(settings.timeout_s) and settings.timeout_s > 0):
+    if not (is_finite(settings.timeout_s) and settings.timeout_s > 0):
         raise SpecError(f"expected a number of seconds above 0, found {settings.timeout_s}", field="timeout_s")
     if settings.max_tokens is not None and settings.max_tokens < 1:
         raise SpecError(f"expected at least 1, found {settings.max_tokens}", field="max_tokens")

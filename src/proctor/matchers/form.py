@@ -6,7 +6,6 @@ Word spelling: `{"matcher": "date", "expression": "TODAY()", "tolerance_minutes"
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Protocol
 
@@ -17,6 +16,7 @@ from proctor.expressions.expression import Expression, compile_expression
 from proctor.expressions.scope import Scope
 from proctor.matchers.expected import Expected, Use, from_expression
 from proctor.model.evidence import Json
+from proctor.model.numbers import is_finite
 from proctor.model.show import kind_of, show
 
 
@@ -84,7 +84,7 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
     def number(self, key: str, default: float) -> float:
         """A key whose value is a number of at least zero."""
         value = self.keys.get(key, default)
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not is_finite(value) or value < 0:
             raise SpecError(
                 f"matcher {self.name!r}: {key!r} must be a number of at least 0, found {show(value, 60)}", field=self.place(key)
             )

@@ -16,7 +16,6 @@ The rest is under `proctor.`. Requests are made as protobuf, which every receive
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import islice
@@ -26,6 +25,7 @@ import msgspec
 
 from proctor.errors import MissingExtra
 from proctor.model.evidence import Json
+from proctor.model.numbers import is_finite
 from proctor.model.result import CaseResult, RunResult
 from proctor.model.run import RunEntry
 from proctor.report.json_text import CaseEncoder
@@ -233,7 +233,7 @@ def _score(decided: Mapping[str, Json], outcome: str) -> float | None:
     if outcome not in ("pass", "fail"):
         return None
     score: Json = decided.get("score")
-    if isinstance(score, (int, float)) and not isinstance(score, bool) and math.isfinite(score):
+    if isinstance(score, (int, float)) and not isinstance(score, bool) and is_finite(score):
         return float(score)
     return 1.0 if outcome == "pass" else 0.0
 

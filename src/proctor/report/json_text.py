@@ -18,7 +18,7 @@ from proctor.model.problem import Problem
 from proctor.model.result import SCHEMA, AxisScore, CaseResult, CaseSummary, Incomplete, RunResult
 from proctor.model.verdict import Verdict
 
-_encode = msgspec.json.Encoder(order=None).encode
+_encode_plain = msgspec.json.Encoder(order=None).encode
 _REMEMBERED = 64
 """How many encoded verdicts to keep per assertion, and accounts per run; passing ones are a handful, failing ones mostly differ."""
 _NOWHERE = Source()
@@ -80,11 +80,15 @@ def _read(evidence: Evidence) -> Evidence:
 def encode_strangers(value: Json) -> bytes:
     """Encode a value that may hold text no UTF-8 can carry (half of a surrogate pair, which is then written as its escape)."""
     try:
-        return _encode(value)
+        return _encode_plain(value)
     except UnicodeEncodeError:
         from json import dumps  # only such text needs it
 
         return dumps(msgspec.to_builtins(value)).encode()
+
+
+_encode = encode_strangers
+"""Any text of a result may come from a record: names of tools and cases, and reasons that quote them."""
 
 
 class _CaseFrame:
@@ -262,15 +266,25 @@ def render_json(run: RunResult) -> str:
         "schema": SCHEMA,
         "run_id": run.run_id,
         "started_at": run.started_at,
-        "suite": {"name": run.suite_name, "path": run.suite_path, "dialect": run.dialect},
+        "suite": _raw({"name": run.suite_name, "path": run.suite_path, "dialect": run.dialect}),
         "outcome": run.outcome,
         "score": run.score,
         "counts": run.counts,
         "cases": [msgspec.Raw(encoder.encode(result)) for result in run.cases],
-        "summary": [summary_document(summary) for summary in run.summary],
-        "unmatched_evidence": list(run.unmatched_evidence),
-        "unmet": run.unmet,
-        "incomplete": incomplete_document(run.incomplete),
-        "warnings": [problem_document(problem) for problem in run.warnings],
+        "summary": _raw([summary_document(summary) for summary in run.summary]),
+        "unmatched_evidence": _raw(list(run.unmatched_evidence)),
+        "unmet": _raw(run.unmet),
+        "incomplete": _raw(incomplete_document(run.incomplete)),
+        "warnings": _raw([problem_document(problem) for problem in run.warnings]),
     }
-    return msgspec.json.format(_encode(head), indent=2).decode() + "\n"
+    data = _encode_plain(head)
+    try:
+        return msgspec.json.format(data, indent=2).decode() + "\n"
+    except msgspec.DecodeError:
+        from json import dumps, loads  # msgspec does not take the escape of half a character
+
+        return dumps(loads(data), indent=2) + "\n"
+
+
+def _raw(value: Json) -> msgspec.Raw:
+    return msgspec.Raw(encode_strangers(value))

@@ -6,7 +6,6 @@ standard error) is scrubbed of the secrets it was given before it reaches a mess
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from typing import Literal
 from urllib.parse import urlsplit, urlunsplit
@@ -15,6 +14,7 @@ import msgspec
 
 from proctor.errors import SpecError, TargetError
 from proctor.model.evidence import Json
+from proctor.model.numbers import is_finite
 from proctor.model.show import kind_of
 
 Transport = Literal["stdio", "http", "sse", "in_process"]
@@ -143,7 +143,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     def check(self) -> None:
         """Raise `ServerFault` for settings nothing can be reached with."""
-        if not (math.isfinite(self.timeout_s) and self.timeout_s > 0):
+        if not (is_finite(self.timeout_s) and self.timeout_s > 0):
             told = f"needs a number of seconds above 0 as 'timeout_s', found {self.timeout_s}"
             raise ServerFault("bad_settings", self.id, told, permanent=True)
         if self.transport == "stdio" and not self.command:

@@ -7,13 +7,13 @@ may be null. Names come in snake_case; a door that speaks camelCase translates.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Mapping
 from typing import TypeVar, cast
 
 import msgspec
 
 from proctor.model.evidence import Json
+from proctor.model.numbers import is_finite
 from proctor.model.show import kind_of, nearest, show
 from proctor.service.plain_secrets import plain_secrets
 from proctor.service.refusals import Refusal
@@ -94,7 +94,7 @@ def number(*, above: float = 0.0, most: float = 1e9) -> Callable[[Json], float]:
     def read(value: Json) -> float:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise ValueError(f"expected a number, got {kind_of(value)}")
-        if not math.isfinite(value) or not above < value <= most:
+        if not is_finite(value) or not above < value <= most:
             raise ValueError(f"expected a number above {above:g} and at most {most:g}, got {show(value, 40)}")
         return value
 
