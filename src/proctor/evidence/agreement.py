@@ -25,7 +25,7 @@ from proctor.model.show import shorten, show
 _TOOL_NAMES = ("tool", "tool_name", "toolName", "function", "action")
 _PASSED = words("arguments args input toolInput tool_input")
 _DECLARED = words("description inputSchema input_schema parameters schema")
-_KINDS = ("type", "kind", "event", "event_type", "eventType", "role")
+_KINDS = words("type kind event event_type eventType role")
 _SAYS_CALL = re.compile(
     r"(?:\w+[._:-])?(?:tool|function|mcp)[._:-]?(?:call|use|invo|request|execut|result|start|end|output|response)\w*$|tool$", re.IGNORECASE
 )
@@ -161,8 +161,8 @@ def _names_in(value: Json, speaks: bool) -> set[str] | None:
             found.update(names if within and len(names) == len(set(map(str, current))) else ())
             waiting.extend((member, within) for member in current)
         elif isinstance(current, dict):
-            own = _own_names(current, within)
-            found.update(own if own or not _says_call(current) else (_UNNAMED,))
+            says = _says_call(current)
+            found.update(_own_names(current, within or says) or ((_UNNAMED,) if says else ()))
             for key, member in current.items():
                 inner = container_in(member)
                 if key in CALL_LISTS and inner and not _are_calls(inner):
@@ -182,10 +182,10 @@ def _are_calls(value: Json) -> bool:
 
 def _own_names(entry: dict[str, Any], within: bool) -> set[str]:
     """The names an object gives a tool: by a word for tools, or by `name` where something is passed or calls are listed."""
-    if not _DECLARED.isdisjoint({*entry, *_function_of(entry)}):
+    if not (_DECLARED.isdisjoint(entry) and _DECLARED.isdisjoint(_function_of(entry))):
         return set()  # a tool that was offered
     given = [entry.get(key) for key in _TOOL_NAMES]
-    if within or not _PASSED.isdisjoint(entry) or _says_call(entry):
+    if within or not _PASSED.isdisjoint(entry):
         given.append(entry.get("name"))
     named = {name if isinstance(name, str) else name.get("name") for name in given if isinstance(name, (str, dict))}
     return {name for name in named if isinstance(name, str)}
@@ -193,7 +193,13 @@ def _own_names(entry: dict[str, Any], within: bool) -> set[str]:
 
 def _says_call(entry: dict[str, Any]) -> bool:
     """Whether an object says of itself that it is a call, or what came of one."""
-    return any(isinstance(word := entry.get(key), str) and _SAYS_CALL.match(word) is not None for key in _KINDS)
+    if _KINDS.isdisjoint(entry):
+        return False  # nearly always, and this is asked of every object of an answer
+    for key in _KINDS:
+        word = entry.get(key)
+        if isinstance(word, str) and _SAYS_CALL.match(word) is not None:
+            return True
+    return False
 
 
 def _only_declares(value: Json) -> bool:
