@@ -37,6 +37,15 @@ class Reads(msgspec.Struct, frozen=True):
     when_missing: Literal["fail", "error"] | None = None
     """What missing evidence is, where it is not what the claim implies: a measure that was not taken is a `fail`."""
 
+    tools: tuple[str, ...] = ()
+    """The only tools it is about; none where it is about any."""
+    own_tools: bool = False
+    """Whether it is about the tools that an agent runs itself, and not about those of a model's provider."""
+
+    def concerns_only(self, seen_tools: tuple[str, ...]) -> bool:
+        """Whether it asks for nothing but calls of tools that were all seen."""
+        return bool(seen_tools) and (self.own_tools or (bool(self.tools) and set(self.tools).issubset(seen_tools)))
+
     def outcome_when_missing(self) -> Literal["fail", "error"]:
         """Return `fail` for a claim of presence and `error` for any other, unless the check says otherwise."""
         return self.when_missing or ("fail" if self.claim == "presence" else "error")
@@ -64,7 +73,8 @@ def decide_with_caution(decide: Decide, reads: Reads) -> Decide:
         account = evidence.account
         # What is not there at all is told with the reason, where the reader gave one.
         if account is not None and account.unknown and (verdict.outcome != certain or verdict.code == MISSING):
-            gaps: list[Part] = [part for part in reads.parts if part in account.unknown]
+            all_seen = reads.concerns_only(account.seen_tools)
+            gaps: list[Part] = [part for part in reads.parts if part in account.unknown and not (all_seen and part == "tool_calls")]
             if gaps and (verdict.outcome in ("pass", "fail") or verdict.code == "judge_unavailable"):
                 told = "; ".join(f"{PART_NAMES[part]} not known: {account.unknown[part]}" for part in gaps)
                 return Verdict(uncertain_is, 0.0, told, MISSING, {"not_known": {part: account.unknown[part] for part in gaps}})

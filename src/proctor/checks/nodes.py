@@ -72,13 +72,15 @@ def _reads(spec: NodeCalled) -> Reads:
     if spec.arguments or spec.forbidden_arguments or any(call.arguments or call.forbidden_arguments for call in spec.tool_calls):
         parts = ("nodes", "tool_calls", "tool_arguments")
     claims = (spec, *spec.tool_calls)
+    # A position is one among all calls.
+    tools = tuple(claim.name for claim in claims) if all(claim.index is None for claim in claims) else ()
     if spec.condition == "not_called":
-        return Reads(parts, "absence" if spec.index is None and not spec.tool_calls else "exact")
+        return Reads(parts, "absence" if spec.index is None and not spec.tool_calls else "exact", tools=tools)
     if all(
         claim.condition == "called" and claim.count is None and claim.index is None and not claim.forbidden_arguments for claim in claims
     ):
         return Reads(parts, "presence")
-    return Reads(parts, "exact")
+    return Reads(parts, "exact", tools=tools)
 
 
 @check(

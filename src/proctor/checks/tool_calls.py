@@ -31,6 +31,7 @@ from proctor.checks.registry import Decide, check
 from proctor.errors import SpecError
 from proctor.matchers.call_arguments import ArgumentRule, argument_rule
 from proctor.matchers.equal import child
+from proctor.model.account import Part
 from proctor.model.evidence import Evidence, Json, ToolCall
 from proctor.model.show import show
 from proctor.model.verdict import Verdict, failed, later, passed
@@ -95,10 +96,16 @@ class NoToolsCalled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 def _reads_call(spec: ToolCalled | ToolNotCalled) -> Reads:
     if isinstance(spec, ToolNotCalled):
-        return Reads(("tool_calls", "tool_arguments") if spec.arguments is not None else ("tool_calls",), "absence")
+        return Reads(("tool_calls", "tool_arguments") if spec.arguments is not None else ("tool_calls",), "absence", tools=(spec.name,))
     with_arguments = spec.arguments is not None or bool(spec.forbidden_arguments)
     counted = spec.index is not None or spec.at_most is not None or bool(spec.forbidden_arguments) or spec.at_least == 0
-    return Reads(("tool_calls", "tool_arguments") if with_arguments else ("tool_calls",), "exact" if counted else "presence")
+    parts: tuple[Part, ...] = ("tool_calls", "tool_arguments") if with_arguments else ("tool_calls",)
+    # A position is one among all calls.
+    return Reads(parts, "exact" if counted else "presence", tools=(spec.name,) if spec.index is None else ())
+
+
+def _reads_count(spec: ToolCallCount) -> Reads:
+    return Reads(("tool_calls",), "exact", tools=(spec.name,))
 
 
 def has_structure(spec: ToolCalled | ToolNotCalled) -> bool:
@@ -311,7 +318,7 @@ def tool_not_called(spec: ToolNotCalled) -> Decide:
 # --- how often --------------------------------------------------------------------------------------------------------
 
 
-@check("tool_call_count", example="tool_call_count: {name: search, count: 2}", reads=Reads(("tool_calls",), "exact"))
+@check("tool_call_count", example="tool_call_count: {name: search, count: 2}", reads=_reads_count)
 def tool_call_count(spec: ToolCallCount) -> Decide:
     """A tool was called exactly so many times."""
     require_name(spec.name)

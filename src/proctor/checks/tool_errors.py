@@ -31,9 +31,9 @@ class NoToolErrors(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """What a call is that tells neither a result nor an error: `missing` evidence, or one that `succeeded` (as MCPJam has it)."""
 
 
-@check("no_tool_errors", example="no_tool_errors: {}", reads=Reads(("tool_calls", "tool_results"), "absence"))
+@check("no_tool_errors", example="no_tool_errors: {}", reads=Reads(("tool_calls", "tool_results"), "absence", own_tools=True))
 def no_tool_errors(spec: NoToolErrors) -> Decide:
-    """No tool call ended in an error."""
+    """No call of a tool that the agent ran ended in an error; tools of a model's provider count where they were recorded."""
     silent_succeed = spec.silent_calls == "succeeded"
     return lambda evidence: _decide(evidence, silent_succeed)
 

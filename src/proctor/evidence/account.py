@@ -24,15 +24,25 @@ _CUT_OFF: tuple[Part, ...] = ("tool_calls", "answer", "nodes")
 class Doubts:
     """What a reader does not know, collected while it reads."""
 
-    __slots__ = ("notes", "unknown")
+    __slots__ = ("notes", "seen_tools", "unknown")
 
     def __init__(self) -> None:
         self.unknown: dict[Part, str] = {}
         self.notes: list[str] = []
+        self.seen_tools: tuple[str, ...] = ()
 
     def doubt(self, part: Part, why: str) -> None:
         """Say that a part is not known, or not wholly known."""
+        if part == "tool_calls":
+            self.seen_tools = ()  # This is another doubt than that about tools a provider runs.
         self.unknown.setdefault(part, shorten(why, _LONGEST))
+
+    def doubt_other_tools(self, why: str, seen: tuple[str, ...]) -> None:
+        """Say that calls of other tools than these are not known."""
+        alone = "tool_calls" not in self.unknown
+        self.doubt("tool_calls", why)
+        if alone:
+            self.seen_tools = seen
 
     def note(self, text: str) -> None:
         """Say something beside, once."""
@@ -41,7 +51,7 @@ class Doubts:
 
     def account(self, reader: str) -> Account:
         """Close the account."""
-        return Account(reader, self.unknown, tuple(self.notes))
+        return Account(reader, self.unknown, tuple(self.notes), self.seen_tools)
 
 
 def with_break(evidence: Evidence) -> Evidence:

@@ -20,7 +20,7 @@ from proctor.evidence.span_events import strange_events
 from proctor.evidence.span_kind import could_tell_of_work
 from proctor.evidence.span_losses import Loss
 from proctor.evidence.span_messages import Heard
-from proctor.evidence.span_request import Exchange
+from proctor.evidence.span_request import HOSTED, Exchange
 from proctor.evidence.span_tool import has_torn_arguments, is_named_tool
 from proctor.evidence.span_tree import SpanTree
 from proctor.evidence.span_values import output_value
@@ -209,18 +209,27 @@ def _results_in(exchange: Exchange) -> int:
     return sum(len(message.results) for message in exchange.given or ())
 
 
+def doubt_hosted_calls(exchanges: Sequence[Exchange], made: Sequence[Made], doubts: Doubts) -> None:
+    """Doubt which tools were called where a provider may have run some itself, beside those that the application was asked to run.
+
+    A tool that was only offered is not among them: a provider may run one of the same name, from a server that the model was given.
+    """
+    if any(exchange.hides_hosted_tools() for exchange in exchanges):
+        own = {entry.call.name for entry in made if entry.call.server is None and f"{entry.call.name}_call" not in HOSTED}
+        why = "a model may have used tools that its provider runs, and their calls were not recorded"
+        doubts.doubt_other_tools(why, tuple(sorted(own)))
+
+
 def why_unknown(tree: SpanTree, exchanges: Sequence[Exchange], made: Sequence[Made]) -> str | None:
     """Return why it is not known which tools were called; nothing where it is."""
     ran = tree.of_kind("tool")
     writers = {span.scope for span in tree.of_kind("agent", "workflow", "task", "chain")} & scopes.RUNS_ALL_TOOLS
     covered = any(span.scope in writers for span in ran)
     later: list[Exchange | None] = [*exchanges[1:], *([None] if exchanges else [])]
-    if any(exchange.hides_hosted_tools() for exchange in exchanges):
-        return "a model may have used tools that its provider runs, and their calls were not recorded"
     blind = [
         exchange
         for exchange, after in zip(exchanges, later, strict=True)
-        if not exchange.knows_calls() and not _is_repeated(exchange, after)
+        if not exchange.knows_own_calls() and not _is_repeated(exchange, after)
     ]
     if blind:
         if any(exchange.says_tools() for exchange in blind) and not made:

@@ -20,6 +20,7 @@ from proctor.evidence.span_breaks import doubt_breaks
 from proctor.evidence.span_calls import Made, join_calls
 from proctor.evidence.span_doubts import (
     doubt_endings,
+    doubt_hosted_calls,
     doubt_lone_logs,
     doubt_losses,
     doubt_messages,
@@ -135,6 +136,8 @@ def _known_calls(
     why = None if canonical and (made or not any(exchange.says_tools() for exchange in exchanges)) else why_unknown(tree, exchanges, made)
     if why is not None:
         doubts.doubt("tool_calls", why)
+    elif not canonical:
+        doubt_hosted_calls(exchanges, made, doubts)
     if "tool_calls" in doubts.unknown and not calls:
         return None
     bare = [entry.call.name for entry in made if entry.call.arguments is None]

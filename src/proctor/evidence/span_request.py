@@ -87,11 +87,11 @@ class Exchange:
         asked = [call for message in said[last:] for call in message.calls if call.server is None and f"{call.name}_call" not in HOSTED]
         return len(asked) > results
 
-    def knows_calls(self) -> bool:
-        """Whether it is known which tools the model asked for."""
+    def knows_own_calls(self) -> bool:
+        """Whether it is known which tools of the application the model asked for."""
         if any(step.strange for step in self.steps):
             return False
-        if self.hides_hosted_tools() or any(step.loses_calls() for step in self.steps):
+        if any(step.span.scope in scopes.DROPS_CALLS or step.loses_calls() for step in self.steps):
             return False
         if self.calls():
             return True

@@ -64,3 +64,5 @@ class Account(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fi
     """The parts that are not known, or not wholly known, each with the reason."""
     notes: tuple[str, ...] = ()
     """What else the reader wants said: an attribute nobody understood, a span that was left out."""
+    seen_tools: tuple[str, ...] = ()
+    """Tools of which every call is known although `tool_calls` is not: only calls of tools that a model's provider runs may be missing."""
