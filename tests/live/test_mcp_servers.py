@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -71,24 +71,32 @@ def node(id: str, packages: Path, name: str, *args: str, era: Era = "auto") -> S
 @contextmanager
 def everything_over_http(packages: Path, kind: str) -> Iterator[str]:
     """The address of `server-everything` in a process of its own: `streamableHttp`, or `sse` as old servers are."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     program = ["node", str(packages / EVERYTHING / "dist" / "index.js"), kind]
-    process = subprocess.Popen(program, env={**os.environ, "PORT": str(port)}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process, port = started_on_a_port(program)
     try:
-        end = time.monotonic() + 30
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", port), 1).close()
-                break
-            except OSError:
-                assert process.poll() is None and time.monotonic() < end, "the server did not start"
-                time.sleep(0.05)
         yield f"http://127.0.0.1:{port}/{'sse' if kind == 'sse' else 'mcp'}"
     finally:
         process.terminate()
         process.wait(10)
+
+
+def started_on_a_port(program: list[str]) -> tuple[subprocess.Popen[bytes], int]:
+    """Start a server on a free port; another one where somebody else takes it before the server does."""
+    end = time.monotonic() + 30
+    while True:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port: int = free.getsockname()[1]
+        process = subprocess.Popen(program, env={**os.environ, "PORT": str(port)}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while process.poll() is None:
+            with suppress(OSError):
+                socket.create_connection(("127.0.0.1", port), 1).close()
+                return process, port
+            if time.monotonic() > end:
+                process.kill()
+                raise AssertionError("the server did not start")
+            time.sleep(0.05)
+        assert time.monotonic() < end, f"the server ended with {process.returncode}"
 
 
 def drive(model: ScriptedModel, case: Case, *servers: ServerSettings) -> Evidence:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import sqlite3
@@ -337,6 +338,16 @@ await opened.close()
     assert database.run(names) == ["ours", "theirs"]
 
 
+async def write_again(database: Database) -> None:
+    """Wait until writers are not told any more that the database is away."""
+    async with asyncio.timeout(10):
+        while True:
+            with contextlib.suppress(StoreError):
+                async with database.writing():
+                    return
+            await asyncio.sleep(0.05)
+
+
 @pytest.mark.live
 def test_a_server_that_is_gone_is_a_store_error_and_is_used_again_when_it_is_back() -> None:
     with Cluster(fsync=True) as cluster:
@@ -359,6 +370,7 @@ def test_a_server_that_is_gone_is_a_store_error_and_is_used_again_when_it_is_bac
                     await open_database(url)
                 cluster.start()
                 assert await names(opened) == ["before"]
+                await write_again(opened)
             await opened.close()
 
         asyncio.run(use())
