@@ -46,6 +46,7 @@ class Raw:
         self.url = ""
         self.connections = 0
         self.heads: list[bytes] = []
+        self.sent_afterwards = asyncio.Event()
 
 
 @asynccontextmanager
@@ -81,6 +82,7 @@ async def raw_server(
                 if afterwards:
                     await asyncio.sleep(0.02)
                     writer.write(afterwards)
+                    seen.sent_afterwards.set()
                 if not stay:
                     break
         except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
@@ -218,6 +220,9 @@ def connections(answer: bytes, **server: Any) -> tuple[int, int]:
             wire = made("direct")
             for _ in range(3):
                 assert await wire.post(seen.url, {"a": 1}) == FINE
+                if "afterwards" in server:
+                    await seen.sent_afterwards.wait()
+                    seen.sent_afterwards.clear()
                 await asyncio.sleep(0.05)
             opened = carrier_of(wire).opened()
             await wire.close()

@@ -181,14 +181,22 @@ def add_parts(draft: Draft, fields: Fields) -> None:
             _add_part(draft, part)
 
 
+def _page_read(value: Json, at: str, doubts: Doubts) -> str | None:
+    """Return the address of a page that Gemini read; it is not known which, where none is told."""
+    page = fields_at(value, f"{at}.urlMetadata", doubts)
+    url = page.text("retrievedUrl", "retrieved_url") if page is not None else None
+    if page is not None and url is None:
+        page.doubt(("tool_arguments",), ": it does not say which page was read")
+    return url
+
+
 def add_searches(draft: Draft, fields: Fields) -> None:
     """Add the searches that Gemini made itself, and the pages it read."""
     pages = fields.object("urlContextMetadata", "url_context_metadata")
     if pages is not None:
         read = pages.entries("urlMetadata", "url_metadata")
         if read:
-            urls = [first_of(dict_of(page), "retrievedUrl", "retrieved_url") for page in read]
-            draft.add_call("url_context", {"urls": urls}, pages.at)
+            draft.add_call("url_context", {"urls": [_page_read(page, pages.at, draft.doubts) for page in read]}, pages.at)
             draft.add_result(read, pages.at, name="url_context")
         pages.close()
     grounding = fields.object("groundingMetadata", "grounding_metadata")
