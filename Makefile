@@ -19,8 +19,8 @@ test-live: .venv/.ready
 # The crash tests, twenty rounds instead of three; the database away for half a minute; thirty rounds of stalled bodies, half heads and slow readers, and of
 # one tenant's patterns and voices beside another tenant; a hundred runs ended by signals; a hundred thousand changed suites, recordings and requests, and two hundred requests for each operation.
 torture: .venv/.ready
-	PROCTOR_CRASH_ROUNDS=20 PROCTOR_OUTAGE_S=30 PROCTOR_CROWD_ROUNDS=30 PROCTOR_FLOOD_ROUNDS=30 PROCTOR_SIGNAL_ROUNDS=100 $(BIN)/python -m pytest -m live -q tests/live tests/serve/test_doorstep.py -k "crash or outage or doorstep or flood or signal"
-	PROCTOR_SCHEMA_EXAMPLES=200 $(BIN)/python -m pytest -m live -q tests/serve/test_openapi.py
+	PROCTOR_CRASH_ROUNDS=20 PROCTOR_OUTAGE_S=30 PROCTOR_CROWD_ROUNDS=30 PROCTOR_FLOOD_ROUNDS=30 PROCTOR_SIGNAL_ROUNDS=100 $(BIN)/python -m pytest -m live -q tests/live tests/rest/test_doorstep.py -k "crash or outage or doorstep or flood or signal"
+	PROCTOR_SCHEMA_EXAMPLES=200 $(BIN)/python -m pytest -m live -q tests/rest/test_openapi.py
 	PROCTOR_FUZZ_EXAMPLES=110000 $(BIN)/python -m pytest -q tests/fuzz
 
 # Both ends of what `pyproject.toml` allows, each in an environment of its own; `ONLY="tests/store -k sqlite"` runs some of the tests.

@@ -18,10 +18,13 @@ from typing import Any
 import sqlalchemy as sa
 
 from benchmarks.report import Figure
-from proctor.service import audit, runs, searching
-from proctor.service.callers import LOCAL, Caller
-from proctor.service.hub import Hub, ServiceSettings, stamp
-from proctor.service.searching import Wanted
+from proctor.service.access import audit
+from proctor.service.runs import requests as runs
+from proctor.service.traces import search
+from proctor.service.access.callers import LOCAL, Caller
+from proctor.service.hub import Hub, stamp
+from proctor.service.settings import ServiceSettings
+from proctor.service.traces.search import Wanted
 from proctor.store import tables
 from proctor.store.database import Database, open_database
 
@@ -36,11 +39,11 @@ Ask = Callable[[Hub], Awaitable[dict[str, Any]]]
 
 
 def _results(wanted: dict[str, Any], caller: Caller = LOCAL, **more: Any) -> Ask:
-    return lambda hub: searching.list_results(hub, caller, Wanted(**wanted), **more)
+    return lambda hub: search.list_results(hub, caller, Wanted(**wanted), **more)
 
 
 def _traces(wanted: dict[str, Any], caller: Caller = LOCAL, **more: Any) -> Ask:
-    return lambda hub: searching.list_traces(hub, caller, Wanted(**wanted), **more)
+    return lambda hub: search.list_traces(hub, caller, Wanted(**wanted), **more)
 
 
 _SOME = Caller(organization_id=LOCAL.organization_id, kind="project", key_id="k", project_id="proj_1", agent_ids=("agent_1", "agent_6"))

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from docs.reference_pages import NOTICE
-from proctor.serve.app import make_app
-from proctor.serve.settings import SETTINGS, ServeSettings, default_of
-from proctor.service.hub import ServiceSettings
+from proctor.rest.app import make_app
+from proctor.rest.settings import SETTINGS, ServeSettings, default_of
+from proctor.service.settings import ServiceSettings
 
 _COMMON = ("400", "401", "403", "404", "409", "413", "415", "429", "500", "503")
 

@@ -16,7 +16,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from proctor.service.hub import Hub, ServiceSettings
+from proctor.service.hub import Hub
+from proctor.service.settings import ServiceSettings
 from proctor.store.database import Database, open_database
 
 T = TypeVar("T")

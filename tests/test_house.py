@@ -26,7 +26,7 @@ FLOORS = {
     "llm": 4, "cassettes": 4, "sources": 4, "network": 4, "processes": 4,
     "runner": 5, "targets": 5, "store": 5, "judge": 5,
     "actions": 6, "evals": 6, "service": 6,
-    "cli": 7, "pytest_plugin": 7, "serve": 7, "mcp_server": 7,
+    "cli": 7, "pytest_plugin": 7, "rest": 7, "mcp_server": 7,
 }  # fmt: skip
 """Which floor a room is on. A room imports from lower floors only."""
 
@@ -37,8 +37,8 @@ NEIGHBOURS = {
     "paths": {"patterns"},
     "expressions": {"paths"},
     "service": {"actions"},
-    "serve": {"mcp_server"},
-    "cli": {"serve", "mcp_server"},
+    "rest": {"mcp_server"},
+    "cli": {"rest", "mcp_server"},
 }
 """The few doors between rooms of one floor."""
 
@@ -75,6 +75,24 @@ def test_imports_only_go_down_the_floors() -> None:
             allowed = FLOORS[other] < FLOORS[room] or other in NEIGHBOURS.get(room, set())
             if not allowed:
                 wrong.append(f"{path.relative_to(SRC)}:{line}: {room} (floor {FLOORS[room]}) imports {other} (floor {FLOORS[other]})")
+    assert not wrong, "\n".join(wrong)
+
+
+WINGS = {"suites": 0, "decisions": 1, "access": 2, "traces": 3, "runs": 3, "verification": 3, "notify": 4, "upkeep": 5}
+"""Wings of the service, lowest first. What lies beside them at its root is shared by all."""
+
+
+def test_imports_between_wings_of_the_service_go_one_way() -> None:
+    service = SRC / "service"
+    assert {path.parent.name for path in service.glob("*/*.py")} == set(WINGS)
+    wrong: list[str] = []
+    for wing, height in WINGS.items():
+        for path in sorted((service / wing).glob("*.py")):
+            for line, module in imports_of(path):
+                parts = module.split(".")
+                other = parts[2] if parts[:2] == ["proctor", "service"] and len(parts) > 2 else wing
+                if other in WINGS and other != wing and WINGS[other] >= height:
+                    wrong.append(f"{path.relative_to(SRC)}:{line}: {wing} imports {other}")
     assert not wrong, "\n".join(wrong)
 
 

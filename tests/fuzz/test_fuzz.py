@@ -24,11 +24,11 @@ from proctor.evidence.wire_format import TooMuch, WireLimits
 from proctor.model.evidence import Evidence
 from proctor.model.result import RunResult
 from proctor.report.json_text import render_json
-from proctor.service.hub import ServiceSettings
+from proctor.service.settings import ServiceSettings
 from tests.fuzz import seeds
 from tests.fuzz.bounds import EXAMPLES, SEED, examine_all
 from tests.fuzz.mutating import Mutator
-from tests.serve.services import Service
+from tests.rest.services import Service
 from tests.service.traces import logs, logs_protobuf, new_trace, protobuf, record, request, root, span
 
 pytestmark = pytest.mark.timeout(120 + EXAMPLES // 10)

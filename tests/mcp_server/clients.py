@@ -20,8 +20,9 @@ from mcp.client import Client
 from proctor.mcp_server.local_runs import LocalRuns
 from proctor.mcp_server.server import McpServer
 from proctor.mcp_server.service_runs import ServiceRuns
-from proctor.service.callers import LOCAL, Caller
-from proctor.service.hub import Hub, ServiceSettings
+from proctor.service.access.callers import LOCAL, Caller
+from proctor.service.hub import Hub
+from proctor.service.settings import ServiceSettings
 from proctor.store.database import open_database
 
 ERAS = ("2026-07-28", "legacy")

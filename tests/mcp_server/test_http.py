@@ -14,16 +14,17 @@ from fastapi import FastAPI
 from mcp.client import Client
 from mcp.client.streamable_http import streamable_http_client
 
-from proctor.serve.app import make_app
-from proctor.serve.settings import ServeSettings
-from proctor.service.callers import LOCAL
-from proctor.service.hub import Hub, ServiceSettings
-from proctor.service.keys import create_key
-from proctor.service.projects import create_project
+from proctor.rest.app import make_app
+from proctor.rest.settings import ServeSettings
+from proctor.service.access.callers import LOCAL
+from proctor.service.access.keys import create_key
+from proctor.service.access.projects import create_project
+from proctor.service.hub import Hub
+from proctor.service.settings import ServiceSettings
 from tests.mcp_server.clients import ERAS
 from tests.mcp_server.scenario import APPOINTMENT, a_task, author_and_verify, call, refusal, state
-from tests.serve.seeds import sow
-from tests.serve.services import make_keys
+from tests.rest.seeds import sow
+from tests.rest.services import make_keys
 from tests.service.agents import LOOPBACK, an_agent, suite
 
 ADDRESS = "http://127.0.0.1:8700"

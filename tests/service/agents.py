@@ -8,10 +8,10 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
-from proctor.service.callers import LOCAL
+from proctor.service.access.callers import LOCAL
+from proctor.service.access.projects import create_project
 from proctor.service.hub import Hub
-from proctor.service.projects import create_project
-from proctor.service.runs import get_run
+from proctor.service.runs.requests import get_run
 from tests.targets.loopback import Asked, Reply, Server, serve
 
 LOOPBACK = ("127.0.0.1",)

@@ -7,10 +7,19 @@ from typing import Any
 
 import pytest
 
-from proctor.service import alerts
-from proctor.service.alerts import check_rules, create_rule, delete_rule, get_rule, list_deliveries, list_rules, send_test, update_rule
-from proctor.service.callers import LOCAL, Caller
+from proctor.service.access.callers import LOCAL, Caller
 from proctor.service.hub import Hub, new_id
+from proctor.service.notify import alerts
+from proctor.service.notify.alerts import (
+    check_rules,
+    create_rule,
+    delete_rule,
+    get_rule,
+    list_deliveries,
+    list_rules,
+    send_test,
+    update_rule,
+)
 from proctor.service.refusals import Refusal
 from proctor.store.bodies import pack
 from proctor.store.tables import alert_rules, results

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from proctor.service.clock_watch import repair_waits
-from proctor.service.evaluating import evaluate_all
 from proctor.service.hub import Hub
 from proctor.service.steady_clock import SteadyClock
+from proctor.service.traces.evaluator import evaluate_all
+from proctor.service.upkeep.clock_watch import repair_waits
 from tests.databases import TestDatabase
 from tests.service.traces import Clock, new_trace, request, root, send, trace_rows, world
 

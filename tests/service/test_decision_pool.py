@@ -17,20 +17,20 @@ from proctor.model.case import Case
 from proctor.model.evidence import Evidence
 from proctor.model.judgement import Opinion, Question
 from proctor.model.result import CaseResult
-from proctor.service import decision_pool
-from proctor.service.case_messages import Answer, CaseAsk, CaseWork, Job, ReadWork, SuiteSource, pack_plain
-from proctor.service.case_work import CaseDecider
-from proctor.service.decision_pool import DecisionPool, Decisions, ThreadDecisions, Turns
-from proctor.service.decisions import Asked, SuiteDecisions, read_evidence
-from proctor.service.leaving import CLIENT_LEAVES, while_client_waits
+from proctor.service.decisions import pool as decision_pool
+from proctor.service.decisions.messages import Answer, CaseAsk, CaseWork, Job, ReadWork, SuiteSource, pack_plain
+from proctor.service.decisions.pool import DecisionPool, Decisions, ThreadDecisions, Turns
+from proctor.service.decisions.record_verdicts import CaseDecider
+from proctor.service.decisions.suite_verdicts import Asked, SuiteDecisions, read_evidence
+from proctor.service.decisions.waiting_client import CLIENT_LEAVES, while_client_waits
 from proctor.service.refusals import Refusal
 
 WHO = ("org", "key")
 ODD = """
 import os, signal, time, sys
-from proctor.service import case_work, deciding, deciding_process
-case_work.CASE_S, case_work.SLICE_S = 0.3, 0.2
-decide = case_work.CaseDecider._decided
+from proctor.service.decisions import process as deciding_process, record_verdicts, trace_verdicts
+record_verdicts.CASE_S, record_verdicts.SLICE_S = 0.3, 0.2
+decide = record_verdicts.CaseDecider._decided
 def odd(self, work):
     if b"SEGFAULT" in work.evidence:
         os.kill(os.getpid(), signal.SIGSEGV)
@@ -41,7 +41,7 @@ def odd(self, work):
     if b"HUNGRY" in work.evidence:
         raise MemoryError
     return decide(self, work)
-case_work.CaseDecider._decided = odd
+record_verdicts.CaseDecider._decided = odd
 deciding_process.main()
 """
 COMMAND = (sys.executable, "-c", ODD)

@@ -12,15 +12,18 @@ from sqlalchemy.exc import DBAPIError
 
 from proctor.errors import StoreError
 from proctor.judge.scripted import ScriptedJudge
-from proctor.service import agents, assembling, cases, evaluating, trace_judging
-from proctor.service.applicable import ActiveCase, applies
-from proctor.service.callers import LOCAL, Caller
-from proctor.service.deciders import InThread
-from proctor.service.evaluating import Evaluator, evaluate_all, evaluate_traces
+from proctor.service.access import agents
+from proctor.service.access.callers import LOCAL, Caller
+from proctor.service.decisions import trace_evidence
+from proctor.service.decisions.case_selection import ActiveCase, applies
+from proctor.service.decisions.trace_process import InThread
 from proctor.service.hub import Hub
-from proctor.service.reevaluating import Again, reevaluate
 from proctor.service.refusals import Refusal
-from proctor.service.searching import get_trace
+from proctor.service.traces import cases, judging
+from proctor.service.traces import evaluator as evaluation
+from proctor.service.traces.evaluator import Evaluator, evaluate_all, evaluate_traces
+from proctor.service.traces.reevaluation import Again, reevaluate
+from proctor.service.traces.search import get_trace
 from proctor.store.bodies import pack, unpack
 from proctor.store.database import open_database
 from proctor.store.tables import cases as case_table
@@ -168,7 +171,7 @@ def test_what_another_worker_holds_is_no_work_for_this_one(database: TestDatabas
             assert await lease(connection, turn("other", clock, 5))
         async with Evaluator.opened(hub, InThread()) as evaluator:
             assert not await evaluator._anything_due()
-            assert await evaluator.idle_s() == evaluating.IDLE_S, "looks again later, not all the time"
+            assert await evaluator.idle_s() == evaluation.IDLE_S, "looks again later, not all the time"
             clock.now += 31
             assert await evaluator._anything_due()
 
@@ -178,7 +181,7 @@ def test_what_another_worker_holds_is_no_work_for_this_one(database: TestDatabas
 def test_a_trace_that_is_large_once_it_is_opened_fails_and_the_others_are_evaluated(
     database: TestDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(assembling, "LARGEST_EVIDENCE", 20_000)
+    monkeypatch.setattr(trace_evidence, "LARGEST_EVIDENCE", 20_000)
     trace, other = new_trace(), new_trace()
 
     async def use(hub: Hub) -> None:
@@ -251,7 +254,7 @@ def test_a_lease_keeps_others_away_until_it_runs_out(database: TestDatabase) -> 
 
 
 def test_two_workers_share_the_work_and_nothing_is_done_twice(database: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluating, "BATCH", 5)
+    monkeypatch.setattr(evaluation, "BATCH", 5)
 
     async def use(hub: Hub) -> None:
         _, agent = await world(hub)
@@ -334,7 +337,7 @@ def test_judged_cases_are_decided_by_the_judge_and_are_errors_without(database: 
 def test_a_judge_that_breaks_or_never_answers_spoils_its_own_assertions_only(
     database: TestDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trace_judging, "JUDGE_S", 0.05)
+    monkeypatch.setattr(judging, "JUDGE_S", 0.05)
 
     class Broken:
         def __init__(self) -> None:
@@ -422,7 +425,7 @@ def test_a_result_that_could_not_be_written_is_not_lost(database: TestDatabase, 
             raise failures.pop()
         return await write(*arguments, **more)
 
-    monkeypatch.setattr(evaluating, "finish", once)
+    monkeypatch.setattr(evaluation, "finish", once)
 
     async def use(hub: Hub) -> None:
         _, agent = await world(hub)

@@ -15,13 +15,13 @@ import sqlalchemy as sa
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest, ExportLogsServiceResponse
 
 from proctor.errors import InputError
-from proctor.serve.settings import read_settings
-from proctor.service import exporting
-from proctor.service.callers import LOCAL
-from proctor.service.evaluating import evaluate_all, evaluate_traces
-from proctor.service.exporting import KEEP_S, LOOK_S, Exporter, export_results
+from proctor.rest.settings import read_settings
+from proctor.service.access.callers import LOCAL
 from proctor.service.hub import Hub
-from proctor.service.reevaluating import Again, reevaluate
+from proctor.service.notify import export
+from proctor.service.notify.export import KEEP_S, LOOK_S, Exporter, export_results
+from proctor.service.traces.evaluator import evaluate_all, evaluate_traces
+from proctor.service.traces.reevaluation import Again, reevaluate
 from proctor.store.tables import exports, traces
 from tests.databases import TestDatabase
 from tests.service.traces import Clock, new_trace, post, request, root, send, span, world
@@ -323,7 +323,7 @@ def test_a_private_receiver_that_is_not_listed_gets_nothing(database: TestDataba
 
 
 def test_a_receiver_that_hangs_does_not_hold_up_evaluation(database: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exporting, "TIMEOUT_S", 0.3)
+    monkeypatch.setattr(export, "TIMEOUT_S", 0.3)
 
     async def use(hub: Hub) -> None:
         connected = asyncio.Event()

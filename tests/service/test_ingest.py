@@ -10,15 +10,15 @@ import pytest
 import sqlalchemy as sa
 
 from proctor.evidence.otlp_groups import receive_json, receive_protobuf
-from proctor.serve import writer as writing
-from proctor.serve.writer import TraceWriter
-from proctor.service import agents
-from proctor.service.assembling import evidence_in
-from proctor.service.callers import LOCAL, Caller
+from proctor.rest import write_queue
+from proctor.rest.write_queue import TraceWriter
+from proctor.service.access import agents
+from proctor.service.access.callers import LOCAL, Caller
+from proctor.service.decisions.trace_evidence import evidence_in
 from proctor.service.hub import Hub
-from proctor.service.ingest import read_body, read_spans
 from proctor.service.refusals import Refusal
-from proctor.service.searching import list_traces
+from proctor.service.traces.intake import read_body, read_spans
+from proctor.service.traces.search import list_traces
 from proctor.store.bodies import expand
 from proctor.store.tables import trace_parts, traces
 from proctor.store.traces import pieces_of
@@ -300,13 +300,13 @@ def test_a_trace_for_an_agent_that_was_deleted_meanwhile_is_not_kept(database: T
 
 def test_many_requests_share_a_commit_and_each_gets_its_own_answer(database: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
     commits: list[int] = []
-    keep = writing.keep
+    keep = write_queue.keep
 
     async def counted(connection: Any, arrivals: Any, now: str) -> Any:
         commits.append(len(arrivals))
         return await keep(connection, arrivals, now)
 
-    monkeypatch.setattr(writing, "keep", counted)
+    monkeypatch.setattr(write_queue, "keep", counted)
 
     async def use(hub: Hub) -> None:
         _, agent = await world(hub)

@@ -7,10 +7,9 @@ import pytest
 import sqlalchemy as sa
 
 from proctor.errors import StoreError
-from proctor.service.audit import list_notes
-from proctor.service.callers import LOCAL, Caller
-from proctor.service.hub import Hub
-from proctor.service.keys import (
+from proctor.service.access.audit import list_notes
+from proctor.service.access.callers import LOCAL, Caller
+from proctor.service.access.keys import (
     authenticate,
     create_key,
     get_key,
@@ -20,6 +19,7 @@ from proctor.service.keys import (
     organization_caller,
     revoke_key,
 )
+from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
 from proctor.store.tables import agents, keys, projects, records
 from tests.databases import TestDatabase

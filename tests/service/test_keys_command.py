@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from proctor.cli.main import run
-from proctor.service.callers import Caller
+from proctor.service.access.callers import Caller
+from proctor.service.access.keys import authenticate, local_caller
+from proctor.service.access.secrets import secret_values, set_secret
 from proctor.service.hub import Hub
-from proctor.service.keys import authenticate, local_caller
-from proctor.service.secrets import secret_values, set_secret
 from proctor.store.database import Database
 from proctor.store.migrations import NOTES, STEPS
 from proctor.store.tables import agents, projects

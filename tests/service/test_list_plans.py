@@ -11,11 +11,15 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from proctor.service import agents, alerts, audit, cases, keys, projects, run_results, runs, searching
-from proctor.service.callers import LOCAL, Caller
+from proctor.service.access import agents, audit, keys, projects
+from proctor.service.access.callers import LOCAL, Caller
 from proctor.service.hub import Hub
+from proctor.service.notify import alerts
 from proctor.service.refusals import Refusal
-from proctor.service.searching import Wanted
+from proctor.service.runs import requests as runs
+from proctor.service.runs import results as run_results
+from proctor.service.traces import cases, search
+from proctor.service.traces.search import Wanted
 from proctor.service.verification import benchmark_runs, criterion_runs, task_runs
 from proctor.store import pages
 from proctor.store.tables import alert_rules
@@ -31,12 +35,12 @@ Listing = Callable[..., Awaitable[Any]]
 
 async def list_results(hub: Hub, caller: Caller, *, cursor: str | None, **given: Any) -> None:
     wanted = Wanted(**{name: given.pop(name) for name in ("project_id", "agent_id", "outcome", "since", "until") if name in given})
-    await searching.list_results(hub, caller, wanted, cursor=cursor, **given)
+    await search.list_results(hub, caller, wanted, cursor=cursor, **given)
 
 
 async def list_traces(hub: Hub, caller: Caller, *, cursor: str | None, **given: Any) -> None:
     wanted = Wanted(**{name: given.pop(name) for name in ("project_id", "agent_id", "outcome", "since", "until") if name in given})
-    await searching.list_traces(hub, caller, wanted, cursor=cursor, **given)
+    await search.list_traces(hub, caller, wanted, cursor=cursor, **given)
 
 
 def fixed(listing: Listing, id: str) -> Listing:

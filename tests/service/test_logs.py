@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from proctor.service.callers import LOCAL
-from proctor.service.evaluated_span import place_in
-from proctor.service.evaluating import evaluate_all
+from proctor.service.access.callers import LOCAL
 from proctor.service.hub import Hub
-from proctor.service.searching import get_trace
+from proctor.service.traces.evaluated_span import place_in
+from proctor.service.traces.evaluator import evaluate_all
+from proctor.service.traces.search import get_trace
 from proctor.store.traces import pieces_of
 from tests.databases import TestDatabase
 from tests.service.traces import Clock, logs, new_trace, record, request, result_rows, root, send, send_logs, span, trace_rows, world

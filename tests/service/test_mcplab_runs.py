@@ -17,15 +17,15 @@ import yaml
 from proctor.mcp_server.ports import RunRequest
 from proctor.mcp_server.service_runs import ServiceRuns
 from proctor.service import redaction
-from proctor.service.callers import LOCAL
-from proctor.service.cases import create_case, update_case
+from proctor.service.access.callers import LOCAL
+from proctor.service.access.projects import update_project
+from proctor.service.access.secrets import set_secret
 from proctor.service.hub import Hub
-from proctor.service.projects import update_project
 from proctor.service.refusals import Refusal
-from proctor.service.run_results import get_run_result, list_run_results, run_report
-from proctor.service.run_worker import run_worker, work_once
-from proctor.service.runs import get_run, start_run
-from proctor.service.secrets import set_secret
+from proctor.service.runs.requests import get_run, start_run
+from proctor.service.runs.results import get_run_result, list_run_results, run_report
+from proctor.service.runs.worker import run_worker, work_once
+from proctor.service.traces.cases import create_case, update_case
 from proctor.store.tables import runs
 from tests.actions.mcplab_world import AGENTS, CONFIG, LOOKUP, clerk, completion
 from tests.databases import TestDatabase

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from proctor.judge.scripted import ScriptedJudge
-from proctor.service import cases
-from proctor.service.alerts import check_rules, create_rule, get_rule, list_deliveries
-from proctor.service.callers import LOCAL
-from proctor.service.evaluating import evaluate_all
+from proctor.service.access.callers import LOCAL
 from proctor.service.hub import Hub
-from proctor.service.reevaluating import Again, reevaluate
-from proctor.service.searching import get_trace, list_traces
+from proctor.service.notify.alerts import check_rules, create_rule, get_rule, list_deliveries
+from proctor.service.traces import cases
+from proctor.service.traces.evaluator import evaluate_all
+from proctor.service.traces.reevaluation import Again, reevaluate
+from proctor.service.traces.search import get_trace, list_traces
 from proctor.store.bodies import pack
 from proctor.store.tables import case_versions, results
 from proctor.store.tables import cases as case_table

@@ -10,12 +10,12 @@ import pytest
 from proctor.errors import CheckFault
 from proctor.patterns import engine, script_engine
 from proctor.patterns.faults import PatternError
-from proctor.service.pattern_process import PatternProcess, used_for_patterns
+from proctor.service.decisions.pattern_process import PatternProcess, used_for_patterns
 
 CRASHES = """
 import os, signal, time
 from proctor.patterns import script_engine
-from proctor.service import pattern_process
+from proctor.service.decisions import pattern_process
 validate = script_engine.validate
 def deadly(source, flags):
     if "SEGFAULT" in source:

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from proctor.errors import StoreError
 from proctor.service.hub import Hub, stamp
-from proctor.service.retention import Swept, keep_sweeping, sweep
+from proctor.service.upkeep.retention import Swept, keep_sweeping, sweep
 from proctor.store.retention import kept_bytes
 from proctor.store.tables import alert_deliveries, audit, keys, results, run_entries, run_events, runs, trace_parts, traces
 from tests.databases import TestDatabase

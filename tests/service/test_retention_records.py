@@ -8,9 +8,10 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
-from proctor.service.callers import LOCAL
-from proctor.service.hub import Hub, ServiceSettings
-from proctor.service.retention import IDLE_S, Swept, sweep
+from proctor.service.access.callers import LOCAL
+from proctor.service.hub import Hub
+from proctor.service.settings import ServiceSettings
+from proctor.service.upkeep.retention import IDLE_S, Swept, sweep
 from proctor.service.verification import benchmark_runs, benchmarks, criteria, datasets, environments, playgrounds, simulators, tasks
 from proctor.service.verification.public_runs import start_public_run
 from proctor.service.verification.task_runs import put_task_run_state

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from proctor.service import run_worker as worker
-from proctor.service.callers import LOCAL, Caller
+from proctor.service.access.callers import LOCAL, Caller
+from proctor.service.access.projects import create_project
 from proctor.service.hub import Hub
-from proctor.service.projects import create_project
-from proctor.service.run_building import ReadyRun
-from proctor.service.run_turns import RunTurns
-from proctor.service.run_worker import run_worker, work_once
-from proctor.service.runs import cancel_run, get_run, start_run
+from proctor.service.runs import worker
+from proctor.service.runs.building import ReadyRun
+from proctor.service.runs.requests import cancel_run, get_run, start_run
+from proctor.service.runs.turns import RunTurns
+from proctor.service.runs.worker import run_worker, work_once
 from proctor.store import run_rows
 from proctor.store.tables import runs
 from proctor.store.tenants import ensure_organization

@@ -14,17 +14,17 @@ import sqlalchemy as sa
 from proctor.errors import StoreError
 from proctor.model.evidence import Evidence
 from proctor.model.run import RunEntry, RunHeader
-from proctor.service.callers import LOCAL, Caller
-from proctor.service.cases import create_case
+from proctor.service.access.callers import LOCAL, Caller
+from proctor.service.access.projects import delete_project, update_project
+from proctor.service.access.secrets import set_secret
 from proctor.service.hub import Hub, new_id
-from proctor.service.projects import delete_project, update_project
 from proctor.service.refusals import Refusal
-from proctor.service.run_cleaning import Cleaner
-from proctor.service.run_events import events
-from proctor.service.run_results import REPORTS, compare_runs, get_run_result, list_run_results, run_report
-from proctor.service.run_worker import run_worker, work_once
-from proctor.service.runs import cancel_run, get_run, list_runs, start_run
-from proctor.service.secrets import set_secret
+from proctor.service.runs.cleaning import Cleaner
+from proctor.service.runs.events import events
+from proctor.service.runs.requests import cancel_run, get_run, list_runs, start_run
+from proctor.service.runs.results import REPORTS, compare_runs, get_run_result, list_run_results, run_report
+from proctor.service.runs.worker import run_worker, work_once
+from proctor.service.traces.cases import create_case
 from proctor.store.run_rows import LeaseLost, RunRows, claim, done_attempts, events_after
 from proctor.store.tables import run_entries, runs
 from tests.databases import TestDatabase

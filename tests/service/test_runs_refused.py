@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from proctor.service.callers import LOCAL, Caller
+from proctor.service.access.callers import LOCAL, Caller
+from proctor.service.access.secrets import set_secret
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
-from proctor.service.run_results import list_run_results
-from proctor.service.run_worker import work_once
-from proctor.service.runs import get_run, start_run
-from proctor.service.secrets import set_secret
+from proctor.service.runs.requests import get_run, start_run
+from proctor.service.runs.results import list_run_results
+from proctor.service.runs.worker import work_once
 from tests.databases import TestDatabase
 from tests.service.agents import LOOPBACK, a_project, an_agent, suite
 from tests.tables import rows

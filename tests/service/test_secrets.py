@@ -9,12 +9,12 @@ import sqlalchemy as sa
 from cryptography.fernet import Fernet
 
 from proctor.errors import InputError, StoreError
-from proctor.service.audit import list_notes
-from proctor.service.callers import LOCAL, Caller
+from proctor.service.access.audit import list_notes
+from proctor.service.access.callers import LOCAL, Caller
+from proctor.service.access.secret_box import KEY_FILE, SecretBox
+from proctor.service.access.secrets import delete_secret, list_secrets, relock_all, secret_values, set_secret
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
-from proctor.service.secret_box import KEY_FILE, SecretBox
-from proctor.service.secrets import delete_secret, list_secrets, relock_all, secret_values, set_secret
 from proctor.store.tables import alert_rules, projects, secrets
 from tests.databases import TestDatabase
 

@@ -13,15 +13,18 @@ import sqlalchemy as sa
 
 from proctor.errors import StoreError
 from proctor.judge.scripted import ScriptedJudge
-from proctor.service import agents, cases, child_process, deciding, evaluating
-from proctor.service.callers import LOCAL
-from proctor.service.deciders import CannotStart, InProcess, InThread
-from proctor.service.deciding import Batch, CaseText, Decider, Decision, OutOfTime, Task
-from proctor.service.deciding_process import _alarm
-from proctor.service.evaluating import Evaluator, evaluate_all
+from proctor.service.access import agents
+from proctor.service.access.callers import LOCAL
+from proctor.service.decisions import child_process, trace_verdicts
+from proctor.service.decisions.process import _alarm
+from proctor.service.decisions.trace_process import CannotStart, InProcess, InThread
+from proctor.service.decisions.trace_verdicts import Batch, CaseText, Decider, Decision, OutOfTime, Task
 from proctor.service.hub import Hub
-from proctor.service.judge_turns import JudgeTurns
-from proctor.service.reevaluating import Again, reevaluate
+from proctor.service.traces import cases
+from proctor.service.traces import evaluator as evaluation
+from proctor.service.traces.evaluator import Evaluator, evaluate_all
+from proctor.service.traces.judge_turns import JudgeTurns
+from proctor.service.traces.reevaluation import Again, reevaluate
 from proctor.store.bodies import pack, unpack
 from proctor.store.tables import traces
 from proctor.store.trace_work import lease, lease_left_behind, next_due, taken_by
@@ -31,14 +34,14 @@ from tests.service.traces import SUITE, Clock, post, result_rows, trace_rows, wo
 
 DEADLY = """
 import os
-from proctor.service import deciding, deciding_process
-read = deciding.evidence_of_pieces
+from proctor.service.decisions import process as deciding_process, trace_verdicts
+read = trace_verdicts.evidence_of_pieces
 def deadly(pieces, path):
     evidence = read(pieces, path)
     if "DEADLY" in (evidence.text or ""):
         os._exit(9)
     return evidence
-deciding.evidence_of_pieces = deadly
+trace_verdicts.evidence_of_pieces = deadly
 deciding_process.main()
 """
 """A process that decides, and dies of some traces."""
@@ -232,8 +235,8 @@ def test_an_agent_that_used_up_its_time_waits_for_the_next_batch_and_the_others_
         now += 1.5 if pieces == [b"slow"] else 0.001
         return read([pack({"data": {"text": "x"}})], path)
 
-    read = deciding.evidence_of_pieces
-    monkeypatch.setattr(deciding, "evidence_of_pieces", slow)
+    read = trace_verdicts.evidence_of_pieces
+    monkeypatch.setattr(trace_verdicts, "evidence_of_pieces", slow)
     tasks = [one for _ in range(5) for one in (task(agent="slow", pieces=[b"slow"]), task(agent="quick"))]
     decided = list(Decider(clock=lambda: now).decide(Batch(cases=b"[]", tasks=tasks, judging=False)))
     assert [one.undone for one in decided[0::2]] == [False, False, True, True, True]
@@ -261,7 +264,7 @@ class Tiresome:
 
 
 def test_a_slow_agent_rests_while_others_have_work_and_loses_nothing(database: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluating, "BATCH", 4)
+    monkeypatch.setattr(evaluation, "BATCH", 4)
     clock = Clock()
 
     async def use(hub: Hub) -> None:
@@ -307,7 +310,7 @@ def test_an_alarm_ends_what_takes_too_long_and_nothing_else(alarm: Any) -> None:
 
 
 def test_a_case_of_slow_patterns_is_an_error_and_the_others_are_decided(alarm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deciding, "CASE_S", 0.3)
+    monkeypatch.setattr(trace_verdicts, "CASE_S", 0.3)
     slow = "proctor: 1\ncases:\n  - id: slow\n    expect:\n" + "".join(f"      - response_matches: '(a+)+{n}$'\n" for n in range(40))
     good = "proctor: 1\ncases:\n  - id: good\n    expect:\n      - response_contains: aaa\n"
     texts = [CaseText(id=name, version=1, name=name, text=text, dialect="native") for name, text in (("slow", slow), ("good", good))]
@@ -344,7 +347,7 @@ def test_the_judge_is_asked_for_every_agent_in_turn() -> None:
 
 
 def test_traces_that_wait_for_the_judge_hold_up_no_other_agent(database: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluating, "JUDGED_AHEAD", 3)
+    monkeypatch.setattr(evaluation, "JUDGED_AHEAD", 3)
     go_on = asyncio.Event()
 
     class Slow(ScriptedJudge):
@@ -383,7 +386,7 @@ def test_a_batch_whose_cases_cannot_be_read_is_given_back(database: TestDatabase
         await traces_of(hub, agent, 3)
         async with Evaluator.opened(hub, InThread()) as evaluator:
             with monkeypatch.context() as patch:
-                patch.setattr(evaluating, "active_cases", gone)
+                patch.setattr(evaluation, "active_cases", gone)
                 with pytest.raises(StoreError):
                     await evaluator.step()
             assert not evaluator._held and {row["lease_owner"] for row in await trace_rows(hub)} == {None}
@@ -394,7 +397,7 @@ def test_a_batch_whose_cases_cannot_be_read_is_given_back(database: TestDatabase
 
 GARBAGE = """
 import os, sys
-from proctor.service.deciding_process import READY, framed
+from proctor.service.decisions.process import READY, framed
 os.write(1, framed(READY))
 sys.stdin.buffer.read(10)
 os.write(1, framed(b"\\xc1 no message"))
@@ -439,7 +442,7 @@ def test_a_bug_while_evaluating_is_counted_and_stops_nobody(database: TestDataba
 
 
 def test_where_there_was_a_process_there_will_be_one_again(database: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluating, "START_AGAIN_S", 0.01)
+    monkeypatch.setattr(evaluation, "START_AGAIN_S", 0.01)
     started: list[int] = []
 
     class Sometimes(InProcess):

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 from proctor.evidence.otlp_groups import receive_json
-from proctor.service import agents, projects, unknown_agents
-from proctor.service.audit import list_notes
-from proctor.service.callers import LOCAL, Caller
-from proctor.service.evaluating import evaluate_all
+from proctor.service.access import agents, projects
+from proctor.service.access.audit import list_notes
+from proctor.service.access.callers import LOCAL, Caller
 from proctor.service.hub import Hub
-from proctor.service.ingest import read_spans
 from proctor.service.refusals import Refusal
+from proctor.service.traces import unknown_agents
+from proctor.service.traces.evaluator import evaluate_all
+from proctor.service.traces.intake import read_spans
 from tests.databases import TestDatabase
 from tests.service.traces import logs, new_trace, post, record, request, result_rows, root, send, send_logs, trace_rows, world
 

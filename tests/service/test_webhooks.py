@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from proctor.service.alerts import create_rule, list_deliveries, send_test
-from proctor.service.callers import LOCAL
+from proctor.service.access.callers import LOCAL
+from proctor.service.access.keys import organization_caller
+from proctor.service.access.projects import create_project
 from proctor.service.hub import Hub
-from proctor.service.keys import organization_caller
-from proctor.service.projects import create_project
-from proctor.service.webhooks import ATTEMPTS_AFTER_S, PER_ORGANIZATION, PER_PROJECT, TIMEOUT_S, deliver_due, watch_alerts
+from proctor.service.notify.alerts import create_rule, list_deliveries, send_test
+from proctor.service.notify.webhooks import ATTEMPTS_AFTER_S, PER_ORGANIZATION, PER_PROJECT, TIMEOUT_S, deliver_due, watch_alerts
 from proctor.store.alerts import due_deliveries
 from tests.databases import TestDatabase
 from tests.service.traces import Clock, world
@@ -240,7 +240,7 @@ def test_tenants_take_turns(database: TestDatabase) -> None:
 
 
 def test_a_stop_does_not_wait_for_receivers_that_do_not_answer(database: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proctor.service.webhooks.STOP_S", 0.1)
+    monkeypatch.setattr("proctor.service.notify.webhooks.STOP_S", 0.1)
 
     async def use(hub: Hub) -> None:
         async with silent() as (slow, waiting):

@@ -10,11 +10,12 @@ from typing import Any
 import sqlalchemy as sa
 
 from proctor.evidence.otlp_groups import receive_json, receive_logs_json, receive_logs_protobuf, receive_protobuf
-from proctor.serve.writer import TraceWriter
-from proctor.service import agents, cases, projects
-from proctor.service.callers import LOCAL, Caller
+from proctor.rest.write_queue import TraceWriter
+from proctor.service.access import agents, projects
+from proctor.service.access.callers import LOCAL, Caller
 from proctor.service.hub import Hub
-from proctor.service.ingest import read_body, read_spans
+from proctor.service.traces import cases
+from proctor.service.traces.intake import read_body, read_spans
 from proctor.store.tables import results, traces
 from proctor.store.traces import KeptTrace
 

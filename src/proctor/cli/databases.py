@@ -39,9 +39,9 @@ def with_hub(options: argparse.Namespace, use: Callable[[Hub], Awaitable[T]], *,
     """Open the database, do one thing with it, close it."""
     try:
         # The service is an optional part, and takes a second to load.
+        from proctor.service.access.secret_box import SecretBox
         from proctor.service.hub import Hub, ServiceSettings
         from proctor.service.refusals import Refusal
-        from proctor.service.secret_box import SecretBox
         from proctor.store.database import open_database
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in _PARTS:

@@ -25,9 +25,9 @@ from proctor.model.case import Suite
 from proctor.model.evidence import Json
 from proctor.report.json_text import render_json
 from proctor.report.markdown import render_markdown
-from proctor.service.callers import Caller
+from proctor.service.access.callers import Caller
 from proctor.service.refusals import Refusal
-from proctor.service.suite_documents import read_sent_suite
+from proctor.service.suites.documents import read_sent_suite
 from proctor.store.pages import clamped
 from proctor.store.run_files import RunFiles, RunFolder
 

@@ -7,7 +7,7 @@ from typing import Protocol
 import msgspec
 
 from proctor.model.evidence import Json
-from proctor.service.callers import Caller
+from proctor.service.access.callers import Caller
 
 
 class RunRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,7 +18,7 @@ from proctor.errors import EvidenceError, InputError, ProctorError, StoreError
 from proctor.mcp_server.casing import camel_path
 from proctor.model.evidence import Json
 from proctor.service.refusals import Refusal
-from proctor.service.suite_documents import shown_problems
+from proctor.service.suites.documents import shown_problems
 
 _LOG = logging.getLogger("proctor.mcp")
 _NEAREST = re.compile(r"nearest: ([^;()]+)")

@@ -11,8 +11,8 @@ from proctor.mcp_server.results import RESULT, viewed
 from proctor.mcp_server.suites import DETAIL, DIALECT, DOCUMENT, SELECT
 from proctor.mcp_server.tool import PAGING, Action, Desk, Tool, a_list, amount, page_of, shape, text
 from proctor.model.evidence import Json
-from proctor.service.access import require_reader
-from proctor.service.searching import Wanted, get_trace, list_traces
+from proctor.service.access.permissions import require_reader
+from proctor.service.traces.search import Wanted, get_trace, list_traces
 
 LONGEST_WAIT_S = 50.0
 """Callers give up after a minute."""

@@ -33,7 +33,7 @@ from proctor.mcp_server.tool import Desk, Tool
 from proctor.mcp_server.tools import all_tools
 from proctor.model.evidence import Json
 from proctor.model.show import nearest
-from proctor.service.callers import Caller
+from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
 
 Context = ServerRequestContext[Any, Any]

@@ -9,11 +9,12 @@ import msgspec
 
 from proctor.mcp_server.ports import RunRequest
 from proctor.model.evidence import Json
-from proctor.service import run_results, runs
-from proctor.service.callers import Caller
+from proctor.service.access.callers import Caller
+from proctor.service.access.projects import list_projects
 from proctor.service.hub import Hub
-from proctor.service.projects import list_projects
 from proctor.service.refusals import Refusal
+from proctor.service.runs import requests as runs
+from proctor.service.runs import results as run_results
 
 _NAMES = {"suite": "document", "cases": "case_ids", "selection": "select"}
 _ENDED = ("completed", "cancelled", "failed")

@@ -31,12 +31,12 @@ from proctor.model.case import Suite
 from proctor.model.evidence import Json
 from proctor.model.result import RunResult
 from proctor.report.json_text import render_json
-from proctor.service.access import require_reader
-from proctor.service.case_messages import SuiteSource
-from proctor.service.decisions import SuiteDecisions, decide_stream, read_evidence
-from proctor.service.leaving import while_client_waits
+from proctor.service.access.permissions import require_reader
+from proctor.service.decisions.messages import SuiteSource
+from proctor.service.decisions.suite_verdicts import SuiteDecisions, decide_stream, read_evidence
+from proctor.service.decisions.waiting_client import while_client_waits
 from proctor.service.refusals import Refusal
-from proctor.service.suite_documents import read_sent_suite, shown_problems
+from proctor.service.suites.documents import read_sent_suite, shown_problems
 from proctor.sources.records import Record, read_records
 
 _MOST_EVIDENCE = 10_000

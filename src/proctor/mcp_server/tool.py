@@ -17,7 +17,7 @@ from proctor.mcp_server.arguments import Schema, read_arguments
 from proctor.mcp_server.casing import to_snake
 from proctor.model.evidence import Json
 from proctor.model.show import nearest, show
-from proctor.service.callers import Caller
+from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from proctor.mcp_server.tool import Action, Desk
 from proctor.model.evidence import Json
-from proctor.service.callers import Caller
+from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
 
 Given = Mapping[str, Json]

@@ -8,10 +8,10 @@ import pytest
 import sqlalchemy as sa
 
 from proctor.model.judgement import Opinion, Question
-from proctor.service.audit import list_notes
-from proctor.service.callers import LOCAL, Caller
+from proctor.service.access.audit import list_notes
+from proctor.service.access.callers import LOCAL, Caller
+from proctor.service.access.keys import authenticate
 from proctor.service.hub import Hub
-from proctor.service.keys import authenticate
 from proctor.service.refusals import Refusal
 from proctor.service.verification import states, task_runs, verifying
 from proctor.service.verification.benchmark_runs import (

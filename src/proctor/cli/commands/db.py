@@ -133,7 +133,7 @@ def _shown(status: DatabaseStatus) -> str:
 
 def _rekey(options: argparse.Namespace) -> int:
     async def use(hub: Hub) -> int:
-        from proctor.service.secrets import relock_all  # as above
+        from proctor.service.access.secrets import relock_all  # as above
 
         return await relock_all(hub)
 

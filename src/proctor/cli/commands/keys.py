@@ -70,7 +70,7 @@ def run(arguments: list[str]) -> int:
 
 def _create(options: argparse.Namespace) -> int:
     async def use(hub: Hub) -> tuple[dict[str, Any], str, bool]:
-        from proctor.service.keys import create_key, local_caller, organization_caller  # an optional part, and slow to load
+        from proctor.service.access.keys import create_key, local_caller, organization_caller  # an optional part, and slow to load
 
         caller = await organization_caller(hub, options.organization, create=options.kind == "organization")
         row, plain = await create_key(
@@ -104,7 +104,7 @@ def _create(options: argparse.Namespace) -> int:
 
 def _list(options: argparse.Namespace) -> int:
     async def use(hub: Hub) -> list[dict[str, Any]]:
-        from proctor.service.keys import list_keys, organization_caller  # as above
+        from proctor.service.access.keys import list_keys, organization_caller  # as above
 
         caller = await organization_caller(hub, options.organization)
         found: list[dict[str, Any]] = []
@@ -140,7 +140,7 @@ def _list(options: argparse.Namespace) -> int:
 
 def _revoke(options: argparse.Namespace) -> int:
     async def use(hub: Hub) -> dict[str, Any]:
-        from proctor.service.keys import organization_caller, revoke_key  # as above
+        from proctor.service.access.keys import organization_caller, revoke_key  # as above
 
         return await revoke_key(hub, await organization_caller(hub, options.organization), options.id)
 

@@ -48,7 +48,7 @@ def run(arguments: list[str]) -> int:
             if error.name is None or error.name.partition(".")[0] not in ("mcp", "mcp_types", "pydantic", "starlette"):
                 raise
             raise MissingExtra("`proctor mcp`", "serve") from None
-        from proctor.service.keys import organization_caller  # as above
+        from proctor.service.access.keys import organization_caller  # as above
 
         caller = await organization_caller(hub, options.organization)
         runs = LocalRuns(hub.settings.home, Path.cwd(), trust=options.trust)

@@ -11,19 +11,19 @@ from proctor.cli.parser import command_parser
 from proctor.errors import MissingExtra
 
 if TYPE_CHECKING:
-    from proctor.serve.settings import Setting
+    from proctor.rest.settings import Setting
 
 
 def run(arguments: list[str]) -> int:
     """Serve until a signal comes; returns the exit code."""
     try:
-        from proctor.serve.settings import SETTINGS, read_settings  # slow, and an extra
+        from proctor.rest.settings import SETTINGS, read_settings  # slow, and an extra
     except ModuleNotFoundError as error:
         raise MissingExtra("`proctor serve`", "serve") from error
     options = vars(_parser(SETTINGS).parse_args(arguments))
     settings = read_settings(options, os.environ, find_home)
     try:
-        from proctor.serve.running import serve  # as above
+        from proctor.rest.process import serve  # as above
     except ModuleNotFoundError as error:
         raise MissingExtra("`proctor serve`", "serve") from error
     asyncio.run(serve(settings, lambda line: print(line, flush=True)))
@@ -40,7 +40,7 @@ def _parser(settings: "tuple[Setting, ...]") -> argparse.ArgumentParser:
             "proctor serve --host 0.0.0.0 --allowed-host proctor.example.com --database postgresql://proctor@db/proctor",
         ],
     )
-    from proctor.serve.settings import default_of  # as above
+    from proctor.rest.settings import default_of  # as above
 
     for setting in settings:
         if setting.option is None:

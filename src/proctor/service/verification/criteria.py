@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from proctor.formats.located import MAX_WEIGHT
 from proctor.model.evidence import Json
 from proctor.model.show import kind_of
-from proctor.service.callers import Caller
+from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
 from proctor.service.verification import resources

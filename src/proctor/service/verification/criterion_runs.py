@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from proctor.model.evidence import Json
-from proctor.service.callers import Caller
+from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
 from proctor.service.paging import paged
 from proctor.service.verification import resources

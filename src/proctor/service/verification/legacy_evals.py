@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import msgspec
 
 from proctor.model.evidence import Json
-from proctor.service.callers import Caller
+from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
 from proctor.service.verification import benchmark_runs, criteria, criterion_runs, resources
 from proctor.service.verification.criteria import CRITERION

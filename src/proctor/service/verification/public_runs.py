@@ -13,9 +13,9 @@ import msgspec
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.model.evidence import Json
-from proctor.service.callers import Caller
+from proctor.service.access.callers import Caller
+from proctor.service.access.keys import issue_key
 from proctor.service.hub import Hub, stamp
-from proctor.service.keys import issue_key
 from proctor.service.refusals import Refusal, not_found
 from proctor.service.verification.benchmark_runs import version_snapshot
 from proctor.service.verification.benchmarks import published_version

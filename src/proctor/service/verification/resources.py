@@ -12,8 +12,8 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.model.evidence import Json
-from proctor.service.audit import note
-from proctor.service.callers import Caller
+from proctor.service.access.audit import note
+from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub, new_id
 from proctor.service.paging import paged
 from proctor.service.refusals import Refusal, not_found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from proctor.model.evidence import Json
-from proctor.service.callers import Caller
+from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
 from proctor.service.verification import resources
 from proctor.service.verification.fields import Field, a_config, one_of, text

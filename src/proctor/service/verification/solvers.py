@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 from proctor.model.evidence import Json
 from proctor.model.show import show
-from proctor.service.callers import Caller
+from proctor.service.access.callers import Caller
+from proctor.service.access.keys import create_key, get_key, list_keys, revoke_key
 from proctor.service.hub import Hub
-from proctor.service.keys import create_key, get_key, list_keys, revoke_key
 from proctor.service.refusals import not_found
 from proctor.service.verification import resources
 from proctor.service.verification.fields import Field, read_fields, text

@@ -15,7 +15,7 @@ from proctor.formats.json_text import read_json
 from proctor.formats.located import Reading
 from proctor.model.evidence import Json
 from proctor.model.problem import Problem
-from proctor.service.callers import Caller
+from proctor.service.access.callers import Caller
 from proctor.service.refusals import Refusal
 from proctor.store.bodies import to_json
 from proctor.store.pages import Row

@@ -20,8 +20,8 @@ from proctor.evidence.plain import read_plain
 from proctor.evidence.state import FAMILIES
 from proctor.model.evidence import Evidence, Json
 from proctor.model.show import kind_of, nearest
-from proctor.service.audit import note
-from proctor.service.callers import Caller
+from proctor.service.access.audit import note
+from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub, new_id
 from proctor.service.redaction import redact
 from proctor.service.verification.fields import invalid

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.model.evidence import Json
-from proctor.service.audit import note
-from proctor.service.callers import Caller
+from proctor.service.access.audit import note
+from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
 from proctor.service.paging import paged
 from proctor.service.refusals import Refusal, not_found

@@ -24,11 +24,11 @@ from proctor.model.evidence import Evidence, Json
 from proctor.model.judgement import Opinion, Question
 from proctor.model.verdict import Verdict, errored
 from proctor.scoring.score import case_verdict, score_case, weighted_mean
-from proctor.service.case_messages import SuiteSource
-from proctor.service.decision_pool import Who
-from proctor.service.decisions import SuiteDecisions
+from proctor.service.decisions.messages import SuiteSource
+from proctor.service.decisions.pool import Who
+from proctor.service.decisions.suite_verdicts import SuiteDecisions
+from proctor.service.decisions.waiting_client import while_client_waits
 from proctor.service.hub import Hub
-from proctor.service.leaving import while_client_waits
 from proctor.store.bodies import to_json
 
 _ORDER = ("error", "fail", "pass", "skip")

@@ -1,0 +1,105 @@
+"""The application: routes of every noun behind the layers that every request passes.
+
+From the outside in: `Observed` (ids, logs, metrics, an answer even for bugs), `Doorkeeper` (Host, Origin), `Authentication` (who asks, how
+often), `BodyLimits` (how much), `Leaving` (who still waits), then the routes. The application opens its database when it starts unless it
+is given a hub.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+from collections.abc import AsyncGenerator
+from typing import Any
+
+from fastapi import FastAPI
+
+import proctor
+from proctor.rest import errors, openapi, workers
+from proctor.rest.client_watch import Leaving
+from proctor.rest.limits import BodyLimits
+from proctor.rest.metrics import Metrics
+from proctor.rest.request_records import Observed
+from proctor.rest.security import Authentication, Doorkeeper, is_loopback
+from proctor.rest.settings import ServeSettings
+from proctor.rest.streams import Streams
+from proctor.service.access.secret_box import SecretBox
+from proctor.service.decisions.pool import Decisions, ThreadDecisions
+from proctor.service.hub import Hub
+from proctor.store.database import open_database
+
+ROUTES = (
+    "health",
+    "projects",
+    "agents",
+    "cases",
+    "keys",
+    "audit",
+    "traces_api",
+    "evaluation",
+    "results",
+    "public_traces",
+    "otlp",
+    "alerts",
+    "runs",
+    "secrets",
+    "verification",
+    "mcp",
+)
+"""The modules under `routes`, each with a `router`."""
+
+
+def make_app(settings: ServeSettings, *, hub: Hub | None = None, with_workers: bool = True) -> FastAPI:
+    """The application; `hub` when there is one already, on a database that is open in the same event loop."""
+    app = FastAPI(
+        title="proctor",
+        version=proctor.__version__,
+        lifespan=_lifespan(settings, hub, with_workers),
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        separate_input_output_schemas=False,
+    )
+    app.state.metrics = metrics = Metrics()
+    app.state.streams = Streams(settings.service.streams_per_key)
+    for name in ROUTES:
+        app.include_router(importlib.import_module(f"proctor.rest.routes.{name}").router)
+    errors.install(app)
+    app.openapi = lambda: openapi.document(app)
+    service = settings.service
+    # The last one added is the outermost.
+    app.add_middleware(Leaving)
+    app.add_middleware(BodyLimits, settings=service)
+    app.add_middleware(Authentication, loopback=is_loopback(settings.host))
+    app.add_middleware(Doorkeeper, host=settings.host, allowed_hosts=settings.allowed_hosts)
+    app.add_middleware(Observed, metrics=metrics, log_content=service.log_content)
+    return app
+
+
+@contextlib.asynccontextmanager
+async def opened_hub(settings: ServeSettings, decisions: Decisions | None = None) -> AsyncGenerator[Hub]:
+    """The service on its database, closed at the end; `decisions` is where cases are decided, by default a thread."""
+    database = await open_database(settings.database_url)
+    decisions = decisions or ThreadDecisions()
+    box = SecretBox(settings.service.home, settings.secret_key)
+    try:
+        yield Hub(database=database, settings=settings.service, secret_box=box, decisions=decisions)
+    finally:
+        await decisions.close()
+        await database.close()
+
+
+def _lifespan(settings: ServeSettings, given: Hub | None, with_workers: bool) -> Any:
+    @contextlib.asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
+        async with contextlib.AsyncExitStack() as stack:
+            hub = given if given is not None else await stack.enter_async_context(opened_hub(settings))
+            app.state.hub = hub
+            app.state.stopping = stop = asyncio.Event()
+            await stack.enter_async_context(workers.parts(app, hub))
+            if with_workers:
+                await stack.enter_async_context(workers.workers(hub, stop))
+            yield
+
+    return lifespan

@@ -1,0 +1,228 @@
+"""How much a request may bring, and how often a key may ask.
+
+A body is taken in before anybody looks at it: counted while it streams in, whatever its headers promise, for only so long; decompressed
+with the same bound (`decompression.py`), so that a few bytes cannot become gigabytes; and, if it is JSON, scanned for how deeply it nests
+before anything recursive touches it. All bodies that are held at one moment share one room (`body_room.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from itertools import accumulate
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from proctor.rest.body_room import BodyRoom, HeldBody
+from proctor.rest.decompression import InflateLimits, Inflater
+from proctor.rest.errors import PROTOBUF, refusal_response
+from proctor.service.refusals import Refusal
+from proctor.service.settings import ServiceSettings
+
+_DRAIN_S = 5.0
+_LARGE = 200_000
+_MOST_BUCKETS = 10_000
+# Always matches to the end of a string or of the text, and takes no character twice: linear on anything.
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.?)*+(?:"|\Z)', re.DOTALL)
+# As many whole strings, and what stands between them, as can be looked through in a few milliseconds.
+_PIECE = re.compile(rb'(?:"(?:[^"\\]++|\\.?)*+(?:"|\Z)|[^"]{1,64}+){1,4000}+', re.DOTALL)
+_NOT_BRACKETS = bytes(code for code in range(256) if code not in b"[]{}")
+_STEPS = [0] * 256
+for _code in b"[{":
+    _STEPS[_code] = 1
+for _code in b"]}":
+    _STEPS[_code] = -1
+
+
+class BodyLimits:
+    """Takes in the body of a request, or refuses it."""
+
+    def __init__(self, app: ASGIApp, *, settings: ServiceSettings) -> None:
+        self._app = app
+        self._settings = settings
+        self._room = BodyRoom(settings.waiting_bytes)
+        self._inflater = Inflater(InflateLimits.of(settings))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on with its whole body, decompressed."""
+        if scope["type"] != "http" or not has_body(scope):
+            await self._app(scope, receive, send)
+            return
+        held = self._room.enter(*_whose(scope))
+        try:
+            try:
+                body = await self._take_in(Headers(scope=scope), receive, held)
+            except Refusal as refusal:
+                held.release()
+                await refusal_response(scope, refusal)(scope, receive, send)
+                return
+            if body is None:
+                return  # the caller has gone
+            _make_plain(scope, len(body))
+            scope.setdefault("state", {})["body"] = body
+            await self._app(scope, _replay(body, receive), send)
+        finally:
+            held.release()
+
+    async def _take_in(self, headers: Headers, receive: Receive, held: HeldBody) -> bytes | None:
+        encoding = headers.get("content-encoding", "").strip().lower()
+        if encoding not in ("", "identity", "gzip", "deflate"):
+            raise Refusal("UNSUPPORTED_MEDIA_TYPE", f"content encoding {encoding[:40]!r} is not known; there are gzip and deflate")
+        promised = headers.get("content-length", "")
+        if promised.isdecimal() and len(promised) < 20 and int(promised) > self._settings.largest_body:
+            await drain(receive, 4 * self._settings.largest_body)
+            raise self._too_large()
+        body = await self._read_in_time(receive, held)
+        if body is None:
+            return None
+        if encoding in ("gzip", "deflate"):
+            size = len(body)
+            body = await self._inflater.inflate(body)
+            held.add(len(body))
+            held.drop(size)
+        if not headers.get("content-type", "").lower().startswith(PROTOBUF) and await self._too_deep(body):
+            raise Refusal("BAD_REQUEST", f"the body is nested more than {self._settings.deepest_body} levels deep (--deepest-body)")
+        return body
+
+    async def _read_in_time(self, receive: Receive, held: HeldBody) -> bytes | None:
+        """Read the body; `Refusal` when it does not come in time, or others need the room that it takes."""
+        limits = self._settings
+        now = asyncio.get_running_loop().time
+        end = now() + limits.body_timeout_s
+        try:
+            async with asyncio.timeout_at(min(end, now() + limits.body_stall_s)) as held.arriving:
+                return await self._read(receive, held, end)
+        except TimeoutError:
+            if held.given_up:
+                told = "the body came so slowly that others needed the room that it took (--waiting-bytes)"
+                raise Refusal("UNAVAILABLE", told, retry_after_s=1) from None
+            if now() >= end:
+                told = f"the body did not arrive within {limits.body_timeout_s:g} s (--body-timeout-s)"
+            else:
+                told = f"nothing of the body came for {limits.body_stall_s:g} s (--body-stall-s)"
+            raise Refusal("REQUEST_TIMEOUT", told) from None
+        finally:
+            held.arriving = None
+
+    async def _read(self, receive: Receive, held: HeldBody, end: float) -> bytes | None:
+        clock = asyncio.get_running_loop().time
+        chunks: list[bytes] = []
+        while True:
+            message = await receive()
+            if message["type"] != "http.request":
+                return None
+            chunk: bytes = message.get("body", b"")
+            more = message.get("more_body", False)
+            if held.size + len(chunk) > self._settings.largest_body:
+                held.drop(held.size)
+                chunks.clear()
+                if more:
+                    await drain(receive, 4 * self._settings.largest_body)
+                raise self._too_large()
+            held.last = clock()
+            held.add(len(chunk))
+            chunks.append(chunk)
+            if not more:
+                return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+            if held.arriving is not None and chunk and not held.arriving.expired():
+                held.arriving.reschedule(min(end, held.last + self._settings.body_stall_s))
+
+    async def _too_deep(self, body: bytes) -> bool:
+        # Looking through a large body takes long enough for others to notice.
+        if len(body) > _LARGE:
+            return await asyncio.to_thread(deeper_than, body, self._settings.deepest_body)
+        return deeper_than(body, self._settings.deepest_body)
+
+    def _too_large(self) -> Refusal:
+        return Refusal("PAYLOAD_TOO_LARGE", f"the body is larger than {self._settings.largest_body} bytes (--largest-body)")
+
+
+def has_body(scope: Scope) -> bool:
+    """Whether a request says that it has a body."""
+    headers = Headers(scope=scope)
+    return "transfer-encoding" in headers or headers.get("content-length", "0").strip("0") != ""
+
+
+def _whose(scope: Scope) -> tuple[str, str]:
+    """Return for whom a body is held: the organization, and in it the key, or the address of the local user."""
+    caller = scope.get("state", {}).get("caller")
+    client = scope.get("client")
+    address = client[0] if client else ""
+    if caller is None:
+        return "", address
+    return caller.organization_id, caller.key_id or address
+
+
+def deeper_than(body: bytes, deepest: int) -> bool:
+    """Whether JSON is nested more than `deepest` levels. Of what is no JSON the answer may be anything."""
+    if body.count(b"[") + body.count(b"{") <= deepest:
+        return False
+    depth = 0
+    # Piece by piece, so that other threads have their turn in between.
+    for piece in _PIECE.finditer(body):
+        brackets = _STRING.sub(b"", piece.group()).translate(None, _NOT_BRACKETS)
+        depths = list(accumulate(map(_STEPS.__getitem__, brackets), initial=depth))
+        if max(depths) > deepest:
+            return True
+        depth = depths[-1]
+    return False
+
+
+async def drain(receive: Receive, most: int) -> None:
+    """Let the caller finish speaking, within reason: many only listen then."""
+    taken = 0
+    try:
+        async with asyncio.timeout(_DRAIN_S):
+            while taken <= most:
+                message = await receive()
+                taken += len(message.get("body", b""))
+                if message["type"] != "http.request" or not message.get("more_body", False):
+                    return
+    except TimeoutError:
+        return
+
+
+def _make_plain(scope: Scope, size: int) -> None:
+    # In place: the layers outside want to see which route was found in this scope.
+    dropped = (b"content-encoding", b"content-length", b"transfer-encoding")
+    headers = [(name, value) for name, value in scope["headers"] if name not in dropped]
+    scope["headers"] = [*headers, (b"content-length", str(size).encode())]
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    first = True
+
+    async def once() -> Message:
+        nonlocal first
+        if first:
+            first = False
+            return {"type": "http.request", "body": body, "more_body": False}
+        return await receive()
+
+    return once
+
+
+class Buckets:
+    """How many requests each key has left: as many as a minute allows at once, filled up again evenly."""
+
+    def __init__(self, per_minute: int, clock: Callable[[], float]) -> None:
+        self._most = float(per_minute)
+        self._clock = clock
+        self._left: dict[str, tuple[float, float]] = {}
+
+    def wait_s(self, key: str) -> float:
+        """Take one; 0 when there was one, else how long until there is."""
+        if self._most <= 0:
+            return 0.0
+        now = self._clock()
+        left, at = self._left.pop(key, (self._most, now))
+        left = min(self._most, left + max(0.0, now - at) * self._most / 60)
+        while len(self._left) >= _MOST_BUCKETS:
+            self._left.pop(next(iter(self._left)))
+        if left < 1:
+            self._left[key] = (left, now)
+            return (1 - left) * 60 / self._most
+        self._left[key] = (left - 1, now)
+        return 0.0

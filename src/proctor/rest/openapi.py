@@ -1,0 +1,173 @@
+"""The OpenAPI document, true to what happens.
+
+FastAPI knows the models of bodies and answers. What every operation has in common is added here: the error answers of its dialect, the
+keys, and which operations need none. Bodies that do not fit are answered 400, never FastAPI's 422.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from proctor.rest.errors import dialect_of
+from proctor.rest.security import is_open
+
+_REASONS = {
+    "400": "The request cannot be used.",
+    "401": "The key is missing, not known, revoked or expired.",
+    "403": "The key does not allow this.",
+    "404": "There is no such thing, or it is somebody else's.",
+    "408": "The body did not come in time.",
+    "409": "The state of things does not allow this.",
+    "413": "The body is too large.",
+    "415": "The body is encoded in a way that is not known.",
+    "429": "Too many requests; `Retry-After` says when to come again.",
+    "500": "The service failed.",
+    "503": "The database cannot be used, or there is too much to do; `Retry-After` says when to come again.",
+}
+_WITHOUT_KEY = ("400", "403", "413", "415", "500", "503")
+_TEXTS = {"type": "array", "items": {"type": "string"}}
+_PROBLEM = {
+    "type": "object",
+    "description": "A finding in a document.",
+    "required": ["message"],
+    "properties": {
+        "message": {"type": "string"},
+        "line": {"type": ["integer", "null"]},
+        "column": {"type": ["integer", "null"]},
+        "path": {"type": "string"},
+        "code": {"type": ["string", "null"]},
+        "level": {"type": "string"},
+        "expected": {"type": ["string", "null"]},
+        "nearest": _TEXTS,
+        "hint": {"type": ["string", "null"]},
+    },
+}
+_ERRORS: dict[str, dict[str, Any]] = {
+    "ours": {
+        "type": "object",
+        "required": ["error"],
+        "properties": {
+            "error": {
+                "type": "object",
+                "required": ["code", "message", "details"],
+                "properties": {
+                    "code": {"type": "string"},
+                    "message": {"type": "string"},
+                    "details": {"type": "object", "additionalProperties": _TEXTS, "description": "What is wrong, by field."},
+                    "hint": {"type": "string", "description": "The next step."},
+                    "problems": {"type": "array", "items": {"$ref": "#/components/schemas/Problem"}},
+                },
+            }
+        },
+    },
+    "verial": {
+        "type": "object",
+        "required": ["error"],
+        "properties": {
+            "error": {
+                "type": "object",
+                "required": ["code", "message", "details"],
+                "properties": {
+                    "code": {"type": "string"},
+                    "message": {"type": "string"},
+                    "details": {"type": "object", "additionalProperties": _TEXTS},
+                },
+            }
+        },
+    },
+    "mibo": {
+        "type": "object",
+        "required": ["success", "error", "timestamp"],
+        "properties": {
+            "success": {"const": False},
+            "error": {
+                "type": "object",
+                "required": ["code", "message"],
+                "properties": {
+                    "code": {"type": "string"},
+                    "message": {"type": "string"},
+                    "details": {"type": "array", "items": {"type": "object"}},
+                },
+            },
+            "timestamp": {"type": "string"},
+        },
+    },
+    "otlp": {
+        "type": "object",
+        "description": "google.rpc.Status",
+        "properties": {"code": {"type": "integer"}, "message": {"type": "string"}},
+    },
+}
+_NAMES = {"ours": "Error", "verial": "VerificationError", "mibo": "TraceError", "otlp": "Status"}
+_SCHEMES = {
+    "bearer": {"type": "http", "scheme": "bearer", "description": "`vk_...`, `vrl_slv_...`, `vrl_run_...` or `mibo_...`"},
+    "api_key": {
+        "type": "apiKey",
+        "in": "header",
+        "name": "x-api-key",
+        "description": "The same keys in the header that Mibo's clients use.",
+    },
+}
+
+
+def document(app: FastAPI) -> dict[str, Any]:
+    """The document of `app`, made once."""
+    if app.openapi_schema is None:
+        found = get_openapi(
+            title="proctor",
+            version=app.version,
+            description="Examine AI agents: traces in, results kept, suites run, criteria verified.",
+            routes=app.routes,
+        )
+        components: dict[str, Any] = found.setdefault("components", {})
+        schemas: dict[str, Any] = components.setdefault("schemas", {})
+        for unused in ("HTTPValidationError", "ValidationError"):
+            schemas.pop(unused, None)
+        schemas |= {_NAMES[dialect]: schema for dialect, schema in _ERRORS.items()} | {"Problem": _PROBLEM}
+        components["securitySchemes"] = _SCHEMES
+        found = _named_well(found)
+        for path, operations in found["paths"].items():
+            for operation in operations.values():
+                _complete(path, operation)
+        app.openapi_schema = found
+    return app.openapi_schema
+
+
+def _named_well(document: dict[str, Any]) -> dict[str, Any]:
+    """The document with names for people: `ProjectPage` for `PageOf_Project_`, `RunsNewRun` for a name that two modules have."""
+    names: dict[str, str] = {}
+    for name in document["components"]["schemas"]:
+        better = re.sub(r"^PageOf_(.+)_$", r"\1Page", name)
+        if "__" in better:
+            module, _, own = better.rpartition("__")
+            better = "".join(word.capitalize() for word in module.rpartition("__")[2].split("_")) + own
+        names[name] = better
+    text = json.dumps(document)
+    for name, better in names.items():
+        text = text.replace(f'"#/components/schemas/{name}"', f'"#/components/schemas/{better}"')
+    renamed: dict[str, Any] = json.loads(text)
+    renamed["components"]["schemas"] = {names[name]: schema for name, schema in renamed["components"]["schemas"].items()}
+    return renamed
+
+
+def _complete(path: str, operation: dict[str, Any]) -> None:
+    responses: dict[str, Any] = operation["responses"]
+    declared_422 = responses.get("422", {}).get("content", {}).get("application/json", {}).get("schema", {})
+    if declared_422.get("$ref", "").endswith("/HTTPValidationError"):
+        del responses["422"]
+    dialect = dialect_of(path)
+    answer = {"schema": {"$ref": f"#/components/schemas/{_NAMES[dialect]}"}}
+    kinds = ("application/json", "application/x-protobuf") if dialect == "otlp" else ("application/json",)
+    statuses = _WITHOUT_KEY if is_open(path) else tuple(_REASONS)
+    for status in statuses:
+        if status not in responses:
+            responses[status] = {"description": _REASONS[status], "content": dict.fromkeys(kinds, answer)}
+            if status in ("429", "503"):
+                responses[status]["headers"] = {"Retry-After": {"schema": {"type": "string"}, "description": "Seconds."}}
+    if not is_open(path):
+        operation["security"] = [{"bearer": []}, {"api_key": []}]

@@ -1,0 +1,151 @@
+"""The service as a process: from its settings to the last request.
+
+It listens before it says so. On a signal (SIGTERM, SIGINT, SIGHUP) it stops accepting, finishes the requests it has, stops its workers,
+closes the database and ends well; a second signal ends it at once. An address that others can reach is refused as long as there is no
+organization key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import resource
+import signal
+import socket
+import sys
+from collections.abc import Callable, Generator
+
+import uvicorn
+from fastapi import FastAPI
+
+from proctor.errors import InputError
+from proctor.rest.app import make_app, opened_hub
+from proctor.rest.connections import guarded_protocol
+from proctor.rest.logs import to_stream
+from proctor.rest.security import is_loopback
+from proctor.rest.settings import ServeSettings
+from proctor.service.access.keys import local_caller
+from proctor.service.decisions.pattern_process import used_for_patterns
+from proctor.service.decisions.pool import DecisionPool
+
+GRACE_S = 15
+_BACKLOG = 1024
+_OTHER_FILES = 256
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+def _tune_interpreter() -> None:
+    """Look for circles of garbage less often: traces are many small objects without any, and what was loaded by now stays."""
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
+    # Traces are decided in a thread beside the one that answers, which should not wait long for its turn.
+    sys.setswitchinterval(0.001)
+
+
+def _allow_files(connections: int) -> None:
+    """Let the process have as many files open as it may have connections, and some beside them."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = connections + _OTHER_FILES
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard))
+
+
+async def serve(settings: ServeSettings, say: Callable[[str], None]) -> None:
+    """Serve until a signal comes. `say` is told where, and what the user should know. Raises `InputError` and `StoreError` at the start."""
+    with used_for_patterns():
+        await _serve(settings, say)
+
+
+async def _serve(settings: ServeSettings, say: Callable[[str], None]) -> None:
+    async with opened_hub(settings, DecisionPool()) as hub:
+        is_open = await local_caller(hub) is not None
+        if is_open and not is_loopback(settings.host):
+            raise InputError(
+                f"{settings.host} can be reached by others, and there is no organization key that would keep them out\n"
+                "  create one first: proctor keys create --kind organization --name NAME"
+            )
+        with listening(settings.host, settings.port) as sock:
+            app = make_app(settings, hub=hub)
+            server = _Server(server_config(app, settings))
+            to_stream(sys.stderr)
+            _tune_interpreter()
+            _allow_files(settings.service.connections)
+            running = asyncio.create_task(server.serve(sockets=[sock]))
+            with _signals(server, app):
+                while not server.started and not running.done():
+                    await asyncio.sleep(0.01)
+                if server.started:
+                    _greet(settings, sock, is_open, say)
+                await running
+        if not server.started:
+            raise InputError("the service could not start; its log says why")
+
+
+def _greet(settings: ServeSettings, sock: socket.socket, is_open: bool, say: Callable[[str], None]) -> None:
+    host, port = sock.getsockname()[:2]
+    say(f"proctor serves on http://{f'[{host}]' if ':' in host else host}:{port}")
+    if is_open:
+        closing = "`proctor keys create --kind organization` changes that"
+        say(f"no organization key was ever created: everybody on this machine may use it; {closing}")
+
+
+@contextlib.contextmanager
+def listening(host: str, port: int) -> Generator[socket.socket]:
+    """A socket that listens there; refused with one line when that cannot be."""
+    try:
+        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = found[0]
+        sock = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise InputError(f"cannot listen on {host!r}: {error.strerror or error}") from error
+    with contextlib.closing(sock):
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind(address)
+            sock.listen(_BACKLOG)
+        except OSError as error:
+            raise InputError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+        yield sock
+
+
+class _Server(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None]:
+        # We do that: the original raises the signal again at the end, and a service that ended well would look killed.
+        yield
+
+
+@contextlib.contextmanager
+def _signals(server: uvicorn.Server, app: FastAPI) -> Generator[None]:
+    loop = asyncio.get_running_loop()
+
+    def stop(number: int) -> None:
+        stopping: asyncio.Event | None = getattr(app.state, "stopping", None)
+        if stopping is not None:
+            stopping.set()  # streams that would never end see this
+        server.handle_exit(number, None)
+
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, stop, number)
+    try:
+        yield
+    finally:
+        for number in _SIGNALS:
+            loop.remove_signal_handler(number)
+
+
+def server_config(app: FastAPI, settings: ServeSettings) -> uvicorn.Config:
+    """Return how the server runs: its connections are limited, and nothing is told about it."""
+    return uvicorn.Config(
+        app,
+        http=guarded_protocol(settings.service),
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=GRACE_S,
+        timeout_keep_alive=65,
+        lifespan="on",
+        ws="none",
+    )

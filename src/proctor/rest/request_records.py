@@ -1,0 +1,102 @@
+"""The outermost layer.
+
+Every request gets an id, a line in the log, a place in the metrics, and an answer even when there is a bug; every answer gets the headers
+that keep browsers honest, unless a route has set its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import secrets
+import time
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from proctor.rest.errors import bug_response
+from proctor.rest.metrics import Metrics
+from proctor.service.redaction import redact_text
+
+_LOG = logging.getLogger("proctor.serve")
+_ID = re.compile(r"[\x21-\x7e]{1,255}")
+_SHOWN_BODY = 2_000
+_HEADERS = {
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+    "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
+    "cache-control": "no-store",
+}
+_METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"})
+
+
+class Observed:
+    """Sees every request come and go."""
+
+    def __init__(self, app: ASGIApp, *, metrics: Metrics, log_content: bool = False) -> None:
+        self._app = app
+        self._metrics = metrics
+        self._log_content = log_content
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, and say what became of it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        given = Headers(scope=scope).get("x-request-id", "")
+        request_id = given if _ID.fullmatch(given) else secrets.token_hex(8)
+        scope.setdefault("state", {})["request_id"] = request_id
+        status = 0
+
+        async def watched(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = MutableHeaders(scope=message)
+                headers.setdefault("x-request-id", request_id)
+                for name, value in _HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        started = time.perf_counter()
+        self._metrics.in_flight += 1
+        try:
+            await self._app(scope, receive, watched)
+        except Exception:
+            _LOG.exception("a request failed", extra={"request_id": request_id, "route": route_of(scope)})
+            if status:
+                raise  # the answer has begun; the connection is cut instead of ending well
+            await bug_response(scope, request_id)(scope, receive, watched)
+        finally:
+            self._metrics.in_flight -= 1
+            self._note(scope, status, time.perf_counter() - started, request_id)
+
+    def _note(self, scope: Scope, status: int, seconds: float, request_id: str) -> None:
+        method = scope["method"] if scope["method"] in _METHODS else "other"
+        route = route_of(scope)
+        self._metrics.request(method, route, status, seconds)
+        if not _LOG.isEnabledFor(logging.INFO):
+            return
+        caller = scope["state"].get("caller")
+        line: dict[str, object] = {
+            "method": method,
+            "route": route,
+            "status": status,
+            "ms": round(seconds * 1000, 1),
+            "key_id": None if caller is None else caller.actor,
+            "request_id": request_id,
+        }
+        if self._log_content and "/secrets" not in route and (body := scope["state"].get("body")):
+            line["body"] = redact_text(body[:_SHOWN_BODY].decode("utf-8", errors="replace"))
+        _LOG.info("request", extra=line)
+
+
+def route_of(scope: Scope) -> str:
+    """The template of the route that answered; one word for all addresses that do not exist."""
+    route = scope.get("route")
+    path = getattr(route, "path", None)
+    if isinstance(path, str):
+        return path
+    return "/mcp" if scope["path"].startswith("/mcp") else "(none)"

@@ -1,0 +1,126 @@
+"""`/api/alerts`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import Query, Response
+from pydantic import BaseModel, Field
+
+from proctor.rest.route_parts import Body, PageOf, TheCaller, TheHub, ThePaging, given, routed
+from proctor.service.notify import alerts
+from proctor.service.notify.alerts import AlertKind
+
+router = routed("alerts")
+
+
+class Alert(BaseModel):
+    """A rule over results, and where to say so."""
+
+    id: str
+    project_id: str
+    agent_id: str | None = Field(description="none: every agent of the project")
+    name: str
+    kind: AlertKind
+    settings: dict[str, Any]
+    webhook_url: str
+    active: bool
+    state: str | None = Field(description="firing, quiet, or nothing before there was enough to say")
+    created_at: str
+    updated_at: str
+
+
+class NewAlertShown(Alert):
+    """A new rule with what signs its messages, shown this once."""
+
+    secret: str
+
+
+class Delivery(BaseModel):
+    """A message to a webhook."""
+
+    id: str
+    rule_id: str
+    payload: dict[str, Any]
+    status: str = Field(description="waiting, delivered, given up")
+    attempts: int
+    delivered_at: str | None
+    error: str | None
+    created_at: str
+    updated_at: str
+
+
+class NewAlert(Body):
+    """What a rule is made of."""
+
+    project_id: str
+    agent_id: str | None = Field(None, description="left out: every agent of the project")
+    name: str = Field(min_length=1, max_length=200)
+    kind: AlertKind
+    settings: dict[str, Any] | None = Field(
+        None,
+        description="pass_rate: below, window_s, minimum; failing_case: case_id, times, window_s; "
+        "missing_evidence: above, window_s, minimum",
+    )
+    webhook_url: str = Field(min_length=1, max_length=2000)
+    secret: str | None = Field(None, min_length=16, max_length=500, description="what signs the messages; left out: one is made")
+    active: bool = True
+
+
+class AlertChanges(Body):
+    """What may be changed of a rule."""
+
+    name: str | None = Field(None, min_length=1, max_length=200)
+    settings: dict[str, Any] | None = None
+    webhook_url: str | None = Field(None, min_length=1, max_length=2000)
+    secret: str | None = Field(None, min_length=16, max_length=500)
+    active: bool | None = None
+
+
+@router.get("/api/alerts", response_model=PageOf[Alert])
+async def list_alerts(
+    hub: TheHub,
+    caller: TheCaller,
+    paging: ThePaging,
+    project_id: Annotated[str | None, Query()] = None,
+    agent_id: Annotated[str | None, Query()] = None,
+) -> object:
+    """List the rules."""
+    return await alerts.list_rules(hub, caller, project_id=project_id, agent_id=agent_id, limit=paging.limit, cursor=paging.cursor)
+
+
+@router.post("/api/alerts", response_model=NewAlertShown, status_code=201)
+async def create_alert(hub: TheHub, caller: TheCaller, body: NewAlert) -> object:
+    """Create a rule. The secret that signs its messages is shown this once."""
+    return await alerts.create_rule(hub, caller, **given(body))
+
+
+@router.get("/api/alerts/{alert_id}", response_model=Alert)
+async def get_alert(hub: TheHub, caller: TheCaller, alert_id: str) -> object:
+    """Read a rule."""
+    return await alerts.get_rule(hub, caller, alert_id)
+
+
+@router.patch("/api/alerts/{alert_id}", response_model=Alert)
+async def update_alert(hub: TheHub, caller: TheCaller, alert_id: str, body: AlertChanges) -> object:
+    """Change a rule."""
+    return await alerts.update_rule(hub, caller, alert_id, given(body))
+
+
+@router.delete("/api/alerts/{alert_id}", status_code=204, response_class=Response)
+async def delete_alert(hub: TheHub, caller: TheCaller, alert_id: str) -> Response:
+    """Delete a rule with what it sent."""
+    await alerts.delete_rule(hub, caller, alert_id)
+    return Response(status_code=204)
+
+
+@router.get("/api/alerts/{alert_id}/deliveries", response_model=PageOf[Delivery])
+async def list_deliveries(hub: TheHub, caller: TheCaller, paging: ThePaging, alert_id: str) -> object:
+    """List what a rule sent, and what it tried to."""
+    return await alerts.list_deliveries(hub, caller, alert_id, limit=paging.limit, cursor=paging.cursor)
+
+
+@router.post("/api/alerts/{alert_id}/test", response_model=Delivery, status_code=202)
+async def test_alert(hub: TheHub, caller: TheCaller, alert_id: str) -> object:
+    """Have a message sent that says it is a test."""
+    return await alerts.send_test(hub, caller, alert_id)

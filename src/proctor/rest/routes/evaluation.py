@@ -1,0 +1,36 @@
+"""`/api/traces/reevaluate`: traces against the cases as they are now."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, Field
+
+from proctor.rest.route_parts import Body, TheCaller, TheHub, given, routed
+from proctor.service.traces.reevaluation import Again, reevaluate
+
+router = routed("traces")
+
+
+class Reevaluation(Body):
+    """Which traces; all that is named must hold."""
+
+    project_id: str | None = None
+    agent_id: str | None = None
+    case_id: str | None = Field(None, description="the traces of the agent, or project, that this case is for")
+    trace_ids: list[str] | None = Field(None, min_length=1, max_length=1000)
+    since: str | None = Field(None, description="received from this time on; ISO 8601")
+    until: str | None = Field(None, description="received before this time; ISO 8601")
+
+
+class Reevaluated(BaseModel):
+    """How many traces will be evaluated again."""
+
+    traces: int
+
+
+@router.post("/api/traces/reevaluate", response_model=Reevaluated, status_code=202)
+async def reevaluate_traces(hub: TheHub, caller: TheCaller, body: Reevaluation) -> object:
+    """Have traces evaluated again, against the cases as they are now. Results of the same case version are replaced."""
+    wanted = given(body)
+    if wanted.get("trace_ids") is not None:
+        wanted["trace_ids"] = tuple(wanted["trace_ids"])
+    return await reevaluate(hub, caller, Again(**wanted))

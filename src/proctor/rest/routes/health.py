@@ -1,0 +1,60 @@
+"""Whether the service is well, and what it measures of itself."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from fastapi import Response
+from fastapi.responses import PlainTextResponse
+from pydantic import BaseModel
+from starlette.requests import Request
+
+import proctor
+from proctor.rest import metrics
+from proctor.rest.route_parts import TheCaller, TheHub, routed
+from proctor.service.access.permissions import require_operator
+from proctor.service.upkeep.health import HealthWatch
+
+router = routed("operations")
+
+
+class HealthReason(BaseModel):
+    """Something that is not as it should be."""
+
+    code: str
+    message: str
+    degree: Literal["ok", "degraded", "failing"]
+
+
+class Health(BaseModel):
+    """How the service is."""
+
+    status: Literal["ok", "degraded", "failing"]
+    version: str
+    database: Literal["reachable", "unreachable"]
+    reasons: list[HealthReason] = []
+
+
+@router.get("/health", response_model=Health, responses={503: {"model": Health, "description": "What is sent cannot be kept."}})
+async def health(request: Request, hub: TheHub, response: Response) -> object:
+    """How the service is, in degrees: `ok` and `degraded` (it works, and somebody should look) are 200, `failing` (what is sent cannot be
+    kept) is 503. It is answered within two seconds whatever the database does.
+    """
+    state = request.app.state
+    watch: HealthWatch | None = getattr(state, "health_watch", None)
+    if watch is None:
+        watch = state.health_watch = HealthWatch(hub)
+    found = await watch.look()
+    if found.status == "failing":
+        response.status_code = 503
+    reasons = [HealthReason(code=each.code, message=each.message, degree=each.degree) for each in found.reasons]
+    return Health(status=found.status, version=proctor.__version__, database=found.database, reasons=reasons)
+
+
+@router.get("/metrics", response_class=PlainTextResponse)
+async def read_metrics(request: Request, hub: TheHub, caller: TheCaller) -> PlainTextResponse:
+    """What this process has done, in the text format of Prometheus; with an organization key. It is about all organizations: where there
+    are several, only keys of the one that the administrator named (`--metrics-organization`) read it.
+    """
+    await require_operator(hub, caller)
+    return PlainTextResponse(await metrics.page(hub, request.app.state.metrics), media_type="text/plain; version=0.0.4; charset=utf-8")

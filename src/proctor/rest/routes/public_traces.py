@@ -1,0 +1,227 @@
+"""`/public/traces`: traces in, as Mibo's clients send them, and back out.
+
+POST /public/traces            a body of any generation, or OTLP in JSON; 201 for a new trace, 200 for one that was replaced or added to
+GET  /public/traces            the traces of an agent (`platformId`), or of all that the key may see
+GET  /public/traces/{id}       one trace with what was received
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from fastapi import Query, Request, Response
+from pydantic import BaseModel, Field
+
+from proctor.errors import EvidenceError
+from proctor.evidence.json_bytes import decode
+from proctor.evidence.otlp_groups import Received, receive_json
+from proctor.model.evidence import Json
+from proctor.rest.errors import PROTOBUF
+from proctor.rest.route_parts import PageMeta, TheCaller, TheHub, ThePaging, routed
+from proctor.rest.trace_bodies import patience, trace_reading
+from proctor.rest.write_queue import trace_writer
+from proctor.service.access.callers import Caller
+from proctor.service.hub import Hub
+from proctor.service.refusals import Refusal
+from proctor.service.traces import search
+from proctor.service.traces.intake import Intake, Run, read_body, read_spans
+from proctor.store.traces import KeptTrace
+
+router = routed("traces in")
+
+
+class SentTrace(BaseModel):
+    """What became of a trace."""
+
+    id: str
+    platformId: str
+    externalId: str
+    status: str
+    createdAt: str
+    updatedAt: str
+
+
+class TraceTaken(BaseModel):
+    """A trace was taken."""
+
+    success: Literal[True]
+    message: str
+    data: SentTrace
+    traces: list[SentTrace] | None = Field(None, description="all of them, when a request held several")
+    rejectedSpans: int | None = Field(None, description="spans of OTLP that could not be used")
+    timestamp: str
+
+
+class TraceShown(SentTrace):
+    """A trace with what was received."""
+
+    metadata: dict[str, Any] | None
+    outcome: str | None
+    received: Any = Field(description="the body as it came, redacted; of a trace that came in pieces the list of them")
+
+
+class OneTrace(BaseModel):
+    """One trace."""
+
+    success: Literal[True]
+    data: TraceShown
+    timestamp: str
+
+
+class ManyTraces(BaseModel):
+    """A page of traces, newest first."""
+
+    success: Literal[True]
+    data: list[SentTrace]
+    meta: PageMeta = Field(alias="_meta")
+    timestamp: str
+
+
+_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {
+                "schema": {
+                    "type": "object",
+                    "description": "`spans` (current), `data` (second generation), or OTLP with `resourceSpans`",
+                    "properties": {
+                        "spans": {"type": "array", "items": {"type": "object"}},
+                        "data": {},
+                        "resourceSpans": {"type": "array", "items": {"type": "object"}},
+                        "metadata": {"type": "object"},
+                        "externalMetadata": {"type": "object"},
+                        "platformId": {"type": "string"},
+                        "externalId": {"type": "string", "maxLength": 255},
+                    },
+                }
+            }
+        },
+    },
+    "parameters": [
+        {
+            "name": "x-request-id",
+            "in": "header",
+            "required": False,
+            "description": "the external id of the trace: sent again, it is replaced",
+            "schema": {"type": "string", "maxLength": 255},
+        }
+    ],
+}
+
+
+@router.post(
+    "/public/traces",
+    openapi_extra=_BODY,
+    status_code=201,
+    response_class=Response,
+    responses={
+        201: {"model": TraceTaken, "description": "The trace is new."},
+        200: {"model": TraceTaken, "description": "A trace of this id was there; it was replaced, or spans were added to it."},
+    },
+)
+async def post_trace(
+    request: Request,
+    hub: TheHub,
+    caller: TheCaller,
+    flush: Annotated[bool, Query(description="OTLP: nothing more will come for these traces")] = False,
+) -> Response:
+    """Take a trace in. It is durable when the answer is sent."""
+    if request.headers.get("content-type", "").lower().startswith(PROTOBUF):
+        raise Refusal("UNSUPPORTED_MEDIA_TYPE", "protobuf is not read here", hint="send it to /v1/traces, or use http/json")
+    body = await request.body()
+    until = patience()
+    async with trace_reading(request).body(len(body), until) as run:
+        intake = await _intake(hub, caller, body, request.headers.get("x-request-id") or None, flush, run)
+    kept = await trace_writer(request).keep(intake.arrivals, until=until)
+    if intake.spans:
+        hub.counters.add("spans_received", intake.spans)
+    return _answer(intake, kept, hub.now())
+
+
+async def _intake(hub: Hub, caller: Caller, body: bytes, request_id: str | None, flush: bool, run: Run) -> Intake:
+    # Nothing of the document is held any more when this returns: it is many times as large as what is made of it.
+    document: Json = await run(read_json, body)
+    if not isinstance(document, dict) or ("resourceSpans" not in document and "resource_spans" not in document):
+        return await read_body(hub, caller, document, request_id=request_id, run=run)
+    try:
+        received: Received = await run(receive_json, document)
+    except EvidenceError as error:
+        raise Refusal("VALIDATION_ERROR", "the trace cannot be used", fields={"resourceSpans": [error.message]}) from None
+    intake = await read_spans(hub, caller, received, request_id=request_id, flush=flush, run=run)
+    if not intake.arrivals:
+        raise Refusal("VALIDATION_ERROR", "the trace cannot be used", fields={"resourceSpans": ["there are no spans in it"]})
+    return intake
+
+
+def read_json(body: bytes) -> Json:
+    """The JSON of a request; refused when it is none."""
+    try:
+        return decode(body)
+    except EvidenceError as error:
+        raise Refusal("VALIDATION_ERROR", "the body cannot be read", fields={"": [error.message]}) from None
+
+
+def refused_trace(kept: list[KeptTrace]) -> Refusal | None:
+    """Why nothing was kept, where nothing was."""
+    if any(one.refused is None for one in kept):
+        return None
+    if any(one.refused == "too_large" for one in kept):
+        return Refusal("PAYLOAD_TOO_LARGE", "the trace has become too large; nothing more is added to it")
+    return Refusal("NOT_FOUND", "the agent of this trace has been deleted")
+
+
+def _answer(intake: Intake, kept: list[KeptTrace], now: str) -> Response:
+    refusal = refused_trace(kept)
+    if refusal is not None:
+        raise refusal
+    shown = [
+        _sent(one.id, arrival.agent_id, arrival.external_id, one.status, one.created_at, one.updated_at)
+        for arrival, one in zip(intake.arrivals, kept, strict=True)
+        if one.refused is None
+    ]
+    created = any(one.created for one in kept)
+    body: dict[str, Json] = {"success": True, "message": "Trace created" if created else "Trace updated", "data": shown[0]}
+    if len(shown) > 1:
+        body["traces"] = shown
+    if intake.refused_spans:
+        body["rejectedSpans"] = intake.refused_spans
+    body["timestamp"] = now
+    return Response(msgspec.json.encode(body), 201 if created else 200, media_type="application/json")
+
+
+def _sent(id: str, agent_id: str, external_id: str, status: str, created_at: str, updated_at: str) -> dict[str, Json]:
+    return {
+        "id": id,
+        "platformId": agent_id,
+        "externalId": external_id,
+        "status": status,
+        "createdAt": created_at,
+        "updatedAt": updated_at,
+    }
+
+
+def _of_row(row: dict[str, Json]) -> dict[str, Json]:
+    return _sent(row["id"], row["agent_id"], row["external_id"], row["status"], row["created_at"], row["updated_at"])
+
+
+@router.get("/public/traces", response_model=ManyTraces)
+async def list_traces(
+    hub: TheHub,
+    caller: TheCaller,
+    paging: ThePaging,
+    platform_id: Annotated[str | None, Query(alias="platformId", description="the agent")] = None,
+) -> object:
+    """List the traces of an agent, newest first."""
+    wanted = search.Wanted(agent_id=platform_id)
+    found = await search.list_traces(hub, caller, wanted, limit=paging.limit, cursor=paging.cursor)
+    return {"success": True, "data": [_of_row(row) for row in found["data"]], "_meta": found["_meta"], "timestamp": hub.now()}
+
+
+@router.get("/public/traces/{trace_id}", response_model=OneTrace)
+async def get_trace(hub: TheHub, caller: TheCaller, trace_id: str) -> object:
+    """Read one trace with what was received."""
+    row = await search.get_trace(hub, caller, trace_id)
+    more = {name: row[name] for name in ("metadata", "outcome", "received")}
+    return {"success": True, "data": {**_of_row(row), **more}, "timestamp": hub.now()}

@@ -1,0 +1,65 @@
+"""`/api/results`: what came of evaluating traces."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import Query, Response
+from pydantic import BaseModel, Field
+
+from proctor.rest.route_parts import PageOf, TheCaller, TheHub, ThePaging, as_kept, routed
+from proctor.service.traces import search
+from proctor.service.traces.search import Wanted
+
+router = routed("results")
+
+
+class ResultSummary(BaseModel):
+    """A case decided on a trace."""
+
+    id: str
+    project_id: str
+    agent_id: str
+    trace_id: str
+    case_id: str
+    case_version: int
+    case_key: str = Field(description="the id of the case inside its document")
+    trace_revision: int
+    outcome: str
+    score: float | None
+    verdict: str | None
+    code: str | None
+    created_at: str
+    updated_at: str
+
+
+class Result(ResultSummary):
+    """The same with every assertion."""
+
+    result: Any = Field(description="assertions with their verdicts, reasons and pointers into the evidence")
+
+
+@router.get("/api/results", response_model=PageOf[ResultSummary])
+async def list_results(
+    hub: TheHub,
+    caller: TheCaller,
+    paging: ThePaging,
+    project_id: Annotated[str | None, Query()] = None,
+    agent_id: Annotated[str | None, Query()] = None,
+    case_id: Annotated[str | None, Query()] = None,
+    trace_id: Annotated[str | None, Query()] = None,
+    outcome: Annotated[Literal["pass", "fail", "error", "skip"] | None, Query()] = None,
+    code: Annotated[str | None, Query(description="why a case as a whole has its outcome")] = None,
+    since: Annotated[str | None, Query(description="from this time on; ISO 8601")] = None,
+    until: Annotated[str | None, Query(description="before this time; ISO 8601")] = None,
+) -> object:
+    """List results, newest first."""
+    wanted = Wanted(project_id=project_id, agent_id=agent_id, outcome=outcome, since=since, until=until)
+    more = {"case_id": case_id, "trace_id": trace_id, "code": code, "cursor": paging.cursor}
+    return await search.list_results(hub, caller, wanted, limit=paging.limit, **more)
+
+
+@router.get("/api/results/{result_id}", response_model=Result)
+async def get_result(hub: TheHub, caller: TheCaller, result_id: str) -> Response:
+    """Read a result with every assertion, its verdict and the evidence for it."""
+    return as_kept(await search.get_result(hub, caller, result_id))

@@ -1,0 +1,243 @@
+"""Who may speak to the service at all.
+
+Two layers. `Doorkeeper` looks at where a request comes from: its `Host` must be a name of this service, so that a page in somebody's
+browser cannot reach it under a name of its own (DNS rebinding), and its `Origin`, which only browsers send, must be the service itself.
+There are no CORS headers. `Authentication` finds out who asks, before the body is taken in: by key (`Authorization: Bearer` or `x-api-
+key`), or as the local user of a service on loopback that never had an organization key, unless a proxy passed the request on. What
+somebody may do is decided by the verbs. Who follows a stream is asked for the key again and again: when it is revoked or expires, the
+stream ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import re
+from collections.abc import Collection
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from proctor.errors import StoreError
+from proctor.rest.errors import answered_in_words, presented_key, refusal_response
+from proctor.rest.limits import Buckets, drain, has_body
+from proctor.service.access.callers import Caller
+from proctor.service.access.keys import authenticate, local_caller
+from proctor.service.hub import Hub
+from proctor.service.refusals import Refusal
+
+OPEN_PATHS = frozenset({"/", "/health", "/openapi.json"})
+"""What anybody may read."""
+RECHECK_S = 1.0
+"""How often it is looked whether who follows a stream still may. Keys that another process revoked are known a few seconds later."""
+OPEN_PREFIXES = ("/ui/", "/static/")
+"""Pages, which look after themselves."""
+_DRAINED = 1_000_000
+"""Bytes of a body on such a path that are passed over before it is refused, for clients that only listen when they have spoken."""
+# RFC 9110: uri-host [":" port], of which only names as DNS and containers have them and addresses are used.
+_HOST = re.compile(
+    r"(?:(?P<name>[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,253}[A-Za-z0-9_])?)|\[(?P<six>[0-9A-Fa-f:.]{2,45})\])(?::(?P<port>[0-9]{1,5}))?", re.ASCII
+)
+_PASSED_ON = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
+"""What proxies add: whom they speak for is not the local user, wherever they stand themselves."""
+
+
+class Doorkeeper:
+    """Refuses requests that were made under a wrong name or by a foreign page."""
+
+    def __init__(self, app: ASGIApp, *, host: str, allowed_hosts: Collection[str] = ()) -> None:
+        self._app = app
+        self._names = {_plain(name) for name in (*allowed_hosts, host, "localhost")}
+        self._any_name = "*" in self._names
+        # Bound to every address there is no name of its own; an address cannot be somebody else's name.
+        self._any_address = is_unspecified(host)
+        if self._any_address or is_loopback(host):
+            self._names |= {"127.0.0.1", "::1"}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on what came in by the right name."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        refusal = self._refusal(Headers(scope=scope))
+        if refusal is not None:
+            await refusal_response(scope, refusal)(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+    def _refusal(self, headers: Headers) -> Refusal | None:
+        host = headers.get("host", "")
+        name = read_host(host)
+        if len(headers.getlist("host")) != 1 or name is None or not self._knows(name):
+            hint = f"start it with --allowed-host {name}" if name else None
+            return Refusal("FORBIDDEN", f"this service is not known as {host[:200]!r}", hint=hint)
+        origin = headers.get("origin")
+        if origin is not None:
+            try:
+                parts = urlsplit(origin)
+            except ValueError:
+                parts = urlsplit("")
+            if parts.scheme not in ("http", "https") or parts.netloc.lower() != host.lower():
+                return Refusal("FORBIDDEN", f"requests from pages of {origin[:200]!r} are not answered")
+        return None
+
+    def _knows(self, name: str) -> bool:
+        if not name:
+            return False
+        return self._any_name or name in self._names or (self._any_address and _address(name) is not None)
+
+
+class Authentication:
+    """Finds out who asks and how often, and refuses wrong keys. The caller is in `request.state.caller`, None on an open path."""
+
+    def __init__(self, app: ASGIApp, *, loopback: bool) -> None:
+        self._app = app
+        self._loopback = loopback
+        self._buckets: Buckets | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on what comes from somebody we know."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        if is_open(scope["path"]):
+            scope.setdefault("state", {})["caller"] = None
+            if has_body(scope):
+                # From whoever may be anybody nothing is taken that costs room or time.
+                await drain(receive, _DRAINED)
+                await refusal_response(scope, Refusal("PAYLOAD_TOO_LARGE", "a request for this path has no body"))(scope, receive, send)
+                return
+            await self._app(scope, receive, send)
+            return
+        hub: Hub = scope["app"].state.hub
+        state = scope.setdefault("state", {})
+        try:
+            caller = await self._caller(hub, scope)
+            state["caller"] = caller
+            self._spend(hub, caller.actor)
+        except (Refusal, StoreError) as error:
+            answer = answered_in_words(scope, error)
+            assert answer is not None
+            await answer(scope, receive, send)
+            return
+        await self._passed_on(hub, scope, receive, send)
+
+    async def _passed_on(self, hub: Hub, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer; an event stream only for as long as its caller is welcome."""
+        request = asyncio.current_task()
+        assert request is not None
+        watch: asyncio.Task[None] | None = None
+        complete = ended = False
+
+        async def ended_when_unwelcome() -> None:
+            nonlocal ended
+            while await self._still_welcome(hub, scope):
+                await asyncio.sleep(RECHECK_S)
+            ended = True
+            request.cancel()
+
+        async def watched(message: Message) -> None:
+            nonlocal watch, complete
+            if message["type"] == "http.response.start" and _is_stream(message):
+                watch = asyncio.create_task(ended_when_unwelcome())
+            elif message["type"] == "http.response.body":
+                complete = not message.get("more_body", False)
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watched)
+        except asyncio.CancelledError:
+            if not ended:
+                raise
+            request.uncancel()
+            if not complete:
+                await send({"type": "http.response.body", "body": b""})
+        finally:
+            if watch is not None:
+                watch.cancel()
+
+    async def _still_welcome(self, hub: Hub, scope: Scope) -> bool:
+        key = presented_key(scope)
+        try:
+            return await (local_caller(hub) if key is None else authenticate(hub, key)) is not None
+        except StoreError:
+            return True  # nobody can say otherwise now
+
+    async def _caller(self, hub: Hub, scope: Scope) -> Caller:
+        key = presented_key(scope)
+        if key is None:
+            caller = await local_caller(hub) if self._loopback and _is_from_here(scope) else None
+            if caller is None:
+                raise Refusal("UNAUTHORIZED", "a key is needed: Authorization: Bearer vk_..., or x-api-key")
+            return caller
+        caller = await authenticate(hub, key)
+        if caller is None:
+            # Guessing is limited by where it comes from; who has a key is not held up by it.
+            client = scope.get("client")
+            self._spend(hub, f"address {client[0] if client else ''}")
+            raise Refusal("UNAUTHORIZED", "the key is not known, was revoked, or has expired")
+        return caller
+
+    def _spend(self, hub: Hub, who: str) -> None:
+        if self._buckets is None:
+            self._buckets = Buckets(hub.settings.requests_per_minute, hub.clock)
+        wait_s = self._buckets.wait_s(who)
+        if wait_s > 0:
+            raise Refusal("RATE_LIMITED", "too many requests with this key", retry_after_s=wait_s)
+
+
+def _is_from_here(scope: Scope) -> bool:
+    """Whether a request comes from this machine, as far as can be seen: not passed on by a proxy, not sent off by a foreign page."""
+    client = scope.get("client")
+    if client is not None and not is_loopback(client[0]):
+        return False
+    headers = Headers(scope=scope)
+    return not any(name in headers for name in _PASSED_ON) and headers.get("sec-fetch-site", "none") != "cross-site"
+
+
+def _is_stream(message: Message) -> bool:
+    return Headers(raw=message["headers"]).get("content-type", "").startswith("text/event-stream")
+
+
+def is_open(path: str) -> bool:
+    """Whether anybody may read this path."""
+    return path in OPEN_PATHS or path.startswith(OPEN_PREFIXES)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only programs of the same machine can reach this address."""
+    address = _address(host)
+    return host.lower() == "localhost" if address is None else address.is_loopback
+
+
+def is_unspecified(host: str) -> bool:
+    """Whether this is every address of the machine: `0.0.0.0`, `::`, or nothing."""
+    address = _address(host)
+    return host == "" if address is None else address.is_unspecified
+
+
+def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(name.strip("[]"))
+    except ValueError:
+        return None
+
+
+def _plain(name: str) -> str:
+    """Return a name in lower case, and an address as it is usually written."""
+    address = _address(name)
+    return name.lower() if address is None else str(address)
+
+
+def read_host(header: str) -> str | None:
+    """Return the name in a `Host` header without its port; None for anything but `NAME`, `ADDRESS` or `[ADDRESS]`, and a port."""
+    found = _HOST.fullmatch(header)
+    if found is None or (found["port"] and int(found["port"]) > 65535):
+        return None
+    if found["six"] is None:
+        return found["name"].lower()
+    try:
+        return str(ipaddress.IPv6Address(found["six"]))
+    except ValueError:
+        return None

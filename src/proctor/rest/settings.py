@@ -1,0 +1,241 @@
+"""The settings of the service: what each is called as a flag and as a variable, read once.
+
+One table, from which the flags, the variables and the reference page come. A flag wins over a variable, a variable over the default.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+
+from proctor.errors import InputError
+from proctor.network.addresses import AddressRefused
+from proctor.service.settings import ServiceSettings
+
+HOST, PORT = "127.0.0.1", 8700
+DATABASE_FILE = "proctor.db"
+_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
+
+
+class ServeSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the service listens, what it keeps its data in, and how it runs."""
+
+    service: ServiceSettings
+    host: str = HOST
+    port: int = PORT
+    database: str | None = None
+    """None: a SQLite file in the workspace."""
+    allowed_hosts: tuple[str, ...] = ()
+    secret_key: str | None = None
+
+    @property
+    def database_url(self) -> str:
+        """The address of the database."""
+        return self.database or str(self.service.home / DATABASE_FILE)
+
+
+class Setting(msgspec.Struct, frozen=True, kw_only=True):
+    """One setting. `name` is a field of `ServeSettings` or `ServiceSettings`; the flag is it with dashes."""
+
+    name: str
+    variable: str
+    read: Callable[[str], Any]
+    metavar: str
+    text: str
+    default: str | None = None
+    """As it is shown, where the field does not say it."""
+    flag: str | None = ""
+    """None: there is no flag. Empty: made from the name."""
+    many: bool = False
+    """May be repeated as a flag, and separated by commas in the variable."""
+
+    @property
+    def option(self) -> str | None:
+        """The flag, with its dashes."""
+        return None if self.flag is None else f"--{(self.flag or self.name).replace('_', '-')}"
+
+
+def _whole(least: int, most: int = 2**53) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        value = int(text)
+        if not least <= value <= most:
+            raise ValueError
+        return value
+
+    read.__doc__ = f"Expected a whole number from {least}" + (f" to {most}." if most < 2**53 else " on.")
+    return read
+
+
+def _seconds(text: str) -> float:
+    """Expected a number of 0 or more."""
+    value = float(text)
+    if not 0 <= value < float("inf"):
+        raise ValueError
+    return value
+
+
+def _yes(text: str) -> bool:
+    """Expected yes or no."""
+    words = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False, "": False}
+    return words[text.strip().lower()]
+
+
+def _text(text: str) -> str:
+    """Expected some text."""
+    if not text.strip():
+        raise ValueError
+    return text.strip()
+
+
+def _unknown_agents(text: str) -> str:
+    """Expected create or refuse."""
+    return {"create": "create", "refuse": "refuse"}[text.strip().lower()]
+
+
+def _endpoint(text: str) -> str:
+    """Expected an address that begins with https:// or http://, without a user name, a password, or anything after ? or #."""
+    parts = urlsplit(text.strip())
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None or parts.query or parts.fragment:
+        raise ValueError
+    path = parts.path.rstrip("/")
+    return parts._replace(path=path if path.endswith("/v1/logs") else f"{path}/v1/logs").geturl()
+
+
+def _headers(text: str) -> tuple[tuple[str, str], ...]:
+    """Expected NAME=VALUE, several of them separated by commas."""
+    found: list[tuple[str, str]] = []
+    for pair in text.split(","):
+        name, equals, value = (part.strip() for part in pair.partition("="))
+        value = unquote(value)
+        if not equals or not _HEADER.fullmatch(name) or not value.isascii() or not value.isprintable():
+            raise ValueError
+        found.append((name.lower(), value))
+    return tuple(found)
+
+
+def _s(name: str, metavar: str, read: Callable[[str], Any], text: str, **more: Any) -> Setting:
+    return Setting(name=name, variable=more.pop("variable", f"PROCTOR_{name.upper()}"), read=read, metavar=metavar, text=text, **more)
+
+
+SETTINGS = (
+    _s("host", "ADDRESS", _text, "the address to listen on; any other than loopback needs an organization key to exist"),
+    _s("port", "PORT", _whole(0, 65535), "the port; 0 takes a free one"),
+    _s("database", "URL", _text, "`sqlite:///FILE` or `postgresql://USER@HOST/NAME`", variable="PROCTOR_DATABASE_URL",
+       default=f"`{DATABASE_FILE}` in the workspace"),
+    _s("home", "DIR", _text, "the workspace: the database file, the key file for secrets, the judge's memory",
+       default="`.proctor` beside the nearest `proctor.yaml`"),
+    _s("allowed_hosts", "NAME", _text, "a name or address the service is known under, for the `Host` header; `*` takes any",
+       flag="allowed-host", many=True),
+    _s("secret_key", "KEY", _text, "what secrets at rest are encrypted with",
+       default="a key file of mode 0600 in the workspace", flag=None),
+    _s("quiet_period_s", "S", _seconds, "how long after its last span an OTLP trace with an ended root counts as complete"),
+    _s("largest_body", "BYTES", _whole(1_000), "bytes of one request, before and after decompression"),
+    _s("deepest_body", "N", _whole(10, 1_000), "how deeply the JSON of one request may be nested"),
+    _s("waiting_bytes", "BYTES", _whole(1_000_000), "bytes of all requests that are held at one moment; more are answered 503"),
+    _s("header_timeout_s", "S", _seconds, "how long the head of a request may take"),
+    _s("body_timeout_s", "S", _seconds, "how long the body of a request may take"),
+    _s("body_stall_s", "S", _seconds, "how long nothing of a body may come"),
+    _s("body_pieces", "N", _whole(1), "from how many pieces on those of a body must have 64 bytes on average"),
+    _s("write_stall_s", "S", _seconds, "how long nothing of an answer may be read before the connection is cut"),
+    _s("unsent_bytes", "BYTES", _whole(1_000_000), "bytes of all answers that wait to be read; the slowest readers of the address with the"
+       " most are cut off"),
+    _s("connections", "N", _whole(1), "connections that are open at one moment; more are answered 503, unless a silent one makes room"),
+    _s("connections_per_address", "N", _whole(0), "the same from one address; 0 does not limit, for a proxy that passes everybody on"),
+    _s("streams_per_key", "N", _whole(1), "event streams that are followed with one key at one moment; more are answered 429"),
+    _s("gzip_members", "N", _whole(1), "files of gzip one behind the other in one body"),
+    _s("compression_ratio", "N", _whole(1), "how many times as large a body may become once it is decompressed, from 1 MB on"),
+    _s("protobuf_messages", "N", _whole(100), "messages in one request in protobuf, spans and attributes among them"),
+    _s("protobuf_fields", "N", _whole(100), "fields in one request in protobuf"),
+    _s("requests_per_minute", "N", _whole(0), "requests per key; 0 does not limit"),
+    _s("queue_size", "N", _whole(1), "requests with traces that may wait for the disk; more are answered 503"),
+    _s("evaluators", "N", _whole(0, 64), "how many traces are judged at once; 0 leaves evaluating traces to other processes"),
+    _s("workers", "N", _whole(0, 64), "how many runs are driven at once; 0 leaves that to other processes"),
+    _s("lease_s", "S", _seconds, "how long a worker may be silent before another one takes over"),
+    _s("allowed_addresses", "ADDRESS", _text, "a host, address or network that suites and webhooks may reach although it is private",
+       flag="allowed-address", many=True),
+    _s("allowed_commands", "COMMAND", _text, "a command that uploaded suites may start (stdio servers)", flag="allowed-command", many=True),
+    _s("export_otlp_endpoint", "URL", _endpoint, "an OTLP/HTTP receiver that gets every verdict as a `gen_ai.evaluation.result` event;"
+       " `/v1/logs` is added unless it ends so", default="nothing is exported"),
+    _s("export_otlp_headers", "NAME=VALUE,...", _headers, "headers for that receiver, such as a key; values may be percent-encoded",
+       flag=None),
+    _s("retention_days", "DAYS", _seconds, "traces, runs and benchmark runs older than this are deleted",
+       default="kept for ever"),
+    _s("retention_bytes", "BYTES", _whole(0), "the oldest traces, runs and benchmark runs are deleted when there is more than this",
+       default="no bound"),
+    _s("metrics_organization", "NAME", _text, "the organization, by name or id, whose keys may read `/metrics`, which is about all of them",
+       default="the only one; of several none"),
+    _s("unknown_agents", "create|refuse", _unknown_agents, "whether spans and logs whose `service.name` no agent has make one, or are"
+       " refused", default="`create` for the local user of a service without keys, else `refuse`"),
+    _s("log_content", "", _yes, "logs may show the beginning of what was sent, redacted"),
+)  # fmt: skip
+"""Every setting there is."""
+
+
+def read_settings(flags: Mapping[str, Any], environment: Mapping[str, str], find_home: Callable[[str | None], Path]) -> ServeSettings:
+    """The settings of flags (texts by name; None where not given) over variables over defaults. Raises `InputError`."""
+    found: dict[str, Any] = {}
+    for setting in SETTINGS:
+        value = flags.get(setting.name)
+        place = setting.option or setting.variable
+        if value is None or value == []:
+            value = environment.get(setting.variable)
+            place = setting.variable
+            if value is not None and setting.many:
+                value = [part for part in value.split(",") if part.strip()]
+        if value is None or value == "":
+            continue
+        found[setting.name] = _read(setting, place, value)
+    home = find_home(found.pop("home", None))
+    ours = {name: found.pop(name) for name in ("host", "port", "database", "allowed_hosts", "secret_key") if name in found}
+    settings = ServeSettings(service=ServiceSettings(home=home, **found), **ours)
+    _check_export(settings.service)
+    return settings
+
+
+def _check_export(settings: ServiceSettings) -> None:
+    """Where verdicts go is said by an administrator, and yet a wrong address must not reach what nobody meant: better told at once."""
+    if settings.export_otlp_endpoint is None:
+        return
+    from proctor.network.guard import Guard  # loads what speaks HTTP
+
+    try:
+        Guard(settings.allowed_addresses).check_url(settings.export_otlp_endpoint)
+    except AddressRefused as error:
+        raise InputError(f"--export-otlp-endpoint: {error}") from None
+
+
+def _read(setting: Setting, place: str, value: Any) -> Any:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, list):
+        return tuple(_read(setting, place, str(part)) for part in value)
+    try:
+        return setting.read(value)
+    except (ValueError, KeyError):
+        # What was written is not shown: one of the settings is a secret, and another an address with a password.
+        expected = (setting.read.__doc__ or "").rstrip(".")
+        raise InputError(f"{place}: {expected[:1].lower()}{expected[1:]}") from None
+
+
+def default_of(setting: Setting) -> str:
+    """The default as the reference shows it."""
+    if setting.default is not None:
+        return setting.default
+    for kind in (ServeSettings, ServiceSettings):
+        for field in msgspec.structs.fields(kind):
+            if field.name == setting.name:
+                return _shown(field.default)
+    raise KeyError(setting.name)
+
+
+def _shown(default: object) -> str:
+    if isinstance(default, tuple):
+        return "none"
+    if isinstance(default, bool):
+        return "no"
+    return f"`{default}`"

@@ -1,0 +1,59 @@
+"""The audit log: every write, who did it, to what."""
+
+from __future__ import annotations
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from proctor.model.evidence import Json
+from proctor.service.access.callers import Caller
+from proctor.service.hub import Hub, new_id
+from proctor.service.paging import paged, shown_page
+from proctor.service.redaction import redact
+from proctor.service.refusals import Refusal
+from proctor.store.audit import add_note, notes
+from proctor.store.pages import Row
+from proctor.store.tables import audit
+
+
+async def note(
+    connection: AsyncConnection,
+    hub: Hub,
+    caller: Caller,
+    action: str,
+    resource: str,
+    resource_id: str,
+    details: dict[str, Json] | None = None,
+) -> None:
+    """Keep that `caller` did `action` (create, update, delete, revoke, ...), in the transaction that does it. No content, no secrets."""
+    await add_note(
+        connection,
+        id=new_id("aud"),
+        organization_id=caller.organization_id,
+        at=hub.now(),
+        actor=caller.actor,
+        action=action,
+        resource=resource,
+        resource_id=resource_id,
+        details=redact(details) if details else None,
+    )
+
+
+async def list_notes(
+    hub: Hub,
+    caller: Caller,
+    *,
+    resource: str | None = None,
+    resource_id: str | None = None,
+    limit: int | None = None,
+    cursor: str | None = None,
+) -> dict[str, Json]:
+    """A page of the audit log of the caller's organization; with an organization key only."""
+    if caller.kind != "organization":
+        raise Refusal("FORBIDDEN", "the audit log is read with an organization key")
+    async with hub.database.reading() as connection:
+        query = notes(caller.organization_id, resource=resource, resource_id=resource_id)
+        return shown_page(await paged(connection, query, audit, limit=limit, cursor=cursor, time="at"), _shown)
+
+
+def _shown(row: Row) -> Json:
+    return {name: row[name] for name in ("id", "at", "actor", "action", "resource", "resource_id", "details")}

@@ -1,0 +1,289 @@
+"""Keys: made, listed masked, revoked, and recognised when they are presented.
+
+A key is a prefix that its clients know and 43 random characters. It is shown once; the database has its SHA-256 (it is random, so nothing
+slower is needed, and looking up a hash tells nothing about how much of a guess was right).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from proctor.errors import StoreError
+from proctor.model.evidence import Json
+from proctor.service.access.audit import note
+from proctor.service.access.callers import DEFAULT_ORGANIZATION, LOCAL, Caller, CallerKind
+from proctor.service.hub import Hub, new_id, stamp
+from proctor.service.paging import paged, shown_page
+from proctor.service.refusals import Refusal, not_found
+from proctor.store import keys as rows
+from proctor.store.list_queries import list_query
+from proctor.store.pages import Row
+from proctor.store.tables import agents, keys, projects, records
+from proctor.store.tenants import ensure_organization, find, find_organization
+
+PREFIXES: dict[str, str] = {"organization": "vk_", "project": "mibo_", "solver": "vrl_slv_", "run": "vrl_run_"}
+_LONGEST_KEY = 200
+_LONGEST_NAME = 200
+_NOTE_USE_EVERY_S = 60.0
+
+
+async def create_key(
+    hub: Hub,
+    caller: Caller,
+    kind: CallerKind,
+    name: str,
+    *,
+    project_id: str | None = None,
+    agent_ids: Sequence[str] | None = None,
+    solver_id: str | None = None,
+    benchmark_run_id: str | None = None,
+    expires_at: str | None = None,
+) -> tuple[dict[str, Json], str]:
+    """A new key of the caller's organization: as it is listed, and in full, which nobody can ask for again."""
+    if caller.kind != "organization":
+        raise Refusal("FORBIDDEN", "keys are created with an organization key")
+    _check_shape(kind, name, project_id, agent_ids, solver_id, benchmark_run_id)
+    expires_at = _expiry(hub, expires_at)
+    async with hub.database.writing() as connection:
+        await _check_references(connection, caller.organization_id, project_id, agent_ids, solver_id, benchmark_run_id)
+        row, plain = await issue_key(
+            connection,
+            hub,
+            caller,
+            kind,
+            name,
+            project_id=project_id,
+            agent_ids=agent_ids,
+            solver_id=solver_id,
+            benchmark_run_id=benchmark_run_id,
+            expires_at=expires_at,
+        )
+    return row, plain
+
+
+async def issue_key(
+    connection: AsyncConnection,
+    hub: Hub,
+    caller: Caller,
+    kind: CallerKind,
+    name: str,
+    *,
+    project_id: str | None = None,
+    agent_ids: Sequence[str] | None = None,
+    solver_id: str | None = None,
+    benchmark_run_id: str | None = None,
+    expires_at: str | None = None,
+) -> tuple[dict[str, Json], str]:
+    """`create_key` inside a transaction of another verb that has checked what it refers to, such as a run that gives out its token."""
+    plain = PREFIXES[kind] + secrets.token_urlsafe(32)
+    now = hub.now()
+    if caller.organization_id == DEFAULT_ORGANIZATION:
+        await ensure_organization(connection, DEFAULT_ORGANIZATION, "default", now)
+    row = await rows.add_key(
+        connection,
+        {
+            "id": new_id("key"),
+            "organization_id": caller.organization_id,
+            "kind": kind,
+            "name": name,
+            "prefix": PREFIXES[kind],
+            "suffix": plain[-4:],
+            "hash": _hash(plain),
+            "project_id": project_id,
+            "agent_ids": list(agent_ids) if agent_ids else None,
+            "solver_id": solver_id,
+            "benchmark_run_id": benchmark_run_id,
+            "expires_at": expires_at,
+            "created_at": now,
+        },
+    )
+    await note(connection, hub, caller, "create", "key", row["id"], {"kind": kind, "name": name})
+    return shown_key(row), plain
+
+
+async def list_keys(
+    hub: Hub,
+    caller: Caller,
+    *,
+    kind: str | None = None,
+    project_id: str | None = None,
+    solver_id: str | None = None,
+    limit: int | None = None,
+    cursor: str | None = None,
+) -> dict[str, Json]:
+    """A page of the keys of the caller's organization, masked. Tokens of runs only when asked for by kind: there are many."""
+    if caller.kind != "organization":
+        raise Refusal("FORBIDDEN", "keys are listed with an organization key")
+    wanted = {"organization_id": caller.organization_id, "kind": kind, "project_id": project_id, "solver_id": solver_id}
+    # Tokens of runs are many, and not in the index of all others.
+    query = list_query(keys, wanted, along=() if kind is not None else (keys.c.kind != sa.literal_column("'run'"),))
+    async with hub.database.reading() as connection:
+        return shown_page(await paged(connection, query, keys, limit=limit, cursor=cursor), shown_key)
+
+
+async def get_key(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
+    """One key of the caller's organization, masked."""
+    if caller.kind != "organization":
+        raise Refusal("FORBIDDEN", "keys are read with an organization key")
+    async with hub.database.reading() as connection:
+        row = await find(connection, keys, caller.organization_id, id)
+    if row is None:
+        raise not_found("key", id)
+    return shown_key(row)
+
+
+async def revoke_key(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
+    """The key opens nothing from now on; in other processes after a few seconds. Revoking again changes nothing."""
+    if caller.kind != "organization":
+        raise Refusal("FORBIDDEN", "keys are revoked with an organization key")
+    async with hub.database.writing() as connection:
+        row = await rows.revoke(connection, caller.organization_id, id, hub.now())
+        if row is None:
+            raise not_found("key", id)
+        await note(connection, hub, caller, "revoke", "key", id)
+    hub.key_cache.forget(row["hash"])
+    return shown_key(row)
+
+
+async def authenticate(hub: Hub, presented: str) -> Caller | None:
+    """Who presents this key; None when it is none, was revoked, or has expired."""
+    # Everything is hashed, whatever it looks like, so that what is wrong with a key does not show in the time this takes.
+    hash = _hash(presented[:_LONGEST_KEY])
+    row = await _row(hub, hash)
+    if row is None or row["revoked_at"] is not None or _expired(hub, row):
+        return None
+    await _note_use(hub, row)
+    return Caller(
+        organization_id=row["organization_id"],
+        kind=row["kind"],
+        key_id=row["id"],
+        project_id=row["project_id"],
+        agent_ids=tuple(row["agent_ids"]) if row["agent_ids"] else None,
+        solver_id=row["solver_id"],
+        benchmark_run_id=row["benchmark_run_id"],
+    )
+
+
+async def local_caller(hub: Hub) -> Caller | None:
+    """Who asks without a key: the local user until an organization key was created, then nobody. For services on loopback only."""
+    if hub.key_cache.closed:
+        return None
+    async with hub.database.reading() as connection:
+        hub.key_cache.closed = await rows.organization_key_ever(connection)
+    return None if hub.key_cache.closed else LOCAL
+
+
+async def organization_caller(hub: Hub, id_or_name: str | None = None, *, create: bool = False) -> Caller:
+    """The administrator of an organization, for commands that have the database itself. `create` makes one that is not there."""
+    if id_or_name is None or id_or_name == DEFAULT_ORGANIZATION:
+        return LOCAL
+    async with hub.database.writing() as connection:
+        found = await find_organization(connection, id_or_name)
+        if found is None and create:
+            found = new_id("org")
+            await ensure_organization(connection, found, id_or_name, hub.now())
+    if found is None:
+        raise not_found("organization", id_or_name)
+    return Caller(organization_id=found)
+
+
+def shown_key(row: Row) -> dict[str, Json]:
+    """A key as it is listed: never its hash."""
+    shown = ("id", "kind", "name", "project_id", "agent_ids", "solver_id", "benchmark_run_id")
+    times = ("expires_at", "revoked_at", "last_used_at", "created_at")
+    masked = f"{row['prefix']}...{row['suffix']}"
+    return {**{name: row[name] for name in shown}, "masked": masked, **{name: row[name] for name in times}}
+
+
+async def _row(hub: Hub, hash: str) -> Row | None:
+    now = hub.clock()
+    row = hub.key_cache.get(hash, now)
+    if row is None:
+        changes = hub.key_cache.changes
+        async with hub.database.reading() as connection:
+            row = await rows.key_by_hash(connection, hash)
+        if row is not None:
+            hub.key_cache.put(hash, row, now, changes)
+    return row
+
+
+def _expired(hub: Hub, row: Row) -> bool:
+    return row["expires_at"] is not None and row["expires_at"] <= hub.now()
+
+
+async def _note_use(hub: Hub, row: Row) -> None:
+    if not hub.key_cache.first_use(row["id"], hub.clock(), _NOTE_USE_EVERY_S):
+        return
+    if row["last_used_at"] is not None and row["last_used_at"] > stamp(hub.clock() - _NOTE_USE_EVERY_S):
+        return
+    try:
+        async with hub.database.writing() as connection:
+            await rows.note_use(connection, row["id"], hub.now())
+    except StoreError:
+        # A full disk keeps the note from being written, not the caller from reading.
+        pass
+
+
+def _hash(key: str) -> str:
+    return hashlib.sha256(key.encode("utf-8", errors="surrogatepass")).hexdigest()
+
+
+def _check_shape(
+    kind: str, name: str, project_id: str | None, agent_ids: Sequence[str] | None, solver_id: str | None, benchmark_run_id: str | None
+) -> None:
+    fields: dict[str, list[str]] = {}
+    if kind not in PREFIXES:
+        fields["kind"] = [f"expected one of {', '.join(PREFIXES)}, got {kind!r}"]
+    if not name.strip() or len(name) > _LONGEST_NAME or "\0" in name:
+        fields["name"] = [f"expected 1 to {_LONGEST_NAME} characters"]
+    needed = {"project": ("project_id", project_id), "solver": ("solver_id", solver_id), "run": ("benchmark_run_id", benchmark_run_id)}
+    for owner, (field, value) in needed.items():
+        if owner == kind and not value:
+            fields[field] = [f"a {kind} key needs it"]
+        elif owner != kind and value and not (owner == "solver" and kind == "run"):
+            fields[field] = [f"a key of kind {kind!r} does not have it"]
+    if agent_ids is not None and kind != "project":
+        fields["agent_ids"] = ["only project keys are restricted to agents"]
+    elif agent_ids is not None and not agent_ids:
+        fields["agent_ids"] = ["expected at least one agent; leave it out for all of them"]
+    if fields:
+        raise Refusal("VALIDATION_ERROR", "the key cannot be created", fields=fields)
+
+
+def _expiry(hub: Hub, expires_at: str | None) -> str | None:
+    if expires_at is None:
+        return None
+    try:
+        at = datetime.fromisoformat(expires_at)
+        seconds = (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+        if seconds <= hub.clock():
+            raise Refusal("VALIDATION_ERROR", "the key cannot be created", fields={"expires_at": ["it has passed already"]})
+        return stamp(seconds)
+    except (ValueError, OverflowError):
+        told = [f"expected a time such as 2031-01-31T12:00:00Z, got {expires_at[:80]!r}"]
+        raise Refusal("VALIDATION_ERROR", "the key cannot be created", fields={"expires_at": told}) from None
+
+
+async def _check_references(
+    connection: AsyncConnection,
+    organization_id: str,
+    project_id: str | None,
+    agent_ids: Sequence[str] | None,
+    solver_id: str | None,
+    benchmark_run_id: str | None,
+) -> None:
+    if project_id is not None and await find(connection, projects, organization_id, project_id) is None:
+        raise not_found("project", project_id)
+    for agent_id in agent_ids or ():
+        if await find(connection, agents, organization_id, agent_id, project_id=project_id) is None:
+            raise not_found("agent", agent_id)
+    if solver_id is not None and await find(connection, records, organization_id, solver_id, kind="solver") is None:
+        raise not_found("solver", solver_id)
+    if benchmark_run_id is not None and await find(connection, records, organization_id, benchmark_run_id, kind="benchmark_run") is None:
+        raise not_found("benchmark run", benchmark_run_id)

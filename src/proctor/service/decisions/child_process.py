@@ -1,0 +1,149 @@
+"""A process that decides, seen from the one that started it: frames in, frames out, ended without asking.
+
+It is started with none of the keys that stand in this environment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import AsyncGenerator
+from typing import Any
+
+from proctor.checks.registry import PLUGIN_SWITCH
+from proctor.processes.guard import GUARD
+from proctor.service.decisions.process import READY, framed
+
+COMMAND = (sys.executable, "-P", "-m", "proctor.service.decisions.process")
+"""Without the folder it is started in: a file there must not stand in for a module."""
+START_S = 60.0
+STALL_S = 120.0
+"""How long one trace may take before its process is ended: more than the limits inside allow."""
+_STOP_S = 5.0
+_AT_ONCE = 1 << 20
+_MOST_READ = 1 << 22
+_NEEDED = frozenset(
+    {"PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "SYSTEMROOT", "VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH"}
+    | {PLUGIN_SWITCH}
+)
+
+
+class CannotStart(Exception):
+    """There is no process to decide in."""
+
+
+class ChildProcess:
+    """One such process, from `start` to `close`."""
+
+    def __init__(self, command: tuple[str, ...] = COMMAND, *, stall_s: float = STALL_S) -> None:
+        self._command = command
+        self._stall_s = stall_s
+        self._process: asyncio.subprocess.Process | None = None
+        self._frames: AsyncGenerator[bytes] | None = None
+
+    @property
+    def running(self) -> bool:
+        """Whether it is there, as far as can be known."""
+        return self._process is not None and self._process.returncode is None
+
+    @property
+    def exit_code(self) -> int | None:
+        """How it ended; negative for the number of a signal."""
+        return None if self._process is None else self._process.returncode
+
+    async def start(self) -> None:
+        """Start it, and wait until it is ready. Raises `CannotStart`."""
+        pipe = asyncio.subprocess.PIPE
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                *self._command,
+                stdin=pipe,
+                stdout=pipe,
+                env={**child_environment(), **GUARD.marked()},
+                limit=_MOST_READ,
+                start_new_session=True,
+            )
+            # What it decides may take long: it must not go on when this process is killed.
+            GUARD.watch(self._process.pid)
+        except OSError as error:
+            raise CannotStart(str(error)) from error
+        self._frames = self._received(self._process)
+        try:
+            async with asyncio.timeout(START_S):
+                ready = await anext(self._frames)
+        except (EOFError, TimeoutError) as error:
+            await self.close()
+            raise CannotStart(f"it did not get ready: {type(error).__name__}") from error
+        except BaseException:
+            await self.close()
+            raise
+        if ready != READY:
+            await self.close()
+            raise CannotStart("something else answered")
+
+    async def send(self, data: bytes) -> None:
+        """Send one frame. Raises `ConnectionError` and `TimeoutError`."""
+        assert self._process is not None and self._process.stdin is not None
+        self._process.stdin.write(framed(data))
+        async with asyncio.timeout(self._stall_s):
+            await self._process.stdin.drain()
+
+    async def receive(self) -> bytes:
+        """The next frame. Raises `EOFError` at the end, and `TimeoutError` when none comes for long."""
+        assert self._frames is not None
+        return await anext(self._frames)
+
+    def kill(self) -> None:
+        """End it at once; whoever waits for it hears that there is nothing more."""
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+
+    async def close(self) -> None:
+        """End it, whatever it does, and leave nothing of it behind."""
+        process = self._process
+        self.kill()
+        if self._frames is not None:
+            await self._frames.aclose()
+            self._frames = None
+        if process is None:
+            return
+        GUARD.forget(process.pid)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_STOP_S):
+                await process.wait()
+        # asyncio offers no public way to let go of the pipes.
+        transport: Any = getattr(process, "_transport", None)
+        if transport is not None:
+            transport.close()
+
+    async def ended(self) -> int | None:
+        """Wait a moment for the end of a process that does not answer any more; how it ended, nothing when it has not."""
+        assert self._process is not None
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(1.0):
+                return await self._process.wait()
+        return None
+
+    async def _received(self, process: asyncio.subprocess.Process) -> AsyncGenerator[bytes]:
+        """Frames as they come, many of them read at once. Raises `EOFError` at the end, `TimeoutError` when none comes for long."""
+        assert process.stdout is not None
+        held = bytearray()
+        while True:
+            start = 0
+            while len(held) >= start + 4 and len(held) >= (end := start + 4 + int.from_bytes(held[start : start + 4], "big")):
+                yield bytes(held[start + 4 : end])
+                start = end
+            del held[:start]
+            async with asyncio.timeout(self._stall_s):
+                data = await process.stdout.read(_AT_ONCE)
+            if not data:
+                raise EOFError
+            held += data
+
+
+def child_environment() -> dict[str, str]:
+    """What the child needs to find itself, and none of the keys that stand in this environment."""
+    return {name: value for name, value in os.environ.items() if name.upper() in _NEEDED}

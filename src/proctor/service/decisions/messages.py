@@ -1,0 +1,229 @@
+"""What goes between a process that decides on request and whoever asks it: plain data, so that nothing else has to be shared.
+
+`record_verdicts.py` does the work; `suite_verdicts.py` puts it together and reads what came of it.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+from proctor.decide.selection import select
+from proctor.formats.suites import read_suite
+from proctor.model.account import Known
+from proctor.model.case import Case, Suite
+from proctor.model.evidence import Json, Source
+from proctor.model.judgement import Opinion
+from proctor.model.result import AxisScore, CaseResult, CaseVerdict
+from proctor.model.verdict import Outcome, Verdict, errored
+from proctor.service.decisions.trace_verdicts import CaseText, Finding
+from proctor.store.bodies import from_json
+
+TIME_LIMIT = "time_limit"
+MEMORY_LIMIT = "memory_limit"
+CRASHED = "evaluation_crashed"
+
+T = TypeVar("T")
+Opinions = tuple[tuple[Opinion, ...], ...]
+"""What the judge said so far, round by round."""
+
+
+class SuiteSource(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """How to get a suite exactly as somebody else has read it."""
+
+    text: str
+    dialect: str | None = None
+    name: str | None = None
+    library: bytes | None = None
+    """JSON: what an MCPLab suite refers to, as the settings of its project say."""
+    in_project: bool = False
+    """Whether it may refer to anything."""
+    selection: str | None = None
+    own_agents: bool = False
+    """Whether every case is meant once for each of the suite's own agents."""
+
+    @property
+    def key(self) -> str:
+        """The same for the same suite, and for no other."""
+        return hashlib.sha256(msgspec.msgpack.encode(self)).hexdigest()
+
+    def read(self) -> Suite:
+        """Read the suite. Raises `InputError`."""
+        from proctor.service.suites.mcplab_library import ALONE, library_of  # only MCPLab suites need it
+
+        described = None if self.library is None else from_json(self.library)
+        suite = read_suite(
+            self.text, dialect=self.dialect, name=self.name, library=lambda: library_of(described) if self.in_project else ALONE
+        )
+        suite = select(suite, self.selection)
+        if self.own_agents:
+            from proctor.service.suites.mcplab_building import plan_of  # brings in everything that drives agents
+
+            suite = plan_of(suite).suite
+        return suite
+
+
+class CaseAsk(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """One case that is to be decided."""
+
+    position: int
+    """Where it stands in its suite."""
+    id: str
+    opinions: bytes | None = None
+    """What the judge said so far, packed."""
+
+
+class CaseWork(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag="case"):
+    """One record and the cases that it answers."""
+
+    suite: str
+    evidence: bytes
+    asks: Sequence[CaseAsk]
+    attempt: int = 0
+    clock: str | None = None
+    judging: bool = False
+    """Whether there is a judge."""
+    fail_fast: bool = False
+
+
+class TraceWork(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag="trace"):
+    """One trace and one document, of which only what needs a judge is left."""
+
+    pieces: Sequence[bytes]
+    response_path: str | None
+    clock: str
+    position: int
+    text: CaseText
+    opinions: dict[str, bytes] = {}
+    """By case, packed."""
+
+
+class ReadWork(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag="read"):
+    """Evidence as it was sent."""
+
+    sent: bytes
+    """Packed."""
+    format: str | None = None
+
+
+Work = CaseWork | TraceWork | ReadWork
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag="job"):
+    """Work that is done in one go."""
+
+    works: Sequence[Work]
+    suites: dict[str, SuiteSource] = {}
+    """What was not told before."""
+    forget: Sequence[str] = ()
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """What came of one case: a result, or questions for the judge."""
+
+    id: str
+    result: bytes | None = None
+    questions: bytes | None = None
+    finding: Finding | None = None
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """What came of one piece of work."""
+
+    steps: Sequence[Step] = ()
+    evidence: Sequence[bytes] = ()
+    """What was read."""
+    error: tuple[str, str] | None = None
+    """Why there is nothing else: a code and a sentence."""
+    blames: Literal["evidence", "suite", "work"] = "work"
+    undone: bool = False
+    """It was not begun."""
+    spent_s: float = 0.0
+    last: bool = False
+    """Whether whoever answers will answer no more."""
+
+
+class _Outcome(msgspec.Struct, frozen=True, array_like=True):
+    """A result without its case, which whoever asked has."""
+
+    outcome: Outcome
+    score: float | None
+    verdicts: tuple[Verdict, ...]
+    verdict: CaseVerdict | None
+    axes: dict[str, AxisScore] | None
+    attempt: int
+    extracted: dict[str, Json]
+    code: str | None
+    reason: str | None
+    now: str | None
+    account: Known | None
+
+
+def pack_plain(value: object) -> bytes:
+    """Any value as bytes: MessagePack, or JSON for halves of characters and for numbers that MessagePack does not know."""
+    try:
+        return b"m" + msgspec.msgpack.encode(value)
+    except (UnicodeEncodeError, OverflowError):
+        return b"j" + json.dumps(msgspec.to_builtins(value), separators=(",", ":")).encode()
+
+
+def unpack_plain(data: bytes, type: type[T] | Any) -> T:
+    """What `pack_plain` was given."""
+    if data[:1] == b"m":
+        return _decoder(type).decode(data[1:])
+    return msgspec.convert(json.loads(data[1:]), type)
+
+
+@functools.cache
+def _decoder(type: Any) -> msgspec.msgpack.Decoder[Any]:
+    return msgspec.msgpack.Decoder(type)
+
+
+def unpack_result(data: bytes, case: Case, source: Source | None = None) -> CaseResult:
+    """The result of `case`."""
+    kept: _Outcome = unpack_plain(data, _Outcome)
+    return CaseResult(
+        case=case,
+        outcome=kept.outcome,
+        score=kept.score,
+        verdicts=kept.verdicts,
+        source=source,
+        verdict=kept.verdict,
+        axes=kept.axes,
+        attempt=kept.attempt,
+        extracted=kept.extracted,
+        code=kept.code,
+        reason=kept.reason,
+        now=kept.now,
+        account=kept.account,
+    )
+
+
+def undecided_result(case: Case, code: str, reason: str, *, attempt: int = 0, source: Source | None = None) -> CaseResult:
+    """A case that could not be decided: every assertion is an error for the same reason."""
+    verdicts = (errored(code, reason),) * len(case.assertions)
+    return CaseResult(case, "error", None, verdicts, source, attempt=attempt, code=code, reason=reason)
+
+
+def pack_result(result: CaseResult) -> bytes:
+    """A result as bytes, its reasons in words."""
+    return pack_plain(
+        _Outcome(
+            result.outcome,
+            result.score,
+            tuple(verdict.told() for verdict in result.verdicts),
+            result.verdict,
+            result.axes,
+            result.attempt,
+            result.extracted,
+            result.code,
+            result.reason,
+            result.now,
+            result.account,
+        )
+    )

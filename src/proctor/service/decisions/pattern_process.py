@@ -1,0 +1,181 @@
+"""The pattern engine in a process of its own, for a process that must not end with it: run as `python -m`.
+
+Whoever reads a suite has its patterns read by an engine written in C. A service reads suites of people it does not know, so while it runs
+the engine is never loaded into it (`used_for_patterns`): one child reads all patterns, one after the other, and is replaced when it ends or
+stands still. The pattern that ended it is refused. Frames are four bytes of length, then JSON, which also carries halves of characters.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Generator
+from typing import Any, BinaryIO
+
+from proctor.errors import CheckFault
+from proctor.model.show import show
+from proctor.patterns import script_engine
+from proctor.patterns.faults import PatternError
+from proctor.patterns.script_engine import Found
+from proctor.service.decisions.child_process import child_environment
+
+ANSWER_S = 10.0
+"""How long the engine may take to answer, its start included; a search itself takes far less."""
+_COMMAND = (sys.executable, "-P", "-m", "proctor.service.decisions.pattern_process")
+
+
+class PatternProcess:
+    """The engine, seen from whoever uses it. Safe to share between threads."""
+
+    def __init__(self, command: tuple[str, ...] = _COMMAND, *, answer_s: float = ANSWER_S) -> None:
+        self._command = command
+        self._answer_s = answer_s
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it, so that the first pattern need not wait; where that fails the first pattern says so."""
+        with self._lock, contextlib.suppress(OSError):
+            self._running()
+
+    def validate(self, source: str, flags: str) -> None:
+        """Raise `PatternError` unless ECMAScript accepts the pattern."""
+        try:
+            self._ask({"source": source, "flags": flags})
+        except (OSError, EOFError, TimeoutError) as error:
+            raise PatternError(f"the pattern {show(source)} ended the engine that reads it: {_words(error)}") from None
+
+    def search(self, source: str, flags: str, text: str) -> Found | None:
+        """The leftmost match. Raises `CheckFault` when it takes too much time or memory."""
+        try:
+            found = self._ask({"source": source, "flags": flags, "text": text})
+        except (OSError, EOFError, TimeoutError) as error:
+            raise CheckFault("regex_limit", f"the pattern {show(source)} ended the engine that searches: {_words(error)}") from None
+        return None if found is None else Found(*found)
+
+    def close(self) -> None:
+        """End it."""
+        with self._lock:
+            self._end()
+
+    def _ask(self, question: dict[str, Any]) -> Any:
+        with self._lock:
+            try:
+                process = self._running()
+                assert process.stdin is not None
+                process.stdin.write(_framed(question))
+                process.stdin.flush()
+                answer = self._answer(process)
+            except BaseException:
+                # Whatever is still to come would be taken for the answer to another question.
+                self._end()
+                raise
+        fault = answer.get("fault")
+        if fault is not None:
+            raise CheckFault(*fault)
+        if "refused" in answer:
+            message, offset, hint = answer["refused"]
+            raise PatternError(message, offset=offset, hint=hint)
+        return answer["found"]
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._process is None or self._process.poll() is not None:
+            self._end()
+            self._process = subprocess.Popen(
+                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=child_environment(), bufsize=0
+            )
+        return self._process
+
+    def _answer(self, process: subprocess.Popen[bytes]) -> dict[str, Any]:
+        assert process.stdout is not None
+        held = bytearray()
+        end = time.monotonic() + self._answer_s
+        with selectors.DefaultSelector() as selector:
+            selector.register(process.stdout, selectors.EVENT_READ)
+            while len(held) < 4 or len(held) < 4 + int.from_bytes(held[:4], "big"):
+                if not selector.select(max(0.0, end - time.monotonic())):
+                    raise TimeoutError(f"no answer within {self._answer_s:g} s")
+                data = os.read(process.stdout.fileno(), 1 << 20)
+                if not data:
+                    raise EOFError(_ending(process))
+                held += data
+        return json.loads(held[4:])
+
+    def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.kill()
+        process.wait()
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+
+
+@contextlib.contextmanager
+def used_for_patterns(engine: PatternProcess | None = None) -> Generator[PatternProcess]:
+    """Have all patterns of this process read and searched elsewhere, as long as the block lasts."""
+    engine = engine or PatternProcess()
+    engine.start()
+    before = script_engine.use_engine(engine)
+    try:
+        yield engine
+    finally:
+        script_engine.use_engine(before)
+        engine.close()
+
+
+def _words(error: Exception) -> str:
+    return str(error) or type(error).__name__
+
+
+def _ending(process: subprocess.Popen[bytes]) -> str:
+    code = process.wait()
+    with contextlib.suppress(ValueError):
+        return f"it was ended by {signal.Signals(-code).name}"
+    return f"it ended with exit code {code}"
+
+
+def _framed(value: object) -> bytes:
+    data = json.dumps(value).encode()
+    return len(data).to_bytes(4, "big") + data
+
+
+# --- the child --------------------------------------------------------------------------------------------------------
+
+
+def main() -> None:
+    """Answer what comes in, until nothing does any more."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    source: BinaryIO = sys.stdin.buffer
+    with contextlib.suppress(BrokenPipeError):
+        while len(size := source.read(4)) == 4:
+            answer = answer_question(json.loads(source.read(int.from_bytes(size, "big"))))
+            sys.stdout.buffer.write(_framed(answer))
+            sys.stdout.buffer.flush()
+
+
+def answer_question(question: dict[str, Any]) -> dict[str, Any]:
+    """What the engine says of one pattern."""
+    try:
+        if "text" not in question:
+            script_engine.validate(question["source"], question["flags"])
+            return {"found": None}
+        return {"found": script_engine.search(question["source"], question["flags"], question["text"])}
+    except PatternError as error:
+        return {"refused": [error.message, error.offset, error.hint]}
+    except CheckFault as fault:
+        return {"fault": [fault.code, fault.message]}
+
+
+if __name__ == "__main__":
+    main()

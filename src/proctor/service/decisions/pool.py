@@ -1,0 +1,359 @@
+"""Where everything is decided that somebody waits for: a few processes beside this one, shared fairly.
+
+Runs, checks over MCP, completed tasks and judged traces all come here; `record_verdicts.py` does the work. Whoever asks has a tenant, and
+within it a caller: a key, a project or a run. Whenever a process is free it goes to the tenant that has used the least time so far, and
+within it to the caller who has waited longest; no tenant has more than half of the processes. A request is done in slices, so that others
+have a turn between two of them.
+
+What ends its process (memory, a crash of the pattern engine, standing still) is an `error` of that record; the process is replaced, and the
+records after it are decided. A request that is cancelled ends its process: nothing is decided that nobody waits for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Protocol
+
+import msgspec
+
+from proctor.service.decisions.child_process import COMMAND, STALL_S, CannotStart, ChildProcess
+from proctor.service.decisions.messages import CRASHED, TIME_LIMIT, Answer, CaseWork, Job, ReadWork, SuiteSource, Work
+from proctor.service.decisions.record_verdicts import CaseDecider
+from proctor.service.refusals import Refusal
+
+PROCESSES = 4
+MEMORY_BYTES = 1_000_000_000
+"""What one process may hold; it works for one caller at a time."""
+REQUEST_S = 60.0
+"""Seconds of computing that one request may take; the rest of it is not decided."""
+MOST_WAITING = 1_000
+"""How many requests of one tenant may wait."""
+MOST_DEATHS = 3
+"""How many processes one request may end; the rest of it is not decided."""
+CHUNK = 64
+"""Pieces of work that are handed over at once."""
+CHUNK_BYTES = 2_000_000
+IDLE_S = 30.0
+"""How long a process is kept that nobody needs; one is always kept."""
+_NICE = 5
+_MOST_SUITES = 20
+_LOG = logging.getLogger("proctor.serve")
+_ENCODE = msgspec.msgpack.Encoder().encode
+_READ = msgspec.msgpack.Decoder(Answer).decode
+
+Who = tuple[str, str]
+"""A tenant, and one of its callers."""
+
+
+class Decisions(Protocol):
+    """Does work for whoever asks."""
+
+    async def answers(self, who: Who, works: Sequence[Work], suites: Mapping[str, SuiteSource]) -> list[Answer]:
+        """Answer every piece of work. Raises `Refusal` where that is not possible now."""
+        ...
+
+    async def close(self) -> None:
+        """Leave nothing behind."""
+        ...
+
+
+class ThreadDecisions:
+    """Decides in a thread of this process: for one user on a machine of their own, and for tests."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    async def answers(self, who: Who, works: Sequence[Work], suites: Mapping[str, SuiteSource]) -> list[Answer]:
+        """Answer every piece of work."""
+
+        def work() -> list[Answer]:
+            decider, found = CaseDecider(), list[Answer]()
+            with self._lock:
+                while len(found) < len(works):
+                    job = Job(works=works[len(found) :], suites=dict(suites) if not found else {})
+                    found += [answer for answer in decider.do(job) if not answer.undone]
+            return found
+
+        return await asyncio.to_thread(work)
+
+    async def close(self) -> None:
+        """Nothing was started."""
+
+
+class _Place:
+    """One request that waits for a process."""
+
+    def __init__(self, who: Who) -> None:
+        self.who = who
+        self.granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+
+class Turns:
+    """Who is next: the tenant that has used the least time, and of its callers the one that has waited longest."""
+
+    def __init__(self, places: int) -> None:
+        self._free = places
+        self._most = max(1, places // 2)
+        self._waiting: dict[str, OrderedDict[str, deque[_Place]]] = {}
+        self._busy: dict[str, int] = {}
+        self._spent: dict[str, float] = {}
+        self._now = 0.0
+        """What the tenant that was served last had used: whoever comes anew begins there, and has saved nothing up."""
+
+    def enter(self, who: Who) -> _Place:
+        """Wait for a turn; it is there when `granted` is done. Raises `Refusal` where too many wait already."""
+        tenant, caller = who
+        queues = self._waiting.setdefault(tenant, OrderedDict())
+        if sum(len(queue) for queue in queues.values()) >= MOST_WAITING:
+            raise Refusal("UNAVAILABLE", f"{MOST_WAITING} requests wait to be decided already", retry_after_s=1)
+        if tenant not in self._spent or (not queues and not self._busy.get(tenant)):
+            self._spent[tenant] = max(self._spent.get(tenant, 0.0), self._now)
+        place = _Place(who)
+        queues.setdefault(caller, deque()).append(place)
+        self._grant()
+        return place
+
+    def leave(self, place: _Place, spent_s: float) -> None:
+        """Give the turn back, or the place in the queue of one that never had it."""
+        tenant, caller = place.who
+        if place.granted.done() and not place.granted.cancelled():
+            self._free += 1
+            self._busy[tenant] -= 1
+            self._spent[tenant] += spent_s
+            if not self._busy[tenant]:
+                del self._busy[tenant]
+        else:
+            self._waiting[tenant][caller].remove(place)
+            place.granted.cancel()
+            self._tidy(tenant, caller)
+        self._grant()
+        if tenant not in self._waiting and tenant not in self._busy and self._spent[tenant] <= self._now:
+            del self._spent[tenant]
+
+    def _grant(self) -> None:
+        while self._free:
+            ready = [tenant for tenant in self._waiting if self._waiting[tenant] and self._busy.get(tenant, 0) < self._most]
+            if not ready:
+                return
+            tenant = min(ready, key=self._spent.__getitem__)
+            queues = self._waiting[tenant]
+            caller = next(iter(queues))
+            place = queues[caller].popleft()
+            # The others of this tenant come before this one's next request.
+            queues.move_to_end(caller)
+            self._tidy(tenant, caller)
+            self._free -= 1
+            self._busy[tenant] = self._busy.get(tenant, 0) + 1
+            self._now = max(self._now, self._spent[tenant])
+            place.granted.set_result(None)
+
+    def _tidy(self, tenant: str, caller: str) -> None:
+        queues = self._waiting[tenant]
+        if not queues[caller]:
+            del queues[caller]
+        if not queues:
+            del self._waiting[tenant]
+
+
+class _Worker:
+    """One process, and the suites it was told."""
+
+    def __init__(self, process: ChildProcess) -> None:
+        self.process = process
+        self._told: OrderedDict[str, None] = OrderedDict()
+        self.idle_since = 0.0
+
+    def job(self, works: Sequence[Work], suites: Mapping[str, SuiteSource]) -> Job:
+        """The job, with what the process does not know yet and what it need not know any more."""
+        wanted = {work.suite for work in works if isinstance(work, CaseWork)}
+        news = {key: suites[key] for key in wanted if key not in self._told}
+        for key in wanted:
+            self._told[key] = None
+            self._told.move_to_end(key)
+        forget: list[str] = []
+        while len(self._told) > max(_MOST_SUITES, len(wanted)):
+            forget.append(self._told.popitem(last=False)[0])
+        return Job(works=works, suites=news, forget=forget)
+
+
+class DecisionPool:
+    """The processes, started when they are needed and replaced when they have died."""
+
+    def __init__(self, *, processes: int = PROCESSES, command: tuple[str, ...] | None = None, stall_s: float = STALL_S) -> None:
+        self._command = command or (*COMMAND, str(MEMORY_BYTES), str(_NICE))
+        self._stall_s = stall_s
+        self._most = processes
+        self._turns = Turns(processes)
+        self._idle: list[_Worker] = []
+        self._busy: set[_Worker] = set()
+        self._starts: set[asyncio.Task[None]] = set()
+        self._ends: set[asyncio.Task[None]] = set()
+        self._starting = 0
+        self._closed = False
+
+    async def answers(self, who: Who, works: Sequence[Work], suites: Mapping[str, SuiteSource]) -> list[Answer]:
+        """Answer every piece of work, a slice at a time. Raises `Refusal` where that is not possible now."""
+        found: list[Answer] = []
+        deaths, spent = 0, 0.0
+        while len(found) < len(works):
+            left = works[len(found) :]
+            if spent > REQUEST_S:
+                told = f"not decided: the records before it took {REQUEST_S:g} s"
+                return [*found, *[Answer(error=(TIME_LIMIT, told))] * len(left)]
+            if deaths >= MOST_DEATHS:
+                told = f"not decided: {deaths} records before it ended the process that decided them"
+                return [*found, *[Answer(error=(CRASHED, told))] * len(left)]
+            got, why = await self._slice(who, _chunk(left), suites)
+            found += [answer for answer in got if not answer.undone]
+            spent += sum(answer.spent_s for answer in got)
+            if why is not None:
+                deaths += 1
+                found.append(Answer(error=(CRASHED, why)))
+        return found
+
+    async def close(self) -> None:
+        """End every process."""
+        self._closed = True
+        for worker in self._busy:
+            worker.process.kill()
+        for start in self._starts:
+            start.cancel()
+        await asyncio.gather(*self._starts, *self._ends, return_exceptions=True)
+        idle, self._idle = self._idle, []
+        await asyncio.gather(*(worker.process.close() for worker in idle))
+
+    async def _slice(self, who: Who, works: Sequence[Work], suites: Mapping[str, SuiteSource]) -> tuple[list[Answer], str | None]:
+        """What came of the first of these, and what ended the process when it did not come to all of them."""
+        place = self._turns.enter(who)
+        time = asyncio.get_running_loop().time
+        begun: float | None = None
+        try:
+            await place.granted
+            worker = await self._worker()
+            begun = time()
+            return await self._asked(worker, works, suites)
+        finally:
+            # Whoever leaves early has used what it has used.
+            self._turns.leave(place, 0.0 if begun is None else time() - begun)
+
+    async def _asked(self, worker: _Worker, works: Sequence[Work], suites: Mapping[str, SuiteSource]) -> tuple[list[Answer], str | None]:
+        process = worker.process
+        got: list[Answer] = []
+        self._busy.add(worker)
+        try:
+            with contextlib.suppress(ConnectionError, EOFError, TimeoutError, msgspec.MsgspecError):
+                await process.send(_ENCODE(worker.job(works, suites)))
+                while len(got) < len(works):
+                    got.append(_READ(await process.receive()))
+                if not got[-1].last:
+                    self._keep(worker)
+                    return got, None
+            code = None if len(got) == len(works) else await process.ended()
+        except BaseException:
+            # In the middle of a job there is no way to go on with it: whatever it does, nobody waits for it.
+            _background(process.close(), self._ends)
+            raise
+        finally:
+            self._busy.discard(worker)
+        await process.close()
+        if len(got) == len(works):
+            return got, None
+        if self._closed:
+            raise _stopping()
+        why = _describe_end(code, self._stall_s)
+        _LOG.warning("a process that decides ended", extra={"reason": why})
+        return got, why
+
+    async def _worker(self) -> _Worker:
+        if self._closed:
+            raise _stopping()
+        while self._idle:
+            worker = self._idle.pop()
+            if worker.process.running:
+                self._prepare_spare()
+                return worker
+            await worker.process.close()
+        try:
+            worker = await self._started()
+        except CannotStart as error:
+            _LOG.warning("no process can be started to decide in", extra={"error": str(error)})
+            raise Refusal("UNAVAILABLE", "nothing can be decided now: no process can be started", retry_after_s=5) from None
+        if self._closed:
+            await worker.process.close()
+            raise _stopping()
+        return worker
+
+    async def _started(self) -> _Worker:
+        process = ChildProcess(self._command, stall_s=self._stall_s)
+        self._starting += 1
+        try:
+            await process.start()
+        finally:
+            self._starting -= 1
+        return _Worker(process)
+
+    def _prepare_spare(self) -> None:
+        """Start one more, if there may be more, so that the next one who asks need not wait for it."""
+        if not self._idle and not self._starting and len(self._busy) + 1 < self._most:
+            _background(self._start_spare(), self._starts)
+
+    async def _start_spare(self) -> None:
+        with contextlib.suppress(CannotStart):
+            worker = await self._started()
+            self._keep(worker)
+
+    def _keep(self, worker: _Worker) -> None:
+        if self._closed:
+            _background(worker.process.close(), self._ends)
+            return
+        loop = asyncio.get_running_loop()
+        worker.idle_since = loop.time()
+        self._idle.append(worker)
+        if len(self._idle) > 1:
+            loop.call_later(IDLE_S + 0.1, self._end_idle)
+
+    def _end_idle(self) -> None:
+        if self._closed:
+            return
+        before = asyncio.get_running_loop().time() - IDLE_S
+        # The last one is the one that was used last.
+        while len(self._idle) > 1 and self._idle[0].idle_since <= before:
+            _background(self._idle.pop(0).process.close(), self._ends)
+
+
+def _stopping() -> Refusal:
+    return Refusal("UNAVAILABLE", "the service stops", retry_after_s=5)
+
+
+def _background(work: Coroutine[None, None, None], tasks: set[asyncio.Task[None]]) -> None:
+    task = asyncio.get_running_loop().create_task(work)
+    tasks.add(task)
+    task.add_done_callback(tasks.discard)
+
+
+def _chunk(works: Sequence[Work]) -> Sequence[Work]:
+    """As many of the first as are handed over at once."""
+    size = 0
+    for count, work in enumerate(works[:CHUNK]):
+        size += len(work.evidence) if isinstance(work, CaseWork) else len(work.sent) if isinstance(work, ReadWork) else CHUNK_BYTES
+        if count and size > CHUNK_BYTES:
+            return works[:count]
+    return works[:CHUNK]
+
+
+def _describe_end(code: int | None, stall_s: float) -> str:
+    if code is None:
+        return f"the process that decided it gave no answer for {stall_s:g} s and was ended"
+    if code < 0:
+        try:
+            name = signal.Signals(-code).name
+        except ValueError:
+            name = f"signal {-code}"
+        return f"the process that decided it was ended by {name}"
+    return f"the process that decided it ended with exit code {code}"

@@ -1,0 +1,209 @@
+"""Deciding on request: one record at a time, for runs, checks, completed tasks and judged traces.
+
+Everything handed in and out is plain data, so that it can be done in a process of its own (`process.py`). Nothing is kept between
+two pieces of work but suites that were read. A case that needs a judge is begun anew for every round of questions, with the opinions so
+far: nobody holds a process while a judge thinks.
+
+Each piece of work is bounded in seconds of computing: for one case, for one record with all its cases, and for reading. A job ends after a
+slice of time, and what it did not begin comes back undone, so that others have their turn in between.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from typing import Any
+
+import msgspec
+
+from proctor.decide.prepare import PreparedCase, PreparedSuite
+from proctor.errors import EvidenceError, InputError, StoreError
+from proctor.evidence.reading import read_sent
+from proctor.model.evidence import Evidence
+from proctor.model.judgement import Question
+from proctor.model.result import CaseResult
+from proctor.service.decisions.messages import (
+    MEMORY_LIMIT,
+    TIME_LIMIT,
+    Answer,
+    CaseAsk,
+    CaseWork,
+    Job,
+    Opinions,
+    ReadWork,
+    Step,
+    SuiteSource,
+    TraceWork,
+    Work,
+    pack_plain,
+    pack_result,
+    undecided_result,
+    unpack_plain,
+)
+from proctor.service.decisions.trace_evidence import evidence_of_pieces
+from proctor.service.decisions.trace_verdicts import CASE_S, READ_S, TRACE_S, CaseText, Limit, OutOfTime, PreparedDocument
+
+SLICE_S = 1.0
+"""Seconds of computing after which a job begins no further record."""
+
+
+class CaseDecider:
+    """Does jobs. It remembers the suites it was told, until it is told to forget them."""
+
+    def __init__(self, limit: Limit = nullcontext, clock: Callable[[], float] = time.process_time) -> None:
+        self._limit = limit
+        self._clock = clock
+        self._sources: dict[str, SuiteSource] = {}
+        self._prepared: dict[str, PreparedSuite | tuple[str, str]] = {}
+        self._documents: dict[tuple[str, int], PreparedDocument] = {}
+        self.exhausted = False
+        """Whether memory ran out once: what is left of it is not to be relied on."""
+
+    def do(self, job: Job) -> Iterator[Answer]:
+        """Answer every piece of work, in order."""
+        for key in job.forget:
+            self._sources.pop(key, None)
+            self._prepared.pop(key, None)
+        self._sources.update(job.suites)
+        started = self._clock()
+        for work in job.works:
+            begun = self._clock()
+            if begun - started > SLICE_S or self.exhausted:
+                yield Answer(undone=True)
+                continue
+            answer = self._answer(work)
+            yield msgspec.structs.replace(answer, spent_s=self._clock() - begun)
+
+    def _answer(self, work: Work) -> Answer:
+        try:
+            match work:
+                case CaseWork():
+                    return self._decided(work)
+                case TraceWork():
+                    return self._judged_trace(work)
+                case ReadWork():
+                    return self._read(work)
+        except OutOfTime:
+            return Answer(error=(TIME_LIMIT, f"reading it took more than {READ_S:g} s"), blames="evidence")
+        except EvidenceError as error:
+            return Answer(error=(error.code, error.message), blames="evidence")
+        except StoreError as error:
+            return Answer(error=("unreadable_evidence", str(error)), blames="evidence")
+        except MemoryError:
+            self.exhausted = True
+            return Answer(error=(MEMORY_LIMIT, "deciding it needed more memory than one record may use"))
+        except RecursionError:
+            return Answer(error=("too_deep", "the evidence is nested too deeply to be checked"), blames="evidence")
+        except Exception as error:
+            # A bug must not take the other records along.
+            return Answer(error=("internal_error", f"{type(error).__name__}: {str(error)[:500]}"))
+
+    def _read(self, work: ReadWork) -> Answer:
+        with self._limit(READ_S):
+            return Answer(evidence=[pack_plain(one) for one in read_sent(unpack_plain(work.sent, Any), format=work.format)])
+
+    def _decided(self, work: CaseWork) -> Answer:
+        suite = self._suite(work.suite)
+        if isinstance(suite, tuple):
+            return Answer(error=suite, blames="suite")
+        with self._limit(READ_S):
+            evidence: Evidence = unpack_plain(work.evidence, Evidence)
+        begun = self._clock()
+        steps: list[Step] = []
+        for ask in work.asks:
+            prepared = suite.cases[ask.position] if ask.position < len(suite.cases) else None
+            if prepared is None or prepared.case.id != ask.id:
+                return Answer(error=("internal_error", f"the suite has no case {ask.id!r} there"))
+            left = TRACE_S - (self._clock() - begun)
+            steps.append(self._step(prepared, work, ask, evidence, left))
+        return Answer(steps=steps)
+
+    def _step(self, prepared: PreparedCase, work: CaseWork, ask: CaseAsk, evidence: Evidence, left: float) -> Step:
+        clock = None if work.clock is None else (lambda: work.clock or "")
+        if left <= 0:
+            reason = f"not decided: the cases before it took {TRACE_S:g} s on this record"
+            return Step(id=ask.id, result=pack_result(undecided_result(prepared.case, TIME_LIMIT, reason, attempt=work.attempt)))
+        try:
+            with self._limit(min(CASE_S, left)):
+                if not (work.judging and prepared.judged):
+                    return Step(id=ask.id, result=pack_result(prepared.decide(evidence, None, work.attempt, clock)))
+                found = _deliberated(prepared, evidence, work.attempt, clock, work.fail_fast, ask.opinions)
+                if isinstance(found, CaseResult):
+                    return Step(id=ask.id, result=pack_result(found))
+                return Step(id=ask.id, questions=pack_plain(found))
+        except OutOfTime:
+            reason = f"the case took more than {min(CASE_S, left):g} s on this record"
+            return Step(id=ask.id, result=pack_result(undecided_result(prepared.case, TIME_LIMIT, reason, attempt=work.attempt)))
+
+    def _judged_trace(self, work: TraceWork) -> Answer:
+        with self._limit(READ_S):
+            evidence = evidence_of_pieces(work.pieces, work.response_path)
+            document = self._document(work.text)
+        steps: list[Step] = []
+        begun = self._clock()
+        for _, prepared in () if document.suite is None else document.suite.cases_for_trace(evidence.case):
+            if not prepared.judged:
+                continue
+            left = TRACE_S - (self._clock() - begun)
+            steps.append(self._trace_step(document, prepared, work, evidence, left))
+        return Answer(steps=steps)
+
+    def _trace_step(self, document: PreparedDocument, prepared: PreparedCase, work: TraceWork, evidence: Evidence, left: float) -> Step:
+        id = prepared.case.id
+        try:
+            if left <= 0:
+                raise OutOfTime
+            with self._limit(min(CASE_S, left)):
+                found = _deliberated(prepared, evidence, 0, lambda: work.clock, False, work.opinions.get(id))
+                if not isinstance(found, CaseResult):
+                    return Step(id=id, questions=pack_plain(found))
+                return Step(id=id, finding=document.finding(work.position, found))
+        except OutOfTime:
+            reason = f"the case took more than {max(0.0, min(CASE_S, left)):g} s on this trace"
+            return Step(id=id, finding=document.finding(work.position, undecided_result(prepared.case, TIME_LIMIT, reason)))
+
+    def _suite(self, key: str) -> PreparedSuite | tuple[str, str]:
+        found = self._prepared.get(key)
+        if found is None:
+            # Prepared when it is first needed, so that it counts for whom it is needed.
+            found = self._prepared[key] = self._read_suite(self._sources.pop(key))
+        return found
+
+    def _read_suite(self, source: SuiteSource) -> PreparedSuite | tuple[str, str]:
+        try:
+            with self._limit(READ_S):
+                return PreparedSuite(source.read())
+        except InputError as error:
+            return "unusable_spec", str(error)
+        except OutOfTime:
+            return TIME_LIMIT, f"reading the suite took more than {READ_S:g} s"
+
+    def _document(self, text: CaseText) -> PreparedDocument:
+        key = (text.id, text.version)
+        found = self._documents.get(key)
+        if found is None:
+            while len(self._documents) >= _MOST_DOCUMENTS:
+                self._documents.pop(next(iter(self._documents)))
+            found = self._documents[key] = PreparedDocument(text)
+        return found
+
+
+_MOST_DOCUMENTS = 50
+
+
+def _deliberated(
+    prepared: PreparedCase, evidence: Evidence, attempt: int, clock: Callable[[], str] | None, fail_fast: bool, said: bytes | None
+) -> CaseResult | tuple[Question, ...]:
+    """The result, or what the judge is to be asked next, after it said all this."""
+    opinions: Opinions = () if said is None else unpack_plain(said, Opinions)
+    deliberation = prepared.deliberate(evidence, None, attempt, clock, fail_fast=fail_fast)
+    try:
+        questions = next(deliberation)
+        for each in opinions:
+            questions = deliberation.send(each)
+        return questions
+    except StopIteration as end:
+        return end.value
+    finally:
+        deliberation.close()

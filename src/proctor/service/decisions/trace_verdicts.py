@@ -1,0 +1,287 @@
+"""Deciding traces against prepared cases, one after the other and without waiting for anything.
+
+What is handed in and out is plain data, so that it can be done in a process of its own (`process.py`), and nothing here knows a
+database. A case is prepared once for each of its versions. What needs a judge is handed back undecided. Whatever goes wrong with one trace
+stays with that trace.
+
+Time is bounded, since patterns and traces are somebody else's: for one case, for one trace, for one agent in a batch, and for the batch.
+What an agent has no time left for comes back undone, for a later batch.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import msgspec
+
+from proctor.decide.prepare import PreparedSuite
+from proctor.decide.quick import DecideCase
+from proctor.errors import EvidenceError, InputError, StoreError
+from proctor.evidence.text import as_text
+from proctor.formats.suites import read_suite
+from proctor.model.case import Case
+from proctor.model.evidence import Evidence, Json
+from proctor.model.result import CaseResult
+from proctor.model.verdict import errored
+from proctor.report.json_text import CaseEncoder
+from proctor.service.decisions.case_selection import ActiveCase, applies
+from proctor.service.decisions.trace_evidence import evidence_of_pieces
+from proctor.store.bodies import from_json, pack, squeeze
+
+LONGEST_INPUT = 2_000
+"""Characters of what was asked that are kept beside a trace, for search."""
+CASE_S = 3.0
+"""How long one case may take on one trace."""
+TRACE_S = 6.0
+"""How long all cases may take on one trace."""
+READ_S = 30.0
+"""How long reading one trace may take; the largest ones do take a while."""
+AGENT_S = 2.0
+"""From how much time on an agent has to wait for the next batch."""
+BATCH_S = 10.0
+
+CaseKey = tuple[str, int]
+"""Id and version of a case."""
+Limit = Callable[[float], AbstractContextManager[object]]
+"""Ends what is done in it by `OutOfTime` when it takes longer than some seconds."""
+
+
+class OutOfTime(BaseException):
+    """Something took too long. No `Exception`: what is in the way must not take it for one of its own faults."""
+
+
+class CaseText(msgspec.Struct, frozen=True, kw_only=True):
+    """One version of a case, as it was written."""
+
+    id: str
+    version: int
+    name: str
+    text: str
+    dialect: str
+
+
+class Task(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """One trace that is to be decided."""
+
+    id: str
+    agent_id: str
+    created_at: str
+    response_path: str | None
+    metadata: bytes | None
+    """JSON."""
+    pieces: Sequence[bytes]
+    cases: Sequence[int]
+    """Positions of its cases in the batch."""
+
+
+class Batch(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag="batch"):
+    """Traces that are decided in one go."""
+
+    cases: bytes
+    """JSON: a list of `ActiveCase`."""
+    tasks: Sequence[Task]
+    judging: bool
+    """Whether cases that may need a judge are left undecided."""
+    texts: Sequence[CaseText] = ()
+    """What was not told before."""
+    forget: Sequence[CaseKey] = ()
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """What came of one case on one trace."""
+
+    case: int
+    key: str
+    """The id of the case inside its document."""
+    outcome: str
+    score: float | None
+    verdict: str | None
+    code: str | None
+    body: bytes
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """What came of one trace."""
+
+    error: str | None = None
+    """Why it cannot be decided: a code and a sentence."""
+    no_run: str | None = None
+    """Why it is no run of an agent, and nothing was decided."""
+    asked: str | None = None
+    """The start of what was asked."""
+    findings: Sequence[Finding] = ()
+    undecided: Sequence[int] = ()
+    """Cases that wait for a judge."""
+    undone: bool = False
+    """Nothing was done; it is for a later batch."""
+
+
+def failed(code: str, message: str) -> Decision:
+    """A trace that cannot be decided."""
+    return Decision(error=_plain(f"{code}: {message}"))
+
+
+class PreparedDocument:
+    """One version of a case, ready to decide; or why it cannot be."""
+
+    def __init__(self, text: CaseText) -> None:
+        self.problem: str | None = None
+        self.suite: PreparedSuite | None = None
+        self._encoder = CaseEncoder()
+        self._clean: dict[int, tuple[Any, bytes]] = {}
+        try:
+            self.suite = PreparedSuite(read_suite(text.text, dialect=text.dialect, name=text.name))
+        except InputError as error:
+            self.problem = str(error)
+        except Exception as error:
+            # It was read when it was written; whatever has changed since must not keep traces waiting.
+            self.problem = f"a bug while reading the case: {type(error).__name__}: {error}"
+
+    def finding(self, position: int, result: CaseResult) -> Finding:
+        """A result as it is kept."""
+        return Finding(
+            case=position,
+            key=_plain(result.case.id),
+            outcome=result.outcome,
+            score=result.score,
+            verdict=result.verdict,
+            code=_code(result),
+            body=self._body(result),
+        )
+
+    def _body(self, result: CaseResult) -> bytes:
+        # A clean pass has the same verdicts as the one before it, and so the same body.
+        known = self._clean.get(id(result.case))
+        if known is not None and known[0] is result.verdicts and result.now is None:
+            return known[1]
+        packed = squeeze(self._encoder.encode(result))
+        if result.outcome == "pass" and result.now is None and not result.extracted:
+            self._clean[id(result.case)] = (result.verdicts, packed)
+        return packed
+
+
+class Decider:
+    """Decides batches. It remembers the cases it was told, until it is told to forget them."""
+
+    def __init__(self, limit: Limit = nullcontext, clock: Callable[[], float] = time.monotonic) -> None:
+        self._limit = limit
+        self._clock = clock
+        self._texts: dict[CaseKey, CaseText] = {}
+        self._prepared: dict[CaseKey, PreparedDocument] = {}
+
+    def decide(self, batch: Batch) -> Iterator[Decision]:
+        """Decide every trace, in order. The first of a batch is decided however long it takes."""
+        for id, version in batch.forget:
+            self._texts.pop((id, version), None)
+            self._prepared.pop((id, version), None)
+        self._texts.update({(text.id, text.version): text for text in batch.texts})
+        cases = msgspec.convert(from_json(batch.cases), list[ActiveCase])
+        spent: dict[str, float] = {}
+        started = self._clock()
+        for task in batch.tasks:
+            begun = self._clock()
+            used = spent.get(task.agent_id, 0.0)
+            if used > AGENT_S or begun - started > BATCH_S:
+                yield Decision(undone=True)
+                continue
+            decision = self._decided(task, cases, batch.judging)
+            spent[task.agent_id] = used + self._clock() - begun
+            yield decision
+
+    def _decided(self, task: Task, cases: Sequence[ActiveCase], judging: bool) -> Decision:
+        try:
+            with self._limit(READ_S):
+                evidence = evidence_of_pieces(task.pieces, task.response_path)
+            return self._attempted(task, evidence, cases, judging)
+        except OutOfTime:
+            return failed("time_limit", f"reading the trace took more than {READ_S:g} s")
+        except EvidenceError as error:
+            return failed(error.code, error.message)
+        except StoreError as error:
+            return failed("unreadable_evidence", str(error))
+        except MemoryError:
+            return failed("memory_limit", "deciding the trace needed more memory than one trace may use")
+        except RecursionError:
+            return failed("too_deep", "the trace is nested too deeply to be checked")
+        except Exception as error:
+            # A bug in a reader must not keep every other trace waiting.
+            return failed("internal_error", f"{type(error).__name__}: {str(error)[:500]}")
+
+    def _attempted(self, task: Task, evidence: Evidence, cases: Sequence[ActiveCase], judging: bool) -> Decision:
+        asked = as_text(evidence.input)
+        asked = None if asked is None else _plain(asked[:LONGEST_INPUT])
+        if evidence.no_run is not None:
+            return Decision(no_run=_plain(evidence.no_run), asked=asked)
+        findings: list[Finding] = []
+        undecided: list[int] = []
+        metadata: Mapping[str, Json] | None = None
+        deadline = self._clock() + TRACE_S
+        for position in task.cases:
+            case = cases[position]
+            if case.sample < 1 or case.when is not None:
+                if metadata is None:
+                    metadata = {**evidence.metadata, **(from_json(task.metadata) if task.metadata is not None else {})}
+                if not self._applies(case, task.id, evidence, metadata):
+                    continue
+            document = self._document((case.id, case.version))
+            if document is None:
+                continue
+            if document.suite is None:
+                findings.append(_unusable(position, document))
+                continue
+            for decide, prepared in document.suite.cases_for_trace(evidence.case):
+                if judging and prepared.judged:
+                    undecided.append(position)
+                else:
+                    findings.append(document.finding(position, self._result(decide, prepared.case, evidence, task.created_at, deadline)))
+        return Decision(asked=asked, findings=findings, undecided=sorted(set(undecided)))
+
+    def _document(self, key: CaseKey) -> PreparedDocument | None:
+        found = self._prepared.get(key)
+        if found is None and key in self._texts:
+            # Prepared when it is first needed, so that it counts for whom it is needed.
+            found = self._prepared[key] = PreparedDocument(self._texts.pop(key))
+        return found
+
+    def _applies(self, case: ActiveCase, id: str, evidence: Evidence, metadata: Mapping[str, Json]) -> bool:
+        try:
+            with self._limit(CASE_S):
+                return applies(case, id, evidence, metadata)
+        except OutOfTime:
+            # As a pattern that cannot decide: it narrows nothing.
+            return True
+
+    def _result(self, decide: DecideCase, case: Case, evidence: Evidence, received: str, deadline: float) -> CaseResult:
+        if self._clock() > deadline:
+            return _out_of_time(case, f"not decided: the cases before it took {TRACE_S:g} s on this trace")
+        try:
+            with self._limit(CASE_S):
+                return decide(evidence, None, 0, lambda: received)
+        except OutOfTime:
+            return _out_of_time(case, f"the case took more than {CASE_S:g} s on this trace")
+
+
+def _out_of_time(case: Case, reason: str) -> CaseResult:
+    verdicts = (errored("time_limit", reason),) * len(case.assertions)
+    return CaseResult(case, "error", None, verdicts, code="time_limit", reason=reason)
+
+
+def _unusable(position: int, document: PreparedDocument) -> Finding:
+    told = {"id": None, "outcome": "error", "code": "unusable_spec", "reason": document.problem, "assertions": []}
+    return Finding(case=position, key="", outcome="error", score=None, verdict=None, code="unusable_spec", body=pack(told))
+
+
+def _code(result: CaseResult) -> str | None:
+    """The code of a case: its own, else `missing_evidence` where an assertion lacked something, else that of the first that has one."""
+    if result.code is not None or result.outcome == "pass":
+        return result.code
+    codes = [verdict.code for verdict in result.verdicts if verdict.code is not None and verdict.outcome != "pass"]
+    return "missing_evidence" if "missing_evidence" in codes else codes[0] if codes else None
+
+
+def _plain(text: str) -> str:
+    """Text that can be written down: halves of surrogate pairs cannot."""
+    return text if text.isascii() else text.encode("utf-8", errors="replace").decode()

@@ -1,0 +1,1 @@
+"""What leaves the service by itself: alerts, webhooks, exported verdicts."""

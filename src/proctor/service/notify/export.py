@@ -1,0 +1,260 @@
+"""Verdicts told to an OpenTelemetry receiver as they come: a worker beside evaluation, which never waits for it.
+
+Results that were written are noted in the same transaction (`store/exports.py`), so every one of them is sent at least once, also after a
+crash; `proctor.result.id` with `proctor.trace.revision` tells a receiver which it has seen. Requests are OTLP/HTTP: protobuf, gzip. One
+that is not taken is sent again after 1 s, then later and later, up to five minutes or as long as the receiver asks; that holds for every
+answer but a plain refusal of what was sent (400, 413, 422), since a wrong key or address is mended by an administrator and nothing should
+be lost meanwhile. Of a request that was refused every trace is tried alone, and the one to blame is dropped; so is what was not taken for
+three days. Connections go by the guard: a private receiver has to be listed in `allowed_addresses`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gzip
+import logging
+from collections.abc import AsyncGenerator, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from proctor.errors import StoreError
+from proctor.network.addresses import AddressRefused
+from proctor.report.evaluation_events import About, EvaluationEvent, events_of, in_requests, to_protobuf
+from proctor.service.hub import Hub
+from proctor.service.redaction import redact_text
+from proctor.service.traces.evaluated_span import place_in
+from proctor.store.bodies import unpack
+from proctor.store.exports import end_exports, put_off_exports, results_to_export, take_exports, trace_to_export
+from proctor.store.pages import Row
+from proctor.store.traces import pieces_of
+
+if TYPE_CHECKING:
+    import httpx2
+
+TRACES_AT_ONCE = 100
+BYTES_AT_ONCE = 8_000_000
+"""Stored bytes of traces and results that are held at once."""
+LOOK_S = 1.0
+"""How often is looked for something to send."""
+FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 300.0
+TIMEOUT_S = 10.0
+KEEP_S = 3 * 86_400.0
+"""How long is tried to send a result."""
+LARGEST_ANSWER = 100_000
+_LEASE_S = 120.0
+_REFUSED = (400, 413, 422)
+_LOG = logging.getLogger("proctor.serve")
+
+
+async def export_results(hub: Hub, stop: asyncio.Event) -> None:
+    """Send what is to be sent until told to stop: a worker of the service."""
+    if hub.settings.export_otlp_endpoint is None:
+        await stop.wait()
+        return
+    async with Exporter.opened(hub) as exporter:
+        while not stop.is_set():
+            try:
+                wait_s = await exporter.step()
+            except StoreError as error:
+                _LOG.warning("results cannot be exported now", extra={"error": str(error)})
+                wait_s = LOOK_S
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), wait_s)
+
+
+class _Trace(msgspec.Struct, kw_only=True):
+    """A trace that was taken, and what is to be told about it."""
+
+    row: Row
+    results: int = 0
+    events: list[EvaluationEvent] = []
+
+
+class _Later(Exception):
+    """The receiver does not take anything just now."""
+
+    def __init__(self, why: str, retry_after_s: float | None = None) -> None:
+        super().__init__(why)
+        self.retry_after_s = retry_after_s
+
+
+class _Refused(Exception):
+    """The receiver does not take this."""
+
+
+class Exporter:
+    """Sends to one receiver, and remembers how it is doing."""
+
+    def __init__(self, hub: Hub, client: httpx2.AsyncClient) -> None:
+        self._hub = hub
+        self._client = client
+        self._wait_s = FIRST_WAIT_S
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def opened(cls, hub: Hub) -> AsyncGenerator[Exporter]:
+        """An exporter, its connections closed at the end."""
+        # Loading what speaks HTTP takes time, and most services export nothing.
+        from proctor.network.guard import Guard, guarded_client
+
+        async with guarded_client(Guard(hub.settings.allowed_addresses), timeout_s=TIMEOUT_S) as client:
+            yield cls(hub, client)
+
+    async def step(self) -> float:
+        """Send one batch; after how many seconds to come again."""
+        hub = self._hub
+        now = hub.clock()
+        async with hub.database.writing() as connection:
+            taken = await take_exports(connection, now=now, until=now + _LEASE_S, limit=TRACES_AT_ONCE)
+        if not taken:
+            return LOOK_S
+        batch, later = await self._read(taken)
+        wait_s = 0.0
+        gone: list[_Trace] = []
+        try:
+            gone = await self._send(batch)
+            self._wait_s = FIRST_WAIT_S
+        except _Later as error:
+            wait_s = max(self._wait_s, min(error.retry_after_s or 0.0, LONGEST_WAIT_S))
+            self._wait_s = min(self._wait_s * 2, LONGEST_WAIT_S)
+            gone = [trace for trace in batch if now - trace.row["queued_at"] > KEEP_S]
+            later += [trace.row for trace in batch if now - trace.row["queued_at"] <= KEEP_S]
+            batch = []
+            _LOG.warning("the receiver of results does not take them", extra={"error": redact_text(str(error)), "again_in_s": wait_s})
+        async with hub.database.writing() as connection:
+            await end_exports(connection, [trace.row for trace in (*batch, *gone)])
+            await put_off_exports(connection, later, hub.clock() + wait_s)
+        lost = sum(trace.results for trace in gone)
+        hub.counters.add("results_not_exported", lost)
+        hub.counters.add("results_exported", sum(trace.results for trace in batch) - (lost if batch else 0))
+        return wait_s
+
+    async def _read(self, taken: Sequence[Row]) -> tuple[list[_Trace], list[Row]]:
+        """What there is to tell about these traces, as long as it is not too much at once; and those that come next."""
+        found: list[_Trace] = []
+        size = 0
+        async with self._hub.database.reading() as connection:
+            for number, row in enumerate(taken):
+                if size > BYTES_AT_ONCE:
+                    return found, list(taken[number:])
+                trace = await trace_to_export(connection, row)
+                results = await results_to_export(connection, row) if trace is not None else []
+                pieces = (await pieces_of(connection, [trace]))[row["trace_id"]] if trace is not None and results else []
+                size += sum(map(len, pieces)) + sum(len(result["body"]) for result in results)
+                events = await asyncio.to_thread(_events, trace, pieces, results) if trace is not None and results else []
+                found.append(_Trace(row=row, results=len(results), events=events))
+        return found, []
+
+    async def _send(self, batch: Sequence[_Trace]) -> list[_Trace]:
+        """Send a batch; what of it was refused. Raises `_Later`."""
+        try:
+            for events in in_requests(event for trace in batch for event in trace.events):
+                await self._post(await asyncio.to_thread(_body, events))
+            return []
+        except _Refused as error:
+            if len(batch) > 1:
+                return [gone for trace in batch for gone in await self._send([trace])]
+            _LOG.error("results were refused", extra={"trace": batch[0].row["trace_id"], "error": redact_text(str(error))})
+            return list(batch)
+
+    async def _post(self, body: bytes) -> None:
+        import httpx2  # as above
+
+        endpoint = self._hub.settings.export_otlp_endpoint
+        assert endpoint is not None
+        headers = {
+            "user-agent": "proctor",
+            **dict(self._hub.settings.export_otlp_headers),
+            "content-type": "application/x-protobuf",
+            "content-encoding": "gzip",
+        }
+        try:
+            async with asyncio.timeout(TIMEOUT_S), self._client.stream("POST", endpoint, content=body, headers=headers) as answer:
+                told = await _beginning(answer)
+        except TimeoutError:
+            raise _Later(f"no answer within {TIMEOUT_S:g} s") from None
+        except AddressRefused as error:
+            raise _Later(f"refused: {error}") from None
+        except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError) as error:
+            raise _Later(f"{type(error).__name__}: {error}") from None
+        if answer.status_code in _REFUSED:
+            raise _Refused(f"answered {answer.status_code}")
+        if not 200 <= answer.status_code < 300:
+            raise _Later(f"answered {answer.status_code}", _retry_after(answer.headers.get("retry-after")))
+        _note_rejected(told)
+
+
+async def _beginning(answer: httpx2.Response) -> bytes:
+    """What was answered, unless somebody answers without end."""
+    told = b""
+    async for part in answer.aiter_raw():
+        told += part
+        if len(told) > LARGEST_ANSWER:
+            return b""
+    return told
+
+
+def _retry_after(text: str | None) -> float | None:
+    return float(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 10 else None
+
+
+def _note_rejected(told: bytes) -> None:
+    """A receiver may take a part only; what it did not take it will not take next time."""
+    from google.protobuf.message import DecodeError  # slow to load, and there by now
+    from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
+
+    try:
+        partial = ExportLogsServiceResponse.FromString(told).partial_success
+    except DecodeError:
+        return  # taken, and answered in some other form
+    if partial.rejected_log_records:
+        why = redact_text(partial.error_message[:500])
+        _LOG.warning("the receiver left out some results", extra={"events": partial.rejected_log_records, "error": why})
+
+
+def _body(events: Sequence[EvaluationEvent]) -> bytes:
+    return gzip.compress(to_protobuf(events), 1)
+
+
+def _events(trace: Row, pieces: Sequence[bytes], results: Sequence[Row]) -> list[EvaluationEvent]:
+    place = place_in(pieces)
+    # A trace of OTLP is kept under its own id; spans in one piece say theirs, or nothing.
+    trace_id = trace["external_id"] if trace["format"] == "otlp" else place.trace_id
+    found: list[EvaluationEvent] = []
+    for row in results:
+        about = About(
+            time_ns=_nanoseconds(row["updated_at"]),
+            case=row["case_key"] or row["case_id"],
+            trace_id=trace_id,
+            span_id=place.span_id,
+            response_id=place.response_id,
+            attributes={
+                "proctor.result.id": row["id"],
+                "proctor.organization.id": row["organization_id"],
+                "proctor.project.id": row["project_id"],
+                "proctor.agent.id": row["agent_id"],
+                "proctor.trace.id": row["trace_id"],
+                "proctor.trace.revision": row["trace_revision"],
+                "proctor.document.id": row["case_id"],
+                "proctor.document.version": row["case_version"],
+            },
+        )
+        found += events_of(_document(row), about)
+    return found
+
+
+def _document(row: Row) -> dict[str, Any]:
+    try:
+        document = unpack(row["body"])
+    except StoreError:
+        document = None
+    known = {name: row[name] for name in ("outcome", "score", "verdict", "code")}
+    # What could be damaged in a body must not keep the others waiting.
+    return {**document, **known} if isinstance(document, dict) else known
+
+
+def _nanoseconds(stamp: str) -> int:
+    return int(datetime.fromisoformat(stamp).timestamp() * 1_000) * 1_000_000

@@ -1,0 +1,194 @@
+"""Messages to webhooks: signed, sent until they are taken or it is hopeless, never to where they must not go.
+
+    x-proctor-delivery: ald_...                     the same for every attempt
+    x-proctor-timestamp: 1794723000
+    x-proctor-signature: sha256=<hex>               HMAC-SHA-256 of "<timestamp>.<body>" with the rule's secret
+
+Any answer of 200 to 299 takes the message; its body is not read. Redirects are not followed. Attempts are made after 10 s, then later and
+later, eight in all over about a day; 410 ends it at once. What was queued survives a restart; of several servers one sends it.
+
+Receivers may be slow, and belong to somebody: so many messages are under way at once, of one organization and of one project no more than
+their share, and whoever waits longest goes next, in turns. Nobody's message waits for the answer to another's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import logging
+from collections import Counter
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any
+
+from proctor.errors import ProctorError, StoreError
+from proctor.network.addresses import AddressRefused
+from proctor.service.access.secrets import box_of
+from proctor.service.hub import Hub
+from proctor.service.notify.alerts import check_rules
+from proctor.service.redaction import redact_text
+from proctor.store import alerts as rows
+from proctor.store.bodies import to_json
+from proctor.store.pages import Row
+
+if TYPE_CHECKING:
+    import httpx2
+
+ATTEMPTS_AFTER_S = (10.0, 60.0, 300.0, 1_800.0, 7_200.0, 21_600.0, 43_200.0)
+"""How long after each failed attempt the next one is made; after the last of them it is given up."""
+TIMEOUT_S = 10.0
+AT_ONCE = 20
+PER_ORGANIZATION = 10
+PER_PROJECT = 4
+STOP_S = 5.0
+"""How long the answers to what is under way are waited for at the end; what had none is sent again."""
+_LEASE_S = 60.0
+_LOOK_S = 2.0
+_RULES_EVERY_S = 10.0
+_LONGEST_ERROR = 500
+_LOG = logging.getLogger("proctor.serve")
+
+
+async def watch_alerts(hub: Hub, stop: asyncio.Event) -> None:
+    """Look at the rules and send what there is to send, until told to stop: a worker of the service."""
+    loop = asyncio.get_running_loop()
+    rules_at = loop.time()
+    stopped = asyncio.create_task(stop.wait())
+    try:
+        async with Sending(hub) as sending:
+            while not stop.is_set():
+                started = 0
+                try:
+                    if loop.time() >= rules_at:
+                        rules_at = loop.time() + _RULES_EVERY_S
+                        await check_rules(hub)
+                    started = await sending.start_due()
+                except StoreError as error:
+                    _LOG.warning("alerts cannot be looked at now", extra={"error": str(error)})
+                # Where something was sent there may be more, for which there is room when one was answered.
+                waited = (stopped, *sending.under_way) if started else (stopped,)
+                await asyncio.wait(waited, timeout=_LOOK_S, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stopped.cancel()
+
+
+async def deliver_due(hub: Hub) -> int:
+    """Make one attempt at everything that is due; how many were taken."""
+    async with Sending(hub) as sending:
+        while await sending.start_due() or sending.under_way:
+            if sending.under_way:
+                await asyncio.wait(sending.under_way, return_when=asyncio.FIRST_COMPLETED)
+        return sending.sent
+
+
+class Sending:
+    """Messages that are under way. At the end of the block what is not answered soon is left to a later attempt."""
+
+    def __init__(self, hub: Hub) -> None:
+        self.sent = 0
+        self._hub = hub
+        self._client: httpx2.AsyncClient | None = None
+        self._tasks: dict[asyncio.Task[None], Row] = {}
+
+    async def __aenter__(self) -> Sending:
+        """Ready; nothing is opened before there is something to send."""
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=0 if any(error) else STOP_S)
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._client is not None:
+            await self._client.aclose()
+
+    @property
+    def under_way(self) -> Collection[asyncio.Task[None]]:
+        """Those that have no answer yet."""
+        return self._tasks.keys()
+
+    async def start_due(self) -> int:
+        """Take what is due, as far as there is room, and send it; how many that were. Does not wait for answers."""
+        room = AT_ONCE - len(self._tasks)
+        if room <= 0:
+            return 0
+        now = self._hub.clock()
+        shares = {"per_project": PER_PROJECT, "per_organization": PER_ORGANIZATION}
+        async with self._hub.database.reading() as connection:
+            due = await rows.due_deliveries(connection, now, room, busy=self._busy(), **shares)
+        if not due:
+            return 0
+        async with self._hub.database.writing() as connection:
+            taken = [row for row in due if await rows.take_delivery(connection, row, now + _LEASE_S)]
+        for row in taken:
+            task = asyncio.create_task(self._send(row))
+            self._tasks[task] = row
+            task.add_done_callback(self._ended)
+        return len(taken)
+
+    def _busy(self) -> dict[str, int]:
+        return dict(Counter(id for row in self._tasks.values() for id in (row["project_id"], row["organization_id"])))
+
+    async def _send(self, row: Row) -> None:
+        error = await _attempt(self._hub, self._opened(), row)
+        async with self._hub.database.writing() as connection:
+            await rows.end_delivery(connection, row["id"], _after(self._hub, row, error))
+        if error is None:
+            self.sent += 1
+            self._hub.counters.add("alerts_sent")
+
+    def _opened(self) -> httpx2.AsyncClient:
+        if self._client is None:
+            # Loading what speaks HTTP takes time, and most services have nothing to send.
+            from proctor.network.guard import Guard, guarded_client
+
+            self._client = guarded_client(Guard(self._hub.settings.allowed_addresses), timeout_s=TIMEOUT_S)
+        return self._client
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        del self._tasks[task]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            # Its lease runs out, and it is sent again.
+            _LOG.warning("what became of an alert could not be kept", extra={"error": str(error)})
+
+
+async def _attempt(hub: Hub, client: httpx2.AsyncClient, row: Row) -> str | None:
+    """Send one message; why it was not taken, or None."""
+    import httpx2  # as above
+
+    body = to_json(row["payload"])
+    timestamp = str(int(hub.clock()))
+    headers = {
+        "content-type": "application/json",
+        "user-agent": "proctor",
+        "x-proctor-delivery": row["id"],
+        "x-proctor-timestamp": timestamp,
+    }
+    try:
+        if row["secret"] is not None:
+            headers["x-proctor-signature"] = f"sha256={signature(box_of(hub).unlock(row['secret']), timestamp, body)}"
+        async with asyncio.timeout(TIMEOUT_S), client.stream("POST", row["webhook_url"], content=body, headers=headers) as answer:
+            if 200 <= answer.status_code < 300:
+                return None
+            return "gone: 410" if answer.status_code == 410 else f"answered {answer.status_code}"
+    except TimeoutError:
+        return f"no answer within {TIMEOUT_S:g} s"
+    except AddressRefused as error:
+        return f"refused: {error}"
+    except (httpx2.HTTPError, httpx2.InvalidURL, ProctorError, OSError, ValueError) as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def signature(secret: str, timestamp: str, body: bytes) -> str:
+    """What proves that a message came from here: in hexadecimal."""
+    return hmac.new(secret.encode(), timestamp.encode() + b"." + body, hashlib.sha256).hexdigest()
+
+
+def _after(hub: Hub, row: Row, error: str | None) -> dict[str, Any]:
+    if error is None:
+        return {"delivered_at": hub.now(), "next_at": None, "error": None, "updated_at": hub.now()}
+    attempts = row["attempts"] + 1
+    over = error == "gone: 410" or attempts > len(ATTEMPTS_AFTER_S)
+    following = None if over else hub.clock() + ATTEMPTS_AFTER_S[attempts - 1]
+    return {"next_at": following, "error": redact_text(error)[:_LONGEST_ERROR], "updated_at": hub.now()}

@@ -1,0 +1,381 @@
+"""Drives the runs that wait in the queue.
+
+A worker takes one run at a time, holds it by a lease that it renews, and goes on where the last one stopped: attempts that are kept are not
+repeated. When the end of the run is asked for it stops within a second; when the service stops it gives the run back to the queue; when it
+dies, the lease runs out and another one takes over. When the database is gone it stops as soon as it cannot know any more that the run is
+still its own.
+
+A run that is taken up again and again without one attempt being finished is given up: it is what ends its workers.
+
+Tenants take turns, and so do the projects of a tenant, however many runs one of them has sent (`run_turns.py`). A run that has had its turn
+makes room when a run of another project waits: it starts no further attempt, finishes those under way, and goes back to the queue. What is
+still under way after the longest time that an attempt may take is broken off; a run that has finished nothing by then has failed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal
+
+import msgspec
+
+from proctor.actions.check import wall_clock
+from proctor.actions.history import result_of
+from proctor.decide.judging import Ask
+from proctor.errors import InputError, StoreError, TargetError
+from proctor.model.case import Case
+from proctor.model.evidence import Evidence, Json
+from proctor.model.result import CaseResult
+from proctor.model.run import RunEntry
+from proctor.model.verdict import OUTCOMES
+from proctor.runner.events import Event
+from proctor.runner.run import Runner, RunOutcome
+from proctor.service.decisions.messages import undecided_result
+from proctor.service.decisions.suite_verdicts import SuiteDecisions
+from proctor.service.hub import Hub, new_id, stamp
+from proctor.service.refusals import Refusal
+from proctor.service.run_signals import QUEUED
+from proctor.service.runs.building import ReadyRun, asked_of, header_of, read_chosen_suite, read_kept_suite, ready_run, source_of
+from proctor.service.runs.cleaning import Cleaner
+from proctor.service.runs.turns import RunTurns
+from proctor.service.suites.outbound import LONGEST_ATTEMPT_S
+from proctor.store.pages import Row
+from proctor.store.run_rows import LeaseLost, RunRows, done_attempts, end, kept_entries, let_go, renew, waiting_projects, wanted
+from proctor.store.tables import projects
+from proctor.store.tenants import find
+
+LOOK_EVERY_S = 0.3
+"""How often a worker asks whether its run is to end. What is said in this process it hears at once."""
+IDLE_S = 1.0
+"""How often an idle worker looks for runs that were queued elsewhere."""
+PATIENCE_S = 3.0
+"""How long a run waits before others make room for it: by then an idle worker would have taken it."""
+MOST_CLAIMS = 5
+TURN_S = 60.0
+"""After how long a run makes room for one of another project that waits."""
+LONG_TURN_S = 600.0
+"""After how long a run makes room although it has not finished one attempt: by then its target is open, or the run has failed."""
+GOODBYE_S = LONGEST_ATTEMPT_S + 60.0
+"""How long a run that makes room may take to finish what is under way."""
+OPEN_S = 300.0
+"""How long a target may take to open."""
+LEAVE_S = 8.0
+"""How long a target may take to close."""
+STOPPED = "the service stops; the run goes on when it is back"
+NOTHING_DONE = "given up: no attempt was finished while runs of others waited"
+MADE_ROOM = "runs of others wait; the run goes on when it is its turn again"
+_LOG = logging.getLogger("proctor.service")
+
+Why = Literal["cancelled", "stopping", "lost", "overdue"]
+_Task = asyncio.Task[Any]
+
+
+async def run_worker(hub: Hub, stop: asyncio.Event) -> None:
+    """Drive runs until told to stop, as many at once as the settings say."""
+    turns = RunTurns()
+    places = [asyncio.create_task(_place(hub, stop, turns)) for _ in range(hub.settings.workers)]
+    try:
+        await stop.wait()
+        if places:
+            await asyncio.wait(places)
+    finally:
+        for place in places:
+            place.cancel()
+        await asyncio.gather(*places, return_exceptions=True)
+
+
+async def work_once(hub: Hub, stop: asyncio.Event | None = None, turns: RunTurns | None = None) -> str | None:
+    """Take one run and drive it to its end, or until it has to be let go; its id, or None when none waits."""
+    owner = new_id("worker")
+    row = await (turns or RunTurns()).take(hub, owner)
+    if row is None:
+        return None
+    await _Drive(hub, row, owner, stop or asyncio.Event()).drive()
+    return row["id"]
+
+
+async def _place(hub: Hub, stop: asyncio.Event, turns: RunTurns) -> None:
+    with hub.run_signals.watch(QUEUED) as watch:
+        while not stop.is_set():
+            try:
+                busy = await work_once(hub, stop, turns) is not None
+            except StoreError as error:
+                _LOG.warning("a run could not be driven on", extra={"reason": str(error)})
+                busy = False
+            except Exception:
+                _LOG.exception("a run could not be driven on")
+                busy = False
+            if not busy and not stop.is_set():
+                await _first(watch.wait(IDLE_S), stop.wait())
+
+
+class _Drive:
+    """One run in the hands of one worker."""
+
+    def __init__(self, hub: Hub, row: Row, owner: str, stop: asyncio.Event) -> None:
+        self._hub = hub
+        self._row = row
+        self._id: str = row["id"]
+        self._owner = owner
+        self._stop = stop
+        # Not by the clock of the wall, which may be put back.
+        self._began = self._held_at = time.monotonic()
+        self._runner: Runner | None = None
+        self._got_on = False
+        """Whether an attempt was finished in this turn."""
+        self._makes_room = False
+        self._asked_to_go = 0.0
+        """Since when it makes room."""
+
+    async def drive(self) -> None:
+        """To its end, or until it has to be let go. Raises `StoreError` where the database is gone."""
+        try:
+            if self._row["cancel_requested"]:
+                return await self._end("cancelled")
+            if self._row["claims"] > MOST_CLAIMS:
+                told = f"given up: taken up {MOST_CLAIMS} times without one attempt being finished"
+                return await self._end("failed", error=told)
+            # Made ready in a task of its own, too: what somebody sent may take long, and the run is to be held meanwhile.
+            building = asyncio.create_task(self._ready(), name=f"ready {self._id}")
+            try:
+                why = await self._watched(building)
+            finally:
+                await _left(building)
+            try:
+                ready = building.result()
+            except (InputError, Refusal) as error:
+                return await self._end("failed", error=_words(error))
+            except asyncio.CancelledError:
+                return await self._leave(why)
+            try:
+                await self._run(ready) if why is None else await self._leave(why)
+            finally:
+                await ready.close()
+        except LeaseLost:
+            _LOG.info("a run was taken over by another worker", extra={"run": self._id})
+
+    async def _ready(self) -> ReadyRun:
+        async with self._hub.database.reading() as connection:
+            project = await find(connection, projects, self._row["organization_id"], self._row["project_id"])
+        if project is None:
+            raise InputError("its project is gone")
+        suite = await asyncio.to_thread(read_chosen_suite, self._row)
+        return await ready_run(self._hub, self._row["organization_id"], project, suite, asked_of(self._row))
+
+    async def _run(self, ready: ReadyRun) -> None:
+        hub = self._hub
+        rows = RunRows(
+            hub.database,
+            header_of(self._row),
+            owner=self._owner,
+            lease_s=hub.settings.lease_s,
+            clock=hub.clock,
+            now=hub.now,
+            new_id=new_id,
+            clean=(cleaner := Cleaner(ready.secrets)),
+            told=lambda: hub.run_signals.tell(self._id),
+        )
+        async with hub.database.reading() as connection:
+            done = await done_attempts(connection, self._id)
+        rows.tell("running", {"attempts": ready.attempts, "finished": len(done), "claims": self._row["claims"]})
+        self._runner = runner = Runner(
+            cases=ready.cases,
+            target=ready.target,
+            log=rows,
+            run_id=self._id,
+            settings=msgspec.structs.replace(ready.settings, open_s=OPEN_S),
+            listener=self._listener(rows, cleaner),
+            now=wall_clock,
+            judge=ready.judge.judge if ready.judge is not None else None,
+            decides=self._decides(ready),
+        )
+        # In a task of its own: a runner that is cancelled ends with what it has, and swallows that it was.
+        running = asyncio.create_task(runner.run(done), name=f"run {self._id}")
+        try:
+            why = await self._watched(running)
+        finally:
+            await _left(running)
+            await rows.settle()
+        await self._finish(running, why, cleaner)
+
+    def _decides(self, ready: ReadyRun) -> _RunDecisions:
+        who = (self._row["organization_id"], f"project {self._row['project_id']}")
+        cases = [case.case for case in ready.cases]
+        return _RunDecisions(self._hub.decisions, who, source_of(self._row), cases, fail_fast=ready.settings.fail_fast)
+
+    def _listener(self, rows: RunRows, cleaner: Cleaner) -> Callable[[Event], None]:
+        def listen(event: Event) -> None:
+            # How attempts ended is told with the attempts, in one transaction.
+            if event.kind == "planned":
+                return  # the run itself says how many attempts there will be
+            if event.kind in ("finished", "stopping"):
+                self._got_on = True
+                return
+            body: dict[str, Json] = {"case": event.case, "attempt": event.attempt}
+            if event.message:
+                body["message"] = cleaner.text(event.message)[:500]
+            rows.tell(event.kind, body)
+
+        return listen
+
+    async def _watched(self, running: _Task) -> Why | None:
+        """Until it has ended, or until there is a reason to end it."""
+        with self._hub.run_signals.watch(self._id) as watch:
+            while not running.done():
+                await _first(asyncio.wait({running}), watch.wait(LOOK_EVERY_S), self._stop.wait())
+                if running.done():
+                    return None
+                if self._stop.is_set():
+                    return "stopping"
+                why = await self._look()
+                if why is not None:
+                    return why
+        return None
+
+    async def _look(self) -> Why | None:
+        hub, lease_s = self._hub, self._hub.settings.lease_s
+        now = time.monotonic()
+        try:
+            if now - self._held_at >= lease_s / 3:
+                async with hub.database.writing() as connection:
+                    cancelled = await renew(connection, self._id, self._owner, hub.clock() + lease_s)
+                self._held_at = now
+            else:
+                async with hub.database.reading() as connection:
+                    cancelled = await wanted(connection, self._id, self._owner)
+            overdue = await self._make_room(now)
+        except LeaseLost:
+            return "lost"
+        except StoreError:
+            # The database may be back in a moment; until the lease is over the run is still ours.
+            return "lost" if now - self._held_at >= lease_s else None
+        return "cancelled" if cancelled else "overdue" if overdue else None
+
+    async def _make_room(self, now: float) -> bool:
+        """Let others have their turn, where this run has had its own; whether it takes too long to go."""
+        if self._makes_room:
+            return now - self._asked_to_go >= GOODBYE_S
+        # One that is slow to begin would never get on, were it sent back for that.
+        if self._runner is None or now - self._began < (TURN_S if self._got_on else LONG_TURN_S):
+            return False
+        # Asked again after a while, not at every look.
+        self._began += PATIENCE_S
+        clock = self._hub.clock()
+        async with self._hub.database.reading() as connection:
+            waiting = await waiting_projects(connection, now=clock)
+        if any(each.project_id != self._row["project_id"] and each.since <= stamp(clock - PATIENCE_S) for each in waiting):
+            self._makes_room, self._asked_to_go = True, now
+            self._runner.wind_down(MADE_ROOM)
+        return False
+
+    async def _leave(self, why: Why | None) -> None:
+        """The run has not begun, or was ended before it could: it is given back, cancelled, or somebody else's."""
+        if why == "cancelled":
+            return await self._end("cancelled")
+        if why == "stopping":
+            return await self._let_go(STOPPED)
+        if why == "overdue":
+            # What cannot be finished in such a time is not begun again and again.
+            return await (self._let_go(MADE_ROOM) if self._got_on else self._end("failed", error=NOTHING_DONE))
+        raise LeaseLost(f"run {self._id!r} could not be held")
+
+    async def _let_go(self, reason: str) -> None:
+        async with self._hub.database.writing() as connection:
+            await let_go(connection, self._id, self._owner, self._hub.now(), reason)
+        self._hub.run_signals.tell(self._id)
+        self._hub.run_signals.tell(QUEUED)
+
+    async def _finish(self, running: asyncio.Task[RunOutcome], why: Why | None, cleaner: Cleaner) -> None:
+        try:
+            outcome = running.result()
+        except asyncio.CancelledError:
+            # Ended while its target was being opened.
+            return await self._leave(why)
+        except StoreError:
+            if why == "cancelled":
+                return await self._end("cancelled")
+            # Results that cannot be kept: whoever takes the run up next goes on from those that are.
+            raise
+        except TargetError as error:
+            return await self._end("failed", error=cleaner.text(f"{error.code}: {error.message}"))
+        except Exception as error:
+            _LOG.exception("a run failed", extra={"run": self._id})
+            return await self._end("failed", error=f"internal_error: a bug in proctor: {type(error).__name__}")
+        if outcome.ended == "completed":
+            return await self._end("completed")
+        if why is not None:
+            return await self._leave(why)
+        if self._makes_room and outcome.ended == "budget":
+            return await self._let_go(MADE_ROOM)
+        return await self._end("failed", error=outcome.reason)
+
+    async def _end(self, status: Literal["completed", "cancelled", "failed"], *, error: str | None = None) -> None:
+        hub = self._hub
+        counts, outcome = await self._tallied(status)
+        values = {"status": status, "outcome": outcome if status == "completed" else None, "error": error, "counts": counts}
+        body: dict[str, Json] = {"counts": counts, "outcome": values["outcome"], "error": error}
+        async with hub.database.writing() as connection:
+            await end(connection, self._id, self._owner, hub.now(), values, (status, body))
+        hub.counters.add("runs_finished")
+        hub.run_signals.tell(self._id)
+
+    async def _tallied(self, status: Literal["completed", "cancelled", "failed"]) -> tuple[dict[str, int], str]:
+        """How many attempts ended how, and what the run as a whole is."""
+        entries: list[RunEntry] = []
+        async with self._hub.database.reading() as connection:
+            async for entry in kept_entries(connection, self._id, evidence=False):
+                entries.append(entry)
+        found = Counter(entry.outcome for entry in entries)
+        counts = {outcome: found[outcome] for outcome in OUTCOMES if found[outcome]}
+        try:
+            result = await asyncio.to_thread(lambda: result_of(header_of(self._row), read_kept_suite(self._row), entries, status))
+        except InputError:
+            return counts, "error"
+        return counts, result.outcome
+
+
+class _RunDecisions(SuiteDecisions):
+    """Decides the cases of a run: where nothing can be decided now, that is the error of one attempt."""
+
+    async def decide_one(
+        self, case: Case, evidence: Evidence, *, attempt: int = 0, clock: str | None = None, ask: Ask | None = None
+    ) -> CaseResult:
+        """The result of a case, whatever happens."""
+        try:
+            return await super().decide_one(case, evidence, attempt=attempt, clock=clock, ask=ask)
+        except Refusal as error:
+            return undecided_result(case, "not_decided", error.message, attempt=attempt)
+
+
+async def _left(running: _Task) -> None:
+    """The task has ended when this returns, the target of a runner closed; also when whoever waits is cancelled meanwhile."""
+    while not running.done():
+        running.cancel()
+        try:
+            await asyncio.wait({running}, timeout=LEAVE_S)
+        except asyncio.CancelledError:
+            running.cancel()
+            await asyncio.wait({running}, timeout=LEAVE_S)
+            raise
+
+
+async def _first(*waits: Awaitable[object]) -> None:
+    """Until one of these is done; the others are left."""
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _words(error: InputError | Refusal) -> str:
+    if isinstance(error, InputError):
+        return str(error)
+    told = [text for texts in error.fields.values() for text in texts]
+    return "; ".join([error.message, *told[:5]])

@@ -1,0 +1,110 @@
+"""An MCPLab suite that was sent, driven by its own agents on its own servers.
+
+The same plan and the same agents as `proctor run` makes of a workspace; what differs is where things come from and where they may go. Keys
+and `${NAME}` are the secrets of the project (`OPENAI_API_KEY`, `OPENAI_BASE_URL` and so on), never variables of the service; servers and
+models go by the rules of `outbound.py`; a file that a scenario attaches has to be in the suite itself.
+
+What a suite asks for is multiplied here, scenarios by agents, and each server and each agent has connections of its own: both are bounded
+before anything is made of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from proctor.actions.mcplab_access import PROVIDER_VARIABLES, Surroundings
+from proctor.actions.mcplab_plan import Plan, plan
+from proctor.actions.mcplab_run import Together, prepare_all
+from proctor.errors import InputError, SpecError
+from proctor.formats.references import References
+from proctor.formats.workspace import Section
+from proctor.model.case import Suite
+from proctor.model.evidence import Json
+from proctor.model.problem import Problem
+from proctor.model.show import show
+from proctor.service.suites.mcplab_library import LIBRARY_KEY, STARTED
+from proctor.service.suites.outbound import MOST_SERVERS, Outbound
+from proctor.targets.mcp_settings import ServerSettings, read_servers
+
+MOST_AGENTS: Final = 50
+MOST_COMBINATIONS: Final = 50_000
+"""Scenarios times agents."""
+_REFERENCE = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}")
+
+
+def has_own_agents(suite: Suite) -> bool:
+    """Whether a suite says itself who is to be driven."""
+    return suite.dialect == "mcplab" and bool(suite.settings.get("agents"))
+
+
+def plan_of(suite: Suite) -> Plan:
+    """Every scenario with every selected agent. Raises `InputError`, also for more than a service drives at once."""
+    known: list[Json] = suite.settings.get("agents") or []
+    selected: Json = (suite.settings.get("run_defaults") or {}).get("selected_agents") or known
+    if len(selected) > MOST_AGENTS:
+        raise InputError(
+            f"{len(selected)} agents would be driven; expected at most {MOST_AGENTS}: select some with run_defaults.selected_agents"
+        )
+    if len(suite.cases) * len(selected) > MOST_COMBINATIONS:
+        raise InputError(f"{len(suite.cases)} scenarios with {len(selected)} agents; expected at most {MOST_COMBINATIONS} combinations")
+    found = plan(suite)
+    if len(found.servers) > MOST_SERVERS:
+        raise InputError(f"the scenarios use {len(found.servers)} MCP servers; expected at most {MOST_SERVERS}")
+    return found
+
+
+def own_agents(suite: Suite, values: Mapping[str, str], references: References, outbound: Outbound) -> Together:
+    """The agents of a suite, ready to be driven. Raises `InputError` with every problem, `Refusal` for what may not be reached."""
+    planned = plan_of(suite)
+    _check_attachments(planned)
+    for id, entry in planned.servers.items():
+        outbound.check_server(f"MCP server {id!r}", entry, field="suite")
+        _check_key(id, entry)
+    driven = {row.agent["id"]: row.agent for row in planned.rows if row.case.skip is None}
+    for agent in driven.values():
+        _, address = PROVIDER_VARIABLES[agent["provider"]]
+        outbound.check_address(values.get(address) or None, f"agent {agent['id']!r}, the secret {address}", field="suite")
+    surroundings = Surroundings(
+        variable="the secret {name} of the project",
+        remedy="keep {name} as a secret of the project",
+        login="get a token elsewhere, keep it as a secret of the project, and write auth: {{type: bearer, token: '${{NAME}}'}}",
+        model_transport=outbound.model_transport,
+        server_transport=outbound.transport,
+    )
+    reached_by = _started(planned, references)
+    return prepare_all(suite, environment=values, reached_by=reached_by, surroundings=surroundings)
+
+
+def _check_attachments(planned: Plan) -> None:
+    problems: dict[str, Problem] = {}
+    for row in planned.rows:
+        for each in row.case.settings.get("attachments") or ():
+            if each.get("path") and not each.get("data") and row.scenario not in problems:
+                message = (
+                    f"scenario {row.scenario!r}: the attachment {show(each['path'], 80)} names a file, and a suite that was sent has none"
+                )
+                hint = "write its content as `data`, in base64"
+                problems[row.scenario] = Problem(message=message, origin=row.case.origin, hint=hint, code="bad_attachment")
+    if problems:
+        raise InputError(next(iter(problems.values())).message, list(problems.values()))
+
+
+def _check_key(id: str, entry: Mapping[str, Json]) -> None:
+    """What is sent is kept and shown: a key may only be named."""
+    auth: Json = entry.get("auth")
+    # That of a server that is started may still have any shape: it is refused where the settings of these are read.
+    value: Json = auth.get("value") if isinstance(auth, dict) and auth.get("type") == "api_key" else None
+    if isinstance(value, str) and not _REFERENCE.fullmatch(value):
+        raise InputError(f"MCP server {id!r}: its API key stands here in plain; keep it as a secret of the project and write ${{NAME}}")
+
+
+def _started(planned: Plan, references: References) -> dict[str, ServerSettings]:
+    """How the servers are reached that are started; `${NAME}` in their variables are secrets of the project."""
+    entries = {id: entry for id, entry in planned.servers.items() if entry["transport"] == STARTED}
+    section = Section.of({"servers": entries}, path=f"$.{LIBRARY_KEY}", trusted=False)
+    try:
+        return {server.id: server for server in read_servers(section.plain(references)["servers"])}
+    except SpecError as error:
+        raise section.refused(error) from None

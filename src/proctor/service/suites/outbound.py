@@ -1,0 +1,186 @@
+"""What suites that were sent to the service may reach and start.
+
+Whoever may send a suite is not whoever runs the service. So everything such a suite, or the settings of its project, connects to goes by a
+guarded transport (`network/guard.py`): the public internet, and what an administrator listed in `allowed_addresses`. What would run or read
+something on this machine needs to be listed in `allowed_commands`, word for word:
+
+    COMMAND ARG ...           an MCP server over stdio; `*` as the last word stands for any further arguments
+    callable MODULE:FUNCTION  a Python function as the target
+    recorded FILE             recorded evidence as the target
+
+A server that is allowed gets no working folder and no variables from a suite except credentials, by the ending of their name: others can
+make any program run anything (`PATH`, `LD_PRELOAD`, `NODE_OPTIONS`). `${NAME}` stands for a secret of the project, and for nothing else.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from proctor.errors import InputError
+from proctor.formats.references import References
+from proctor.formats.workspace import Section
+from proctor.model.evidence import Json
+from proctor.model.show import show
+from proctor.network.addresses import AddressRefused
+from proctor.service.refusals import Refusal
+from proctor.service.settings import ServiceSettings
+
+if TYPE_CHECKING:
+    import httpx2
+
+    from proctor.network.guard import Guard
+
+LONGEST_ATTEMPT_S = 3_600.0
+"""How long one attempt may take, and what is waited for in it: a model, a judge, an MCP server."""
+MOST_SERVERS = 50
+"""MCP servers of one target: all of them are connected at once."""
+_CREDENTIALS = ("KEY", "TOKEN", "SECRET", "PASSWORD", "USER", "USERNAME")
+_ADDRESSES = {"http": ("url",), "flowise": ("url",), "n8n": ("webhook", "api")}
+
+
+class ProjectSecrets(References):
+    """The secrets of a project: what `${NAME}` may name on the service."""
+
+    missing = "the project has no secret {name}"
+    remedy = "keep it as a secret of the project"
+
+
+class Outbound:
+    """Decides for one service."""
+
+    def __init__(self, settings: ServiceSettings, *, guard: Guard | None = None) -> None:
+        from proctor.network.guard import Guard  # loads what speaks HTTP
+
+        self._guard = guard or Guard(settings.allowed_addresses)
+        self._commands = [_words(entry) for entry in settings.allowed_commands]
+
+    def transport(self, certificates: bool) -> httpx2.AsyncBaseTransport:
+        """How targets connect."""
+        import ssl  # these come with the client
+
+        import httpx2
+
+        from proctor.network.guard import GuardedTransport
+
+        verify = True if certificates else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        return GuardedTransport(self._guard, verify=verify, limits=httpx2.Limits(max_connections=200, max_keepalive_connections=100))
+
+    def model_transport(self, certificates: bool) -> httpx2.AsyncBaseTransport:
+        """How models connect: an address that is refused is one that cannot be reached."""
+        import httpx2  # as above
+
+        inner = self.transport(certificates)
+
+        class Translated(httpx2.AsyncBaseTransport):
+            async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+                try:
+                    return await inner.handle_async_request(request)
+                except AddressRefused as error:
+                    raise httpx2.ConnectError(str(error), request=request) from error
+
+            async def aclose(self) -> None:
+                await inner.aclose()
+
+        return Translated()
+
+    def check_target(self, name: str, section: Section) -> Section:
+        """The section as it may be built; refused when it names what may not be reached or started."""
+        settings: Json = section.node.plain()
+        kind = settings.get("type") if isinstance(settings, dict) else None
+        if kind in ("callable", "recorded"):
+            for line in _local(kind, settings):
+                self._check_command(line, f"target {name!r}")
+            # What an administrator listed is as good as what stands in the workspace.
+            return Section.of(settings, path=section.node.path)
+        for field in _ADDRESSES.get(str(kind), ()):
+            self.check_address(settings.get(field), f"target {name!r}, {field}")
+        if kind == "mcp_agent":
+            servers = _servers(settings.get("servers"))
+            if len(servers) > MOST_SERVERS:
+                raise _refused(f"target {name!r}", f"{len(servers)} MCP servers; expected at most {MOST_SERVERS}")
+            for place, server in servers:
+                self.check_server(f"target {name!r}, server {place}", server)
+        return section
+
+    def check_model(self, name: str, section: Section) -> None:
+        """Refuse a model at an address that may not be reached."""
+        settings: Json = section.node.plain()
+        self.check_address(settings.get("base_url") if isinstance(settings, dict) else None, f"model {name!r}, base_url")
+
+    def check_server(self, what: str, server: Mapping[str, Json], *, field: str = "target") -> None:
+        """Refuse an MCP server at an address that may not be reached, or that may not be started; `field` of the request describes it."""
+        check_wait(server.get("timeout_s"), what, field=field)
+        transport = server.get("transport") or ("http" if server.get("url") else "stdio")
+        if transport in ("http", "sse"):
+            self.check_address(server.get("url"), what, field=field)
+            auth = server.get("auth")
+            self.check_address(auth.get("token_url") if isinstance(auth, dict) else None, f"{what}, token_url", field=field)
+            return
+        if transport != "stdio":
+            raise _refused(what, f"the transport {transport!r} cannot be used here; expected http, sse or stdio", field)
+        args: Json = server.get("args") or []
+        if not isinstance(server.get("command"), str) or not isinstance(args, list) or not all(isinstance(arg, str) for arg in args):
+            raise _refused(what, "expected `command`, a text, and `args`, a list of texts", field)
+        self._check_command([server["command"], *args], what, field)
+        if server.get("cwd") is not None:
+            raise _refused(what, "`cwd` cannot be set here", field)
+        variables: Json = server.get("env") or {}
+        if not isinstance(variables, dict):
+            raise _refused(what, "expected `env`, an object of texts", field)
+        for variable in variables:
+            if not str(variable).upper().endswith(_CREDENTIALS):
+                told = f"the variable {variable!r} cannot be set here; only credentials can: {', '.join(_CREDENTIALS)}"
+                raise _refused(what, told, field)
+
+    def _check_command(self, line: list[str], what: str, field: str = "target") -> None:
+        for allowed in self._commands:
+            if line == allowed or (len(allowed) > 1 and allowed[-1] == "*" and line[: len(allowed) - 1] == allowed[:-1]):
+                return
+        raise Refusal(
+            "FORBIDDEN",
+            f"{what} would start or read something on the server, which an administrator has not allowed: {shlex.join(line)}",
+            fields={field: ["not among the allowed commands"]},
+            hint=f"an administrator allows it with --allowed-command {shlex.quote(shlex.join(line))}",
+        )
+
+    def check_address(self, address: Json, what: str, *, field: str = "target") -> None:
+        """Refuse an address that may not be reached, as far as that can be seen from it; `field` of the request describes it."""
+        # What stands behind a reference or a placeholder is looked at when the connection is made, as everything is.
+        if not isinstance(address, str) or "${" in address or "{" in address.partition("//")[2].partition("/")[0]:
+            return
+        try:
+            self._guard.check_url(address)
+        except AddressRefused as error:
+            raise _refused(what, str(error), field) from None
+
+
+def check_wait(seconds: Json, what: str, *, field: str = "target") -> None:
+    """Refuse to wait longer than an attempt may take; what is no number is refused when it is read."""
+    if isinstance(seconds, (int, float)) and seconds > LONGEST_ATTEMPT_S:
+        raise _refused(what, f"timeout_s: expected at most {LONGEST_ATTEMPT_S:g} seconds, found {show(seconds, 40)}", field)
+
+
+def _words(entry: str) -> list[str]:
+    try:
+        return shlex.split(entry)
+    except ValueError as error:
+        raise InputError(f"the allowed command {entry!r} cannot be read: {error}") from None
+
+
+def _local(kind: str, settings: Mapping[str, Json]) -> Iterable[list[str]]:
+    if kind == "callable":
+        return [["callable", str(settings.get("function"))]]
+    files: Json = settings.get("evidence")
+    return [["recorded", str(file)] for file in (files if isinstance(files, list) and files else [files])]
+
+
+def _servers(value: Json) -> list[tuple[str, Mapping[str, Json]]]:
+    """The servers of an agent as they are written; whatever else stands there is no server, and refused when the agent is built."""
+    entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [(str(place), entry) for place, entry in entries if isinstance(entry, dict)]
+
+
+def _refused(what: str, why: str, field: str = "target") -> Refusal:
+    return Refusal("VALIDATION_ERROR", f"{what}: {why}", fields={field: [why]})

@@ -1,0 +1,217 @@
+"""Cases: documents of any dialect that the traces of an agent are evaluated against.
+
+A document is read when it is written, and refused with every problem in it. Whenever it changes, the version of the case counts up and the
+document before is kept. `when` narrows a case to some traces (all that is named must hold), `sample` to a share of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from proctor.errors import InputError
+from proctor.model.case import Suite
+from proctor.model.evidence import Json
+from proctor.patterns.engine import compile_pattern
+from proctor.service.access.audit import note
+from proctor.service.access.callers import Caller
+from proctor.service.access.permissions import check_place, find_seen, list_seen, require_reader, require_writer
+from proctor.service.changes import check_fields, required
+from proctor.service.hub import Hub, new_id
+from proctor.service.paging import paged, shown_page
+from proctor.service.plain_secrets import refuse_secrets_in_suite
+from proctor.service.refusals import Refusal, not_found
+from proctor.service.suites.documents import read_sent_suite, shown_problems
+from proctor.store.clearing import delete_cases
+from proctor.store.pages import Row, clamped
+from proctor.store.tables import case_versions, cases
+from proctor.store.tenants import change, find, insert
+
+Document = str | dict[str, Json] | list[Json]
+_SHOWN = ("id", "project_id", "agent_id", "name", "dialect", "version", "active", "sample", "created_at", "updated_at")
+
+
+async def create_case(
+    hub: Hub,
+    caller: Caller,
+    *,
+    project_id: str,
+    document: Document,
+    agent_id: str | None = None,
+    name: str | None = None,
+    dialect: str | None = None,
+    active: bool = True,
+    when: dict[str, Json] | None = None,
+    sample: float = 1.0,
+) -> dict[str, Json]:
+    """A new case of a project: for one agent, or for all of them."""
+    require_writer(caller, "cases are created")
+    _check(name, when, sample)
+    suite, text = await read_sent_suite(document, dialect=dialect, name=name)
+    await asyncio.to_thread(refuse_secrets_in_suite, suite, "document")
+    now = hub.now()
+    async with hub.database.writing() as connection:
+        await check_place(connection, caller, project_id, agent_id)
+        row = await insert(
+            connection,
+            cases,
+            {
+                "id": new_id("case"),
+                "organization_id": caller.organization_id,
+                "project_id": project_id,
+                "agent_id": agent_id,
+                "name": (name or _name_of(suite))[:200],
+                "dialect": suite.dialect,
+                "document": text,
+                "version": 1,
+                "active": active,
+                "when_matches": when,
+                "sample": sample,
+                "created_at": now,
+                "updated_at": now,
+            },
+        )
+        await _keep_version(connection, row, now)
+        await note(connection, hub, caller, "create", "case", row["id"], {"name": row["name"], "dialect": suite.dialect})
+    return {**_shown_whole(row), "warnings": shown_problems(suite.warnings)}
+
+
+async def list_cases(
+    hub: Hub,
+    caller: Caller,
+    *,
+    project_id: str | None = None,
+    agent_id: str | None = None,
+    active: bool | None = None,
+    limit: int | None = None,
+    cursor: str | None = None,
+) -> dict[str, Json]:
+    """A page of the cases that the caller may see, without their documents."""
+    require_reader(caller)
+    async with hub.database.reading() as connection:
+        query = list_seen(cases, caller, project_id=project_id, agent_id=agent_id, active=active)
+        return shown_page(await paged(connection, query, cases, limit=limit, cursor=cursor), _shown)
+
+
+async def get_case(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
+    """One case with its document."""
+    require_reader(caller)
+    async with hub.database.reading() as connection:
+        return _shown_whole(await find_seen(connection, cases, caller, "case", id))
+
+
+async def update_case(hub: Hub, caller: Caller, id: str, changes: Mapping[str, Json], *, action: str = "update") -> dict[str, Json]:
+    """Change what is named in `changes`: name, agent_id, document, dialect, active, when, sample."""
+    require_writer(caller, "cases are changed")
+    required(changes, "name", "document", "active", "sample")
+    _check(changes.get("name"), changes.get("when"), changes.get("sample", 1.0))
+    async with hub.database.reading() as connection:
+        before = await find(connection, cases, caller.organization_id, id)
+    if before is None:
+        raise not_found("case", id)
+    values: dict[str, Json] = {name: changes[name] for name in ("name", "agent_id", "active", "sample") if name in changes}
+    if "when" in changes:
+        values["when_matches"] = changes["when"]
+    warnings: list[dict[str, Json]] = []
+    if "document" in changes or "dialect" in changes:
+        # A new document is recognised anew, unless its dialect is named.
+        dialect = changes.get("dialect")
+        suite, text = await read_sent_suite(changes.get("document", before["document"]), dialect=dialect, name=before["name"])
+        await asyncio.to_thread(refuse_secrets_in_suite, suite, "document")
+        values |= {"document": text, "dialect": suite.dialect}
+        warnings = shown_problems(suite.warnings)
+    row = await _write(hub, caller, id, values, action)
+    return {**_shown_whole(row), "warnings": warnings}
+
+
+async def _write(hub: Hub, caller: Caller, id: str, values: dict[str, Json], action: str) -> Row:
+    now = hub.now()
+    async with hub.database.writing() as connection:
+        before = await find(connection, cases, caller.organization_id, id)
+        if before is None:
+            raise not_found("case", id)
+        if values.get("agent_id") is not None:
+            await check_place(connection, caller, before["project_id"], values["agent_id"])
+        another = any(values.get(name, before[name]) != before[name] for name in ("document", "dialect"))
+        if another:
+            values["version"] = before["version"] + 1
+        row = await change(connection, cases, caller.organization_id, id, {**values, "updated_at": now})
+        if row is None:
+            raise not_found("case", id)
+        if another:
+            await _keep_version(connection, row, now)
+        await note(connection, hub, caller, action, "case", id, {"fields": sorted(values), "version": row["version"]})
+    return row
+
+
+async def delete_case(hub: Hub, caller: Caller, id: str) -> None:
+    """Delete a case and its versions. The results it gave stay: they are about traces."""
+    require_writer(caller, "cases are deleted")
+    async with hub.database.writing() as connection:
+        if not await delete_cases(connection, caller.organization_id, cases.c.id == id):
+            raise not_found("case", id)
+        await note(connection, hub, caller, "delete", "case", id)
+
+
+async def list_versions(hub: Hub, caller: Caller, id: str, *, limit: int | None = None, cursor: str | None = None) -> dict[str, Json]:
+    """A page of what a case was and is, without the documents."""
+    require_reader(caller)
+    async with hub.database.reading() as connection:
+        await find_seen(connection, cases, caller, "case", id)
+        query = case_versions.select().where(case_versions.c.case_id == id).order_by(case_versions.c.version.desc())
+        if cursor is not None:
+            if not cursor.isdecimal() or len(cursor) > 15:
+                raise Refusal("BAD_REQUEST", "the cursor is not one that a page gave out", hint="start again without a cursor")
+            query = query.where(case_versions.c.version < int(cursor))
+        size = clamped(limit)
+        rows = [dict(row) for row in (await connection.execute(query.limit(size + 1))).mappings()]
+    shown = [{name: row[name] for name in ("version", "dialect", "created_at")} for row in rows[:size]]
+    # Versions have numbers, so the last one shown is all that a cursor needs to say.
+    following = str(rows[size - 1]["version"]) if len(rows) > size else None
+    return {"data": shown, "_meta": {"next": following, "prev": None, "limit": size}}
+
+
+async def get_version(hub: Hub, caller: Caller, id: str, version: int) -> dict[str, Json]:
+    """One version of a case with its document."""
+    require_reader(caller)
+    async with hub.database.reading() as connection:
+        await find_seen(connection, cases, caller, "case", id)
+        query = case_versions.select().where(case_versions.c.case_id == id, case_versions.c.version == version)
+        row = (await connection.execute(query)).mappings().first()
+    if row is None:
+        raise not_found("version", str(version))
+    return {name: row[name] for name in ("version", "dialect", "document", "created_at")}
+
+
+async def _keep_version(connection: AsyncConnection, row: Row, now: str) -> None:
+    kept = {"case_id": row["id"], **{name: row[name] for name in ("version", "dialect", "document")}, "created_at": now}
+    await connection.execute(case_versions.insert().values(kept))
+
+
+def _name_of(suite: Suite) -> str:
+    """What a document is called: after its only case, where it holds one."""
+    if len(suite.cases) == 1:
+        return suite.cases[0].name or suite.cases[0].id
+    return suite.name
+
+
+def _check(name: str | None, when: dict[str, Json] | None, sample: float) -> None:
+    check_fields({"name": name})
+    if not 0 <= sample <= 1:
+        raise Refusal("VALIDATION_ERROR", "some fields cannot be used", fields={"sample": ["expected a share from 0 to 1"]})
+    pattern = (when or {}).get("input")
+    if pattern is not None:
+        try:
+            compile_pattern(pattern)
+        except InputError as error:
+            raise Refusal("VALIDATION_ERROR", "the pattern cannot be used", fields={"when.input": [str(error)]}) from None
+
+
+def _shown(row: Row) -> dict[str, Json]:
+    return {**{name: row[name] for name in _SHOWN}, "when": row["when_matches"]}
+
+
+def _shown_whole(row: Row) -> dict[str, Json]:
+    return {**_shown(row), "document": row["document"]}

@@ -1,0 +1,81 @@
+"""What a judge says about traces: which judge that is, and what is left of a trace for it to decide.
+
+A case that needs a judge has other assertions too. They are decided where everything is decided (`decisions/pool.py`), anew for every round
+of questions, so that nobody holds a process while the judge thinks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+
+from proctor.actions.judges import open_judge
+from proctor.actions.settings import workspace_file
+from proctor.cassettes.ports import LIVE
+from proctor.errors import InputError
+from proctor.formats.references import References
+from proctor.model.judgement import Opinion, Question
+from proctor.runner.ports import Judge
+from proctor.service.decisions.messages import TraceWork, pack_plain, unpack_plain
+from proctor.service.decisions.pool import Decisions, Who
+from proctor.service.decisions.trace_verdicts import CaseText, Finding, Task
+from proctor.service.hub import Hub
+from proctor.store.bodies import pack
+
+JUDGE_S = 300.0
+"""How long a judge may take for what it is asked at once."""
+_LOG = logging.getLogger("proctor.serve")
+
+
+def judge_of_workspace(hub: Hub, environment: Mapping[str, str]) -> Judge | None:
+    """The judge that the workspace of the service names, if it can be used."""
+    home = hub.settings.home
+    try:
+        opened = open_judge(None, workspace_file(home), References(dict(environment)), environment, home=home)
+    except InputError as error:
+        _LOG.warning("the judge cannot be used; what needs one will be errors", extra={"error": str(error)})
+        return None
+    return None if opened is None else opened.judge
+
+
+async def judgements(judge: Judge, task: Task, wanted: Sequence[tuple[int, CaseText]], decisions: Decisions, who: Who) -> list[Finding]:
+    """What a judge decides of one trace: of some cases, by their positions, everything that needs one."""
+
+    async def ask(case: str, questions: Sequence[Question]) -> Sequence[Opinion]:
+        try:
+            async with asyncio.timeout(JUDGE_S):
+                return await judge.judge(questions, case=case, attempt=0, tape=LIVE)
+        except TimeoutError:
+            told = f"the judge did not answer within {JUDGE_S:g} s"
+        except Exception as error:
+            _LOG.exception("the judge failed", extra={"trace": task.id})
+            told = f"the judge failed: {type(error).__name__}"
+        return [Opinion(outcome="error", code="judge_unavailable", reason=told)] * len(questions)
+
+    found: list[Finding] = []
+    for position, text in wanted:
+        opinions: dict[str, list[Sequence[Opinion]]] = {}
+        while True:
+            packed = {case: pack_plain(said) for case, said in opinions.items()}
+            # Read again rather than kept: what waits for a judge may wait for long.
+            work = TraceWork(
+                pieces=task.pieces, response_path=task.response_path, clock=task.created_at, position=position, text=text, opinions=packed
+            )
+            (answer,) = await decisions.answers(who, [work], {})
+            if answer.error is not None:
+                found.append(_not_decided(position, *answer.error))
+                break
+            asked = {step.id: unpack_plain(step.questions, tuple[Question, ...]) for step in answer.steps if step.questions is not None}
+            if not asked:
+                found += [step.finding for step in answer.steps if step.finding is not None]
+                break
+            for case, questions in asked.items():
+                opinions.setdefault(case, []).append(await ask(case, questions))
+    return found
+
+
+def _not_decided(position: int, code: str, reason: str) -> Finding:
+    """A document that could not be decided on a trace."""
+    told = {"id": None, "outcome": "error", "code": code, "reason": reason, "assertions": []}
+    return Finding(case=position, key="", outcome="error", score=None, verdict=None, code=code, body=pack(told))

@@ -1,0 +1,67 @@
+"""Traces evaluated again on request: against the cases as they are now, and also those that were given up."""
+
+from __future__ import annotations
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from proctor.model.evidence import Json
+from proctor.service.access.audit import note
+from proctor.service.access.callers import Caller
+from proctor.service.access.permissions import require_writer
+from proctor.service.hub import Hub
+from proctor.service.refusals import not_found
+from proctor.service.traces.search import read_moment
+from proctor.store.tables import agents, cases, projects, traces
+from proctor.store.tenants import find
+
+
+class Again(msgspec.Struct, frozen=True, kw_only=True):
+    """Which traces are to be evaluated again; what is None does not count."""
+
+    project_id: str | None = None
+    agent_id: str | None = None
+    case_id: str | None = None
+    """Those of the agent, or of the project, that this case is for."""
+    trace_ids: tuple[str, ...] | None = None
+    since: str | None = None
+    until: str | None = None
+
+
+async def reevaluate(hub: Hub, caller: Caller, wanted: Again) -> dict[str, Json]:
+    """Have traces evaluated again, against the cases as they are now. A changed case by itself only counts for new traces."""
+    require_writer(caller, "traces are evaluated again")
+    async with hub.database.writing() as connection:
+        query = sa.update(traces).where(traces.c.organization_id == caller.organization_id, traces.c.status != "open")
+        query = query.where(*await _places(connection, caller, wanted))
+        if wanted.trace_ids is not None:
+            query = query.where(traces.c.id.in_(wanted.trace_ids))
+        if wanted.since is not None:
+            query = query.where(traces.c.created_at >= read_moment(wanted.since, "since"))
+        if wanted.until is not None:
+            query = query.where(traces.c.created_at < read_moment(wanted.until, "until"))
+        done = await connection.execute(query.values(due_at=hub.clock(), attempts=0))
+        details: dict[str, Json] = {"traces": done.rowcount, "case_id": wanted.case_id, "agent_id": wanted.agent_id}
+        await note(connection, hub, caller, "reevaluate", "traces", wanted.case_id or wanted.agent_id or "all", details)
+    return {"traces": done.rowcount}
+
+
+async def _places(connection: AsyncConnection, caller: Caller, wanted: Again) -> list[sa.ColumnElement[bool]]:
+    places: list[sa.ColumnElement[bool]] = []
+    if wanted.project_id is not None:
+        if await find(connection, projects, caller.organization_id, wanted.project_id) is None:
+            raise not_found("project", wanted.project_id)
+        places.append(traces.c.project_id == wanted.project_id)
+    if wanted.agent_id is not None:
+        if await find(connection, agents, caller.organization_id, wanted.agent_id) is None:
+            raise not_found("agent", wanted.agent_id)
+        places.append(traces.c.agent_id == wanted.agent_id)
+    if wanted.case_id is not None:
+        case = await find(connection, cases, caller.organization_id, wanted.case_id)
+        if case is None:
+            raise not_found("case", wanted.case_id)
+        places.append(traces.c.project_id == case["project_id"])
+        if case["agent_id"] is not None:
+            places.append(traces.c.agent_id == case["agent_id"])
+    return places

@@ -1,0 +1,48 @@
+"""The worker that finds what waits for a time that no clock of this service meant: the machine's clock was put back meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+
+from proctor.errors import StoreError
+from proctor.service.hub import Hub
+from proctor.service.notify.export import LONGEST_WAIT_S as LONGEST_EXPORT_WAIT_S
+from proctor.service.notify.webhooks import ATTEMPTS_AFTER_S
+from proctor.service.traces.due_signal import due_signal
+from proctor.service.traces.intake import LONGEST_WAIT_S
+from proctor.store.clock_repair import anything_in_future, bring_back
+
+LOOK_EVERY_S = 30.0
+_LOG = logging.getLogger("proctor.service")
+
+
+async def watch_clock(hub: Hub, stop: asyncio.Event) -> None:
+    """Look at the start and now and then for work that waits too long, until told to stop."""
+    while not stop.is_set():
+        try:
+            found = await repair_waits(hub)
+            if found:
+                _LOG.warning("work was due far in the future, and is due now: was the clock put back?", extra={"rows": found})
+        except StoreError as error:
+            _LOG.warning("waits cannot be looked at now", extra={"error": str(error)})
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), LOOK_EVERY_S)
+
+
+async def repair_waits(hub: Hub) -> int:
+    """Make due what waits for longer than anything has to; return how many rows that were."""
+    settings = hub.settings
+    bounds = {
+        "now": hub.clock(),
+        "longest_wait_s": max(LONGEST_WAIT_S, LONGEST_EXPORT_WAIT_S, settings.quiet_period_s, settings.lease_s),
+        "longest_delivery_s": max(ATTEMPTS_AFTER_S),
+    }
+    async with hub.database.reading() as connection:
+        if not await anything_in_future(connection, **bounds):
+            return 0
+    async with hub.database.writing() as connection:
+        found = await bring_back(connection, **bounds)
+    due_signal(hub.database).set()
+    return found

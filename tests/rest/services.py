@@ -1,0 +1,127 @@
+"""A service in this process for tests: the real application on a fresh database, asked over HTTP.
+
+    def test_something(service: Service) -> None:
+        keys = service.keys()                       # one key of every kind, of two organizations
+        answer = service.get("/api/projects", key=keys["organization"])
+
+Without `key` nobody is named; before the first key was made that is the local user. Workers do not run unless a test wants them
+(`Service(..., with_workers=True)`). `run` does something with the hub in the service's own event loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+from starlette.testclient import TestClient
+
+from proctor.rest.app import make_app
+from proctor.rest.settings import ServeSettings
+from proctor.service.access.callers import LOCAL, Caller
+from proctor.service.access.keys import create_key
+from proctor.service.hub import Hub
+from proctor.service.settings import ServiceSettings
+from proctor.store.tables import agents, organizations, projects, records
+
+T = TypeVar("T")
+ADDRESS = "http://127.0.0.1:8700"
+FOREIGN = Caller(organization_id="org_foreign")
+
+
+class Service:
+    """The application and a client of it."""
+
+    def __init__(self, url: str, home: Path, *, with_workers: bool = False, host: str = "127.0.0.1", **settings: Any) -> None:
+        self.settings = ServeSettings(service=ServiceSettings(home=home, **settings), database=url, host=host)
+        self.app = make_app(self.settings, with_workers=with_workers)
+        self.client = TestClient(self.app, base_url=ADDRESS, raise_server_exceptions=False, client=("127.0.0.1", 50000))
+
+    def __enter__(self) -> Service:
+        self.client.__enter__()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.client.__exit__(kind, error, trace)
+
+    @property
+    def hub(self) -> Hub:
+        return self.app.state.hub
+
+    def run(self, use: Callable[[Hub], Awaitable[T]]) -> T:
+        """Do something with the hub."""
+        assert self.client.portal is not None
+
+        async def with_hub() -> T:
+            return await use(self.hub)
+
+        return self.client.portal.call(with_hub)
+
+    def ask(self, method: str, path: str, *, key: str | None = None, **more: Any) -> Any:
+        headers = dict(more.pop("headers", {}))
+        if key is not None:
+            headers["x-api-key" if key.startswith("mibo_") else "authorization"] = key if key.startswith("mibo_") else f"Bearer {key}"
+        return self.client.request(method, path, headers=headers, **more)
+
+    def get(self, path: str, **more: Any) -> Any:
+        return self.ask("GET", path, **more)
+
+    def post(self, path: str, **more: Any) -> Any:
+        return self.ask("POST", path, **more)
+
+    def patch(self, path: str, **more: Any) -> Any:
+        return self.ask("PATCH", path, **more)
+
+    def put(self, path: str, **more: Any) -> Any:
+        return self.ask("PUT", path, **more)
+
+    def delete(self, path: str, **more: Any) -> Any:
+        return self.ask("DELETE", path, **more)
+
+    def keys(self) -> dict[str, str]:
+        """Keys of every kind, in two organizations with a project, two agents, a solver and a benchmark run each.
+
+        `organization`, `project`, `agent` (a project key restricted to the first agent), `solver`, `run`, and the same with `foreign_`.
+        Ids of what they are for: `proj_home`, `agent_home_1`, `agent_home_2`, `slv_home`, `br_home`, and `..._foreign...`.
+        """
+        return self.run(make_keys)
+
+
+async def make_keys(hub: Hub) -> dict[str, str]:
+    """See `Service.keys`."""
+    found: dict[str, str] = {}
+    for mark, caller, place in (("", LOCAL, "home"), ("foreign_", FOREIGN, "foreign")):
+        await fill_place(hub, caller, place)
+        found[f"{mark}organization"] = (await create_key(hub, caller, "organization", "o"))[1]
+        found[f"{mark}project"] = (await create_key(hub, caller, "project", "p", project_id=f"proj_{place}"))[1]
+        one = [f"agent_{place}_1"]
+        found[f"{mark}agent"] = (await create_key(hub, caller, "project", "a", project_id=f"proj_{place}", agent_ids=one))[1]
+        found[f"{mark}solver"] = (await create_key(hub, caller, "solver", "s", solver_id=f"slv_{place}"))[1]
+        found[f"{mark}run"] = (await create_key(hub, caller, "run", "r", benchmark_run_id=f"br_{place}"))[1]
+    return found
+
+
+async def fill_place(hub: Hub, caller: Caller, place: str) -> None:
+    """A project with two agents, a solver and a benchmark run; ids end in the place."""
+    at = {"created_at": hub.now(), "updated_at": hub.now()}
+    ours = {"organization_id": caller.organization_id, **at}
+    async with hub.database.writing() as connection:
+        if caller.organization_id != LOCAL.organization_id:
+            await connection.execute(organizations.insert().values(id=caller.organization_id, name=place, **at))
+        await connection.execute(projects.insert().values(id=f"proj_{place}", name=place, **ours))
+        for number in (1, 2):
+            values = {"id": f"agent_{place}_{number}", "project_id": f"proj_{place}", "name": f"{place} {number}", "kind": "http", **ours}
+            await connection.execute(agents.insert().values(values))
+        solver = {"id": f"slv_{place}", "kind": "solver", "slug": f"solver-{place}", "body": _SOLVER}
+        run = {"id": f"br_{place}", "kind": "benchmark_run", "parent_id": f"bench_{place}", "body": _RUN}
+        for record in (solver, run):
+            await connection.execute(records.insert().values(**record, **ours))
+
+
+_SOLVER = {"real_name": None, "agent_description": None, "agent_version": None, "contact_email": None}
+_RUN = {
+    "status": "active", "phase": "created", "scored": False, "verdict": None, "score": None, "outcome": None, "agent": None,
+    "published": False, "solver_id": None, "benchmark": {"slug": "b", "version": 1, "name": "b"}, "started_at": None, "completed_at": None,
+}  # fmt: skip
+"""As the service keeps them."""

@@ -1,0 +1,120 @@
+"""Every route times every kind of key times own and foreign tenant. The table says what is expected; it must be complete."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from fastapi.routing import iter_route_contexts
+
+from proctor.service.access.callers import LOCAL
+from tests.postgres import Cluster
+from tests.rest.seeds import sow
+from tests.rest.services import Service
+
+TABLE: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "cases" / "authorization.yaml").read_text(encoding="utf-8"))
+ROWS: list[dict[str, Any]] = TABLE["rows"]
+KEYS = ("organization", "project", "agent", "solver", "run")
+WRONG = "vk_" + "x" * 43
+
+
+def route_of(row: dict[str, Any]) -> str:
+    """`METHOD /template`, without the remark behind it."""
+    return " ".join(row["id"].split(" ")[:2])
+
+
+class Prepared:
+    """A service with one of everything, and its keys."""
+
+    def __init__(self, url: str, home: Path) -> None:
+        self.service = Service(url, home, metrics_organization=LOCAL.organization_id)
+        self.service.__enter__()
+        self.keys = self.service.keys()
+        self.service.run(sow)
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prepared]:
+    home = tmp_path_factory.mktemp("authorization")
+    prepared = Prepared(f"sqlite:///{home / 'proctor.db'}", home)
+    yield prepared
+    prepared.service.__exit__(None, None, None)
+
+
+def expected(row: dict[str, Any], whose: str) -> dict[str, int]:
+    return {**TABLE["kinds"][row["like"]][whose], **row.get(whose, {})}
+
+
+def ask(prepared: Prepared, row: dict[str, Any], key: str | None) -> Any:
+    method, template = route_of(row).split(" ")
+    more = {name: row[name] for name in ("content", "headers") if name in row}
+    if "body" in row:
+        more["json"] = row["body"]
+    return prepared.service.ask(method, row.get("path", template), key=key, **more)
+
+
+def check(prepared: Prepared, row: dict[str, Any]) -> None:
+    is_open = TABLE["kinds"][row["like"]].get("open", False)
+    wrong: list[str] = []
+
+    def want(who: str, key: str | None, status: int) -> Any:
+        answer = ask(prepared, row, key)
+        if answer.status_code != status:
+            wrong.append(f"{who}: expected {status}, got {answer.status_code}: {answer.text[:200]}")
+        return answer
+
+    if not is_open:
+        want("no key", None, 401)
+        want("a wrong key", WRONG, 401)
+        for kind in KEYS:
+            answer = want(f"foreign {kind}", prepared.keys[f"foreign_{kind}"], expected(row, "foreign")[kind])
+            if answer.status_code < 300 and "_home" in answer.text:
+                wrong.append(f"foreign {kind}: is told of what belongs to home: {answer.text[:300]}")
+    # Whoever succeeds comes last: afterwards the thing may be gone.
+    for kind in sorted(KEYS, key=lambda kind: expected(row, "own")[kind] < 300):
+        want(kind, prepared.keys[kind], expected(row, "own")[kind])
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row["id"])
+def test_the_route_answers_every_kind_of_key_as_the_table_says(row: dict[str, Any], shared: Prepared, tmp_path: Path) -> None:
+    if not (row["id"].startswith("DELETE ") or row.get("fresh")):
+        check(shared, row)
+        return
+    own = Prepared(f"sqlite:///{tmp_path / 'proctor.db'}", tmp_path)
+    try:
+        check(own, row)
+    finally:
+        own.service.__exit__(None, None, None)
+
+
+def test_every_route_is_in_the_table_and_no_other(shared: Prepared) -> None:
+    routes = {
+        f"{method} {context.path}"
+        for context in iter_route_contexts(shared.service.app.routes)
+        for method in (context.methods or ())
+        if method != "HEAD"
+    }
+    table = {route_of(row) for row in ROWS}
+    assert not sorted(routes - table), "not in tests/rest/cases/authorization.yaml"
+    assert not sorted(table - routes), "in tests/rest/cases/authorization.yaml, but there is no such route"
+
+
+def test_the_ids_of_the_rows_are_unique() -> None:
+    ids = [row["id"] for row in ROWS]
+    assert len(ids) == len(set(ids))
+
+
+@pytest.mark.live
+def test_the_table_holds_on_postgresql_too(postgres: Cluster, tmp_path: Path) -> None:
+    prepared = Prepared(postgres.new_database(), tmp_path)
+    try:
+        # What takes something away from the others comes last.
+        for row in sorted(ROWS, key=lambda row: row["id"].startswith("DELETE ") or bool(row.get("fresh"))):
+            if not row["id"].startswith("DELETE "):
+                check(prepared, row)
+    finally:
+        prepared.service.__exit__(None, None, None)

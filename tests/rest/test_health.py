@@ -1,0 +1,102 @@
+"""How the service is: told in degrees, quickly, whatever the database does; and writers are told at once while it is away."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import sqlite3
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proctor.service.hub import Hub
+from proctor.service.upkeep import health
+from proctor.store import database as store
+from tests.rest.services import Service
+from tests.service.traces import Clock, new_trace, request, root, send, world
+
+QUICK_S = 3.0
+"""Far less than a lock or a hanging database would take."""
+
+
+def timed(service: Service, path: str = "/health") -> Any:
+    started = time.monotonic()
+    answer = service.get(path)
+    assert time.monotonic() - started < QUICK_S
+    return answer
+
+
+def told(answer: Any) -> tuple[int, str, list[str]]:
+    document = answer.json()
+    return answer.status_code, document["status"], [reason["code"] for reason in document["reasons"]]
+
+
+def test_a_full_disk_is_failing_and_one_that_fills_up_is_degraded(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    free = shutil.disk_usage("/")
+    for left, expected in ((1_000, (503, "failing", ["disk_full"])), (100_000_000, (200, "degraded", ["disk_low"]))):
+        monkeypatch.setattr(health.shutil, "disk_usage", lambda _, left=left: free._replace(free=left))
+        service.app.state.health_watch = health.HealthWatch(service.hub)
+        answer = timed(service)
+        assert told(answer) == expected
+        assert f"{left:,} bytes are free" in answer.json()["reasons"][0]["message"]
+
+
+def test_a_database_that_never_answers_is_told_within_a_second_or_two(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    @contextlib.asynccontextmanager
+    async def hangs() -> AsyncIterator[None]:
+        await asyncio.sleep(60)
+        yield
+
+    monkeypatch.setattr(service.hub.database, "reading", hangs)
+    assert told(timed(service)) == (503, "failing", ["database_unreachable"])
+
+
+def test_traces_that_wait_long_are_told(database_url: str, tmp_path: Path) -> None:
+    clock = Clock()
+    with Service(database_url, tmp_path) as service:
+
+        async def fill(hub: Hub) -> health.ServiceHealth:
+            late = Hub(database=hub.database, settings=hub.settings, clock=clock)
+            await world(late)
+            await send(late, request(root(new_trace(), "Refund done")))
+            assert (await health.look_at(late)).status == "ok"
+            clock.now += 600
+            return await health.look_at(late)
+
+        found = service.run(fill)
+    assert found.status == "degraded" and [reason.code for reason in found.reasons] == ["queue_behind"]
+
+
+@pytest.fixture
+def locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Service, sqlite3.Connection]]:
+    """A service on SQLite, and another program that can hold its lock."""
+    monkeypatch.setattr(store, "WRITE_WAIT_S", 0.3)
+    path = tmp_path / "proctor.db"
+    with Service(f"sqlite:///{path}", tmp_path) as service, contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
+        yield service, other
+
+
+def test_a_locked_database_is_degraded_and_writers_are_refused_at_once(locked: tuple[Service, sqlite3.Connection]) -> None:
+    service, other = locked
+    other.execute("BEGIN IMMEDIATE")
+    assert told(timed(service)) == (200, "degraded", ["database_locked"])
+    took: list[float] = []
+    for _ in range(5):
+        started = time.monotonic()
+        answer = service.post("/api/projects", json={"name": "shop"})
+        took.append(time.monotonic() - started)
+        assert answer.status_code == 503 and answer.json()["error"]["code"] == "UNAVAILABLE"
+        assert "locked" in answer.json()["error"]["message"] and int(answer.headers["retry-after"]) >= 1
+    assert sum(took) < QUICK_S, took
+    service.app.state.health_watch = health.HealthWatch(service.hub)
+    assert told(timed(service)) == (503, "failing", ["database_not_written"])
+    other.execute("ROLLBACK")
+    end = time.monotonic() + 5
+    while service.post("/api/projects", json={"name": "shop"}).status_code == 503:
+        assert time.monotonic() < end
+    service.app.state.health_watch = health.HealthWatch(service.hub)
+    assert told(timed(service)) == (200, "ok", [])

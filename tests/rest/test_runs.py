@@ -1,0 +1,222 @@
+"""`/api/runs` over HTTP: sent, followed, cancelled, read, reported, compared."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+import sqlalchemy as sa
+
+from proctor.store.bodies import pack
+from proctor.store.tables import run_entries
+from tests.rest.listening import Listening
+from tests.rest.services import Service
+from tests.service.agents import LOOPBACK, suite
+
+
+class Agent:
+    """An agent in a thread of its own."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.slow_s = 0.0
+        agent = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                said = json.loads(self.rfile.read(int(self.headers["content-length"])))["input"]
+                agent.asked.append(said)
+                time.sleep(agent.slow_s)
+                body = json.dumps({"text": f"hello {said}"}).encode()
+                self.send_response(200)
+                self.send_header("content-type", "application/json")
+                self.send_header("content-length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *args: Any) -> None:
+                """Nothing."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.target = {"type": "http", "url": f"http://127.0.0.1:{self._server.server_address[1]}/", "response_path": "text"}
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
+        self._thread.start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
+@pytest.fixture
+def agent() -> Iterator[Agent]:
+    found = Agent()
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def driving(database_url: str, tmp_path: Path) -> Iterator[Service]:
+    with Service(database_url, tmp_path, with_workers=True, allowed_addresses=LOOPBACK) as running:
+        yield running
+
+
+def a_project(service: Service, **settings: Any) -> str:
+    made = service.post("/api/projects", json={"name": "shop", "settings": settings})
+    assert made.status_code == 201, made.text
+    return str(made.json()["id"])
+
+
+def until(ask: Callable[[], Any], holds: Callable[[dict[str, Any]], bool], within_s: float = 10.0) -> dict[str, Any]:
+    end = time.monotonic() + within_s
+    while not holds(run := ask().json()):
+        assert time.monotonic() < end, run
+        time.sleep(0.02)
+    return run
+
+
+def parsed(text: str) -> list[dict[str, str]]:
+    """Server-sent events, as a browser reads them."""
+    blocks = [dict(line.split(": ", 1) for line in block.splitlines() if not line.startswith(":")) for block in text.split("\n\n")]
+    return [block for block in blocks if "data" in block]
+
+
+def test_a_run_is_sent_followed_and_read(driving: Service, agent: Agent) -> None:
+    project = a_project(driving, targets={"shop": agent.target})
+    sent = driving.post("/api/runs", json={"project_id": project, "suite": suite("a", "b"), "repeat": 2, "target": "shop"})
+    assert sent.status_code == 202, sent.text
+    run_id = sent.json()["id"]
+    assert sent.json()["status"] == "queued"
+    stream = driving.get(f"/api/runs/{run_id}/events")
+    assert stream.headers["content-type"].startswith("text/event-stream") and stream.headers["cache-control"] == "no-store"
+    told = parsed(stream.text)
+    assert [int(event["id"]) for event in told] == list(range(1, len(told) + 1))
+    assert [told[0]["event"], told[-1]["event"]] == ["queued", "completed"]
+    assert json.loads(told[-1]["data"])["counts"] == {"pass": 4}
+    run = driving.get(f"/api/runs/{run_id}").json()
+    assert (run["status"], run["outcome"], run["counts"]["pass"], run["target"]) == ("completed", "pass", 4, "shop")
+    page = driving.get(f"/api/runs/{run_id}/results?limit=3").json()
+    assert len(page["data"]) == 3 and page["_meta"]["next"]
+    whole = driving.get(f"/api/runs/{run_id}/results/{page['data'][0]['id']}").json()
+    assert whole["result"]["assertions"][0]["outcome"] == "pass" and whole["evidence"]["text"].startswith("hello")
+    assert driving.get("/api/runs?status=completed").json()["data"][0]["id"] == run_id
+    assert sorted(agent.asked) == ["a", "a", "b", "b"]
+
+
+def test_a_stream_is_taken_up_where_it_was_left(driving: Service, agent: Agent) -> None:
+    project = a_project(driving)
+    run_id = driving.post("/api/runs", json={"project_id": project, "suite": suite("a"), "target": agent.target}).json()["id"]
+    whole = parsed(driving.get(f"/api/runs/{run_id}/events").text)
+    for headers, query in (({"last-event-id": "2"}, ""), ({}, "?after=2"), ({"last-event-id": "2"}, "?after=4")):
+        assert parsed(driving.get(f"/api/runs/{run_id}/events{query}", headers=headers).text) == whole[2:]
+    assert parsed(driving.get(f"/api/runs/{run_id}/events", headers={"last-event-id": "nonsense"}).text) == whole
+    assert driving.get(f"/api/runs/{run_id}/events", headers={"last-event-id": whole[-1]["id"]}).status_code == 204
+
+
+def test_a_run_is_cancelled(driving: Service, agent: Agent) -> None:
+    project = a_project(driving)
+    agent.slow_s = 0.3
+    body = {"project_id": project, "suite": suite("a", "b"), "target": agent.target, "repeat": 100, "concurrency": 2}
+    run_id = driving.post("/api/runs", json=body).json()["id"]
+    until(lambda: driving.get(f"/api/runs/{run_id}"), lambda run: run["finished"] > 0)
+    began = time.monotonic()
+    assert driving.post(f"/api/runs/{run_id}/cancel").status_code == 200
+    run = until(lambda: driving.get(f"/api/runs/{run_id}"), lambda run: run["status"] == "cancelled")
+    assert time.monotonic() - began < 1.0 and run["cancel_requested"] and 0 < run["finished"] < 200
+    assert parsed(driving.get(f"/api/runs/{run_id}/events").text)[-1]["event"] == "cancelled"
+    assert driving.get("/api/audit?resource=run").json()["data"][0]["action"] == "cancel"
+
+
+@pytest.mark.parametrize(
+    ("format", "kind"),
+    [
+        ("json", "application/json"),
+        ("jsonl", "application/x-ndjson"),
+        ("junit", "application/xml"),
+        ("markdown", "text/markdown; charset=utf-8"),
+        ("html", "text/html; charset=utf-8"),
+        ("otlp", "application/x-ndjson"),
+    ],
+)
+def test_reports_come_in_every_format(format: str, kind: str, service: Service) -> None:
+    service.run(sow_runs)
+    answer = service.get(f"/api/runs/run_home/report?format={format}")
+    assert (answer.status_code, answer.headers["content-type"]) == (200, kind)
+    assert "greets" in answer.text or "home" in answer.text
+    policy = answer.headers["content-security-policy"]
+    assert policy.startswith("sandbox allow-scripts; ") if format == "html" else policy.startswith("default-src 'none'")
+
+
+def test_a_report_as_opentelemetry_events_says_which_trace_each_is_about(service: Service) -> None:
+    service.run(sow_runs)
+    trace = "0af7651916cd43dd8448eb211c80319c"
+
+    async def observed(hub: Any) -> None:
+        body = pack({"case": "greets", "outcome": "pass", "evidence": {"text": "hello", "metadata": {"trace_id": trace}}})
+        async with hub.database.writing() as connection:
+            await connection.execute(sa.update(run_entries).values(body=body))
+
+    service.run(observed)
+    (line,) = service.get("/api/runs/run_home/report?format=otlp").text.splitlines()
+    (record,) = json.loads(line)["resourceLogs"][0]["scopeLogs"][0]["logRecords"]
+    told = {pair["key"]: pair["value"] for pair in record["attributes"]}
+    assert (record["eventName"], record["traceId"]) == ("gen_ai.evaluation.result", trace)
+    assert told["proctor.run.id"] == {"stringValue": "run_home"} and told["gen_ai.evaluation.score.label"] == {"stringValue": "pass"}
+
+
+def test_runs_are_compared(service: Service) -> None:
+    service.run(sow_runs)
+    found = service.get("/api/runs/run_home/compare?base=run_home").json()
+    assert found["comparison"]["verdict"] == "too_little_data" and found["base"]["run_id"] == "run_home"
+    assert service.get("/api/runs/run_home/compare").status_code == 400
+    assert service.get("/api/runs/run_home/compare?base=run_none").status_code == 404
+
+
+async def sow_runs(hub: Any) -> None:
+    from proctor.service.access.callers import LOCAL
+    from tests.rest.seeds import seed_runs
+
+    await seed_runs(hub, LOCAL, "home")
+
+
+def test_what_cannot_be_driven_is_answered_with_every_problem(service: Service) -> None:
+    project = a_project(service)
+    good = {"type": "http", "url": "https://example.com/"}
+    for body, status, told in (
+        ({"suite": "proctor: 1\ncases: [{id: a, expect: [{response_contain: x}]}]", "target": good}, 400, "nearest"),
+        ({"suite": suite("a"), "target": {"type": "http", "url": "http://127.0.0.1/"}}, 400, "--allowed-address"),
+        ({"suite": suite("a"), "target": {"type": "callable", "function": "os:system"}}, 403, "--allowed-command"),
+        ({"suite": suite("a"), "target": {**good, "headers": {"x": "${NAME}"}}}, 400, "the project has no secret NAME"),
+        ({"suite": suite("a"), "target": good, "repeat": 0}, 400, "repeat"),
+        ({"suite": suite("a"), "target": good, "retries": 1}, 400, "retries"),
+        ({"target": good}, 400, "suite"),
+    ):
+        answer = service.post("/api/runs", json={"project_id": project, **body})
+        assert answer.status_code == status and told in answer.text, answer.text
+
+
+@pytest.mark.live
+@pytest.mark.timeout(60)
+def test_a_stream_over_a_real_socket_is_live_and_does_not_hold_up_the_end(tmp_path: Path, agent: Agent) -> None:
+    agent.slow_s = 0.2
+    with Listening(f"sqlite:///{tmp_path / 'proctor.db'}", tmp_path, with_workers=True, allowed_addresses=LOOPBACK) as running:
+        client = httpx2.Client(base_url=running.url, timeout=10)
+        project = client.post("/api/projects", json={"name": "shop"}).json()["id"]
+        body = {"project_id": project, "suite": suite("a", "b", "c"), "target": agent.target, "repeat": 50, "concurrency": 1}
+        run_id = client.post("/api/runs", json=body).json()["id"]
+        seen = 0
+        with client.stream("GET", f"/api/runs/{run_id}/events") as stream:
+            for line in stream.iter_lines():
+                seen += line.startswith("event: finished")
+                if seen == 3:
+                    break
+        assert 3 <= client.get(f"/api/runs/{run_id}").json()["finished"] < 10, "told while it went on"
+        running.app.state.stopping.set()
+        client.close()
