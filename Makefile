@@ -4,7 +4,7 @@ BIN := .venv/bin
 UV := $(shell command -v uv 2>/dev/null)
 WORKERS ?= 2
 
-.PHONY: demo test test-live test-lowest test-newest torture sbom licences format lint typecheck docs bench bench-peers serve clean
+.PHONY: demo test cover changelog hooks test-live test-lowest test-newest torture sbom licences format lint typecheck docs bench bench-peers serve clean
 SOURCES := src tests benchmarks docs supply_chain
 
 demo: .venv/.ready
@@ -12,6 +12,21 @@ demo: .venv/.ready
 
 test: .venv/.ready
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q -rs
+
+# Branch coverage of the unit tests, and the rooms that have the least of it. Tests of doors that start processes of their own count for little here.
+cover: .venv/.ready
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest -q -p no:cacheprovider $(ONLY)
+	$(BIN)/coverage json --quiet -o .coverage.json
+	$(BIN)/python -m tests.coverage_table .coverage.json
+
+# Gathers the notes under changes/ in CHANGELOG.md: `make changelog VERSION=0.2.0`.
+changelog: .venv/.ready
+	$(BIN)/python -m docs.changelog $(VERSION)
+
+# Formats, lints and writes the generated pages before every commit.
+hooks: .venv/.ready
+	$(BIN)/pre-commit install
 
 test-live: .venv/.ready
 	$(BIN)/python -m pytest -m live -n $(WORKERS) --dist loadfile -q -rs || test $$? -eq 5

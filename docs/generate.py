@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from docs import fidelity_rows, framework_table, limits_table, mcp_pages, reference_pages, service_pages
+from docs import fidelity_rows, framework_table, limits_table, mcp_pages, python_names, reference_pages, service_pages
 
 HERE = Path(__file__).parent
 
@@ -26,8 +26,9 @@ WHOLE: dict[str, Callable[[], str]] = {
     "reference/rest.md": service_pages.rest_page,
     "reference/mcp.md": mcp_pages.mcp_page,
     "reference/service-settings.md": service_pages.settings_page,
+    "../src/proctor/__init__.pyi": python_names.stub_text,
 }
-"""Pages written from the code alone, by their path under `docs/`."""
+"""Pages written from the code alone, by their path under `docs/`; and the stub of the package, which is a page for type checkers."""
 
 MIXED: dict[str, dict[str, Callable[[], str]]] = {
     "reference/evidence.md": {"evidence fields": reference_pages.evidence_fields, "evidence formats": reference_pages.evidence_formats},
@@ -36,6 +37,7 @@ MIXED: dict[str, dict[str, Callable[[], str]]] = {
         "checks in one line each": reference_pages.checks_in_short,
     },
     "reference/frameworks.md": {"frameworks": framework_table.table},
+    "reference/python.md": python_names.group_tables(),
     "explanation/safety.md": {"limits": limits_table.limits_table},
     "explanation/fidelity.md": {"differences": fidelity_rows.differences},
 }

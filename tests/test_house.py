@@ -6,9 +6,10 @@ import ast
 import importlib
 import json
 import pkgutil
+import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import pytest
@@ -55,8 +56,25 @@ def imports_of(path: Path) -> Iterator[tuple[int, str]]:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
+        elif isinstance(node, ast.ImportFrom) and node.module and [alias.name for alias in node.names] != ["__version__"]:
             yield node.lineno, node.module
+
+
+def module_name(path: Path) -> str:
+    parts = ("proctor", *path.relative_to(SRC).with_suffix("").parts)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imported_modules(path: Path, known: Collection[str]) -> set[str]:
+    """Every module of ours that a file imports, wherever the import stands in it."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names if alias.name in known}
+        elif isinstance(node, ast.ImportFrom) and node.module in known:
+            members = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {member if member in known else node.module for member in members}
+    return found
 
 
 def test_imports_only_go_down_the_floors() -> None:
@@ -67,6 +85,10 @@ def test_imports_only_go_down_the_floors() -> None:
             continue
         assert room in FLOORS, f"{path}: the room {room!r} has no floor; add it to FLOORS and to the plan of the house"
         for line, module in imports_of(path):
+            if module == "proctor":
+                # The package itself stands above every room: whoever imports it could reach any of them.
+                wrong.append(f"{path.relative_to(SRC)}:{line}: {room} imports the whole package; name the module")
+                continue
             if not module.startswith("proctor."):
                 continue
             other = module.split(".")[1]
@@ -76,6 +98,22 @@ def test_imports_only_go_down_the_floors() -> None:
             if not allowed:
                 wrong.append(f"{path.relative_to(SRC)}:{line}: {room} (floor {FLOORS[room]}) imports {other} (floor {FLOORS[other]})")
     assert not wrong, "\n".join(wrong)
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    """Also not inside functions and not for types alone: two modules that know each other are one."""
+    paths = {module_name(path): path for path in SRC.rglob("*.py")}
+    reaches = {name: imported_modules(path, paths) - {name, "proctor"} for name, path in paths.items()}
+    # What imports nothing that is left cannot be in a circle; what remains in the end is.
+    left = dict(reaches)
+    while free := [name for name, others in left.items() if not others & left.keys()]:
+        for name in free:
+            del left[name]
+    # The same from above: what nobody left imports only leads into a circle.
+    while entries := left.keys() - set().union(*left.values()):
+        for name in entries:
+            del left[name]
+    assert not left, "\n".join(f"{name} imports {', '.join(sorted(others & left.keys()))}" for name, others in sorted(left.items()))
 
 
 WINGS = {"suites": 0, "decisions": 1, "access": 2, "traces": 3, "runs": 3, "verification": 3, "notify": 4, "upkeep": 5}
@@ -124,13 +162,25 @@ def test_no_code_is_ever_run_from_text() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_public_names_are_exactly_the_listed_ones_and_all_load() -> None:
-    assert sorted(proctor.__all__) == proctor.__all__ or sorted(proctor.__all__, key=str) == sorted(proctor.__all__)
-    for name in proctor.__all__:
-        assert getattr(proctor, name) is not None
+def test_public_names_stand_once_load_and_are_what_type_checkers_see() -> None:
+    names = [name for modules in proctor.PUBLIC_NAMES.values() for homes in modules.values() for name in homes]
+    assert len(names) == len(set(names)) == 63
+    assert proctor.__all__ == ["__version__", *sorted(names)]
     assert set(dir(proctor)) == set(proctor.__all__)
+    for name in names:
+        assert getattr(proctor, name) is not None
+    stub = ast.parse((SRC / "__init__.pyi").read_text(encoding="utf-8"))
+    assert sorted(alias.name for node in stub.body if isinstance(node, ast.ImportFrom) for alias in node.names) == sorted(names)
     with pytest.raises(AttributeError, match="no attribute 'chek'"):
         _ = proctor.chek  # type: ignore[attr-defined]
+
+
+def test_every_public_name_has_a_row_and_an_example_in_the_reference() -> None:
+    page = (SRC.parents[1] / "docs/reference/python.md").read_text(encoding="utf-8")
+    code = "\n".join(page.split("```python")[1:][i].split("```")[0] for i in range(page.count("```python")))
+    for name in proctor.__all__[1:]:
+        assert re.search(rf"\| `{name}\b", page), f"{name} has no row in docs/reference/python.md"
+        assert re.search(rf"\b{name}\b", code), f"{name} has no example in docs/reference/python.md"
 
 
 @pytest.mark.timeout(240)

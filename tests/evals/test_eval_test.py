@@ -13,8 +13,9 @@ import pytest
 from proctor.evals.client_manager import MCPClientManager
 from proctor.evals.eval_suite import EvalSuite
 from proctor.evals.eval_test import NO_FAILURES, EvalTest
+from proctor.evals.latency import LatencyBreakdown, LatencyStats
 from proctor.evals.prompt_result import PromptResult
-from proctor.evals.results import EvalRunResult, LatencyBreakdown, LatencyStats, Tokens
+from proctor.evals.results import EvalRunResult, Tokens
 from proctor.evals.test_agent import EvalAgent, MockAgent, TestAgent
 from proctor.llm.ports import ModelFault
 from tests.evals.agents import answering, calling, result, saying, scripted

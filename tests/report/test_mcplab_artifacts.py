@@ -12,7 +12,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from proctor.actions.check import prepared
+from proctor.actions.check_stream import prepared
 from proctor.actions.mcplab_config import rules_of
 from proctor.actions.suites import parse_suite
 from proctor.evidence import mcplab

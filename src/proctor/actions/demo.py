@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 import proctor.examples
-from proctor.actions.check import CheckStream
+from proctor.actions.check_stream import CheckStream
 from proctor.actions.suites import load_suite
 from proctor.model.result import CaseResult, RunResult
 from proctor.sources.records import read_records

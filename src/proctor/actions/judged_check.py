@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from proctor.actions.check import CheckStream
+from proctor.actions.check_stream import CheckStream
 from proctor.actions.judges import configured_judge
 from proctor.actions.trust import Trust
 from proctor.cassettes.ports import LIVE, Tape

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from proctor.actions.check import prepared
+from proctor.actions.check_stream import prepared
 from proctor.actions.history import TARGET, case_result, suite_of, unmet_of
 from proctor.actions.judged_check import AHEAD, judged
 from proctor.decide.prepare import PreparedCase, skip_case, with_account

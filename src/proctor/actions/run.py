@@ -9,7 +9,7 @@ from typing import cast
 
 import msgspec
 
-from proctor.actions.check import new_run_id, prepared, wall_clock
+from proctor.actions.check_stream import new_run_id, prepared, wall_clock
 from proctor.actions.history import find_home, result_of, suite_of
 from proctor.actions.judges import NO_OPTIONS, JudgeOptions, OpenedJudge, estimated, judge_names, made_judge, open_judges, require_judge
 from proctor.actions.models import built_model, model_settings

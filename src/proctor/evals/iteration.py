@@ -22,8 +22,9 @@ import msgspec
 from proctor.evals.calling import call_with, end_task, own_context, told
 from proctor.evals.deadline import DEADLINE, Deadline
 from proctor.evals.grading import Grading
+from proctor.evals.latency import LatencyBreakdown
 from proctor.evals.prompt_result import PromptResult
-from proctor.evals.results import IterationResult, LatencyBreakdown, Tokens
+from proctor.evals.results import IterationResult, Tokens
 from proctor.evals.scorers import DEFAULT_LIMITS, ScorerLimits
 from proctor.evals.test_agent import EvalAgent
 from proctor.model.evidence import ToolCall

@@ -13,15 +13,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from proctor.evals.results import (
-    EvalRunResult,
-    IterationResult,
-    LatencyBreakdown,
-    LatencyStats,
-    LatencySummary,
-    Tokens,
-    TokenSummary,
-)
+from proctor.evals.latency import LatencyBreakdown, LatencyStats, LatencySummary
+from proctor.evals.results import EvalRunResult, IterationResult, Tokens, TokenSummary
 from proctor.evals.score_rows import EvaluationConfig
 
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, cast
 
 from proctor.errors import EvidenceError
+from proctor.evals.latency import LatencyBreakdown
 from proctor.evals.messages import Message, plain_json, supposed
-from proctor.evals.results import LatencyBreakdown
 from proctor.evidence.calls import read_call
 from proctor.evidence.text import json_in
 from proctor.evidence.usage import add_usage, read_usage

@@ -17,9 +17,9 @@ from uuid import uuid4
 import msgspec
 
 from proctor.cassettes.ports import LIVE
+from proctor.evals.latency import LatencyBreakdown
 from proctor.evals.messages import Message, shown, told
 from proctor.evals.prompt_result import PromptResult
-from proctor.evals.results import LatencyBreakdown
 from proctor.evals.spans import Asked, spans_of
 from proctor.evals.tools import AgentTool, ToolSet
 from proctor.evidence.usage import add_usage

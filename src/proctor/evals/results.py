@@ -2,48 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 
+from proctor.evals.latency import LatencyBreakdown, LatencySummary
+from proctor.evals.prompt_result import PromptResult
 from proctor.evals.score_rows import EvaluationConfig, ScoreResult
 from proctor.matchers.calls import ToolCallMatch
 from proctor.model.evidence import Json
-
-if TYPE_CHECKING:
-    from proctor.evals.prompt_result import PromptResult
-
-
-class LatencyBreakdown(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the time of one prompt went, in milliseconds."""
-
-    e2e_ms: float = 0.0
-    """From the prompt to its result."""
-    llm_ms: float = 0.0
-    """Waiting for the model."""
-    mcp_ms: float = 0.0
-    """Waiting for tools."""
-
-
-class LatencyStats(msgspec.Struct, frozen=True, kw_only=True):
-    """The spread of some times; all zeros where there are none."""
-
-    min: float = 0.0
-    max: float = 0.0
-    mean: float = 0.0
-    p50: float = 0.0
-    p95: float = 0.0
-    count: int = 0
-
-
-class LatencySummary(msgspec.Struct, frozen=True, kw_only=True):
-    """The spread of the three parts of time."""
-
-    e2e: LatencyStats = LatencyStats()
-    llm: LatencyStats = LatencyStats()
-    mcp: LatencyStats = LatencyStats()
-    per_iteration: tuple[LatencyBreakdown, ...] = ()
-    """One entry per prompt, in order."""
 
 
 class Tokens(msgspec.Struct, frozen=True, kw_only=True):

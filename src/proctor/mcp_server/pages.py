@@ -17,7 +17,6 @@ from urllib.parse import unquote
 
 import msgspec
 
-import proctor
 from proctor.actions.describe import KINDS, Description, describe
 from proctor.checks.registry import default_registry
 from proctor.formats.native_schema import native_schema
@@ -89,7 +88,7 @@ async def read_page(desk: Desk, uri: str) -> tuple[str, str]:
 @functools.cache
 def _docs() -> dict[str, str]:
     """The pages of the documentation by their path: inside the installed package, or beside the source it runs from."""
-    package = Path(proctor.__file__).parent
+    package = Path(__file__).parents[1]
     for folder in (package / "docs", package.parent.parent / "docs"):
         if (folder / "README.md").is_file():
             files = sorted(folder.rglob("*.md"))

@@ -21,7 +21,7 @@ from mcp.server.stdio import stdio_server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.exceptions import MCPError
 
-import proctor
+from proctor import __version__
 from proctor.errors import ProctorError
 from proctor.mcp_server.casing import camel
 from proctor.mcp_server.local_runs import LocalRuns
@@ -61,7 +61,7 @@ class McpServer:
         self._schemas = {tool.name: tool.input_schema for tool in self._tools.values()}
         self.protocol: Server[Any] = Server(
             "proctor",
-            version=proctor.__version__,
+            version=__version__,
             title="proctor",
             description="Examine AI agents: suites, evidence, runs, criteria.",
             instructions=INSTRUCTIONS,

@@ -15,7 +15,8 @@ from typing import cast
 import msgspec
 
 from proctor.actions import describe as describing
-from proctor.actions.check import CheckStream, all_records
+from proctor.actions.check import all_records
+from proctor.actions.check_stream import CheckStream
 from proctor.actions.judged_check import JudgedStream
 from proctor.actions.judges import OpenedJudge, configured_judge
 from proctor.actions.suites import load_suite

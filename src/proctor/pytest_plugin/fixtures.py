@@ -89,7 +89,8 @@ class CheckSuite:
         `suite` is a path, the text of a suite (more than one line), or a loaded suite; `case` takes only the case of that id.
         """
         __tracebackhide__ = True
-        from proctor.actions.check import CheckStream, all_records  # see above
+        from proctor.actions.check import all_records  # see above
+        from proctor.actions.check_stream import CheckStream  # see above
         from proctor.actions.history import find_home
         from proctor.actions.judged_check import finished
         from proctor.actions.trust import trust_for

@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from proctor.actions.check import CheckStream
+from proctor.actions.check_stream import CheckStream
 from proctor.actions.suites import LIBRARY_NAMES as NO_SUITES
 from proctor.actions.suites import load_file, shared_ids
 from proctor.decide.matching import CaseIndex

@@ -15,7 +15,7 @@ from typing import Any
 
 from fastapi import FastAPI
 
-import proctor
+from proctor import __version__
 from proctor.rest import errors, openapi, workers
 from proctor.rest.client_watch import Leaving
 from proctor.rest.limits import BodyLimits
@@ -54,7 +54,7 @@ def make_app(settings: ServeSettings, *, hub: Hub | None = None, with_workers: b
     """The application; `hub` when there is one already, on a database that is open in the same event loop."""
     app = FastAPI(
         title="proctor",
-        version=proctor.__version__,
+        version=__version__,
         lifespan=_lifespan(settings, hub, with_workers),
         docs_url=None,
         redoc_url=None,

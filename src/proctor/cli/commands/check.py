@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from proctor.actions.check import CheckStream, Shows
+from proctor.actions.check_stream import CheckStream, Shows
 from proctor.actions.suites import load_suite
 from proctor.cli.exits import Exit
 from proctor.cli.judge_flags import add_judge_flags, judge_options

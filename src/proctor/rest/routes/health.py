@@ -9,7 +9,7 @@ from fastapi.responses import PlainTextResponse
 from pydantic import BaseModel
 from starlette.requests import Request
 
-import proctor
+from proctor import __version__
 from proctor.rest import metrics
 from proctor.rest.route_parts import TheCaller, TheHub, routed
 from proctor.service.access.permissions import require_operator
@@ -48,7 +48,7 @@ async def health(request: Request, hub: TheHub, response: Response) -> object:
     if found.status == "failing":
         response.status_code = 503
     reasons = [HealthReason(code=each.code, message=each.message, degree=each.degree) for each in found.reasons]
-    return Health(status=found.status, version=proctor.__version__, database=found.database, reasons=reasons)
+    return Health(status=found.status, version=__version__, database=found.database, reasons=reasons)
 
 
 @router.get("/metrics", response_class=PlainTextResponse)

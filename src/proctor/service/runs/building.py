@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from proctor.actions.check import prepared
+from proctor.actions.check_stream import prepared
 from proctor.actions.judges import JudgeSection, OpenedJudge, open_judge, require_judge
 from proctor.actions.models import model_settings
 from proctor.actions.settings import workspace_file

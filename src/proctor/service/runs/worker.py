@@ -23,7 +23,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from proctor.actions.check import wall_clock
+from proctor.actions.check_stream import wall_clock
 from proctor.actions.history import result_of
 from proctor.decide.judging import Ask
 from proctor.errors import InputError, StoreError, TargetError

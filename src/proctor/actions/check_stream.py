@@ -1,0 +1,279 @@
+"""Check a stream of recorded evidence of any length against a suite: one result after another is handed out, and only counts are kept."""
+
+from __future__ import annotations
+
+import functools
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime
+from typing import Literal
+
+import msgspec
+
+from proctor.checks.registry import Registry
+from proctor.decide.matching import OTHER_INPUT
+from proctor.decide.prepare import Clock, PreparedCase, PreparedSuite, skip_case, with_account
+from proctor.errors import EvidenceError
+from proctor.model.case import Case, Suite
+from proctor.model.evidence import Evidence, Json, Source
+from proctor.model.problem import Problem
+from proctor.model.result import CaseResult, Incomplete, RunResult, Unmet
+from proctor.model.show import nearest
+from proctor.scoring.completeness import outcome_of
+from proctor.scoring.metrics import Tally
+from proctor.sources.records import Record
+
+_WHEN_EMPTY = {"pass": "passes", "fail": "fails", "skip": "is skipped"}
+MOST_UNMATCHED = 100
+"""How many unmatched records a result lists; the rest is counted."""
+
+
+Shows = Literal["verdicts", "account", "evidence"]
+"""What results carry beside their verdicts: nothing that can be spared, what is known of the evidence, or the evidence with it."""
+
+
+def wall_clock() -> str:
+    """The time now, ISO 8601 in UTC."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def new_run_id() -> str:
+    """An id that sorts by time and does not repeat."""
+    now = time.time_ns()
+    moment = time.strftime("%Y%m%d-%H%M%S", time.gmtime(now // 1_000_000_000))
+    # Two runs of one second are told apart by their milliseconds, so that the later one is the latest.
+    return f"{moment}-{now // 1_000_000 % 1000:03d}{os.urandom(4).hex()}"
+
+
+class CheckStream:
+    """One run of checks over a stream of records."""
+
+    def __init__(
+        self,
+        suite: Suite,
+        *,
+        now: str | None = None,
+        registry: Registry | None = None,
+        clock: Callable[[], str] = wall_clock,
+        shows: Shows = "verdicts",
+    ) -> None:
+        self.suite = suite
+        self._shows: Shows = shows
+        self._prepared = prepared(suite) if registry is None else PreparedSuite(suite, registry)
+        self.fixed_now = now
+        """The clock of every piece of evidence, where one was given."""
+        # One clock for the whole run: two cases of one run never disagree about today.
+        self._started_at = clock()
+        self.clock: Clock = lambda: self._started_at
+        self.lookup = self._prepared.lookup
+        self.tally = Tally()
+        self.unmatched: list[Json] = []
+        """What is told of records that name an unknown case."""
+        self._unmatched_count = 0
+        self._refused_count = 0
+        self._not_selected_count = 0
+        self._unanswered_count = 0
+        self.interrupted = False
+        """Set by whoever stopped before the records were at their end."""
+        self.run_id = new_run_id()
+
+    def over(self, records: Iterable[Record]) -> Iterator[CaseResult]:
+        """Decide record after record; then one `skip` for every case that no record answered."""
+        add, clock = self.tally.add, self.clock
+        lookup = self.lookup if self.fixed_now is None and self._shows == "verdicts" else {}
+        results: list[CaseResult] = []
+        for record in records:
+            evidence = record.evidence
+            if evidence is not None and (cases := lookup.get(evidence.case)):
+                # What `decide` does, without a call: a long stream goes through here.
+                for decide in cases:
+                    result = decide(evidence, record.source, 0, clock)
+                    add(result)
+                    yield result
+                continue
+            self.decide(record, results)
+            for result in results:
+                add(result)
+                yield result
+            results.clear()
+        yield from self.unanswered()
+
+    def unanswered(self) -> Iterator[CaseResult]:
+        """One `skip` for every case that nothing answered so far."""
+        add = self.tally.add
+        for case in self._prepared.cases:
+            if not self.tally.seen(case.case.id):
+                skip = case.case.skip
+                if skip is not None:
+                    result = skip_case(case.case, skip.code, skip.reason)
+                else:
+                    self._unanswered_count += 1
+                    result = skip_case(case.case, "no_evidence", "no evidence answers this case")
+                add(result)
+                yield result
+
+    def decide(self, record: Record, results: list[CaseResult]) -> None:
+        """Add the results of one record to `results`."""
+        if record.evidence is None:
+            results.append(_unreadable(record))
+        else:
+            self.decide_evidence(record.evidence, record.source, results)
+
+    def decide_evidence(self, evidence: Evidence, source: Source, results: list[CaseResult]) -> None:
+        """Add the results of one piece of evidence, of the cases it answers, to `results`."""
+        positions = self.positions_for(evidence, source, results)
+        if self.fixed_now is not None:
+            evidence = msgspec.structs.replace(evidence, now=self.fixed_now)
+        for position in positions:
+            results.append(self.with_evidence(self._prepared.decides[position](evidence, source, 0, self.clock), evidence))
+
+    def positions_for(self, evidence: Evidence, source: Source, results: list[CaseResult]) -> tuple[int, ...]:
+        """The positions of the cases that a record answers; one that answers none is noted, and one that is refused is a result."""
+        try:
+            positions = self._prepared.find(evidence)
+        except EvidenceError as error:
+            self._refused_count += 1
+            results.append(_undecided(OTHER if error.code == OTHER_INPUT else REFUSED, source, error))
+            return ()
+        if positions is None:
+            self._note_unmatched(evidence, source)
+            return ()
+        if not positions:
+            self._not_selected_count += 1
+        return positions
+
+    def with_evidence(self, result: CaseResult, evidence: Evidence) -> CaseResult:
+        """Return a result with as much of its evidence as this run is to show."""
+        if self._shows == "verdicts":
+            return result
+        result = with_account(result, evidence)
+        return msgspec.structs.replace(result, evidence=evidence) if self._shows == "evidence" else result
+
+    @property
+    def judged(self) -> bool:
+        """Whether a judge has anything to say here."""
+        return any(case.judged for case in self._prepared.cases)
+
+    @property
+    def only_presence(self) -> bool:
+        """Whether every claim is that something is there, so that more evidence could only help."""
+        return all(case.only_presence for case in self._prepared.cases)
+
+    def cases_for(self, evidence: Evidence) -> tuple[PreparedCase, ...]:
+        """The cases that a record answers; none where it is refused, or where nobody knows its case."""
+        try:
+            positions = self._prepared.find(evidence)
+        except EvidenceError:
+            return ()
+        return tuple(self._prepared.cases[position] for position in positions or ())
+
+    @property
+    def unmet(self) -> Unmet:
+        """How many cases and records did not meet so far; cases without evidence are known at the end."""
+        return Unmet(
+            cases_without_evidence=self._unanswered_count,
+            records_without_case=self._unmatched_count + self._refused_count,
+            records_not_selected=self._not_selected_count,
+        )
+
+    def _note_unmatched(self, evidence: Evidence, source: Source) -> None:
+        """Remember evidence that names a case nobody knows."""
+        self._unmatched_count += 1
+        if len(self.unmatched) < MOST_UNMATCHED:
+            near = nearest(evidence.case or "", self._prepared.names())
+            self.unmatched.append({"case": evidence.case, "file": source.file, "line": source.line, "nearest": list(near)})
+
+    def finish(self, cases: Iterable[CaseResult] = ()) -> RunResult:
+        """The result of the whole run; `cases` where the caller kept them."""
+        counts = dict(self.tally.counts)
+        incomplete = Incomplete(ended="interrupted", attempts_finished=sum(counts.values())) if self.interrupted else None
+        return RunResult(
+            suite_name=self.suite.name,
+            suite_path=self.suite.path,
+            dialect=self.suite.dialect,
+            run_id=self.run_id,
+            started_at=self._started_at,
+            outcome=outcome_of(self.tally.outcome(), incomplete),
+            score=self.tally.score,
+            counts=counts,
+            cases=tuple(cases),
+            summary=tuple(self.tally.summaries()),
+            unmatched_evidence=tuple(self.unmatched),
+            unmet=self.unmet,
+            incomplete=incomplete,
+            warnings=(*self._interrupted_warning(), *self.suite.warnings, *self._unmatched_warning(), *self._empty_warnings()),
+        )
+
+    def _interrupted_warning(self) -> Iterator[Problem]:
+        if self.interrupted:
+            yield Problem(
+                message="interrupted: the evidence was not read to its end, and only what was finished is here",
+                level="warning",
+                code="interrupted",
+            )
+
+    def _unmatched_warning(self) -> Iterator[Problem]:
+        if self._unmatched_count:
+            first = self.unmatched[0]
+            named = "records name" if self._unmatched_count > 1 else "record names"
+            yield Problem(
+                message=f"{self._unmatched_count} {named} a case that is not in the suite, first {first['case']!r}",
+                level="warning",
+                code="unmatched_evidence",
+                nearest=tuple(first["nearest"]),
+            )
+
+    def _empty_warnings(self) -> Iterator[Problem]:
+        for case in self.suite.cases:
+            if not case.assertions and case.skip is None:
+                yield Problem(
+                    message=f"case {case.id!r} asserts nothing, so it {_WHEN_EMPTY[case.scoring.when_empty]}",
+                    origin=case.origin,
+                    level="warning",
+                    code="no_assertions",
+                )
+
+
+class _ById:
+    """A suite as a cache key by identity: comparing two suites field by field would cost more than it saves."""
+
+    def __init__(self, suite: Suite) -> None:
+        self.suite = suite
+
+    def __hash__(self) -> int:
+        return id(self.suite)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _ById) and other.suite is self.suite
+
+
+def prepared(suite: Suite) -> PreparedSuite:
+    """The suite with its checks compiled; the same suite object is compiled once."""
+    return _prepare(_ById(suite))
+
+
+@functools.lru_cache(maxsize=32)
+def _prepare(holder: _ById) -> PreparedSuite:
+    return PreparedSuite(holder.suite)
+
+
+NO_SOURCE = Source()
+"""The source of evidence handed over in code."""
+
+NO_CASE = Case(id="", name="unreadable evidence")
+"""The case of a record that could not be read, and so names none."""
+REFUSED = Case(id="", name="evidence without a case")
+"""The case of a record that could answer several, and names none."""
+OTHER = Case(id="", name="evidence of another input")
+"""The case of a record that was asked something else than the case it is to answer."""
+
+
+def _unreadable(record: Record) -> CaseResult:
+    return _undecided(NO_CASE, record.source, record.error or EvidenceError("could not be read"))
+
+
+def _undecided(case: Case, source: Source, error: EvidenceError) -> CaseResult:
+    place = source.file or source.id or "the evidence"
+    where = f"{place}:{source.line}" if source.line is not None else place
+    return CaseResult(case, "error", None, (), source, code=error.code, reason=f"{where}: {error.message}")
