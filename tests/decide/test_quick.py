@@ -1,0 +1,134 @@
+"""The quick road and the careful one agree on everything, also where several threads take the quick one at once."""
+
+from __future__ import annotations
+
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import hypothesis.strategies as st
+import msgspec
+import pytest
+from hypothesis import given, settings
+
+import proctor
+from proctor.checks.registry import Decide
+from proctor.decide.prepare import PreparedSuite
+from proctor.decide.quick import quick_decide
+from proctor.model.case import Case
+from proctor.model.evidence import Evidence, Source
+from proctor.model.result import CaseResult
+from proctor.model.verdict import Verdict
+from tests.builders import call, evidence
+
+CLAIMS = (
+    "tool_called: search",
+    "tool_called: {name: search, arguments: {q: shoes}}",
+    "tool_not_called: refund",
+    "tools_in_order: [search, pay]",
+    "tools_exactly: [search]",
+    "tool_called: {name: pay, at_most: 1}",
+    "no_tools_called",
+    "response_contains: done",
+    "response_not_contains: sorry",
+    "response_matches: 'do+ne'",
+    "responded_within: 100",
+    "tokens_within: {total: 10}",
+)
+texts = st.sampled_from([None, "", "done", "DONE, sorry", "dooone", '{"a": 1}'])
+calls = st.sampled_from([call("search", {"q": "shoes"}), call("search", {"q": 1}), call("pay"), call("refund", {}), call("Search")])
+pieces = st.builds(
+    lambda text, made, more: evidence(text, **more) if made is None else evidence(text, *made, **more),
+    texts,
+    st.none() | st.lists(calls, max_size=4),
+    st.sampled_from([{}, {"duration_ms": 50}, {"duration_ms": 500}, {"error": "it broke off"}]),
+)
+
+
+def suite_of(claims: list[str]) -> proctor.Suite:
+    lines = "".join(f"      - {claim}\n" for claim in claims)
+    return proctor.parse_suite(f"proctor: 1\ncases:\n  - id: one\n    expect:\n{lines}")
+
+
+def as_told(result: CaseResult) -> tuple[object, ...]:
+    verdicts = tuple(msgspec.to_builtins(verdict.told()) for verdict in result.verdicts)
+    return result.case.id, result.outcome, result.score, verdicts, result.source, result.attempt, result.code, result.reason
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.sampled_from(CLAIMS), min_size=1, max_size=6, unique=True), st.lists(pieces, min_size=1, max_size=6))
+def test_the_quick_road_and_the_careful_one_agree_on_everything(claims: list[str], seen: list[Evidence]) -> None:
+    prepared = PreparedSuite(suite_of(claims))
+    quick, careful = prepared.decides[0], prepared.cases[0].decide
+    for piece in [*seen, *reversed(seen)]:
+        assert as_told(quick(piece, None, 2, None)) == as_told(careful(piece, None, 2, None))
+
+
+@pytest.mark.parametrize("claims", [["tool_called: search"], ["tool_called: search", "tool_not_called: refund"], list(CLAIMS[:5])])
+def test_these_claims_take_the_quick_road(claims: list[str]) -> None:
+    prepared = PreparedSuite(suite_of(claims))
+    assert prepared.decides[0] != prepared.cases[0].decide
+
+
+def test_no_thread_returns_the_verdicts_of_another() -> None:
+    """Two texts have verdicts of their own, so that what is remembered changes all the time while other threads compare with it."""
+    told = {(part, text): Verdict("pass", 1.0, f"{part} {text}") for part in range(3) for text in "ab"}
+
+    def careful(*_: object) -> CaseResult:
+        raise AssertionError("nothing here needs care")
+
+    def check(part: int) -> Decide:
+        return lambda piece: told[part, str(piece.text)]
+
+    decide = quick_decide(Case(id="one"), [check(part) for part in range(3)], careful)
+    pieces = {text: evidence(text) for text in "ab"}
+    sources = {text: Source(id=text) for text in "ab"}
+
+    def mixed_up(text: str) -> list[str]:
+        wrong: list[str] = []
+        for _ in range(3000):
+            result = decide(pieces[text], sources[text], 0, None)
+            found = [verdict.reason for verdict in result.verdicts]
+            if found != [f"{part} {text}" for part in range(3)] or result.source is not sources[text]:
+                wrong.append(f"{text}: {found} from {result.source}")
+        return wrong
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            assert [wrong for part in pool.map(mixed_up, "abababab") for wrong in part] == []
+    finally:
+        sys.setswitchinterval(before)
+
+
+def test_what_is_remembered_meanwhile_changes_nothing_for_who_is_under_way() -> None:
+    """The second check lets another piece of evidence be decided and remembered before it answers."""
+    told = {(part, text): Verdict("pass", 1.0, f"{part} {text}") for part in range(3) for text in "ab"}
+    others: list[Evidence] = []
+
+    def interrupted(piece: Evidence) -> Verdict:
+        while others:
+            decide(others.pop(), None, 0, None)
+        return told[1, str(piece.text)]
+
+    checks: list[Decide] = [lambda piece: told[0, str(piece.text)], interrupted, lambda piece: told[2, str(piece.text)]]
+    decide = quick_decide(Case(id="one"), checks, lambda *_: pytest.fail("nothing here needs care"))
+    for text, other in ("ab", "ab", "ba", "bb", "ab"):
+        decide(evidence(text), None, 0, None)
+        others.append(evidence(other))
+        assert [verdict.reason for verdict in decide(evidence(text), None, 0, None).verdicts] == [f"{part} {text}" for part in range(3)]
+
+
+def test_no_check_is_asked_twice_about_one_piece_of_evidence() -> None:
+    asked: list[int] = []
+    constant = Verdict("pass", 1.0, "always")
+
+    def count(number: int, piece: Evidence) -> Verdict:
+        asked.append(number)
+        return constant if piece.text == "fine" else Verdict("fail", 0.0, "not fine") if number == 1 else constant
+
+    decide = quick_decide(Case(id="one"), tuple(lambda piece, n=n: count(n, piece) for n in range(3)), lambda *_: pytest.fail("careful"))
+    for text in ("fine", "fine", "bad", "fine", "bad"):
+        asked.clear()
+        assert decide(evidence(text), None, 0, None).outcome == ("pass" if text == "fine" else "fail")
+        assert asked == [0, 1, 2]
