@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from docs import fidelity_rows, framework_table, limits_table, mcp_pages, python_names, reference_pages, service_pages
+from docs import fidelity_rows, framework_table, house_table, limits_table, mcp_pages, python_names, reference_pages, service_pages
 
 HERE = Path(__file__).parent
 
@@ -39,6 +39,8 @@ MIXED: dict[str, dict[str, Callable[[], str]]] = {
     "reference/frameworks.md": {"frameworks": framework_table.table},
     "reference/python.md": python_names.group_tables(),
     "explanation/safety.md": {"limits": limits_table.limits_table},
+    "../design/the-house.md": {"floors": house_table.floors_table, "doors": house_table.doors_list, "wings": house_table.wings_table},
+    "../design/debts.md": {"figures": house_table.figures_table},
     "explanation/fidelity.md": {"differences": fidelity_rows.differences},
 }
 """Pages written by hand with generated blocks in them."""

@@ -13,35 +13,12 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import pytest
+from docs.house_table import FLOORS, NEIGHBOURS, WINGS
 
 import proctor
 from proctor.checks.registry import builtin_modules, default_registry, entries_of
 
 SRC = Path(proctor.__file__).parent
-
-FLOORS = {
-    "errors": 0, "model": 0, "work": 0,
-    "expressions": 1, "patterns": 1, "paths": 1, "matchers": 1, "codecs": 1,
-    "checks": 2, "evidence": 2, "scoring": 2, "validators": 2,
-    "formats": 3, "report": 3, "expectations": 3, "decide": 3,
-    "llm": 4, "cassettes": 4, "sources": 4, "network": 4, "processes": 4,
-    "runner": 5, "targets": 5, "store": 5, "judge": 5,
-    "actions": 6, "evals": 6, "service": 6,
-    "cli": 7, "pytest_plugin": 7, "rest": 7, "mcp_server": 7,
-}  # fmt: skip
-"""Which floor a room is on. A room imports from lower floors only."""
-
-NEIGHBOURS = {
-    "errors": {"model"},
-    "work": {"errors"},
-    "matchers": {"expressions", "patterns", "paths"},
-    "paths": {"patterns"},
-    "expressions": {"paths"},
-    "service": {"actions"},
-    "rest": {"mcp_server"},
-    "cli": {"rest", "mcp_server"},
-}
-"""The few doors between rooms of one floor."""
 
 TOP = {"__init__", "__main__", "examples"}
 
@@ -114,10 +91,6 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
         for name in entries:
             del left[name]
     assert not left, "\n".join(f"{name} imports {', '.join(sorted(others & left.keys()))}" for name, others in sorted(left.items()))
-
-
-WINGS = {"suites": 0, "decisions": 1, "access": 2, "traces": 3, "runs": 3, "verification": 3, "notify": 4, "upkeep": 5}
-"""Wings of the service, lowest first. What lies beside them at its root is shared by all."""
 
 
 def test_imports_between_wings_of_the_service_go_one_way() -> None:
