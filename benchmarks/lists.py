@@ -19,11 +19,11 @@ import sqlalchemy as sa
 
 from benchmarks.report import Figure
 from proctor.service.access import audit
-from proctor.service.runs import requests as runs
-from proctor.service.traces import search
 from proctor.service.access.callers import LOCAL, Caller
 from proctor.service.hub import Hub, stamp
+from proctor.service.runs import requests as runs
 from proctor.service.settings import ServiceSettings
+from proctor.service.traces import search
 from proctor.service.traces.search import Wanted
 from proctor.store import tables
 from proctor.store.database import Database, open_database
