@@ -2,8 +2,6 @@
 
 from proctor.actions.check import (
     check as check,
-)
-from proctor.actions.check import (
     check_async as check_async,
 )
 from proctor.actions.evidence import (
@@ -11,23 +9,15 @@ from proctor.actions.evidence import (
 )
 from proctor.actions.run import (
     run as run,
-)
-from proctor.actions.run import (
     run_async as run_async,
 )
 from proctor.actions.suites import (
     load_suite as load_suite,
-)
-from proctor.actions.suites import (
     parse_suite as parse_suite,
 )
 from proctor.errors import (
     EvidenceError as EvidenceError,
-)
-from proctor.errors import (
     InputError as InputError,
-)
-from proctor.errors import (
     ProctorError as ProctorError,
 )
 from proctor.evals.client_manager import (
@@ -35,8 +25,6 @@ from proctor.evals.client_manager import (
 )
 from proctor.evals.compare_gates import (
     detect_flaky_cases as detect_flaky_cases,
-)
-from proctor.evals.compare_gates import (
     evaluate_compare_gates as evaluate_compare_gates,
 )
 from proctor.evals.eval_suite import (
@@ -47,17 +35,9 @@ from proctor.evals.eval_test import (
 )
 from proctor.evals.gates import (
     GateError as GateError,
-)
-from proctor.evals.gates import (
     GateReport as GateReport,
-)
-from proctor.evals.gates import (
     assert_gate as assert_gate,
-)
-from proctor.evals.gates import (
     evaluate_gates as evaluate_gates,
-)
-from proctor.evals.gates import (
     pass_rate_fraction_from_percent as pass_rate_fraction_from_percent,
 )
 from proctor.evals.judge_scorer import (
@@ -68,23 +48,13 @@ from proctor.evals.prompt_result import (
 )
 from proctor.evals.prompting import (
     has_tool_call as has_tool_call,
-)
-from proctor.evals.prompting import (
     step_count_is as step_count_is,
 )
 from proctor.evals.score_rows import (
     ScoreDefinition as ScoreDefinition,
-)
-from proctor.evals.score_rows import (
     ScoreResult as ScoreResult,
-)
-from proctor.evals.score_rows import (
     not_applicable as not_applicable,
-)
-from proctor.evals.score_rows import (
     scored as scored,
-)
-from proctor.evals.score_rows import (
     skipped as skipped,
 )
 from proctor.evals.scorer_context import (
@@ -92,8 +62,6 @@ from proctor.evals.scorer_context import (
 )
 from proctor.evals.scorers import (
     predicate_scorer as predicate_scorer,
-)
-from proctor.evals.scorers import (
     scorer as scorer,
 )
 from proctor.evals.test_agent import (
@@ -101,29 +69,19 @@ from proctor.evals.test_agent import (
 )
 from proctor.expectations import (
     ExpectationFailed as ExpectationFailed,
-)
-from proctor.expectations import (
     expect as expect,
 )
 from proctor.model.case import (
     Assertion as Assertion,
-)
-from proctor.model.case import (
     Case as Case,
-)
-from proctor.model.case import (
     Suite as Suite,
 )
 from proctor.model.evidence import (
     Evidence as Evidence,
-)
-from proctor.model.evidence import (
     ToolCall as ToolCall,
 )
 from proctor.model.result import (
     CaseResult as CaseResult,
-)
-from proctor.model.result import (
     RunResult as RunResult,
 )
 from proctor.model.verdict import (
@@ -131,62 +89,24 @@ from proctor.model.verdict import (
 )
 from proctor.validators import (
     evaluate_tool_calls as evaluate_tool_calls,
-)
-from proctor.validators import (
     explain_any_tool_call as explain_any_tool_call,
-)
-from proctor.validators import (
     explain_no_tool_calls as explain_no_tool_calls,
-)
-from proctor.validators import (
     explain_tool_argument as explain_tool_argument,
-)
-from proctor.validators import (
     explain_tool_argument_with as explain_tool_argument_with,
-)
-from proctor.validators import (
     explain_tool_call_count as explain_tool_call_count,
-)
-from proctor.validators import (
     explain_tool_call_with_args as explain_tool_call_with_args,
-)
-from proctor.validators import (
     explain_tool_call_with_partial_args as explain_tool_call_with_partial_args,
-)
-from proctor.validators import (
     explain_tool_calls as explain_tool_calls,
-)
-from proctor.validators import (
     explain_tool_calls_subset as explain_tool_calls_subset,
-)
-from proctor.validators import (
     match_any_tool_call as match_any_tool_call,
-)
-from proctor.validators import (
     match_no_tool_calls as match_no_tool_calls,
-)
-from proctor.validators import (
     match_tool_argument as match_tool_argument,
-)
-from proctor.validators import (
     match_tool_argument_with as match_tool_argument_with,
-)
-from proctor.validators import (
     match_tool_argument_with_async as match_tool_argument_with_async,
-)
-from proctor.validators import (
     match_tool_call_count as match_tool_call_count,
-)
-from proctor.validators import (
     match_tool_call_with_args as match_tool_call_with_args,
-)
-from proctor.validators import (
     match_tool_call_with_partial_args as match_tool_call_with_partial_args,
-)
-from proctor.validators import (
     match_tool_calls as match_tool_calls,
-)
-from proctor.validators import (
     match_tool_calls_subset as match_tool_calls_subset,
 )
 

@@ -63,8 +63,6 @@ class Expectations:
         self.evidence = evidence
         self._registry = registry
 
-    # --- tools --------------------------------------------------------------------------------------------------------
-
     def called(self, tool: str, /, *, arguments: Mapping[str, Json] | None = None, **named: Json) -> Expectations:
         """Expect that some call of the tool has these arguments, others are free: `called("search", q="x")`. Values may be matchers."""
         __tracebackhide__ = True
@@ -125,8 +123,6 @@ class Expectations:
         __tracebackhide__ = True
         return self._hold("no_tool_errors", NoToolErrors(), "no tool call to fail")
 
-    # --- the answer ---------------------------------------------------------------------------------------------------
-
     def says(self, text: str, /, *, ignore_case: bool = True) -> Expectations:
         """Expect that the answer contains a text."""
         __tracebackhide__ = True
@@ -160,8 +156,6 @@ class Expectations:
         what = field if field is not None else "the answer"
         return self._hold("json_schema", JsonSchema(schema=schema, field=field), f"{what} to conform to {show(schema)}")
 
-    # --- limits -------------------------------------------------------------------------------------------------------
-
     def status(self, status: int, /) -> Expectations:
         """Expect that the HTTP status is exactly this."""
         __tracebackhide__ = True
@@ -184,8 +178,6 @@ class Expectations:
         """Expect that the conversation took at most so many turns."""
         __tracebackhide__ = True
         return self._hold("turns_within", TurnsWithin(turns=turns), f"at most {turns} turns")
-
-    # --- anything else ------------------------------------------------------------------------------------------------
 
     def check(self, check: str, /, **spec: Json) -> Expectations:
         """Expect any check by name with the fields of its spec: `check("tool_called", name="search", at_least=2)`."""

@@ -63,9 +63,6 @@ _NAME_KEYS = ("toolName", "name", "tool", "tool_name")
 _ARGUMENT_KEYS = ("arguments", "args", "input")
 
 
-# --- by name ----------------------------------------------------------------------------------------------------------
-
-
 def match_tool_calls(expected: Iterable[str | CallLike], actual: Iterable[str | CallLike]) -> bool:
     """Return whether the tools called are exactly these, in this order."""
     return explain_tool_calls(expected, actual).passed
@@ -133,9 +130,6 @@ def explain_no_tool_calls(actual: Iterable[str | CallLike]) -> Verdict:
     """Decide `match_no_tool_calls` and say why."""
     found = _read_names(actual, "actual")
     return failed(f"expected no tool call, found {show(found)}") if found else passed("no tool was called")
-
-
-# --- by arguments -----------------------------------------------------------------------------------------------------
 
 
 def match_tool_call_with_args(tool_name: str, expected_args: Mapping[str, Json] | None, tool_calls: Iterable[CallLike]) -> bool:
@@ -211,8 +205,6 @@ async def explain_tool_argument_with_async(
     return _explain_never_held(tool_name, arg_name, asked)
 
 
-# --- pairing ----------------------------------------------------------------------------------------------------------
-
 _OPTION_NAMES = {
     "order": "order",
     "tool_call_order": "order",
@@ -270,9 +262,6 @@ def read_options(given: Mapping[str, object]) -> MatchOptions:
     if fault is not None:
         raise ValueError(fault[1])
     return chosen
-
-
-# --- reading what was given -------------------------------------------------------------------------------------------
 
 
 def _read_list(values: object, what: str) -> list[object]:
@@ -345,9 +334,6 @@ def _is_same_name(one: object, other: object) -> bool:
 
 def _contains(names: Sequence[object], name: object) -> bool:
     return any(_is_same_name(name, other) for other in names)
-
-
-# --- answering --------------------------------------------------------------------------------------------------------
 
 
 def _explain_some_call(tool_name: str, expected: dict[str, Json], match: ArgumentMatch, tool_calls: Iterable[CallLike]) -> Verdict:

@@ -50,7 +50,7 @@ def suite_of(claims: list[str]) -> proctor.Suite:
 
 
 def as_told(result: CaseResult) -> tuple[object, ...]:
-    verdicts = tuple(msgspec.to_builtins(verdict.told()) for verdict in result.verdicts)
+    verdicts = tuple(msgspec.to_builtins(verdict.with_words()) for verdict in result.verdicts)
     return result.case.id, result.outcome, result.score, verdicts, result.source, result.attempt, result.code, result.reason
 
 

@@ -116,9 +116,6 @@ def _measure_nesting(text: str) -> int:
     return deepest
 
 
-# --- parsing ----------------------------------------------------------------------------------------------------------
-
-
 def _parse(text: str, field: str) -> dict[str, Any]:
     from antlr4 import CommonTokenStream, InputStream  # comes with the optional library
     from antlr4.error.ErrorListener import ErrorListener
@@ -161,9 +158,6 @@ def _find_functions(tree: dict[str, Any]) -> Iterator[str]:
         if node.get("type") == "Functn":
             yield children[0]["text"].strip("`")
         waiting.extend(children)
-
-
-# --- the fence --------------------------------------------------------------------------------------------------------
 
 
 def _guard_library(library: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:

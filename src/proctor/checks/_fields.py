@@ -159,9 +159,6 @@ def choose_scope_builder(comparisons: Sequence[Comparison]) -> Callable[[Evidenc
     return Scope.read_from if any(comparison.dynamic for comparison in comparisons) else lambda _: NO_SCOPE
 
 
-# --- verdicts ---------------------------------------------------------------------------------------------------------
-
-
 def decide_fields(
     subject: str, results: Sequence[FieldResult], *, key: str = "field_results", pointers: tuple[str, ...] = (), **more: Json
 ) -> Verdict:

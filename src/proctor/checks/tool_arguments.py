@@ -157,9 +157,6 @@ def _decide_presence(spec: ToolArgument) -> Decide:
     return decide
 
 
-# --- the input as a whole ---------------------------------------------------------------------------------------------
-
-
 @check(
     "tool_input_contains",
     example="tool_input_contains: {tool: search, text: shoes}",

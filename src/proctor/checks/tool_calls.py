@@ -113,9 +113,6 @@ def has_structure(spec: ToolCalled | ToolNotCalled) -> bool:
     return any(isinstance(value, (dict, list)) for value in (spec.arguments or {}).values())
 
 
-# --- a tool was called ------------------------------------------------------------------------------------------------
-
-
 @check(
     "tool_called",
     shorthand="name",
@@ -289,9 +286,6 @@ def _claim(spec: ToolCalled | ToolNotCalled, rule: ArgumentRule | None, verb: st
     return f"{show(spec.name)} {verb}{shown}"
 
 
-# --- a tool was not called --------------------------------------------------------------------------------------------
-
-
 @check("tool_not_called", shorthand="name", example="tool_not_called: delete_account", reads=_declare_call_reads, product=has_structure)
 def tool_not_called(spec: ToolNotCalled) -> Decide:
     """A tool was never called, or never with the given arguments."""
@@ -320,9 +314,6 @@ def tool_not_called(spec: ToolNotCalled) -> Decide:
         )
 
     return decide
-
-
-# --- how often --------------------------------------------------------------------------------------------------------
 
 
 @check("tool_call_count", example="tool_call_count: {name: search, count: 2}", reads=_declare_count_reads)

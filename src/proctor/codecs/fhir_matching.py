@@ -58,9 +58,6 @@ MODIFIERS: dict[Kind, tuple[str, ...]] = {
 """Modifiers beside `:missing`; a reference also takes a resource type (`subject:Patient`)."""
 
 
-# --- token ------------------------------------------------------------------------------------------------------------
-
-
 def iterate_tokens(element: Json) -> Iterator[tuple[str | None, str]]:
     """Yield the system and the code of everything an element says: a code, a Coding, a CodeableConcept, an Identifier, a ContactPoint."""
     if isinstance(element, bool):
@@ -114,9 +111,6 @@ def _make_description_test(value: str) -> Test:
     return fits
 
 
-# --- reference --------------------------------------------------------------------------------------------------------
-
-
 def find_reference_text(element: Json) -> str | None:
     """Return what a Reference (or canonical) points at, its version dropped."""
     text = element.get("reference") if isinstance(element, dict) else element
@@ -160,9 +154,6 @@ def _make_identifier_test(value: str) -> Test:
     return lambda element: isinstance(element, dict) and isinstance(element.get("identifier"), dict) and fits_token(element["identifier"])
 
 
-# --- string -----------------------------------------------------------------------------------------------------------
-
-
 def fold(text: str) -> str:
     """Return text without case and accents."""
     if text.isascii():
@@ -189,9 +180,6 @@ def _make_string_test(value: str, modifier: str | None) -> Test:
     if modifier == "contains":
         return lambda element: any(wanted in fold(text) for text in iterate_strings(element))
     return lambda element: any(fold(text).startswith(wanted) for text in iterate_strings(element))
-
-
-# --- dates and numbers ------------------------------------------------------------------------------------------------
 
 
 def _split_prefix(value: str) -> tuple[str, str]:
@@ -263,9 +251,6 @@ def _make_quantity_test(value: str, field: str) -> Test:
         return not code or code in (element.get("code"), element.get("unit"))
 
     return fits
-
-
-# --- escapes ----------------------------------------------------------------------------------------------------------
 
 
 def cut(text: str, separator: str) -> list[str]:

@@ -54,9 +54,6 @@ def _recognise_kind(text: str) -> TranscriptKind:
     return "json" if text.lstrip()[:1] in ("{", "[") else "srt"
 
 
-# --- captions ---------------------------------------------------------------------------------------------------------
-
-
 def _iterate_cues(text: str) -> Iterator[list[str]]:
     """Yield the text lines of each cue: what stands between a time line and the next blank line."""
     lines: list[str] | None = None
@@ -108,9 +105,6 @@ def _merge_cues(cues: Iterator[list[VoiceTurn]]) -> Iterator[VoiceTurn]:
         said.append(turn.text)
     if said:
         yield VoiceTurn(speaker=speaker, text=" ".join(said))
-
-
-# --- JSON -------------------------------------------------------------------------------------------------------------
 
 
 def _read_json_turns(text: str) -> tuple[VoiceTurn, ...]:

@@ -44,7 +44,6 @@ class PreparedCase:
         self._registry = registry
         self._checks: tuple[Decide, ...] = tuple(registry.prepare(a.check, a.spec) for a in case.assertions)
         self._uses_clock = any(_mentions_clock(msgspec.to_builtins(a.spec)) for a in case.assertions)
-        # Agents whose recordings never show calls: an empty list of theirs says nothing.
         self._blind = frozenset(map(str, case.settings.get(UNSEEN_TOOLS) or ()))
         self._plain = not self._uses_clock and not case.context and case.timezone is None and not self._blind
         # The common case needs no bookkeeping between assertions: no dependencies, no turns.
@@ -148,9 +147,8 @@ class PreparedCase:
         return make_quick_decision(case, bare, self.decide)
 
     def _decide_straight(self, evidence: Evidence) -> tuple[Verdict, ...]:
-        return tuple(
-            [_as_wanted(a, decide_guarded(decide, evidence)) for a, decide in zip(self.case.assertions, self._checks, strict=True)]
-        )
+        pairs = zip(self.case.assertions, self._checks, strict=True)
+        return tuple([_as_wanted(assertion, decide_guarded(decide, evidence)) for assertion, decide in pairs])
 
     def _decide_in_order(self, evidence: Evidence) -> tuple[Verdict, ...]:
         state = _Deciding(self.case.assertions, self._checks, evidence)
@@ -234,8 +232,7 @@ class _Deciding:
         else:
             scope: Evidence | None = self._evidence
             if assertion.turn is not None:
-                # Several assertions are usually about the same turn; it is cut out once.
-                if assertion.turn not in self._turns:
+                    if assertion.turn not in self._turns:
                     self._turns[assertion.turn] = turn_evidence(self._evidence, assertion.turn)
                 scope = self._turns[assertion.turn]
             verdict = missing(f"turn {(assertion.turn or 0) + 1}") if scope is None else decide_guarded(self._checks[index], scope)

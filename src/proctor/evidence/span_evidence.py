@@ -125,9 +125,6 @@ def _is_spoken(convention: names.Convention, keys: Iterable[str], scopes: Iterab
     return any(key.startswith(convention.marks) for key in keys)
 
 
-# --- requests and calls ------------------------------------------------------------------------------------------------
-
-
 def _find_known_calls(
     tree: SpanTree, exchanges: Sequence[Exchange], made: Sequence[Made], doubts: Doubts, canonical: bool
 ) -> tuple[ToolCall, ...] | None:
@@ -160,9 +157,6 @@ def _find_known_calls(
         doubts.doubt("tool_results", f"nothing in the trace tells what came of {len(open_calls)} calls, such as {show(open_calls[0])}")
     doubt_endings(tree, made, doubts)
     return calls
-
-
-# --- measures and names ------------------------------------------------------------------------------------------------
 
 
 def _sum_usage(tree: SpanTree, exchanges: Sequence[Exchange], doubts: Doubts) -> Usage | None:

@@ -70,8 +70,6 @@ class _Scanner:
         except _Broken:
             return None
 
-    # --- values -----------------------------------------------------------------------------------------------------
-
     def _read_value(self, path: str, depth: int) -> Located:
         start = self.at
         self.values += 1
@@ -152,8 +150,6 @@ class _Scanner:
             hint = "keys stand in double quotes" if single else None
             self._stop(self.at, f"expected a key in double quotes, found {self._describe_found()}", hint=hint)
 
-    # --- scalars ----------------------------------------------------------------------------------------------------
-
     def _read_string(self) -> str:
         text, start = self.text, self.at
         parts: list[str] = []
@@ -230,8 +226,6 @@ class _Scanner:
     def _refuse_number(self, word: str) -> None:
         self._report(self.at, f"JSON has no {word}", width=len(word), hint="write null, or a text in double quotes")
         self.at += len(word)
-
-    # --- places and problems ----------------------------------------------------------------------------------------
 
     def _skip_space(self) -> None:
         while True:

@@ -87,8 +87,6 @@ class Reading:
         self._lines: list[str] | None = None
         self.problems: list[Problem] = []
 
-    # --- places -------------------------------------------------------------------------------------------------
-
     def origin(self, node: Located) -> Origin:
         """Return the place of a value."""
         return Origin(file=self.file, line=node.line, column=node.column, path=node.path)
@@ -98,8 +96,6 @@ class Reading:
         if self._lines is None:
             self._lines = LINE_END.split(self._text.removeprefix("\ufeff"))
         return self._lines[line - 1] if 0 < line <= len(self._lines) else None
-
-    # --- problems -----------------------------------------------------------------------------------------------
 
     def error(self, node: Located, message: str, **more: Json) -> None:
         """Report that the value cannot be used. `more`: `expected`, `nearest`, `hint`, `code`."""
@@ -185,8 +181,6 @@ class Reading:
             count = sum(problem.level == "error" for problem in ordered)
             raise InputError(f"{count} problem{'s' if count > 1 else ''} in {self.file or 'the document'}", ordered)
         return tuple(ordered)
-
-    # --- asking for values ----------------------------------------------------------------------------------------
 
     def check_keys(self, node: Located, allowed: tuple[str, ...], what: str, hints: Mapping[str, str] | None = None) -> None:
         """Report every key that is not allowed here, with the nearest one and all that are; `hints` are next steps by key."""

@@ -108,9 +108,6 @@ def read(document: Located, reading: Reading, *, name: str) -> Suite:
     return _read_list(document, reading, name)
 
 
-# --- the suite file -------------------------------------------------------------------------------------------------------
-
-
 def _read_file(document: Located, reading: Reading, name: str) -> Suite:
     reading.check_keys(document, _FILE_KEYS, "an MCPJam suite file")
     for key, only in (("schemaVersion", "1"), ("mode", "agentWorkflow"), ("reportingMode", "standard")):
@@ -166,9 +163,6 @@ def _read_title(reading: Reading, node: Located | None, what: str) -> str | None
     return value
 
 
-# --- a list of cases ------------------------------------------------------------------------------------------------------
-
-
 def _read_list(document: Located, reading: Reading, name: str) -> Suite:
     listed: Located | None = document
     single = document.is_object and document.get("cases") is None and document.get("tests") is None
@@ -200,9 +194,6 @@ def _find_gate(node: Located, reading: Reading) -> Located | None:
     for key in given[1:]:
         reading.error_at_key(node, key, f"{given[0]!r} and {key!r} are two names for the same list; give one")
     return node.get(given[0]) if given else None
-
-
-# --- cases ----------------------------------------------------------------------------------------------------------------
 
 
 class _Cases:
@@ -272,8 +263,6 @@ class _Cases:
             settings=self._read_settings(node, steps),
             origin=reading.origin(node),
         )
-
-    # --- who and what -------------------------------------------------------------------------------------------------
 
     def _make_id(self, node: Located, name: str, prompt: str | None) -> str:
         reading = self._reading
@@ -351,8 +340,6 @@ class _Cases:
             self._reading.error(found, f"'passThreshold': expected a number from 0 to 1, found {show(value)}", code="wrong_value")
             return otherwise
         return float(value)
-
-    # --- claims -------------------------------------------------------------------------------------------------------
 
     def _read_predicates(self, node: Located) -> list[Assertion]:
         reading = self._reading

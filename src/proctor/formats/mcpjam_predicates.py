@@ -80,9 +80,6 @@ def read_predicate(reading: Reading, node: Located, *, turn: int | None = None) 
     return draft_assertion(reading, node, made.check, made.spec, fields=made.fields, label=label, turn=None if kind in _WHOLE_RUN else turn)
 
 
-# --- fields -------------------------------------------------------------------------------------------------------------
-
-
 def _read_nonempty_text(reading: Reading, node: Located, key: str, kind: str) -> str | None:
     found = reading.require_member(node, key, kind)
     value = reading.require_text(found, f"{kind} {key!r}")
@@ -105,9 +102,6 @@ def read_word(reading: Reading, node: Located | None, words: tuple[str, ...], wh
         node, f"{what}: {show(value, 60)} is not a known word here", nearest=nearest(value, words), expected="one of " + ", ".join(words)
     )
     return None
-
-
-# --- tools --------------------------------------------------------------------------------------------------------------
 
 
 def _read_tool_called_with(reading: Reading, node: Located, kind: str) -> _Made | None:
@@ -158,9 +152,6 @@ def _read_no_tool_errors(reading: Reading, node: Located, kind: str) -> _Made | 
     return _Made("no_tool_errors", NoToolErrors(silent_calls="succeeded"))
 
 
-# --- the final message ----------------------------------------------------------------------------------------------------
-
-
 def _read_response_contains(reading: Reading, node: Located, kind: str) -> _Made | None:
     needle = _read_nonempty_text(reading, node, "needle", kind)
     strict = reading.require_boolean(node.get("caseSensitive"), f"{kind} 'caseSensitive'")
@@ -186,9 +177,6 @@ def _read_final_message_not_empty(reading: Reading, node: Located, kind: str) ->
     return _Made("response_not_empty", ResponseNotEmpty())
 
 
-# --- limits -------------------------------------------------------------------------------------------------------------
-
-
 def _read_token_budget(reading: Reading, node: Located, kind: str) -> _Made | None:
     tokens = _read_above_zero(reading, node, "tokens", kind)
     if tokens is None:
@@ -201,9 +189,6 @@ def _read_token_budget(reading: Reading, node: Located, kind: str) -> _Made | No
 def _turn_count(reading: Reading, node: Located, kind: str) -> _Made | None:
     turns = _read_above_zero(reading, node, "turns", kind)
     return None if turns is None else _Made("turns_within", TurnsWithin(turns=turns, exclusive=True), str(turns))
-
-
-# --- widgets ------------------------------------------------------------------------------------------------------------
 
 
 def _read_widget_tool(reading: Reading, node: Located, kind: str) -> tuple[bool, str | None]:

@@ -71,8 +71,6 @@ class _Config:
         """Agents named by the scenarios of older files."""
         self.strict_refs = True
 
-    # --- documents --------------------------------------------------------------------------------------------------
-
     def read_suite(self, document: Located, name: str) -> Suite:
         reading = self.reading
         check_config_keys(document, reading)
@@ -106,8 +104,6 @@ class _Config:
             cases=() if case is None else self._with_browsers([case]),
             settings={"agents": list(self._list_agents().values()), "servers": self._list_servers()},
         )
-
-    # --- servers and agents -----------------------------------------------------------------------------------------
 
     def _read_pool(self, node: Located | None) -> None:
         if node is None or node.value is None:
@@ -196,8 +192,6 @@ class _Config:
         if not browsers:
             return tuple(cases)
         return tuple(msgspec.structs.replace(case, settings={**case.settings, UNSEEN_TOOLS: browsers}) for case in cases)
-
-    # --- scenarios --------------------------------------------------------------------------------------------------
 
     def _read_cases(self, node: Located | None) -> list[Case]:
         if node is None or node.value is None or self.reading.require_list(node, "'scenarios'") is None:
@@ -334,8 +328,6 @@ class _Config:
                 message = f"the server {name!r} is not defined in the top-level 'servers'"
                 reading.error(item, message, nearest=nearest(name, self.pool), code="unresolved_ref")
         return list(found.values())
-
-    # --- which agents -----------------------------------------------------------------------------------------------
 
     def _is_known_agent(self, node: Located, name: str, reading: Reading) -> bool:
         known = self._list_agents()

@@ -105,8 +105,6 @@ class _Rules:
         found += [made for rule in judged if (made := self._read_agent_check(rule, shown)) is not None]
         return found
 
-    # --- tools ------------------------------------------------------------------------------------------------------
-
     def _read_sequence(self, node: Located | None) -> list[Assertion]:
         if node is None or node.value is None:
             return []
@@ -168,8 +166,6 @@ class _Rules:
         spec = ToolInputPath(tool=tool, path=path, equals=equals, syntax="mcplab", server_prefix=True)
         claim = f"JSONPath {path} exists" if equals is msgspec.UNSET else f"JSONPath {path} == {_write_label(equals)}"
         return self._draft_assertion(rule, "tool_input_path", spec, f"{label} {claim}", tool=tool_node)
-
-    # --- the answer -------------------------------------------------------------------------------------------------
 
     def _read_response(self, rule: Located) -> Assertion | None:
         what = "a response assertion"
@@ -235,8 +231,6 @@ class _Rules:
         for key, field in _CONTEXT_FLAGS.items():
             flags[field] = bool(self.reading.require_boolean(node.get(key), f"{key!r}"))
         return flags
-
-    # --- parts of rules ---------------------------------------------------------------------------------------------
 
     def _draft_assertion(self, node: Located, check: str, spec: msgspec.Struct, label: str, **fields: Located) -> Assertion:
         spelled = {"text": "value", "pattern": "pattern", "path": "path", "equals": "equals"}

@@ -149,8 +149,6 @@ class _CaseReader:
             tags["state"] = state
         return tags
 
-    # --- context ------------------------------------------------------------------------------------------------
-
     def _read_context(self) -> dict[str, Json]:
         context: dict[str, Json] = {}
         places = [self._content.get("context")]
@@ -173,8 +171,6 @@ class _CaseReader:
             named = place.get("timezone") if place is not None else None
             self._reading.warn(named or self._node, f"{fault.message}; date functions will not work in this case", code="unknown_zone")
         return zone
-
-    # --- input --------------------------------------------------------------------------------------------------
 
     def _read_input(self, context: dict[str, Json]) -> tuple[str | None, tuple[Turn, ...], Json]:
         given = [key for key, _ in self._content.members() if key in _INPUTS]
@@ -208,8 +204,6 @@ class _CaseReader:
             self._read_assertions(node.get("assertions"), context, index)
             turns.append(Turn(input=message or "", origin=self._reading.origin(node)))
         return tuple(turns)
-
-    # --- assertions ---------------------------------------------------------------------------------------------
 
     def _read_assertions(self, node: Located | None, context: dict[str, Json], turn: int | None) -> None:
         reading = self._reading

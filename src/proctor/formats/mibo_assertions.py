@@ -104,8 +104,6 @@ class AssertionReader:
         )
         return self._draft(node, "judged", spec, shorten(criteria, 80))
 
-    # --- node_call ----------------------------------------------------------------------------------------------
-
     def _read_node_call(self, node: Located) -> Assertion | None:
         before = len(self._reading.problems)
         self._reading.check_keys(node, ("target", *_CALL, "expected_tool_calls", "count", *_COMMON), "node_call")
@@ -168,8 +166,6 @@ class AssertionReader:
             "forbidden_arguments": self._read_texts(node, "forbidden_arguments"),
         }
 
-    # --- the answer ---------------------------------------------------------------------------------------------
-
     def _read_json_match(self, node: Located) -> Assertion | None:
         reading = self._reading
         before = len(reading.problems)
@@ -219,8 +215,6 @@ class AssertionReader:
             return None
         return self._draft(node, "json_schema", JsonSchema(schema=schema.plain(), field=field), f"{field or 'answer'} fits its schema")
 
-    # --- measures -----------------------------------------------------------------------------------------------
-
     def _read_http_status(self, node: Located) -> Assertion | None:
         self._reading.check_keys(node, ("target", "expected_status", *_COMMON), "http_status")
         status = self._reading.require_integer(self._reading.require_member(node, "expected_status", "http_status"), "expected_status")
@@ -253,8 +247,6 @@ class AssertionReader:
             return None
         told = ", ".join(f"{limit} {kind}" for kind, limit in limits.items())
         return self._draft(node, "tokens_within", TokensWithin(**limits), f"at most {told} tokens", fields)
-
-    # --- what all share -----------------------------------------------------------------------------------------
 
     def _draft(self, node: Located, check: str, spec: msgspec.Struct, label: str, fields: Fields | None = None) -> Assertion | None:
         reading = self._reading
@@ -313,8 +305,6 @@ class AssertionReader:
     def _read_expected_members(self, node: Located, prefix: str, fields: Fields) -> dict[str, Json]:
         fields[prefix] = node
         return {key: read_expected_value(item, f"{prefix}.{key}", fields) for key, item in node.members()}
-
-    # --- variables ----------------------------------------------------------------------------------------------
 
     def _verify_variables(self, node: Located, spec: msgspec.Struct, fields: Fields) -> None:
         """Report names that the context does not have, and warn of those that hide a function."""

@@ -100,8 +100,6 @@ class _Reader:
         self.cases: list[Case] = []
         self._taken: set[str] = set()
 
-    # --- documents ------------------------------------------------------------------------------------------------
-
     def suite(self, document: Located) -> Suite:
         found = list_members(document)
         if "data" in found and found["data"].is_list:
@@ -193,8 +191,6 @@ class _Reader:
             settings={key: stated[key].plain() for key in kept if key in stated and stated[key].value is not None},
         )
 
-    # --- tasks ----------------------------------------------------------------------------------------------------
-
     def _read_task(
         self, node: Located, criteria: list[Located], *, entities: Located | None = None, timeout: Located | None = None
     ) -> None:
@@ -267,8 +263,6 @@ class _Reader:
                 self.reading.warn_at_key(
                     node, key, f"unknown key {key!r} in {what} is left out", nearest=nearest(to_snake_case(key), known), code="unknown_key"
                 )
-
-    # --- criteria -------------------------------------------------------------------------------------------------
 
     def _read_criteria(self, nodes: Sequence[Located], entities: list[Entity]) -> Iterator[Assertion]:
         for node in nodes:

@@ -234,9 +234,6 @@ def _as_text(value: Json) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-# --- the six kinds ----------------------------------------------------------------------------------------------------
-
-
 def _translate_fhir(parts: _Parts) -> Translated:
     fields: list[FhirField] = []
     for entry, row in parts.iterate_field_rows("fields", "assertions"):

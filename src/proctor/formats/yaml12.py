@@ -146,8 +146,6 @@ class _Builder:
             case _:
                 pass
 
-    # --- values -----------------------------------------------------------------------------------------------------
-
     def _add_scalar(self, event: ScalarEvent) -> None:
         text = self.stream.restore_text(event.value)
         if any("\ud800" <= char <= "\udfff" for char in text):
@@ -231,8 +229,6 @@ class _Builder:
             value = [self._copy(item, alias, item_path(path, index), depth + 1) for index, item in enumerate(value)]
         return Located(value=value, line=node.line, column=node.column, path=path, width=node.width, key_at=node.key_at)
 
-    # --- where a value goes -----------------------------------------------------------------------------------------
-
     def _expects_key(self) -> bool:
         return bool(self.open) and self.open[-1].node.is_object and self.open[-1].key is None
 
@@ -278,8 +274,6 @@ class _Builder:
     def _add_anchor(self, name: str | None, node: Located) -> None:
         if name is not None:
             self.anchors[name] = node
-
-    # --- places and problems ----------------------------------------------------------------------------------------
 
     def _locate(self, event: Event, width: int | None = None) -> Located:
         # Marks count lines the way YAML 1.1 does; offsets are plain characters.

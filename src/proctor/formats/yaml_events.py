@@ -146,8 +146,6 @@ class _TolerantParser(Reader, Scanner, Parser):
         self.ESCAPE_REPLACEMENTS = _KeptEscapes(self)
 
 
-# --- faults in kind words ---------------------------------------------------------------------------------------------
-
 _INDENTATION = "check the indentation: it must fit the lines above"
 # Words of the problem, what we say, the next step, and whether the fault lies where the construct began.
 _KINDLY: tuple[tuple[str, str, str | None, bool], ...] = (

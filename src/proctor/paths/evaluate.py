@@ -136,8 +136,6 @@ class Walk:
         self.spend(len(positions))
         return [(value[position], position, node) for position in positions]
 
-    # --- filters --------------------------------------------------------------------------------------------------
-
     def holds(self, expression: Logical, current: Found) -> bool:
         """Return whether a filter expression holds for a node."""
         self.spend(1)

@@ -76,8 +76,6 @@ class _Parser:
             "a path begins with `$`", hint=f"write `$.{self.scan.text}`" if self.scan.read_shorthand() else None, at=0
         )
 
-    # --- segments -------------------------------------------------------------------------------------------------
-
     def read_segments(self) -> tuple[Segment | Step, ...]:
         found: list[Segment | Step] = []
         while True:
@@ -188,8 +186,6 @@ class _Parser:
         if places is None or places < 1 or not scan.accept(")"):
             raise scan.make_fault("of scripts only `(@.length-1)` is read", at=start)
         return FromEnd(places)
-
-    # --- filters --------------------------------------------------------------------------------------------------
 
     def filter(self) -> Filter:
         self.scan.skip_blanks()
