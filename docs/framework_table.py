@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from proctor.evidence.account import part_states
-from proctor.evidence.otlp import read_batches, spans_in_request
+from proctor.evidence.account import find_part_states
+from proctor.evidence.otlp import read_batches, read_request
 from proctor.evidence.spans import Span
 from proctor.model.account import Part
 from proctor.model.evidence import Evidence
@@ -34,7 +34,7 @@ def table() -> str:
     for name, entry in sorted(_truths().items(), key=lambda item: (item[1]["framework"].lower(), item[1]["instrumentation"].lower())):
         evidence = _sequential(name, entry)
         if evidence is not None:
-            states = part_states(evidence)
+            states = find_part_states(evidence)
             versions = ", ".join(f"{package} {version}" for package, version in entry["versions"].items())
             signs = " | ".join(_SIGNS[states[part].status] for _, part in _COLUMNS)
             rows.append(f"| {_cell(entry['framework'])} | {_cell(entry['instrumentation'])} | {_cell(versions)} | {signs} |")
@@ -53,7 +53,7 @@ def _sequential(name: str, entry: dict[str, Any]) -> Evidence | None:
     wanted = next((trace for trace, truth in entry["traces"].items() if truth["scenario"] == "sequential"), None)
     spans: list[Span] = []
     for request in msgspec.json.decode((RECORDINGS / f"{name}.json").read_bytes()):
-        spans.extend(span for span in spans_in_request(request) if span.trace_id == wanted)
+        spans.extend(span for span in read_request(request) if span.trace_id == wanted)
     return read_batches([spans])[0] if spans else None
 
 

@@ -16,9 +16,9 @@ from proctor.actions import describe
 from proctor.actions.describe import Description, Field, kind_words
 from proctor.checks.registry import default_registry
 from proctor.cli.main import COMMANDS, run, usage
-from proctor.formats.building import type_of
-from proctor.formats.field_docs import field_docs
-from proctor.formats.native_schema import native_schema
+from proctor.formats.building import describe_struct_type
+from proctor.formats.field_docs import read_field_docs
+from proctor.formats.native_schema import build_native_schema
 from proctor.model import evidence as model
 from proctor.model.account import Account
 
@@ -99,9 +99,9 @@ def _check_section(entry: Description, spec: type[msgspec.Struct]) -> list[str]:
     if entry.fields:
         lines += ["", *_field_table(entry.fields)]
     for name, inner in _inner_structs(spec):
-        docs = field_docs(inner)
+        docs = read_field_docs(inner)
         lines += ["", f"Each of `{name}`: {(inner.__doc__ or '').strip()}", "", "| field | kind | meaning |", "|---|---|---|"]
-        for field in type_of(inner).fields:
+        for field in describe_struct_type(inner).fields:
             need = "; required" if field.required else ""
             lines.append(f"| `{field.encode_name}` | {_cell(kind_words(field.type))}{need} | {_cell(docs.get(field.name, ''))} |")
     if entry.example:
@@ -114,7 +114,7 @@ def _check_section(entry: Description, spec: type[msgspec.Struct]) -> list[str]:
 
 def _inner_structs(spec: type[msgspec.Struct]) -> Iterator[tuple[str, type[msgspec.Struct]]]:
     """Fields that are lists of structs, with the struct."""
-    for field in type_of(spec).fields:
+    for field in describe_struct_type(spec).fields:
         info = field.type
         if isinstance(info, mi.VarTupleType) and isinstance(info.item_type, mi.StructType):
             yield field.encode_name, info.item_type.cls
@@ -212,10 +212,10 @@ def evidence_fields() -> str:
         ("State", model.State),
         ("Account", Account),
     ):
-        docs = field_docs(struct)
+        docs = read_field_docs(struct)
         lines += ["", f"### {title}", "", (struct.__doc__ or "").strip().split("\n\n")[0].replace("\n    ", " ")]
         lines += ["", "| field | kind | meaning |", "|---|---|---|"]
-        for field in type_of(struct).fields:
+        for field in describe_struct_type(struct).fields:
             lines.append(f"| `{field.encode_name}` | {_cell(kind_words(field.type))} | {_cell(docs.get(field.name, ''))} |")
     return "\n".join(lines)
 
@@ -229,7 +229,7 @@ def evidence_formats() -> str:
 
 def assertion_keys() -> str:
     """What may stand beside a check, from the published schema."""
-    schema = native_schema(default_registry())
+    schema = build_native_schema(default_registry())
     properties = schema["$defs"]["assert_tool_called"]["properties"]
     lines = ["| key | meaning |", "|---|---|"]
     lines += [f"| `{key}` | {_cell(value['description'])} |" for key, value in properties.items() if key != "tool_called"]
@@ -245,7 +245,7 @@ def checks_in_short() -> str:
 
 def native_schema_text() -> str:
     """The JSON Schema of the native format."""
-    return msgspec.json.format(msgspec.json.encode(native_schema(default_registry())), indent=2).decode() + "\n"
+    return msgspec.json.format(msgspec.json.encode(build_native_schema(default_registry())), indent=2).decode() + "\n"
 
 
 def command_line_page() -> str:

@@ -30,7 +30,7 @@ import proctor
 import proctor.checks
 from proctor.actions import describe
 from proctor.actions.init import init
-from proctor.checks.registry import builtin_modules, collect
+from proctor.checks.registry import collect, iterate_builtin_modules
 from proctor.cli.main import COMMANDS, run
 from proctor.expressions.functions import FUNCTIONS
 from proctor.formats.suites import DIALECTS
@@ -374,7 +374,7 @@ def test_the_check_of_the_guide_works_in_the_tree_with_one_file_and_one_test(tmp
     (tmp_path / "brevity.py").write_text(check, encoding="utf-8")
     monkeypatch.setattr(proctor.checks, "__path__", [*proctor.checks.__path__, str(tmp_path)])
     monkeypatch.delitem(sys.modules, "proctor.checks.brevity", raising=False)
-    registry = collect(builtin_modules())
+    registry = collect(iterate_builtin_modules())
     assert "words_within" in registry
     names: dict[str, object] = {}
     exec(compile(its_test, "docs/how-to/write-a-check.md", "exec"), names)  # noqa: S102 - the program is ours, from our own page

@@ -16,7 +16,7 @@ import pytest
 from docs.house_table import FLOORS, NEIGHBOURS, WINGS
 
 import proctor
-from proctor.checks.registry import builtin_modules, default_registry, entries_of
+from proctor.checks.registry import default_registry, iterate_builtin_modules, iterate_entries
 
 SRC = Path(proctor.__file__).parent
 
@@ -210,16 +210,16 @@ def test_checking_a_json_suite_does_not_load_what_it_does_not_use() -> None:
 
 
 def test_every_check_file_registers_something() -> None:
-    for module in builtin_modules():
-        assert list(entries_of(module)), f"{module.__name__} marks no check"
+    for module in iterate_builtin_modules():
+        assert list(iterate_entries(module)), f"{module.__name__} marks no check"
 
 
 def test_every_check_has_a_summary_and_every_field_a_sentence() -> None:
-    from proctor.formats.field_docs import field_docs
+    from proctor.formats.field_docs import read_field_docs
 
     for entry in default_registry():
         assert entry.summary, entry.name
-        assert set(field_docs(entry.spec)) == set(entry.spec.__struct_fields__), f"{entry.name}: a field without a sentence under it"
+        assert set(read_field_docs(entry.spec)) == set(entry.spec.__struct_fields__), f"{entry.name}: a field without a sentence under it"
 
 
 def test_check_specs_are_frozen_and_omit_their_defaults() -> None:

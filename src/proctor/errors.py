@@ -34,7 +34,7 @@ class InputError(ProctorError):
         self.problems: tuple[Problem, ...] = tuple(problems)
 
     def __str__(self) -> str:
-        """All problems in full, or the bare message when there are none."""
+        """Return all problems in full, or the bare message when there are none."""
         if not self.problems:
             return super().__str__()
         return "\n".join(problem.render() for problem in self.problems)

@@ -63,117 +63,111 @@ class Expectations:
         self.evidence = evidence
         self._registry = registry
 
-    # --- tools --------------------------------------------------------------------------------------------------------
-
     def called(self, tool: str, /, *, arguments: Mapping[str, Json] | None = None, **named: Json) -> Expectations:
-        """Some call of the tool has these arguments, others are free: `called("search", q="x")`. Values may be matchers."""
+        """Expect that some call of the tool has these arguments, others are free: `called("search", q="x")`. Values may be matchers."""
         __tracebackhide__ = True
-        wanted = _merged(arguments, named)
+        wanted = _merge_arguments(arguments, named)
         return self._hold("tool_called", ToolCalled(name=tool, arguments=wanted), f"{show(tool)} called{_with(wanted)}")
 
     def called_with_exactly(self, tool: str, /, *, arguments: Mapping[str, Json] | None = None, **named: Json) -> Expectations:
-        """Some call of the tool has these arguments and no others."""
+        """Expect that some call of the tool has these arguments and no others."""
         __tracebackhide__ = True
-        wanted = _merged(arguments, named) or {}
+        wanted = _merge_arguments(arguments, named) or {}
         spec = ToolCalled(name=tool, arguments=wanted, match="exact")
         return self._hold("tool_called", spec, f"{show(tool)} called with exactly {show(wanted)}")
 
     def not_called(self, tool: str, /, *, arguments: Mapping[str, Json] | None = None, **named: Json) -> Expectations:
-        """No call of the tool, or none with these arguments."""
+        """Expect no call of the tool, or none with these arguments."""
         __tracebackhide__ = True
-        wanted = _merged(arguments, named)
+        wanted = _merge_arguments(arguments, named)
         return self._hold("tool_not_called", ToolNotCalled(name=tool, arguments=wanted), f"{show(tool)} not called{_with(wanted)}")
 
     def called_times(self, tool: str, count: int, /) -> Expectations:
-        """The tool was called exactly so many times."""
+        """Expect that the tool was called exactly so many times."""
         __tracebackhide__ = True
         return self._hold("tool_call_count", ToolCallCount(name=tool, count=count), f"{show(tool)} called {count} times")
 
     def called_in_order(self, *tools: str) -> Expectations:
-        """These tools were called in this order; other calls may lie between."""
+        """Expect that these tools were called in this order; other calls may lie between."""
         __tracebackhide__ = True
         return self._hold("tools_in_order", ToolsInOrder(names=tools), f"tools in the order {' -> '.join(tools)}")
 
     def called_exactly(self, tools: Sequence[str], /) -> Expectations:
-        """These tools were called in this order, and nothing else."""
+        """Expect that these tools were called in this order, and nothing else."""
         __tracebackhide__ = True
-        names = _several(tools, "called_exactly")
+        names = _read_several(tools, "called_exactly")
         return self._hold("tools_exactly", ToolsExactly(names=names), f"exactly the calls {show(list(names))}")
 
     def called_all(self, *tools: str) -> Expectations:
-        """Every one of these tools was called, in any order."""
+        """Expect that every one of these tools was called, in any order."""
         __tracebackhide__ = True
         return self._hold("tools_called", ToolsCalled(names=tools), f"all of {show(list(tools))} called")
 
     def called_any(self, *tools: str) -> Expectations:
-        """At least one of these tools was called."""
+        """Expect that at least one of these tools was called."""
         __tracebackhide__ = True
         return self._hold("any_tool_called", AnyToolCalled(names=tools), f"any of {show(list(tools))} called")
 
     def no_tools(self) -> Expectations:
-        """No tool was called at all."""
+        """Expect that no tool was called at all."""
         __tracebackhide__ = True
         return self._hold("no_tools_called", NoToolsCalled(), "no tool called")
 
     def first_tool(self, tool: str, /) -> Expectations:
-        """The first tool called was this one."""
+        """Expect that the first tool called was this one."""
         __tracebackhide__ = True
         return self._hold("first_tool", FirstTool(name=tool), f"{show(tool)} called first")
 
     def no_tool_errors(self) -> Expectations:
-        """No tool call ended in an error."""
+        """Expect that no tool call ended in an error."""
         __tracebackhide__ = True
         return self._hold("no_tool_errors", NoToolErrors(), "no tool call to fail")
 
-    # --- the answer ---------------------------------------------------------------------------------------------------
-
     def says(self, text: str, /, *, ignore_case: bool = True) -> Expectations:
-        """The answer contains a text."""
+        """Expect that the answer contains a text."""
         __tracebackhide__ = True
         return self._hold("response_contains", ResponseContains(text=text, ignore_case=ignore_case), f"an answer with {show(text)}")
 
     def does_not_say(self, text: str, /, *, ignore_case: bool = True) -> Expectations:
-        """The answer does not contain a text."""
+        """Expect that the answer does not contain a text."""
         __tracebackhide__ = True
         spec = ResponseNotContains(text=text, ignore_case=ignore_case)
         return self._hold("response_not_contains", spec, f"an answer without {show(text)}")
 
     def matches(self, pattern: str, /, *, flags: str = "") -> Expectations:
-        """The answer matches an ECMAScript regular expression, anywhere."""
+        """Expect that the answer matches an ECMAScript regular expression, anywhere."""
         __tracebackhide__ = True
         return self._hold("response_matches", ResponseMatches(pattern=pattern, flags=flags), f"an answer that matches /{pattern}/{flags}")
 
     def json(self, path: str, /, *, equals: Json | msgspec.UnsetType = msgspec.UNSET, exists: bool = True) -> Expectations:
-        """The answer, read as JSON, has (or has not) a value at a JSONPath, optionally equal to a given one."""
+        """Expect that the answer, read as JSON, has (or has not) a value at a JSONPath, optionally equal to a given one."""
         __tracebackhide__ = True
         claim = f"{path} = {show(equals)}" if equals is not msgspec.UNSET else f"{path} to exist" if exists else f"{path} not to exist"
         return self._hold("json_path", JsonPath(path=path, equals=equals, exists=exists), claim)
 
     def field(self, field: str, value: Json, /) -> Expectations:
-        """A field of the answer, by dot path, has this value; it may be a matcher."""
+        """Expect that a field of the answer, by dot path, has this value; it may be a matcher."""
         __tracebackhide__ = True
         return self._hold("json_field", JsonField(field=field, value=value), f"{field} = {show(value)}")
 
     def conforms_to(self, schema: Json, /, *, field: str | None = None) -> Expectations:
-        """The answer, or one field of it, conforms to a JSON Schema."""
+        """Expect that the answer, or one field of it, conforms to a JSON Schema."""
         __tracebackhide__ = True
         what = field if field is not None else "the answer"
         return self._hold("json_schema", JsonSchema(schema=schema, field=field), f"{what} to conform to {show(schema)}")
 
-    # --- limits -------------------------------------------------------------------------------------------------------
-
     def status(self, status: int, /) -> Expectations:
-        """The HTTP status is exactly this."""
+        """Expect that the HTTP status is exactly this."""
         __tracebackhide__ = True
         return self._hold("http_status", HttpStatus(status=status), f"HTTP status {status}")
 
     def within_ms(self, ms: float, /) -> Expectations:
-        """The answer came within so many milliseconds."""
+        """Expect that the answer came within so many milliseconds."""
         __tracebackhide__ = True
         return self._hold("responded_within", RespondedWithin(ms=ms), f"an answer within {ms:g} ms")
 
     def within_tokens(self, total: int | None = None, /, *, input: int | None = None, output: int | None = None) -> Expectations:
-        """Token usage stays within bounds."""
+        """Expect that token usage stays within bounds."""
         __tracebackhide__ = True
         bounds = ", ".join(
             f"{name} {bound}" for name, bound in (("total", total), ("input", input), ("output", output)) if bound is not None
@@ -181,14 +175,12 @@ class Expectations:
         return self._hold("tokens_within", TokensWithin(total=total, input=input, output=output), f"tokens within {bounds}")
 
     def within_turns(self, turns: int, /) -> Expectations:
-        """The conversation took at most so many turns."""
+        """Expect that the conversation took at most so many turns."""
         __tracebackhide__ = True
         return self._hold("turns_within", TurnsWithin(turns=turns), f"at most {turns} turns")
 
-    # --- anything else ------------------------------------------------------------------------------------------------
-
     def check(self, check: str, /, **spec: Json) -> Expectations:
-        """Any check by name with the fields of its spec: `check("tool_called", name="search", at_least=2)`."""
+        """Expect any check by name with the fields of its spec: `check("tool_called", name="search", at_least=2)`."""
         __tracebackhide__ = True
         entry = (self._registry or default_registry()).get(check)
         known = tuple(field.name for field in msgspec.structs.fields(entry.spec))
@@ -213,7 +205,7 @@ class Expectations:
         return self
 
 
-def _merged(arguments: Mapping[str, Json] | None, named: dict[str, Json]) -> dict[str, Json] | None:
+def _merge_arguments(arguments: Mapping[str, Json] | None, named: dict[str, Json]) -> dict[str, Json] | None:
     if arguments is not None and named:
         raise TypeError("give arguments by keyword or as arguments={...}, not both")
     return dict(arguments) if arguments is not None else named or None
@@ -223,7 +215,7 @@ def _with(arguments: dict[str, Json] | None) -> str:
     return f" with {show(arguments)}" if arguments is not None else ""
 
 
-def _several(tools: Sequence[str], what: str) -> tuple[str, ...]:
+def _read_several(tools: Sequence[str], what: str) -> tuple[str, ...]:
     if isinstance(tools, str):
         raise TypeError(f"{what}: expected a list of names, found text")
     return tuple(tools)

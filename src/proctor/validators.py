@@ -22,7 +22,7 @@ from typing import cast
 import msgspec
 
 from proctor.expressions.scope import NO_SCOPE
-from proctor.matchers.call_arguments import ArgumentMatch, ArgumentRule, Difference, argument_rule
+from proctor.matchers.call_arguments import ArgumentMatch, ArgumentRule, Difference, build_argument_rule
 from proctor.matchers.calls import ArgumentMismatch, MatchOptions, OutOfOrder, Pairing, ToolCallMatch, check_options
 from proctor.matchers.equal import deep_equal
 from proctor.model.evidence import Json, ToolCall
@@ -63,19 +63,16 @@ _NAME_KEYS = ("toolName", "name", "tool", "tool_name")
 _ARGUMENT_KEYS = ("arguments", "args", "input")
 
 
-# --- by name ----------------------------------------------------------------------------------------------------------
-
-
 def match_tool_calls(expected: Iterable[str | CallLike], actual: Iterable[str | CallLike]) -> bool:
-    """Whether the tools called are exactly these, in this order."""
+    """Return whether the tools called are exactly these, in this order."""
     return explain_tool_calls(expected, actual).passed
 
 
 def explain_tool_calls(expected: Iterable[str | CallLike], actual: Iterable[str | CallLike]) -> Verdict:
-    """`match_tool_calls` with the reason."""
-    wanted, found = _names(expected, "expected"), _names(actual, "actual")
+    """Decide `match_tool_calls` and say why."""
+    wanted, found = _read_names(expected, "expected"), _read_names(actual, "actual")
     for index, (one, other) in enumerate(zip(wanted, found, strict=False)):
-        if not _same_name(one, other):
+        if not _is_same_name(one, other):
             return failed(f"expected {show(wanted)}, found {show(found)}: number {index} is {show(other)} instead of {show(one)}")
     if len(wanted) != len(found):
         return failed(f"expected {len(wanted)} calls {show(wanted)}, found {len(found)} {show(found)}")
@@ -83,13 +80,13 @@ def explain_tool_calls(expected: Iterable[str | CallLike], actual: Iterable[str 
 
 
 def match_tool_calls_subset(expected: Iterable[str | CallLike], actual: Iterable[str | CallLike]) -> bool:
-    """Whether every one of these tools was called, in any order; a repeated name asks for no more than one call."""
+    """Return whether every one of these tools was called, in any order; a repeated name asks for no more than one call."""
     return explain_tool_calls_subset(expected, actual).passed
 
 
 def explain_tool_calls_subset(expected: Iterable[str | CallLike], actual: Iterable[str | CallLike]) -> Verdict:
-    """`match_tool_calls_subset` with the reason."""
-    wanted, found = _names(expected, "expected"), _names(actual, "actual")
+    """Decide `match_tool_calls_subset` and say why."""
+    wanted, found = _read_names(expected, "expected"), _read_names(actual, "actual")
     absent = [name for name in wanted if not _contains(found, name)]
     if absent:
         return failed(f"expected all of {show(wanted)}, missing {show(absent)}; found {show(found)}", details={"missing": absent})
@@ -97,13 +94,13 @@ def explain_tool_calls_subset(expected: Iterable[str | CallLike], actual: Iterab
 
 
 def match_any_tool_call(expected: Iterable[str | CallLike], actual: Iterable[str | CallLike]) -> bool:
-    """Whether at least one of these tools was called; false when none is listed."""
+    """Return whether at least one of these tools was called; false when none is listed."""
     return explain_any_tool_call(expected, actual).passed
 
 
 def explain_any_tool_call(expected: Iterable[str | CallLike], actual: Iterable[str | CallLike]) -> Verdict:
-    """`match_any_tool_call` with the reason."""
-    wanted, found = _names(expected, "expected"), _names(actual, "actual")
+    """Decide `match_any_tool_call` and say why."""
+    wanted, found = _read_names(expected, "expected"), _read_names(actual, "actual")
     for name in wanted:
         if _contains(found, name):
             return passed(f"{show(name)} was called")
@@ -111,107 +108,102 @@ def explain_any_tool_call(expected: Iterable[str | CallLike], actual: Iterable[s
 
 
 def match_tool_call_count(tool_name: str, actual: Iterable[str | CallLike], count: float) -> bool:
-    """Whether the tool was called exactly so many times."""
+    """Return whether the tool was called exactly so many times."""
     return explain_tool_call_count(tool_name, actual, count).passed
 
 
 def explain_tool_call_count(tool_name: str, actual: Iterable[str | CallLike], count: float) -> Verdict:
-    """`match_tool_call_count` with the reason."""
-    name = _tool_name(tool_name)
-    found = sum(_same_name(other, name) for other in _names(actual, "actual"))
+    """Decide `match_tool_call_count` and say why."""
+    name = _read_tool_name(tool_name)
+    found = sum(_is_same_name(other, name) for other in _read_names(actual, "actual"))
     if deep_equal(count, found):
         return passed(f"{show(name)} was called {found} times")
     return failed(f"expected {show(count)} calls of {show(name)}, found {found}")
 
 
 def match_no_tool_calls(actual: Iterable[str | CallLike]) -> bool:
-    """Whether no tool was called."""
+    """Return whether no tool was called."""
     return explain_no_tool_calls(actual).passed
 
 
 def explain_no_tool_calls(actual: Iterable[str | CallLike]) -> Verdict:
-    """`match_no_tool_calls` with the reason."""
-    found = _names(actual, "actual")
+    """Decide `match_no_tool_calls` and say why."""
+    found = _read_names(actual, "actual")
     return failed(f"expected no tool call, found {show(found)}") if found else passed("no tool was called")
 
 
-# --- by arguments -----------------------------------------------------------------------------------------------------
-
-
 def match_tool_call_with_args(tool_name: str, expected_args: Mapping[str, Json] | None, tool_calls: Iterable[CallLike]) -> bool:
-    """Whether some call of the tool has exactly these arguments."""
+    """Return whether some call of the tool has exactly these arguments."""
     return explain_tool_call_with_args(tool_name, expected_args, tool_calls).passed
 
 
 def explain_tool_call_with_args(tool_name: str, expected_args: Mapping[str, Json] | None, tool_calls: Iterable[CallLike]) -> Verdict:
-    """`match_tool_call_with_args` with the reason."""
-    return _some_call(tool_name, _arguments(expected_args), "exact", tool_calls)
+    """Decide `match_tool_call_with_args` and say why."""
+    return _explain_some_call(tool_name, _read_arguments(expected_args), "exact", tool_calls)
 
 
 def match_tool_call_with_partial_args(tool_name: str, expected_args: Mapping[str, Json] | None, tool_calls: Iterable[CallLike]) -> bool:
-    """Whether some single call of the tool has all these arguments; it may have others."""
+    """Return whether some single call of the tool has all these arguments; it may have others."""
     return explain_tool_call_with_partial_args(tool_name, expected_args, tool_calls).passed
 
 
 def explain_tool_call_with_partial_args(
     tool_name: str, expected_args: Mapping[str, Json] | None, tool_calls: Iterable[CallLike]
 ) -> Verdict:
-    """`match_tool_call_with_partial_args` with the reason."""
-    return _some_call(tool_name, _arguments(expected_args), "partial", tool_calls)
+    """Decide `match_tool_call_with_partial_args` and say why."""
+    return _explain_some_call(tool_name, _read_arguments(expected_args), "partial", tool_calls)
 
 
 def match_tool_argument(tool_name: str, arg_name: str, expected_value: Json, tool_calls: Iterable[CallLike]) -> bool:
-    """Whether some call of the tool has this argument with this value; no dotted paths."""
+    """Return whether some call of the tool has this argument with this value; no dotted paths."""
     return explain_tool_argument(tool_name, arg_name, expected_value, tool_calls).passed
 
 
 def explain_tool_argument(tool_name: str, arg_name: str, expected_value: Json, tool_calls: Iterable[CallLike]) -> Verdict:
-    """`match_tool_argument` with the reason."""
-    return _some_call(tool_name, {arg_name: expected_value}, "partial", tool_calls)
+    """Decide `match_tool_argument` and say why."""
+    return _explain_some_call(tool_name, {arg_name: expected_value}, "partial", tool_calls)
 
 
 def match_tool_argument_with(tool_name: str, arg_name: str, predicate: Predicate, tool_calls: Iterable[CallLike]) -> bool:
-    """Whether the predicate is truthy for this argument of some call of the tool; its exceptions come through."""
+    """Return whether the predicate is truthy for this argument of some call of the tool; its exceptions come through."""
     return explain_tool_argument_with(tool_name, arg_name, predicate, tool_calls).passed
 
 
 def explain_tool_argument_with(tool_name: str, arg_name: str, predicate: Predicate, tool_calls: Iterable[CallLike]) -> Verdict:
-    """`match_tool_argument_with` with the reason."""
+    """Decide `match_tool_argument_with` and say why."""
     asked: list[Json] = []
-    for value in _values_of(tool_name, arg_name, predicate, tool_calls):
+    for value in _list_values(tool_name, arg_name, predicate, tool_calls):
         asked.append(value)
         answer = predicate(value)
         if isinstance(answer, Awaitable):
             _drop(answer)
             raise TypeError("the predicate returned an awaitable, which always counts as true; use match_tool_argument_with_async")
         if answer:
-            return _predicate_held(tool_name, arg_name, value)
-    return _predicate_never_held(tool_name, arg_name, asked)
+            return _explain_held(tool_name, arg_name, value)
+    return _explain_never_held(tool_name, arg_name, asked)
 
 
 async def match_tool_argument_with_async(
     tool_name: str, arg_name: str, predicate: Callable[[Json], Awaitable[object] | object], tool_calls: Iterable[CallLike]
 ) -> bool:
-    """`match_tool_argument_with` for a predicate that may be asynchronous: what it returns is awaited."""
+    """Decide `match_tool_argument_with` for a predicate that may be asynchronous, and await what it returns."""
     return (await explain_tool_argument_with_async(tool_name, arg_name, predicate, tool_calls)).passed
 
 
 async def explain_tool_argument_with_async(
     tool_name: str, arg_name: str, predicate: Callable[[Json], Awaitable[object] | object], tool_calls: Iterable[CallLike]
 ) -> Verdict:
-    """`match_tool_argument_with_async` with the reason."""
+    """Decide `match_tool_argument_with_async` and say why."""
     asked: list[Json] = []
-    for value in _values_of(tool_name, arg_name, predicate, tool_calls):
+    for value in _list_values(tool_name, arg_name, predicate, tool_calls):
         asked.append(value)
         answer = predicate(value)
         if isinstance(answer, Awaitable):
             answer = cast(object, await answer)
         if answer:
-            return _predicate_held(tool_name, arg_name, value)
-    return _predicate_never_held(tool_name, arg_name, asked)
+            return _explain_held(tool_name, arg_name, value)
+    return _explain_never_held(tool_name, arg_name, asked)
 
-
-# --- pairing ----------------------------------------------------------------------------------------------------------
 
 _OPTION_NAMES = {
     "order": "order",
@@ -244,11 +236,11 @@ def evaluate_tool_calls(
     `ignore` order a valid assignment is found whenever there is one.
     """
     chosen = read_options({**(options or {}), **more})
-    return Pairing(_calls(expected, "expected"), chosen).match(_calls(actual, "actual"))
+    return Pairing(_read_calls(expected, "expected"), chosen).match(_read_calls(actual, "actual"))
 
 
 def read_options(given: Mapping[str, object]) -> MatchOptions:
-    """The options of `evaluate_tool_calls` in any of their spellings. Raises `TypeError` or `ValueError`."""
+    """Return the options of `evaluate_tool_calls` in any of their spellings. Raises `TypeError` or `ValueError`."""
     read: dict[str, object] = {}
     for spelling, value in given.items():
         name = _OPTION_NAMES.get(spelling)
@@ -272,20 +264,17 @@ def read_options(given: Mapping[str, object]) -> MatchOptions:
     return chosen
 
 
-# --- reading what was given -------------------------------------------------------------------------------------------
-
-
-def _listed(values: object, what: str) -> list[object]:
+def _read_list(values: object, what: str) -> list[object]:
     if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable):
         raise TypeError(f"{what}: expected a list, found {kind_of(values)}")
     return list(cast("Iterable[object]", values))
 
 
-def _names(values: object, what: str) -> list[object]:
-    return [_name_of(value, what) if isinstance(value, (ToolCall, Mapping)) else value for value in _listed(values, what)]
+def _read_names(values: object, what: str) -> list[object]:
+    return [_name_of(value, what) if isinstance(value, (ToolCall, Mapping)) else value for value in _read_list(values, what)]
 
 
-def _tool_name(name: object) -> str:
+def _read_tool_name(name: object) -> str:
     if not isinstance(name, str):
         raise TypeError(f"tool_name: expected text, found {kind_of(name)}")
     return name
@@ -300,8 +289,8 @@ def _name_of(value: ToolCall | Mapping[str, Json], what: str) -> str:
     return name
 
 
-def _calls(values: object, what: str) -> list[ToolCall]:
-    return [_call(value, what) for value in _listed(values, what)]
+def _read_calls(values: object, what: str) -> list[ToolCall]:
+    return [_call(value, what) for value in _read_list(values, what)]
 
 
 def _call(value: object, what: str) -> ToolCall:
@@ -323,7 +312,7 @@ def _call(value: object, what: str) -> ToolCall:
 
 
 def _read_text(text: str) -> Json:
-    """Arguments given as JSON text; text that is no JSON object stays text."""
+    """Return arguments given as JSON text; text that is no JSON object stays text."""
     try:
         read = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
@@ -331,7 +320,7 @@ def _read_text(text: str) -> Json:
     return read if isinstance(read, dict) else text
 
 
-def _arguments(expected: object) -> dict[str, Json]:
+def _read_arguments(expected: object) -> dict[str, Json]:
     if expected is None:
         return {}
     if not isinstance(expected, Mapping):
@@ -339,59 +328,56 @@ def _arguments(expected: object) -> dict[str, Json]:
     return dict(cast("Mapping[str, Json]", expected))
 
 
-def _same_name(one: object, other: object) -> bool:
+def _is_same_name(one: object, other: object) -> bool:
     return one == other if isinstance(one, str) and isinstance(other, str) else deep_equal(one, other)
 
 
 def _contains(names: Sequence[object], name: object) -> bool:
-    return any(_same_name(name, other) for other in names)
+    return any(_is_same_name(name, other) for other in names)
 
 
-# --- answering --------------------------------------------------------------------------------------------------------
-
-
-def _some_call(tool_name: str, expected: dict[str, Json], match: ArgumentMatch, tool_calls: Iterable[CallLike]) -> Verdict:
-    name = _tool_name(tool_name)
-    named = [(index, call) for index, call in enumerate(_calls(tool_calls, "tool_calls")) if call.goes_by(name)]
-    rule = argument_rule(expected, match=match, values="literal")
+def _explain_some_call(tool_name: str, expected: dict[str, Json], match: ArgumentMatch, tool_calls: Iterable[CallLike]) -> Verdict:
+    name = _read_tool_name(tool_name)
+    named = [(index, call) for index, call in enumerate(_read_calls(tool_calls, "tool_calls")) if call.goes_by(name)]
+    rule = build_argument_rule(expected, match=match, values="literal")
     for _, call in named:
         if rule is None or rule.fits(call.arguments, NO_SCOPE):
             return passed(f"{show(name)} was called with {show(call.arguments)}")
     wanted = f"expected a call of {show(name)} with {'exactly ' if match == 'exact' else ''}{show(expected)}"
     if rule is None or not named:
         return failed(f"{wanted}; it was never called")
-    closest = _closest(rule, named)
+    closest = _find_closest(rule, named)
     return failed(
         f"{wanted}; it was called {len(named)} times, closest: {'; '.join(entry.sentence for entry in closest)}",
         pointers=tuple(entry.path for entry in closest),
     )
 
 
-def _closest(rule: ArgumentRule, named: list[tuple[int, ToolCall]]) -> list[Difference]:
-    return min((rule.differences(call.arguments, NO_SCOPE, f"$[{index}].arguments") for index, call in named), key=len)
+def _find_closest(rule: ArgumentRule, named: list[tuple[int, ToolCall]]) -> list[Difference]:
+    return min((rule.list_differences(call.arguments, NO_SCOPE, f"$[{index}].arguments") for index, call in named), key=len)
 
 
-def _values_of(tool_name: str, arg_name: str, predicate: object, tool_calls: Iterable[CallLike]) -> list[Json]:
-    """The values of this argument over all calls of the tool that have it."""
-    name = _tool_name(tool_name)
+def _list_values(tool_name: str, arg_name: str, predicate: object, tool_calls: Iterable[CallLike]) -> list[Json]:
+    """Return the values of this argument over all calls of the tool that have it."""
+    name = _read_tool_name(tool_name)
     if not callable(predicate):
         raise TypeError(f"predicate: expected a function, found {kind_of(predicate)}")
-    calls = [call for call in _calls(tool_calls, "tool_calls") if call.goes_by(name)]
+    calls = [call for call in _read_calls(tool_calls, "tool_calls") if call.goes_by(name)]
     return [call.arguments[arg_name] for call in calls if isinstance(call.arguments, dict) and arg_name in call.arguments]
 
 
-def _predicate_held(tool_name: str, arg_name: str, value: Json) -> Verdict:
+def _explain_held(tool_name: str, arg_name: str, value: Json) -> Verdict:
     return passed(f"the predicate holds for {arg_name} = {show(value)} of {show(tool_name)}")
 
 
-def _predicate_never_held(tool_name: str, arg_name: str, asked: list[Json]) -> Verdict:
+def _explain_never_held(tool_name: str, arg_name: str, asked: list[Json]) -> Verdict:
     if not asked:
         return failed(f"expected a call of {show(tool_name)} with the argument {show(arg_name)}; there is none")
     return failed(f"expected the predicate to hold for {arg_name} of {show(tool_name)}; it was false for {show(asked)}")
 
 
 def _drop(answer: Awaitable[object]) -> None:
-    """A coroutine that is never awaited would warn when it is collected."""
+    """Close a coroutine that is never awaited: it would warn when it is collected."""
     close = getattr(answer, "close", None)
     if callable(close):
         close()

@@ -21,23 +21,23 @@ MOST_STEPS: Final = 1_500_000
 Spend = Callable[[int], None]
 
 
-class _Account:
+class _StepCount:
     __slots__ = ("left",)
 
     def __init__(self) -> None:
         self.left = MOST_STEPS
 
 
-_CURRENT: ContextVar[_Account | None] = ContextVar("_CURRENT", default=None)
+_CURRENT: ContextVar[_StepCount | None] = ContextVar("_CURRENT", default=None)
 
 
-def begin_counting() -> Token[_Account | None]:
-    """Begin to count the steps of an assertion."""
-    return _CURRENT.set(_Account())
+def begin_counting() -> Token[_StepCount | None]:
+    """Begin to count the steps of an assertion, and return what was counted before."""
+    return _CURRENT.set(_StepCount())
 
 
-def end_counting(token: Token[_Account | None]) -> None:
-    """Go on as before it began."""
+def end_counting(token: Token[_StepCount | None]) -> None:
+    """Continue the count that was under way before `begin_counting`."""
     _CURRENT.reset(token)
 
 

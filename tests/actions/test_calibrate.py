@@ -13,7 +13,7 @@ from proctor.errors import InputError
 from proctor.judge.scripted import ScriptedJudge
 from proctor.model.judgement import Opinion, Question
 from proctor.model.labelled import JudgedAnswer, LabelledAnswer
-from proctor.scoring.calibration import strength_of
+from proctor.scoring.calibration import name_strength
 from proctor.sources.labels import read_labels
 
 
@@ -139,7 +139,7 @@ def test_tags_are_counted_each_for_itself_the_hardest_first() -> None:
     ],
 )
 def test_a_kappa_has_the_word_of_landis_and_koch(kappa: float | None, word: str) -> None:
-    assert strength_of(kappa) == word
+    assert name_strength(kappa) == word
 
 
 def test_a_judge_that_knows_the_labels_of_the_starter_set_is_perfect_and_one_that_always_passes_is_chance() -> None:

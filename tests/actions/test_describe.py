@@ -28,7 +28,7 @@ def test_the_example_of_a_target_can_be_built_and_uses_fields_that_are_listed(ki
     (tmp_path / "recordings").mkdir()
     (tmp_path / "recordings" / "one.json").write_text('{"text": "hi"}')
     file = tmp_path / "proctor.yaml"
-    name, section = read_workspace(TARGET_EXAMPLES[kind], file=str(file)).target(None)
+    name, section = read_workspace(TARGET_EXAMPLES[kind], file=str(file)).find_target(None)
     assert build_target(name, section, References(ENVIRONMENT), base=tmp_path, model_for=no_model).name == name
     [described] = describe("target", kind)
     listed = {field.name for field in described.fields}

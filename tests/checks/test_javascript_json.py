@@ -10,7 +10,7 @@ import quickjs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proctor.checks._javascript_json import javascript_json, number_text
+from proctor.checks._javascript_json import number_text, write_javascript_json
 from proctor.errors import CheckFault
 
 ENGINE = quickjs.Context()
@@ -32,7 +32,7 @@ VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=4) | st.di
 @settings(max_examples=200, deadline=None)
 @given(VALUES)
 def test_it_writes_what_javascript_writes(value: Any) -> None:
-    assert javascript_json(value) == by_javascript(value)
+    assert write_javascript_json(value) == by_javascript(value)
 
 
 @settings(max_examples=200, deadline=None)
@@ -62,12 +62,12 @@ def test_the_text_of_a_number_reads_back(value: float) -> None:
     ],
 )
 def test_what_json_text_cannot_say_plainly(value: Any, text: str) -> None:
-    assert javascript_json(value) == text
+    assert write_javascript_json(value) == text
 
 
 def test_what_is_no_json_is_a_fault() -> None:
     with pytest.raises(CheckFault) as caught:
-        javascript_json({"a": object()})
+        write_javascript_json({"a": object()})
     assert caught.value.code == "not_json"
 
 
@@ -76,5 +76,5 @@ def test_nesting_without_end_is_a_fault() -> None:
     for _ in range(20_000):
         value = [value]
     with pytest.raises(CheckFault) as caught:
-        javascript_json(value)
+        write_javascript_json(value)
     assert caught.value.code == "value_too_deep"

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from proctor.checks._schema_limits import depth_of, limits_of, size_of
+from proctor.checks._schema_limits import compute_limits, measure_depth, measure_size
 from proctor.checks.json_schema import JsonSchema, json_schema
 from proctor.errors import CheckFault, SpecError
 from proctor.model.evidence import Evidence
@@ -152,16 +152,16 @@ def test_text_that_is_no_unicode_is_a_fault() -> None:
 
 
 def test_the_limits_of_ordinary_schemas_do_not_bite() -> None:
-    assert limits_of({"type": "object", "properties": {"a": {"type": "string"}}}).deepest is None
-    assert limits_of({"properties": {"left": {"$ref": "#"}, "right": {"$ref": "#"}}}).deepest == 100
-    assert limits_of({"$dynamicAnchor": "node", "properties": {"children": {"items": {"$dynamicRef": "#node"}}}}).deepest == 100
-    assert limits_of({"$defs": {"a%25/b": {"items": {"$ref": "#/$defs/a%2525~1b"}}}, "$ref": "#/$defs/a%2525~1b"}).deepest == 100
-    assert limits_of({"$defs": {"n": {"$id": "node.json", "items": {"$ref": "node.json"}}}, "$ref": "node.json"}).deepest == 100
-    assert limits_of({"$defs": {"n": {"$anchor": "node", "items": {"$ref": "#node"}}}, "$ref": "#node"}).deepest == 100
-    assert limits_of({"definitions": [{"items": {"$ref": "#/definitions/0"}}], "$ref": "#/definitions/0"}).deepest == 100
+    assert compute_limits({"type": "object", "properties": {"a": {"type": "string"}}}).deepest is None
+    assert compute_limits({"properties": {"left": {"$ref": "#"}, "right": {"$ref": "#"}}}).deepest == 100
+    assert compute_limits({"$dynamicAnchor": "node", "properties": {"children": {"items": {"$dynamicRef": "#node"}}}}).deepest == 100
+    assert compute_limits({"$defs": {"a%25/b": {"items": {"$ref": "#/$defs/a%2525~1b"}}}, "$ref": "#/$defs/a%2525~1b"}).deepest == 100
+    assert compute_limits({"$defs": {"n": {"$id": "node.json", "items": {"$ref": "node.json"}}}, "$ref": "node.json"}).deepest == 100
+    assert compute_limits({"$defs": {"n": {"$anchor": "node", "items": {"$ref": "#node"}}}, "$ref": "#node"}).deepest == 100
+    assert compute_limits({"definitions": [{"items": {"$ref": "#/definitions/0"}}], "$ref": "#/definitions/0"}).deepest == 100
 
 
 def test_depth_and_size_are_counted_no_further_than_needed() -> None:
-    assert [depth_of(value, 10) for value in (1, [], [1], [[1]], {"a": [{}]}, nested(50))] == [0, 1, 1, 2, 3, 11]
-    assert [size_of(value, 100) for value in (1, [], [1, 2], {"a": [1, {}]})] == [1, 1, 3, 4]
-    assert size_of([[0] * 1_000] * 1_000, 100) < 3_000
+    assert [measure_depth(value, 10) for value in (1, [], [1], [[1]], {"a": [{}]}, nested(50))] == [0, 1, 1, 2, 3, 11]
+    assert [measure_size(value, 100) for value in (1, [], [1, 2], {"a": [1, {}]})] == [1, 1, 3, 4]
+    assert measure_size([[0] * 1_000] * 1_000, 100) < 3_000

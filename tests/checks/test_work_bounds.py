@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from proctor.checks.registry import default_registry
-from proctor.decide.prepare import PreparedSuite, guarded
+from proctor.decide.prepare import PreparedSuite, decide_guarded
 from proctor.errors import CheckFault
 from proctor.evidence.reading import read_document
 from proctor.formats.suites import read_suite
@@ -230,7 +230,7 @@ def decided(check: str, spec: dict[str, Any], evidence: Evidence) -> tuple[Verdi
     registry = default_registry()
     prepared = registry.prepare(check, msgspec.convert(spec, registry.get(check).spec))
     began = time.process_time()
-    verdict = guarded(prepared, evidence).told()
+    verdict = decide_guarded(prepared, evidence).with_words()
     return verdict, time.process_time() - began
 
 

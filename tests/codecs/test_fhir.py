@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proctor.codecs.fhir import compile_search
-from proctor.codecs.fhir_parameters import parameters_of, resource_types
+from proctor.codecs.fhir_parameters import list_parameters, list_resource_types
 from proctor.errors import CheckFault, SpecError
 from tests.tables import rows
 
@@ -75,8 +75,8 @@ def test_a_value_of_the_wrong_form_names_its_field(resource_type, search, field)
 def test_every_row_of_the_table_can_be_searched_and_sorted_by():
     values = {"date": "2026", "number": "1", "quantity": "1"}
     count = 0
-    for resource_type in resource_types():
-        for name, parameter in parameters_of(resource_type).items():
+    for resource_type in list_resource_types():
+        for name, parameter in list_parameters(resource_type).items():
             compile_search(resource_type, {name: values.get(parameter.kind, "x"), "_sort": name}).find(SAMPLES)
             count += 1
     assert count > 700

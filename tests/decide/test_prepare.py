@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 
 import proctor
-from proctor.checks.registry import Registry, check, entry_of
-from proctor.decide.prepare import PreparedCase, guarded
+from proctor.checks.registry import Registry, check, read_entry
+from proctor.decide.prepare import PreparedCase, decide_guarded
 from proctor.errors import CheckFault, EvidenceError, InputError
 from proctor.model.case import Assertion, Capture, Case, Skip
 from proctor.model.evidence import Evidence, EvidenceTurn
@@ -35,7 +35,7 @@ def said(spec: Said, evidence: Evidence) -> Verdict:
     return passed("yes") if evidence.text == spec.text else failed(f"expected {spec.text}, found {evidence.text}")
 
 
-REGISTRY = Registry([entry_of(said)])
+REGISTRY = Registry([read_entry(said)])
 
 
 def claim(text: str, **more: Any) -> Assertion:
@@ -106,7 +106,7 @@ def test_whatever_is_raised_becomes_an_error_with_a_code(error: Exception, code:
     def broken(_: Evidence) -> Verdict:
         raise error
 
-    verdict = guarded(broken, Evidence())
+    verdict = decide_guarded(broken, Evidence())
     assert (verdict.outcome, verdict.code) == ("error", code)
 
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 import proctor
 from proctor.checks.registry import Decide
 from proctor.decide.prepare import PreparedSuite
-from proctor.decide.quick import quick_decide
+from proctor.decide.quick import make_quick_decision
 from proctor.model.case import Case
 from proctor.model.evidence import Evidence, Source
 from proctor.model.result import CaseResult
@@ -50,7 +50,7 @@ def suite_of(claims: list[str]) -> proctor.Suite:
 
 
 def as_told(result: CaseResult) -> tuple[object, ...]:
-    verdicts = tuple(msgspec.to_builtins(verdict.told()) for verdict in result.verdicts)
+    verdicts = tuple(msgspec.to_builtins(verdict.with_words()) for verdict in result.verdicts)
     return result.case.id, result.outcome, result.score, verdicts, result.source, result.attempt, result.code, result.reason
 
 
@@ -79,7 +79,7 @@ def test_no_thread_returns_the_verdicts_of_another() -> None:
     def check(part: int) -> Decide:
         return lambda piece: told[part, str(piece.text)]
 
-    decide = quick_decide(Case(id="one"), [check(part) for part in range(3)], careful)
+    decide = make_quick_decision(Case(id="one"), [check(part) for part in range(3)], careful)
     pieces = {text: evidence(text) for text in "ab"}
     sources = {text: Source(id=text) for text in "ab"}
 
@@ -112,7 +112,7 @@ def test_what_is_remembered_meanwhile_changes_nothing_for_who_is_under_way() -> 
         return told[1, str(piece.text)]
 
     checks: list[Decide] = [lambda piece: told[0, str(piece.text)], interrupted, lambda piece: told[2, str(piece.text)]]
-    decide = quick_decide(Case(id="one"), checks, lambda *_: pytest.fail("nothing here needs care"))
+    decide = make_quick_decision(Case(id="one"), checks, lambda *_: pytest.fail("nothing here needs care"))
     for text, other in ("ab", "ab", "ba", "bb", "ab"):
         decide(evidence(text), None, 0, None)
         others.append(evidence(other))
@@ -127,7 +127,9 @@ def test_no_check_is_asked_twice_about_one_piece_of_evidence() -> None:
         asked.append(number)
         return constant if piece.text == "fine" else Verdict("fail", 0.0, "not fine") if number == 1 else constant
 
-    decide = quick_decide(Case(id="one"), tuple(lambda piece, n=n: count(n, piece) for n in range(3)), lambda *_: pytest.fail("careful"))
+    decide = make_quick_decision(
+        Case(id="one"), tuple(lambda piece, n=n: count(n, piece) for n in range(3)), lambda *_: pytest.fail("careful")
+    )
     for text in ("fine", "fine", "bad", "fine", "bad"):
         asked.clear()
         assert decide(evidence(text), None, 0, None).outcome == ("pass" if text == "fine" else "fail")

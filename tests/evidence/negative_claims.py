@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from proctor.checks._calls import recorded_calls
+from proctor.checks._calls import list_recorded_calls
 from proctor.checks.registry import Decide, default_registry
 from proctor.errors import CheckFault
 from proctor.formats.suites import read_suite
@@ -59,7 +59,7 @@ def _specs(evidence: Evidence) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _about_tools(evidence: Evidence) -> Iterator[tuple[str, dict[str, Any]]]:
-    calls = recorded_calls(evidence)
+    calls = list_recorded_calls(evidence)
     yield "no_tools_called", {}
     yield "tool_calls_match", {"negative": True}
     yield "no_tool_errors", {}
@@ -128,7 +128,7 @@ def _about_state(evidence: Evidence) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _suites(evidence: Evidence) -> Iterator[tuple[str, str]]:
-    calls, word = recorded_calls(evidence) or (), _longest_word(evidence)
+    calls, word = list_recorded_calls(evidence) or (), _longest_word(evidence)
     tool = calls[0].name if calls else "refund"
     total = evidence.usage.total() if evidence.usage is not None else None
     rules: dict[str, Any] = {"tool_constraints": {"forbidden_tools": [tool]}}

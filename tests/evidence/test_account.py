@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from proctor.evidence.account import account_json, known_of
+from proctor.evidence.account import find_known, write_account
 from proctor.evidence.reading import read_document
 from proctor.model.account import PARTS
 from proctor.model.evidence import Evidence
@@ -17,7 +17,7 @@ USUAL = "not known: not recorded in this evidence"
 
 @rows("evidence/cases/account.yaml")
 def test_every_part_is_recorded_none_or_not_known(row: dict[str, Any]) -> None:
-    document = account_json(msgspec.convert(row["given"], Evidence))
+    document = write_account(msgspec.convert(row["given"], Evidence))
     assert list(document["parts"]) == list(PARTS)
     told = {part: ": ".join(filter(None, (state["status"], state.get("why")))) for part, state in document["parts"].items()}
     assert {part: words for part, words in told.items() if words != USUAL} == row["expect"]["parts"]
@@ -26,10 +26,10 @@ def test_every_part_is_recorded_none_or_not_known(row: dict[str, Any]) -> None:
 
 
 def test_plain_records_that_are_known_alike_share_one_account() -> None:
-    assert known_of(Evidence(text="a")) is known_of(Evidence(text="b"))
-    assert known_of(Evidence(text="a")) is not known_of(Evidence(text=""))
+    assert find_known(Evidence(text="a")) is find_known(Evidence(text="b"))
+    assert find_known(Evidence(text="a")) is not find_known(Evidence(text=""))
 
 
 def test_a_document_of_another_format_names_its_reader() -> None:
     [found] = read_document({"data": {"status_code": 200, "body": {"text": "hi"}}})
-    assert known_of(found).reader == "Mibo data body"
+    assert find_known(found).reader == "Mibo data body"

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from proctor.errors import EvidenceError, InputError, MissingExtra
 from proctor.evidence import otlp_protobuf
 from proctor.evidence.json_bytes import MAX_DEPTH
-from proctor.evidence.reading import read_bytes, read_document, read_line, spans_in
+from proctor.evidence.reading import find_spans, read_bytes, read_document, read_line
 from proctor.evidence.recognise import FORMATS, read_data
 from proctor.evidence.spans import merge_spans
 from proctor.model.evidence import Evidence
@@ -168,15 +168,15 @@ def test_without_the_optional_part_the_install_command_is_named(monkeypatch: pyt
     data = protobuf_request().SerializeToString()
     monkeypatch.setitem(sys.modules, "opentelemetry.proto.collector.trace.v1.trace_service_pb2", None)
     with pytest.raises(MissingExtra, match=r"pip install 'proctor\[otlp\]'"):
-        otlp_protobuf.spans_of_protobuf(data)
+        otlp_protobuf.read_protobuf_spans(data)
 
 
 def test_a_trace_over_several_requests_is_merged_by_whoever_holds_them() -> None:
-    first = spans_in({"resourceSpans": [{"scopeSpans": [{"spans": [{"traceId": "t", "spanId": "a", "name": "x"}]}]}]})
-    second = spans_in({"resourceSpans": [{"scopeSpans": [{"spans": [{"traceId": "t", "spanId": "b", "parentSpanId": "a"}]}]}]})
+    first = find_spans({"resourceSpans": [{"scopeSpans": [{"spans": [{"traceId": "t", "spanId": "a", "name": "x"}]}]}]})
+    second = find_spans({"resourceSpans": [{"scopeSpans": [{"spans": [{"traceId": "t", "spanId": "b", "parentSpanId": "a"}]}]}]})
     assert first is not None and second is not None
     assert [span.id for span in merge_spans([first, second])["t"]] == ["a", "b"]
-    assert spans_in({"text": "not a trace"}) is None
+    assert find_spans({"text": "not a trace"}) is None
 
 
 def test_every_format_says_what_it_is() -> None:

@@ -7,14 +7,14 @@ from typing import Any
 import msgspec
 
 from proctor.evidence.reading import read_document
-from proctor.evidence.usage import usage_in
+from proctor.evidence.usage import find_usage
 from tests.evidence.test_readers import compare
 from tests.tables import rows
 
 
 @rows("conformance/mibo/usage.yaml")
 def test_usage_is_found_where_mibo_finds_it(row: dict[str, Any]) -> None:
-    assert msgspec.to_builtins(usage_in(row["given"])) == row["expect"]
+    assert msgspec.to_builtins(find_usage(row["given"])) == row["expect"]
 
 
 @rows("conformance/mibo/evidence.yaml")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from proctor.checks.registry import default_registry
 from proctor.errors import EvidenceError
-from proctor.evidence.messages import FAMILIES, formats_of
+from proctor.evidence.messages import MESSAGE_FORMATS, recognise_formats
 from proctor.evidence.reading import read_document
 from proctor.model.evidence import Evidence
 from proctor.model.verdict import Verdict
@@ -116,7 +116,7 @@ def test_a_shortened_message_list_that_says_so_passes_no_check_that_fails_on_the
     assert evidence is not None
     if kept is None:
         return
-    (format,) = formats_of(document)
+    (format,) = recognise_formats(document)
     failing = failing_checks(evidence)
     marks = {**dict(named_marks()), **OWN.get(format, {})}
     assert not {told: claims for told, mark in marks.items() if (claims := passes_about_tools(mark(kept), failing, format))}
@@ -136,7 +136,7 @@ def test_without_its_mark_a_shortened_message_list_passes_what_it_does_not_show(
 def is_blind(name: str, kept: list[Any]) -> bool:
     whole = documents(name)["sequential"]
     evidence = one(whole)
-    return evidence is not None and "no_tools_called" in passes_after(kept, failing_checks(evidence), formats_of(whole)[0])
+    return evidence is not None and "no_tools_called" in passes_after(kept, failing_checks(evidence), recognise_formats(whole)[0])
 
 
 _SAMPLES = list(all_documents())
@@ -167,4 +167,4 @@ def test_no_two_changes_make_a_failing_check_pass_whoever_reads_them(data: st.Da
         # Elsewhere: a second change at the same place could undo the first.
         others = [mutation for mutation in mutations(document) if not (starts(mutation[1], first[1]) or starts(first[1], mutation[1]))]
         document = mutate(document, data.draw(st.sampled_from(others))) if others else document
-    assert not passes_after(document, failing, data.draw(st.sampled_from([format, *FAMILIES])))
+    assert not passes_after(document, failing, data.draw(st.sampled_from([format, *MESSAGE_FORMATS])))

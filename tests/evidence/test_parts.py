@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from proctor.evidence.n8n_expressions import Outputs, resolve
-from proctor.evidence.times import iso_ms_between, iso_of_ms, iso_of_ns
-from proctor.evidence.usage import usage_in
+from proctor.evidence.times import measure_ms_between, write_ms_as_iso, write_ns_as_iso
+from proctor.evidence.usage import find_usage
 from proctor.evidence.workflow import is_ai, is_sub_node, is_trigger
 from tests.tables import rows
 
@@ -20,7 +20,7 @@ OUTPUTS = Outputs(
 
 @rows("evidence/cases/usage.yaml")
 def test_usage_is_found_in_every_provider_shape(row: dict[str, Any]) -> None:
-    assert msgspec.to_builtins(usage_in(row["given"])) == row["expect"]
+    assert msgspec.to_builtins(find_usage(row["given"])) == row["expect"]
 
 
 @rows("evidence/cases/expressions.yaml")
@@ -53,11 +53,11 @@ def test_kinds_of_nodes_are_told_by_their_type() -> None:
 
 
 def test_times_outside_the_calendar_are_no_times() -> None:
-    assert iso_of_ns(1_763_197_200_000_000_000) == "2025-11-15T09:00:00Z"
-    assert iso_of_ns(0) is None
-    assert iso_of_ns(2**70) is None
-    assert iso_of_ms(True) is None
-    assert iso_of_ms(1e300) is None
-    assert iso_ms_between("2026-01-01T00:00:00Z", "2026-01-01T00:00:01.5+00:00") == 1500
-    assert iso_ms_between("2026-01-01T00:00:00", "2026-01-01T01:00:00+01:00") == 0
-    assert iso_ms_between("yesterday", "2026-01-01T00:00:00Z") is None
+    assert write_ns_as_iso(1_763_197_200_000_000_000) == "2025-11-15T09:00:00Z"
+    assert write_ns_as_iso(0) is None
+    assert write_ns_as_iso(2**70) is None
+    assert write_ms_as_iso(True) is None
+    assert write_ms_as_iso(1e300) is None
+    assert measure_ms_between("2026-01-01T00:00:00Z", "2026-01-01T00:00:01.5+00:00") == 1500
+    assert measure_ms_between("2026-01-01T00:00:00", "2026-01-01T01:00:00+01:00") == 0
+    assert measure_ms_between("yesterday", "2026-01-01T00:00:00Z") is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from proctor.evidence.span_evidence import evidence_of
+from proctor.evidence.span_evidence import build_evidence
 from proctor.evidence.span_survey import survey_trace
 from proctor.evidence.spans import Span, read_span
 from tests.evidence.test_readers import at, plain_form
@@ -35,7 +35,7 @@ def spans_in(row: dict[str, Any]) -> list[Span]:
 @rows("evidence/cases/span_gaps.yaml")
 def test_what_a_trace_leaves_open_is_decided_by_no_check(row: dict[str, Any]) -> None:
     spans = spans_in(row)
-    evidence = evidence_of(spans)
+    evidence = build_evidence(spans)
     claims = row["claims"]
     assert [{**claim, "is": outcome_of(claim, evidence)} for claim in claims] == claims
     document = plain_form(evidence)

@@ -13,9 +13,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from proctor.errors import EvidenceError
 from proctor.evidence.otlp_groups import receive_logs_protobuf, receive_protobuf
-from proctor.evidence.wire_format import TooMuch, WireLimits, check_size, fields_in, is_well_formed, shape_of
+from proctor.evidence.wire_format import TooMuch, WireLimits, build_shape, check_size, is_well_formed, iterate_fields
 
-TRACES = shape_of(ExportTraceServiceRequest.DESCRIPTOR)
+TRACES = build_shape(ExportTraceServiceRequest.DESCRIPTOR)
 LIMITS = WireLimits(messages=400_000, fields=2_000_000)
 
 
@@ -86,7 +86,7 @@ def test_a_request_that_would_become_a_hundred_times_as_large_is_refused_before(
 def test_anything_is_walked_or_refused(data: bytes) -> None:
     assert is_well_formed(data, TRACES) in (True, False)
     try:
-        assert sum(len(content) for _, content in fields_in(data)) <= len(data)
+        assert sum(len(content) for _, content in iterate_fields(data)) <= len(data)
     except EvidenceError:
         assert not is_well_formed(data, TRACES)
 

@@ -12,7 +12,7 @@ from proctor.errors import CheckFault, SpecError
 from proctor.expressions.expression import DEEPEST, MOST_TEXT, compile_expression
 from proctor.expressions.functions import FUNCTIONS
 from proctor.expressions.lexer import LONGEST
-from proctor.expressions.moments import parse_moment, read_moment, shift
+from proctor.expressions.moments import parse_moment, read_moment, shift_moment
 from proctor.expressions.scope import NO_SCOPE, Scope
 from proctor.model.evidence import Evidence
 from tests.tables import rows
@@ -21,7 +21,7 @@ NOW = "2026-11-15T09:30:00Z"
 
 
 def scope_of(given: dict[str, Any]) -> Scope:
-    return Scope.of(Evidence(context=given.get("context"), now=given.get("now", NOW), timezone=given.get("zone")))
+    return Scope.read_from(Evidence(context=given.get("context"), now=given.get("now", NOW), timezone=given.get("zone")))
 
 
 def written(value: Any) -> Any:
@@ -73,8 +73,8 @@ def test_every_documented_function_is_there() -> None:
 
 def test_variables_are_listed_with_their_places() -> None:
     expression = compile_expression("CONCAT(A, UPPER(B), TODAY, 'C', true)")
-    assert [(v.name, v.offset) for v in expression.variables()] == [("A", 7), ("B", 16), ("TODAY", 20)]
-    assert [v.name for v in expression.unknown({"A": 1})] == ["B"]
+    assert [(v.name, v.offset) for v in expression.list_variables()] == [("A", 7), ("B", 16), ("TODAY", 20)]
+    assert [v.name for v in expression.list_unknown({"A": 1})] == ["B"]
 
 
 def test_nesting_is_bounded() -> None:
@@ -136,18 +136,18 @@ def test_a_format_is_bounded() -> None:
 
 def test_the_variable_timezone_is_the_zone() -> None:
     evidence = Evidence(context={"timezone": "America/New_York"}, timezone="Europe/Berlin", now=NOW)
-    assert Scope.of(evidence).zone == "America/New_York"
-    assert Scope.of(Evidence(context={"timezone": 5}, timezone="Europe/Berlin")).zone == "Europe/Berlin"
-    assert Scope.of(Evidence()).zone == "UTC"
+    assert Scope.read_from(evidence).zone == "America/New_York"
+    assert Scope.read_from(Evidence(context={"timezone": 5}, timezone="Europe/Berlin")).zone == "Europe/Berlin"
+    assert Scope.read_from(Evidence()).zone == "UTC"
 
 
 def test_a_clock_without_an_offset_is_read_in_the_zone() -> None:
-    scope = Scope.of(Evidence(now="2026-11-15T09:30:00", timezone="Europe/Berlin"))
+    scope = Scope.read_from(Evidence(now="2026-11-15T09:30:00", timezone="Europe/Berlin"))
     assert scope.now == datetime(2026, 11, 15, 8, 30, tzinfo=UTC)
 
 
 def test_a_clock_that_is_a_day_is_its_midnight() -> None:
-    assert Scope.of(Evidence(now="2026-11-15", timezone="Europe/Berlin")).now == datetime(2026, 11, 14, 23, tzinfo=UTC)
+    assert Scope.read_from(Evidence(now="2026-11-15", timezone="Europe/Berlin")).now == datetime(2026, 11, 14, 23, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
@@ -210,9 +210,9 @@ def test_any_nesting_of_functions_ends_and_repeats_exactly(text: str) -> None:
 @settings(max_examples=100, deadline=None)
 @given(st.dates(date(1970, 1, 1), date(2100, 1, 1)), st.integers(-1000, 1000))
 def test_adding_and_subtracting_days_are_inverse(day: date, count: int) -> None:
-    moved = shift(day, count, "days", UTC)
+    moved = shift_moment(day, count, "days", UTC)
     assert moved == day + timedelta(days=count)
-    assert shift(moved, -count, "days", UTC) == day
+    assert shift_moment(moved, -count, "days", UTC) == day
 
 
 def test_a_hostile_expression_is_quick() -> None:

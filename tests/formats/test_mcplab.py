@@ -16,7 +16,7 @@ from proctor.formats import mcplab
 from proctor.formats.documents import read_text
 from proctor.formats.located import Located, Reading
 from proctor.formats.mcplab_keys import CONFIG_KEYS, SCENARIO_KEYS
-from proctor.formats.mcplab_library import Library, LibraryDocument, bundle_root, read_library
+from proctor.formats.mcplab_library import Library, LibraryDocument, find_bundle_root, read_library
 from proctor.formats.mcplab_rules import EVAL_KEYS
 from proctor.formats.mcplab_setup import ATTACHMENT_KEYS, LLM_KEYS, SERVER_KEYS
 from proctor.model.case import UNSEEN_TOOLS, Case, Suite
@@ -239,7 +239,7 @@ def test_a_fault_in_a_library_scenario_names_its_own_file() -> None:
     library = library_of(bad="id: bad\nprompt: p\neval:\n  tool_sequnce: [x]\n")
     with pytest.raises(InputError) as caught:
         suite_of("scenarios:\n  - ref: bad\n  - ref: unknown\n", library)
-    assert [problem.headline() for problem in caught.value.problems] == [
+    assert [problem.write_headline() for problem in caught.value.problems] == [
         "evals/suite.yaml:3:10: the scenario 'unknown' is not in the library of lab",
         "lab/bad.yaml:4:3: unknown key 'tool_sequnce' in 'eval'",
     ]
@@ -282,7 +282,7 @@ def test_what_stands_twice_or_is_unusable_in_the_library_is_told() -> None:
 def test_a_library_scenario_is_used_once_in_a_suite() -> None:
     with pytest.raises(InputError) as caught:
         suite_of("scenarios:\n  - ref: refund\n  - ref: refund\n  - ref: [a]\n", library_of(**LIBRARY))
-    errors = [problem.headline() for problem in caught.value.problems if problem.level == "error"]
+    errors = [problem.write_headline() for problem in caught.value.problems if problem.level == "error"]
     assert errors == [
         "evals/suite.yaml:3:10: two scenarios with the id 'refund'",
         "evals/suite.yaml:4:10: 'ref': expected text, found list",
@@ -378,12 +378,12 @@ def test_a_test_case_on_its_own_needs_no_workspace() -> None:
 
 
 def test_the_bundle_root_is_the_parent_of_a_known_folder() -> None:
-    assert bundle_root("mcplab/evals/a.yaml") == "mcplab"
-    assert bundle_root("mcplab/configs/a.yaml") == "mcplab"
-    assert bundle_root("mcplab/test-cases/a.yaml") == "mcplab"
-    assert bundle_root("C:\\lab\\evals\\a.yaml") == "C:/lab"
-    assert bundle_root("mcplab/evals/sub/a.yaml") == "mcplab/evals/sub"
-    assert bundle_root("a.yaml") == ""
+    assert find_bundle_root("mcplab/evals/a.yaml") == "mcplab"
+    assert find_bundle_root("mcplab/configs/a.yaml") == "mcplab"
+    assert find_bundle_root("mcplab/test-cases/a.yaml") == "mcplab"
+    assert find_bundle_root("C:\\lab\\evals\\a.yaml") == "C:/lab"
+    assert find_bundle_root("mcplab/evals/sub/a.yaml") == "mcplab/evals/sub"
+    assert find_bundle_root("a.yaml") == ""
 
 
 @pytest.mark.parametrize(

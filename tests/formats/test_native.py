@@ -9,7 +9,7 @@ import yaml
 
 import proctor
 from proctor.checks.registry import default_registry
-from proctor.formats.native_schema import native_schema
+from proctor.formats.native_schema import build_native_schema
 from proctor.formats.native_text import write_native
 from proctor.model.case import Scoring
 
@@ -80,7 +80,7 @@ def test_every_mistake_is_reported_in_one_pass(path: Path) -> None:
 
 
 def test_the_published_schema_accepts_what_the_reader_accepts() -> None:
-    validator = jsonschema_rs.Draft202012Validator(native_schema(default_registry()))
+    validator = jsonschema_rs.Draft202012Validator(build_native_schema(default_registry()))
     validator.validate(yaml.safe_load(SHORT))
     examples = Path(proctor.__file__).parent / "examples" / "native" / "suite.yaml"
     validator.validate(yaml.safe_load(examples.read_text(encoding="utf-8")))
@@ -92,12 +92,12 @@ BEYOND_A_SCHEMA = ("bad_values_inside", "dependencies", "duplicate_ids", "two_in
 
 @pytest.mark.parametrize("path", [p for p in sorted(GOLDEN.glob("*.yaml")) if p.stem not in BEYOND_A_SCHEMA], ids=lambda path: path.stem)
 def test_the_published_schema_refuses_what_the_reader_refuses(path: Path) -> None:
-    validator = jsonschema_rs.Draft202012Validator(native_schema(default_registry()))
+    validator = jsonschema_rs.Draft202012Validator(build_native_schema(default_registry()))
     assert not validator.is_valid(yaml.safe_load(path.read_text(encoding="utf-8")))
 
 
 def test_every_check_has_an_example_that_the_reader_and_the_schema_accept() -> None:
-    validator = jsonschema_rs.Draft202012Validator(native_schema(default_registry()))
+    validator = jsonschema_rs.Draft202012Validator(build_native_schema(default_registry()))
     for entry in default_registry():
         assert entry.example, f"{entry.name} has no example"
         text = "proctor: 1\ncontext: {CUSTOMER: ada}\ncases:\n  - id: c\n    expect:\n"

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from proctor.actions.init import WORKSPACE
 from proctor.errors import InputError
 from proctor.formats.references import References, ReplayedReferences
-from proctor.formats.workspace import Section, read_workspace, workspace_of
+from proctor.formats.workspace import Section, build_workspace, read_workspace
 
 GOLDEN = Path(__file__).parent / "golden" / "workspace"
 VARIABLES = {"SHOP_TOKEN": "sk-secret-value", "ADDRESS": "not-an-address-but-secret", "EMPTY": "", "URL": "http://10.0.0.1/chat"}
@@ -36,25 +36,25 @@ class Judge(msgspec.Struct, frozen=True, kw_only=True):
 def test_a_workspace_is_read_and_only_what_is_used_is_resolved() -> None:
     workspace = read_workspace(SAMPLE, file="proctor.yaml")
     references = References(VARIABLES)
-    name, section = workspace.target()
+    name, section = workspace.find_target()
     assert name == "shop" and section.trusted
     assert section.plain(references)["auth"] == {"type": "bearer", "token": "sk-secret-value"}
-    assert workspace.model("main").plain(references)["api_key"] == "sk-secret-value"
+    assert workspace.find_model("main").plain(references)["api_key"] == "sk-secret-value"
     assert workspace.judge is not None and workspace.judge.build(Judge, references, "judge") == Judge(model="main", samples=1)
     assert references.secrets == {"sk-secret-value"}
     with pytest.raises(InputError, match="the environment variable NOT_SET is not set"):
-        workspace.target("other")[1].plain(references)
+        workspace.find_target("other")[1].plain(references)
 
 
 def test_a_file_of_comments_is_an_empty_workspace() -> None:
     workspace = read_workspace(WORKSPACE, file="proctor.yaml")
     assert workspace.targets == {} and workspace.judge is None
     with pytest.raises(InputError, match="no target is described"):
-        workspace.target()
+        workspace.find_target()
 
 
 def test_what_a_suite_says_wins_name_by_name() -> None:
-    suite = workspace_of(
+    suite = build_workspace(
         {
             "targets": {"shop": {"type": "http", "url": "http://of-the-suite"}, "new": {"type": "recorded", "evidence": "x"}},
             "default_target": "new",
@@ -63,33 +63,33 @@ def test_what_a_suite_says_wins_name_by_name() -> None:
         },
         file="suite.yaml",
     )
-    both = suite.over(read_workspace(SAMPLE, file="proctor.yaml"))
+    both = suite.lay_over(read_workspace(SAMPLE, file="proctor.yaml"))
     assert set(both.targets) == {"shop", "other", "new"}
-    assert both.target()[0] == "new"
-    shop = both.target("shop")[1]
+    assert both.find_target()[0] == "new"
+    shop = both.find_target("shop")[1]
     assert shop.plain(References({})) == {"type": "http", "url": "http://of-the-suite"}
     assert not shop.trusted, "a suite may be anybody's"
-    assert both.target("other")[1].trusted
+    assert both.find_target("other")[1].trusted
     assert both.judge is not None and both.judge.plain(References({})) == {"model": "main", "samples": 5}
     assert set(both.models) == {"main"}
 
 
 def test_the_only_target_needs_no_default_and_several_do() -> None:
     one = "targets: {shop: {type: http, url: 'http://x'}}"
-    assert read_workspace(one).target()[0] == "shop"
+    assert read_workspace(one).find_target()[0] == "shop"
     two = one.replace("}}", "}, flow: {type: http, url: 'http://x'}}")
     with pytest.raises(InputError, match="several targets and no default_target; name one of shop, flow"):
-        read_workspace(two).target()
+        read_workspace(two).find_target()
     with pytest.raises(InputError, match="there is no target 'shp'; nearest: shop; known: shop, flow"):
-        read_workspace(two).target("shp")
+        read_workspace(two).find_target("shp")
     with pytest.raises(InputError, match="there is no model 'man'; nearest: main; known: main"):
-        read_workspace(SAMPLE).model("man")
+        read_workspace(SAMPLE).find_model("man")
 
 
 def test_a_default_of_the_suite_that_leads_nowhere_is_told_with_its_place() -> None:
-    both = workspace_of({"default_target": "shp"}, file="suite.yaml").over(read_workspace(SAMPLE))
+    both = build_workspace({"default_target": "shp"}, file="suite.yaml").lay_over(read_workspace(SAMPLE))
     with pytest.raises(InputError) as caught:
-        both.target()
+        both.find_target()
     assert str(caught.value).splitlines()[:3] == [
         "suite.yaml: default_target: there is no target 'shp'",
         "  at $.default_target",
@@ -126,7 +126,7 @@ def test_every_problem_is_told_with_its_place(path: Path) -> None:
 
     with pytest.raises(InputError) as caught:
         workspace = read_workspace(path.read_text(encoding="utf-8"), file=path.name)
-        build_target(*workspace.target("it"), References(VARIABLES))
+        build_target(*workspace.find_target("it"), References(VARIABLES))
     found = f"{caught.value}\n"
     assert "secret" not in found, "a message never shows the value of a variable"
     golden = path.with_suffix(".txt")
@@ -148,7 +148,7 @@ def test_any_settings_are_used_or_refused_as_input(targets: Any, variables: dict
     from proctor.targets.build import TYPES, build_target
 
     try:
-        workspace = workspace_of({"targets": targets, "default_target": "x"})
+        workspace = build_workspace({"targets": targets, "default_target": "x"})
         for name, section in workspace.targets.items():
             built = build_target(name, section, References(variables))
             assert built.name == name and section.node.get("type").value in TYPES  # type: ignore[union-attr]

@@ -170,7 +170,7 @@ def test_places_are_where_the_text_is(text: str) -> None:
     document, reading = reading_of(text)
     if document is None or reading.problems:
         return
-    lines = [reading.excerpt(n) for n in range(1, 60)]
+    lines = [reading.find_excerpt(n) for n in range(1, 60)]
     waiting = [document]
     while waiting:
         node = waiting.pop()

@@ -9,7 +9,7 @@ import pytest
 
 from proctor.cassettes.ports import LIVE
 from proctor.checks.registry import default_registry
-from proctor.decide.judging import settled
+from proctor.decide.judging import settle
 from proctor.decide.prepare import PreparedCase
 from proctor.formats.suites import read_suite
 from proctor.judge.llm_judge import LlmJudge
@@ -48,7 +48,7 @@ def case_of(text: str, dialect: str) -> Case:
 def decided(text: str, dialect: str, evidence: Evidence, judge: Judge) -> CaseResult:
     case = case_of(text, dialect)
     prepared = PreparedCase(case, default_registry())
-    return asyncio.run(settled(prepared.deliberate(evidence), lambda asked: judge.judge(asked, case=case.id, attempt=0, tape=LIVE)))
+    return asyncio.run(settle(prepared.deliberate(evidence), lambda asked: judge.judge(asked, case=case.id, attempt=0, tape=LIVE)))
 
 
 @rows("conformance/mcplab/judge_replies.yaml")
@@ -81,7 +81,7 @@ def test_cancelling_goes_through_as_in_the_original() -> None:
         judge = LlmJudge([ScriptedModel(silence)], JudgeSettings())
         case = case_of(MCPLAB_CASE, "mcplab")
         deliberation = PreparedCase(case, default_registry()).deliberate(evidence_of({"text": "Hello", "tool_calls": []}))
-        work = asyncio.ensure_future(settled(deliberation, lambda questions: judge.judge(questions, case="c", attempt=0, tape=LIVE)))
+        work = asyncio.ensure_future(settle(deliberation, lambda questions: judge.judge(questions, case="c", attempt=0, tape=LIVE)))
         await asked.wait()
         work.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from proctor.errors import CheckFault
 from proctor.expressions.scope import NO_SCOPE
-from proctor.matchers.call_arguments import argument_rule, same_json
+from proctor.matchers.call_arguments import build_argument_rule, is_same_json
 from proctor.matchers.calls import MatchOptions, Pairing, ToolCallMatch
-from proctor.matchers.equal import deep_equal, difference
+from proctor.matchers.equal import deep_equal, find_difference
 from proctor.model.evidence import ToolCall
 from tests.builders import call
 
@@ -32,7 +32,7 @@ def greedy_pairs(expected: list[ToolCall], actual: list[ToolCall]) -> int:
     free = list(actual)
     pairs = 0
     for wanted in expected:
-        rule = argument_rule(wanted.arguments, values="placeholders")
+        rule = build_argument_rule(wanted.arguments, values="placeholders")
         for candidate in free:
             if candidate.name == wanted.name and (rule is None or rule.fits(candidate.arguments, NO_SCOPE)):
                 free.remove(candidate)
@@ -45,7 +45,7 @@ def best_pairs(expected: list[ToolCall], actual: list[ToolCall]) -> int:
     """The most pairs there are, by trying everything."""
     if not expected:
         return 0
-    rule = argument_rule(expected[0].arguments, values="placeholders")
+    rule = build_argument_rule(expected[0].arguments, values="placeholders")
     best = best_pairs(expected[1:], actual)
     for at, candidate in enumerate(actual):
         if candidate.name == expected[0].name and (rule is None or rule.fits(candidate.arguments, NO_SCOPE)):
@@ -127,11 +127,11 @@ def shared(last: Any) -> list[Any]:
 
 @pytest.mark.parametrize("made", [cyclic, shared])
 def test_a_value_that_contains_itself_is_compared_and_not_a_hang(made: Callable[[Any], Any]) -> None:
-    for equal in (same_json, deep_equal):
+    for equal in (is_same_json, deep_equal):
         assert equal(made(1), made(1))
         assert not equal(made(1), made(2))
-    assert difference(made(1), made(1)) is None
-    found = difference(made(1), made(2))
+    assert find_difference(made(1), made(1)) is None
+    found = find_difference(made(1), made(2))
     assert found is not None and found.why
 
 
@@ -162,4 +162,4 @@ def test_cycles_of_different_lengths_that_read_alike_are_equal() -> None:
     ],
 )
 def test_equality_of_json_texts(a: Any, b: Any, same: bool) -> None:
-    assert same_json(a, b) is same and same_json(b, a) is same
+    assert is_same_json(a, b) is same and is_same_json(b, a) is same

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from proctor.errors import CheckFault, SpecError
 from proctor.expressions.scope import NO_SCOPE, Scope
-from proctor.matchers.assignment import maximum_pairing
+from proctor.matchers.assignment import find_maximum_pairing
 from proctor.matchers.compile import MATCHERS, compile_expected
-from proctor.matchers.equal import deep_equal, difference
+from proctor.matchers.equal import deep_equal, find_difference
 from proctor.matchers.lists import DEEPEST
 from proctor.model.evidence import Evidence
 from proctor.model.missing import MISSING
@@ -34,8 +34,8 @@ def nested(depth: int) -> Any:
 
 
 def compared(given: dict[str, Any]) -> str | bool:
-    scope = Scope.of(Evidence(context=given.get("context"), now=NOW, timezone=given.get("zone")))
-    found = compile_expected(given["expected"]).mismatch(given.get("actual", MISSING), scope)
+    scope = Scope.read_from(Evidence(context=given.get("context"), now=NOW, timezone=given.get("zone")))
+    found = compile_expected(given["expected"]).find_mismatch(given.get("actual", MISSING), scope)
     return True if found is None else found.describe()
 
 
@@ -98,18 +98,18 @@ def test_variables_are_listed_with_field_and_place() -> None:
 
 def test_an_expression_without_a_value_is_a_fault() -> None:
     with pytest.raises(CheckFault, match="unknown variable 'A'"):
-        compile_expected({"$expr": "A"}).mismatch(1, NO_SCOPE)
+        compile_expected({"$expr": "A"}).find_mismatch(1, NO_SCOPE)
 
 
 def test_an_expression_that_is_no_date_is_a_fault() -> None:
     with pytest.raises(CheckFault, match="which is no date"):
-        compile_expected({"$date": {"$expr": "A"}}).mismatch("2026-11-15", Scope(context={"A": 5}))
+        compile_expected({"$date": {"$expr": "A"}}).find_mismatch("2026-11-15", Scope(context={"A": 5}))
 
 
 def test_a_mismatch_has_a_record_for_machines() -> None:
-    found = compile_expected({"a": 1}).mismatch({"a": 2}, NO_SCOPE, "$.body")
+    found = compile_expected({"a": 1}).find_mismatch({"a": 2}, NO_SCOPE, "$.body")
     assert found is not None
-    assert found.record() == {"path": "$.body.a", "why": "is different", "expected": "1", "actual": "2"}
+    assert found.to_record() == {"path": "$.body.a", "why": "is different", "expected": "1", "actual": "2"}
 
 
 # --- hostile values ------------------------------------------------------------------------------------------------
@@ -117,17 +117,17 @@ def test_a_mismatch_has_a_record_for_machines() -> None:
 
 @pytest.mark.parametrize("expected", ["x", ["x"], {"a": 1}, ["*", "x"], {"$not": "x"}, {"$type": "text"}])
 def test_a_deeply_nested_actual_value_is_decided(expected: Any) -> None:
-    compile_expected(expected).mismatch(nested(30_000), NO_SCOPE)
+    compile_expected(expected).find_mismatch(nested(30_000), NO_SCOPE)
 
 
 def test_a_deeply_nested_list_is_not_equal_to_a_shallow_one() -> None:
-    assert compile_expected(nested(3)).mismatch(nested(30_000), NO_SCOPE) is not None
-    assert compile_expected(["a", nested(50)]).mismatch([nested(50), "a"], NO_SCOPE) is None
+    assert compile_expected(nested(3)).find_mismatch(nested(30_000), NO_SCOPE) is not None
+    assert compile_expected(["a", nested(50)]).find_mismatch([nested(50), "a"], NO_SCOPE) is None
 
 
 def test_a_deeply_nested_value_as_text_is_a_fault() -> None:
     with pytest.raises(CheckFault) as caught:
-        compile_expected({"$contains": "x"}).mismatch(nested(30_000), NO_SCOPE)
+        compile_expected({"$contains": "x"}).find_mismatch(nested(30_000), NO_SCOPE)
     assert caught.value.code == "value_too_deep"
 
 
@@ -139,13 +139,13 @@ def test_a_deeply_nested_expected_value_is_refused() -> None:
 
 def test_a_deeply_nested_variable_is_a_fault() -> None:
     with pytest.raises(CheckFault) as caught:
-        compile_expected({"$expr": "A"}).mismatch("x", Scope(context={"A": nested(DEEPEST + 1)}))
+        compile_expected({"$expr": "A"}).find_mismatch("x", Scope(context={"A": nested(DEEPEST + 1)}))
     assert caught.value.code == "value_too_deep"
 
 
 def test_too_many_matchers_in_any_order_are_a_fault() -> None:
     with pytest.raises(CheckFault) as caught:
-        compile_expected(["*"] * 2_000).mismatch(["x"] * 2_000, NO_SCOPE)
+        compile_expected(["*"] * 2_000).find_mismatch(["x"] * 2_000, NO_SCOPE)
     assert caught.value.code == "too_much_work"
 
 
@@ -153,8 +153,8 @@ def test_long_plain_lists_are_compared_quickly() -> None:
     values = [str(number) for number in range(50_000)]
     expected = compile_expected(values)
     started = time.process_time()
-    assert expected.mismatch(values[::-1], NO_SCOPE) is None
-    assert expected.mismatch([*values[:-1], "x"], NO_SCOPE) is not None
+    assert expected.find_mismatch(values[::-1], NO_SCOPE) is None
+    assert expected.find_mismatch([*values[:-1], "x"], NO_SCOPE) is not None
     assert time.process_time() - started < 2
 
 
@@ -162,8 +162,8 @@ def test_a_hard_pairing_is_found_quickly() -> None:
     # Every matcher fits all numbers from its own on, so the first free partner is nearly always wrong.
     expected = compile_expected([{"$gte": number} for number in range(100)])
     started = time.process_time()
-    assert expected.mismatch(list(range(100)), NO_SCOPE) is None
-    assert expected.mismatch([0, *range(99)], NO_SCOPE) is not None
+    assert expected.find_mismatch(list(range(100)), NO_SCOPE) is None
+    assert expected.find_mismatch([0, *range(99)], NO_SCOPE) is not None
     assert time.process_time() - started < 3
 
 
@@ -193,12 +193,12 @@ def test_a_hard_pairing_is_found_quickly() -> None:
 def test_json_values_are_equal_or_not(a: Any, b: Any, same: bool) -> None:
     assert deep_equal(a, b) is same
     assert deep_equal(b, a) is same
-    assert (difference(a, b) is None) is same
+    assert (find_difference(a, b) is None) is same
 
 
 def test_deep_values_are_compared_without_exhausting_the_stack() -> None:
     assert deep_equal(nested(100_000), nested(100_000))
-    assert difference(nested(20_000), nested(20_000)) is None
+    assert find_difference(nested(20_000), nested(20_000)) is None
     assert not deep_equal(nested(100_000), nested(99_999))
 
 
@@ -214,7 +214,7 @@ def test_deep_values_are_compared_without_exhausting_the_stack() -> None:
     ],
 )
 def test_the_first_difference_is_told(expected: Any, actual: Any, said: str) -> None:
-    found = difference(expected, actual)
+    found = find_difference(expected, actual)
     assert found is not None
     assert found.describe() == said
 
@@ -226,7 +226,7 @@ def test_the_first_difference_is_told(expected: Any, actual: Any, said: str) -> 
 @given(JSON, JSON)
 def test_equality_is_symmetric_and_agrees_with_the_explanation(a: Any, b: Any) -> None:
     assert deep_equal(a, b) == deep_equal(b, a)
-    assert deep_equal(a, b) == (difference(a, b) is None)
+    assert deep_equal(a, b) == (find_difference(a, b) is None)
     assert deep_equal(a, a)
 
 
@@ -241,18 +241,18 @@ def shuffled(value: Any, source: random.Random) -> Any:
 @settings(max_examples=150, deadline=None)
 @given(JSON, st.randoms(use_true_random=False))
 def test_the_order_of_lists_never_matters(value: Any, source: random.Random) -> None:
-    assert compile_expected(value).mismatch(shuffled(value, source), NO_SCOPE) is None
+    assert compile_expected(value).find_mismatch(shuffled(value, source), NO_SCOPE) is None
 
 
 @settings(max_examples=150, deadline=None)
 @given(JSON, JSON)
 def test_what_is_equal_fits_and_the_answer_repeats_exactly(expected: Any, actual: Any) -> None:
     compiled = compile_expected(expected)
-    first = compiled.mismatch(actual, NO_SCOPE)
+    first = compiled.find_mismatch(actual, NO_SCOPE)
     if deep_equal(expected, actual):
         assert first is None
-    assert compiled.mismatch(actual, NO_SCOPE) == first
-    assert compile_expected({"matcher": "not", "value": expected}).mismatch(actual, NO_SCOPE) is None or first is None
+    assert compiled.find_mismatch(actual, NO_SCOPE) == first
+    assert compile_expected({"matcher": "not", "value": expected}).find_mismatch(actual, NO_SCOPE) is None or first is None
 
 
 @settings(max_examples=100, deadline=None)
@@ -263,16 +263,16 @@ def test_what_is_equal_fits_and_the_answer_repeats_exactly(expected: Any, actual
 def test_lists_with_matchers_fit_exactly_when_some_order_of_them_fits(expected: list[Any], actual: list[str]) -> None:
     single = [compile_expected(entry) for entry in expected]
     some_order = len(expected) == len(actual) and any(
-        all(one.mismatch(value, NO_SCOPE) is None for one, value in zip(single, order, strict=True))
+        all(one.find_mismatch(value, NO_SCOPE) is None for one, value in zip(single, order, strict=True))
         for order in itertools.permutations(actual)
     )
-    assert (compile_expected(expected).mismatch(actual, NO_SCOPE) is None) == some_order
+    assert (compile_expected(expected).find_mismatch(actual, NO_SCOPE) is None) == some_order
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.lists(st.integers(0, 4), unique=True, max_size=5), max_size=5))
 def test_a_pairing_is_valid_and_as_large_as_possible(edges: list[list[int]]) -> None:
-    pairing = maximum_pairing(edges, 5)
+    pairing = find_maximum_pairing(edges, 5)
     partners = [right for right in pairing if right >= 0]
     assert len(partners) == len(set(partners))
     assert all(right < 0 or right in edges[left] for left, right in enumerate(pairing))

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proctor.patterns import script_engine
-from proctor.patterns.cost import BUDGET, longest_text, search_cost
+from proctor.patterns.cost import BUDGET, find_longest_text, search_cost
 from proctor.patterns.engine import Pattern, compile_pattern
 from proctor.patterns.plain_syntax import Choice, Node, Sequence, read_plain
 from tests.tables import load, rows
@@ -24,7 +24,7 @@ TEXTS = (
 def engines(source: str, flags: str) -> tuple[Pattern, Pattern] | None:
     """The pattern on both engines, if the fast one may be asked at all."""
     plain = read_plain(source, flags)
-    limit = 0 if plain is None else longest_text(plain.node)
+    limit = 0 if plain is None else find_longest_text(plain.node)
     if limit == 0:
         return None
     script_engine.validate(source, flags)

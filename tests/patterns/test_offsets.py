@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.patterns.offsets import from_utf8, from_utf16, has_surrogates, utf16_length, within_basic_plane
+from proctor.patterns.offsets import from_utf8, from_utf16, has_surrogates, is_within_basic_plane, measure_utf16_length
 
 TEXTS = st.text(alphabet=st.one_of(st.characters(codec="utf-8"), st.sampled_from("aé😀𝒳")), max_size=12)
 
@@ -19,7 +19,7 @@ def test_whole_characters_keep_their_place(text: str, data: st.DataObject) -> No
     assert from_utf16(text)(units, units + len(inside.encode("utf-16-le")) // 2) == (start, end)
     octets = len(before.encode())
     assert from_utf8(text)(octets, octets + len(inside.encode())) == (start, end)
-    assert utf16_length(text) == len(text.encode("utf-16-le")) // 2
+    assert measure_utf16_length(text) == len(text.encode("utf-16-le")) // 2
 
 
 def test_half_a_character_becomes_the_whole() -> None:
@@ -33,4 +33,4 @@ def test_half_a_character_becomes_the_whole() -> None:
 
 def test_what_a_text_holds() -> None:
     assert has_surrogates("\ud800") and not has_surrogates("é😀") and not has_surrogates("abc")
-    assert within_basic_plane("é") and not within_basic_plane("😀") and not within_basic_plane("\ud800")
+    assert is_within_basic_plane("é") and not is_within_basic_plane("😀") and not is_within_basic_plane("\ud800")

@@ -35,11 +35,11 @@ def run_of(*results: CaseResult, **more: Any) -> RunResult:
     given: dict[str, Any] = {"suite_name": "refunds", "suite_path": "suites/refund.yaml", "dialect": "native", "run_id": "run-1"}
     return RunResult(
         **{**given, **more},
-        outcome=tally.outcome(),
+        outcome=tally.decide_outcome(),
         score=tally.score,
         counts=tally.counts,
         cases=results,
-        summary=tuple(tally.summaries()),
+        summary=tuple(tally.list_summaries()),
     )
 
 

@@ -100,11 +100,11 @@ def runs(draw: st.DrawFn) -> RunResult:
         dialect=draw(words),
         run_id=draw(words),
         started_at=draw(words),
-        outcome=tally.outcome(),
+        outcome=tally.decide_outcome(),
         score=tally.score,
         counts=tally.counts,
         cases=found,
-        summary=tuple(tally.summaries()) if draw(st.booleans()) else (),
+        summary=tuple(tally.list_summaries()) if draw(st.booleans()) else (),
         unmatched_evidence=tuple(draw(st.lists(json, max_size=3))),
         warnings=tuple(draw(st.lists(problems, max_size=3))),
     )

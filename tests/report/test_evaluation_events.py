@@ -16,7 +16,16 @@ from proctor.model.evidence import Evidence
 from proctor.model.result import CaseResult
 from proctor.model.run import RunEntry
 from proctor.model.verdict import errored, failed, missing, passed, skipped
-from proctor.report.evaluation_events import AT_ONCE, LONGEST_TEXT, About, events_of, in_requests, render_otlp, to_json, to_protobuf
+from proctor.report.evaluation_events import (
+    AT_ONCE,
+    LONGEST_TEXT,
+    About,
+    group_by_request,
+    iterate_events,
+    render_otlp,
+    to_json,
+    to_protobuf,
+)
 from tests.report.samples import claim, decided, run_of
 
 TRACE, SPAN = "5b8efff798038103d269b633813fc60c", "eee19b7ec3c1b174"
@@ -63,7 +72,7 @@ def document(result: CaseResult) -> dict[str, Any]:
 
 
 def test_a_case_and_each_of_its_assertions_is_an_event_of_the_convention() -> None:
-    found = ExportLogsServiceRequest.FromString(to_protobuf(events_of(document(refund()), ABOUT)))
+    found = ExportLogsServiceRequest.FromString(to_protobuf(iterate_events(document(refund()), ABOUT)))
     case, *assertions = records(found)
     assert {record.event_name for record in records(found)} == {"gen_ai.evaluation.result"}
     assert {(record.trace_id.hex(), record.span_id.hex()) for record in records(found)} == {(TRACE, SPAN)}
@@ -88,15 +97,15 @@ def test_a_case_and_each_of_its_assertions_is_an_event_of_the_convention() -> No
 
 def test_a_case_that_could_not_be_decided_has_no_score_but_a_type_of_error() -> None:
     case = Case(id="c", assertions=(claim("polite"),))
-    whole, _ = events_of(document(decided(case, errored("judge_unavailable", "no judge"))), ABOUT)
+    whole, _ = iterate_events(document(decided(case, errored("judge_unavailable", "no judge"))), ABOUT)
     assert (whole.attributes["gen_ai.evaluation.score.label"], whole.attributes["error.type"]) == ("error", "_OTHER")
     assert "gen_ai.evaluation.score.value" not in whole.attributes
-    unusable = next(events_of({"id": None, "outcome": "error", "code": "unusable_spec"}, About(time_ns=1, case="case_1")))
+    unusable = next(iterate_events({"id": None, "outcome": "error", "code": "unusable_spec"}, About(time_ns=1, case="case_1")))
     assert (unusable.attributes["gen_ai.evaluation.name"], unusable.attributes["error.type"]) == ("case_1", "unusable_spec")
 
 
 def test_json_and_protobuf_say_the_same() -> None:
-    events = list(events_of(document(refund()), ABOUT))
+    events = list(iterate_events(document(refund()), ABOUT))
     assert of_json(to_json(events)) == ExportLogsServiceRequest.FromString(to_protobuf(events))
     assert b"\n" not in to_json(events)
 
@@ -107,7 +116,7 @@ def test_nothing_in_a_result_makes_a_request_that_cannot_be_read(reason: str, sc
     claims = [{"outcome": "fail", "score": score, "reason": reason, "check": "x", "id": id, "code": reason}]
     told = {"id": id, "outcome": "fail", "score": score, "assertions": claims}
     about = About(time_ns=1, trace_id=trace, span_id=span, attributes={"proctor.run.id": reason, "proctor.attempt": 2**70})
-    events = list(events_of(told, about))
+    events = list(iterate_events(told, about))
     assert of_json(to_json(events)) == ExportLogsServiceRequest.FromString(to_protobuf(events))
     assert all(len(value) <= LONGEST_TEXT for event in events for value in event.attributes.values() if isinstance(value, str))
 
@@ -119,14 +128,14 @@ def test_ids_that_are_none_of_opentelemetry_are_left_out() -> None:
         (TRACE.upper(), "x" * 16, (TRACE, "")),
         (TRACE, "", (TRACE, "")),
     ):
-        event = next(events_of({"id": "c", "outcome": "pass"}, About(time_ns=1, trace_id=trace, span_id=span)))
+        event = next(iterate_events({"id": "c", "outcome": "pass"}, About(time_ns=1, trace_id=trace, span_id=span)))
         assert (event.trace_id, event.span_id) == kept
 
 
 def test_a_long_explanation_is_cut_and_many_failures_are_counted() -> None:
     case = Case(id="c", assertions=tuple(claim(str(number)) for number in range(8)))
     result = decided(case, *(failed(f"reason {number}") for number in range(7)), failed("x" * 10_000))
-    events = list(events_of(document(result), ABOUT))
+    events = list(iterate_events(document(result), ABOUT))
     told = events[0].attributes["gen_ai.evaluation.explanation"]
     assert str(told).startswith("reason 0; reason 1") and str(told).endswith("and 3 more")
     assert len(str(events[-1].attributes["gen_ai.evaluation.explanation"])) == LONGEST_TEXT
@@ -134,7 +143,7 @@ def test_a_long_explanation_is_cut_and_many_failures_are_counted() -> None:
 
 def test_skipped_and_missing_evidence_are_told_as_what_they_are() -> None:
     case = Case(id="c", assertions=(claim("a"), claim("b")))
-    _, absent, left = events_of(document(decided(case, missing("tool calls"), skipped("dependency_failed", "not asked"))), ABOUT)
+    _, absent, left = iterate_events(document(decided(case, missing("tool calls"), skipped("dependency_failed", "not asked"))), ABOUT)
     assert (absent.attributes["gen_ai.evaluation.score.value"], absent.attributes["proctor.code"]) == (0.0, "missing_evidence")
     assert left.attributes["gen_ai.evaluation.score.label"] == "skip" and "gen_ai.evaluation.score.value" not in left.attributes
 
@@ -153,5 +162,5 @@ def test_a_run_is_lines_of_requests_with_its_traces_and_times() -> None:
 
 
 def test_many_events_are_several_requests() -> None:
-    event = next(events_of({"id": "c", "outcome": "pass"}, ABOUT))
-    assert [len(batch) for batch in in_requests([event] * (2 * AT_ONCE + 1))] == [AT_ONCE, AT_ONCE, 1]
+    event = next(iterate_events({"id": "c", "outcome": "pass"}, ABOUT))
+    assert [len(batch) for batch in group_by_request([event] * (2 * AT_ONCE + 1))] == [AT_ONCE, AT_ONCE, 1]

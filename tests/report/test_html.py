@@ -20,9 +20,9 @@ from proctor.model.verdict import Verdict, failed, passed
 from proctor.report import html
 from proctor.report.html import render_html
 from proctor.report.html_case import LEFT_OUT, NO_EVIDENCE
-from proctor.report.html_comparisons import MOST_COMPARISONS, told, two_sides
-from proctor.report.html_text import duration_words, pretty, tool_result
-from proctor.report.html_timeline import MOST_STEPS, timeline
+from proctor.report.html_comparisons import MOST_COMPARISONS, explain_in_rows, split_two_sides
+from proctor.report.html_text import duration_words, write_pretty, write_tool_result
+from proctor.report.html_timeline import MOST_STEPS, build_timeline
 from tests.report import samples
 from tests.report.html_reading import Page
 from tests.report.html_samples import HOSTILE, Entries, entry_of, hostile_run, large_run, live_run, refund_conversation, visit_workflow
@@ -218,7 +218,7 @@ def test_a_claim_about_one_turn_points_into_that_turn(live: Page) -> None:
     ],
 )
 def test_details_become_comparisons(details: dict[str, Any], expected: dict[str, Any]) -> None:
-    words = told(failed("it does not hold", details=details))
+    words = explain_in_rows(failed("it does not hold", details=details))
     assert words.rows == [expected]
     assert words.reason == "it does not hold"
 
@@ -233,44 +233,44 @@ def test_details_become_comparisons(details: dict[str, Any], expected: dict[str,
     ],
 )
 def test_a_reason_is_taken_apart_only_where_that_is_safe(reason: str, sides: tuple[str, str] | None) -> None:
-    found = two_sides(reason)
+    found = split_two_sides(reason)
     assert (None if found is None else (found.expected, found.found)) == sides
 
 
 def test_details_that_are_no_comparison_stay_json() -> None:
-    words = told(failed("no", details={"position": 4, "missing": "not a list", "hint": "fold the case"}))
+    words = explain_in_rows(failed("no", details={"position": 4, "missing": "not a list", "hint": "fold the case"}))
     assert words.rest == {"position": 4, "missing": "not a list"}
     assert words.rows == [{"about": "hint", "remark": "fold the case"}]
 
 
 def test_a_thousand_fields_are_bounded() -> None:
     rows = [{"path": str(number), "expected": 1, "actual": 2, "passed": False} for number in range(1000)]
-    assert len(told(failed("no", details={"field_results": rows})).rows) == MOST_COMPARISONS + 1
+    assert len(explain_in_rows(failed("no", details={"field_results": rows})).rows) == MOST_COMPARISONS + 1
 
 
 def test_a_verdict_without_anything_to_say_is_shown_as_it_is() -> None:
-    assert told(Verdict("pass", 1.0, "")).rows == []
+    assert explain_in_rows(Verdict("pass", 1.0, "")).rows == []
 
 
 def test_every_pointer_of_the_conversation_leads_to_a_step() -> None:
-    known = {pointer for step in timeline(refund_conversation()) for pointer in step["at"]}
+    known = {pointer for step in build_timeline(refund_conversation()) for pointer in step["at"]}
     assert {"$.turns[0].tool_calls[1]", "$.tool_calls[1]", "$.tool_calls[2]", "$.turns[1].text", "$.text"} <= known
 
 
 def test_a_call_listed_for_the_run_and_for_its_step_is_shown_once() -> None:
-    steps = timeline(visit_workflow())
+    steps = build_timeline(visit_workflow())
     assert [step["kind"] for step in steps] == ["user", "node", "node", "call", "node", "agent"]
     assert steps[3]["at"] == ["$.nodes[1].tool_calls[0]", "$.tool_calls[0]"]
 
 
 def test_an_mcp_error_is_an_error_and_its_result_is_not_shown_twice() -> None:
     call = ToolCall(name="pay", result={"isError": True, "content": [{"type": "text", "text": "no funds"}]})
-    step = timeline(Evidence(tool_calls=(call,)))[0]
+    step = build_timeline(Evidence(tool_calls=(call,)))[0]
     assert step["error"] == "no funds" and step["error_kind"] == "content-error" and "result" not in step
 
 
 def test_a_long_conversation_is_cut_and_says_so() -> None:
-    steps = timeline(Evidence(tool_calls=tuple(ToolCall(name=f"t{number}") for number in range(1000)), error="broken off"))
+    steps = build_timeline(Evidence(tool_calls=tuple(ToolCall(name=f"t{number}") for number in range(1000)), error="broken off"))
     assert len(steps) == MOST_STEPS + 2
     assert steps[-2]["text"] == "800 more steps are not shown here"
     assert steps[-1] == {"kind": "broken", "text": "broken off", "at": ["$.error"]}
@@ -297,21 +297,21 @@ def test_without_entries_the_page_says_that_there_is_no_conversation() -> None:
     ],
 )
 def test_values_are_laid_out_without_being_changed(value: Any, text: str) -> None:
-    assert pretty(value) == text
+    assert write_pretty(value) == text
 
 
 def test_a_value_nested_thousands_deep_or_of_many_megabytes_is_shown_short() -> None:
     deep: Any = []
     for _ in range(20_000):
         deep = [deep]
-    assert len(pretty(deep)) < 100
-    assert len(pretty("[" * 100_000)) < 7000
-    assert len(pretty({"big": "x" * 5_000_000})) < 7000
+    assert len(write_pretty(deep)) < 100
+    assert len(write_pretty("[" * 100_000)) < 7000
+    assert len(write_pretty({"big": "x" * 5_000_000})) < 7000
 
 
 def test_an_mcp_result_of_text_is_shown_as_that_text() -> None:
-    assert tool_result({"content": [{"type": "text", "text": "12 °C"}, {"type": "text", "text": '{"a":1}'}]}) == '12 °C\n{"a":1}'
-    assert tool_result({"content": []}) == '{"content":[]}'
+    assert write_tool_result({"content": [{"type": "text", "text": "12 °C"}, {"type": "text", "text": '{"a":1}'}]}) == '12 °C\n{"a":1}'
+    assert write_tool_result({"content": []}) == '{"content":[]}'
 
 
 @pytest.mark.parametrize(

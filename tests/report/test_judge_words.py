@@ -9,8 +9,8 @@ import pytest
 from proctor.model.case import Assertion, Case
 from proctor.model.result import CaseResult, RunResult
 from proctor.model.verdict import Verdict
-from proctor.report.findings import finding_lines
-from proctor.report.html_comparisons import told
+from proctor.report.findings import write_findings
+from proctor.report.html_comparisons import explain_in_rows
 from proctor.report.judge_words import judge_words, reply_words
 from proctor.report.junit import render_junit
 from proctor.report.markdown import render_markdown
@@ -49,7 +49,7 @@ def test_a_judged_verdict_is_told_in_one_line(outcome: Any, details: dict[str, A
 
 def test_a_judge_whose_reason_names_it_is_not_named_twice() -> None:
     silent = Verdict("error", 0.0, 'judge "m" is down', "judge_unreachable", {"judge": "m", "models": ["m"], "samples": [NONE]})
-    assert judge_words(silent) == "" and finding_lines(silent) == []
+    assert judge_words(silent) == "" and write_findings(silent) == []
 
 
 def test_a_reply_that_could_not_be_read_is_shown() -> None:
@@ -64,7 +64,7 @@ def test_every_report_says_who_judged_and_by_which_measure() -> None:
     report.add(run.cases[0])
     assert f"      judge     {words}\n" in report.finish(run)
     assert words in render_markdown(run) and words in render_junit(run)
-    assert {"about": "judge", "remark": words} in told(FAILED).rows
+    assert {"about": "judge", "remark": words} in explain_in_rows(FAILED).rows
 
 
 def test_a_title_that_is_a_sentence_is_joined_without_its_full_stop() -> None:

@@ -16,8 +16,8 @@ from proctor.model.problem import Problem
 from proctor.model.result import CaseResult, RunResult
 from proctor.model.verdict import failed
 from proctor.report.markdown import MOST_CHARACTERS, render_markdown
-from proctor.report.markdown_text import code, fenced, plain
-from proctor.report.neutral import one_line
+from proctor.report.markdown_text import write_code, write_fenced, write_plain
+from proctor.report.neutral import to_one_line
 from tests.report import samples
 from tests.report.golden import assert_golden
 from tests.report.strategies import runs, words
@@ -53,21 +53,21 @@ def test_the_text_is_the_one_kept(name: str, run: RunResult) -> None:
 @given(words)
 @settings(max_examples=150, deadline=None)
 def test_any_text_is_seen_as_the_characters_it_has(text: str) -> None:
-    expected = one_line(text).strip()
+    expected = to_one_line(text).strip()
     for frame in ("{}", "- {}", "## {}", "| {} |\n|---|", "**{}**"):
         if not expected and frame == "**{}**":
             continue
         # The paragraph around it goes on, so that nothing depends on standing alone.
-        assert seen(frame.format(plain(text))) == expected
-    assert seen(f"| {code(text)} |\n|---|") == expected
+        assert seen(frame.format(write_plain(text))) == expected
+    assert seen(f"| {write_code(text)} |\n|---|") == expected
 
 
 @given(words)
 @settings(max_examples=100, deadline=None)
 def test_any_text_brings_no_markup_of_its_own(text: str) -> None:
     allowed = {"paragraph_open", "paragraph_close", "inline", "text", "text_special"}
-    assert {token.type for token in tokens(f"x {plain(text)} x")} <= allowed
-    found = [token for token in tokens(code(text)) if token.type == "html_inline"]
+    assert {token.type for token in tokens(f"x {write_plain(text)} x")} <= allowed
+    found = [token for token in tokens(write_code(text)) if token.type == "html_inline"]
     assert all(token.content in ("<code>", "</code>") for token in found)
 
 
@@ -75,7 +75,7 @@ def test_any_text_brings_no_markup_of_its_own(text: str) -> None:
     "text", ["@octocat", "ann@example.org", "fixes #12", "https://evil.example/x", "www.evil.example", "GH-12", ":boom:"]
 )
 def test_nobody_is_notified_and_nothing_is_linked(text: str) -> None:
-    rendered = GITHUB.render(plain(text))
+    rendered = GITHUB.render(write_plain(text))
     assert "<a" not in rendered
     assert not re.search(r"@\w|#\d|://|(?i:gh-\d)|www\.|:boom:", re.sub(r"&#\d+;", "", rendered))
 
@@ -83,8 +83,8 @@ def test_nobody_is_notified_and_nothing_is_linked(text: str) -> None:
 @given(words)
 @settings(max_examples=25, deadline=None)
 def test_a_fence_is_longer_than_any_inside(text: str) -> None:
-    lines = [one_line(text), "`````", "last"]
-    block = list(tokens("\n".join(fenced(lines))))
+    lines = [to_one_line(text), "`````", "last"]
+    block = list(tokens("\n".join(write_fenced(lines))))
     assert [token.type for token in block] == ["fence"]
     assert block[0].content == "\n".join(lines) + "\n"
 

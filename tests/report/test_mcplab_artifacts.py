@@ -21,7 +21,7 @@ from proctor.model.evidence import Evidence, ToolCall
 from proctor.model.result import CaseResult, RunResult
 from proctor.model.run import RunEntry
 from proctor.report.mcplab_artifacts import ArtifactRow, MadeWith, artifact_texts
-from proctor.report.mcplab_words import type_of
+from proctor.report.mcplab_words import find_type
 from proctor.runner.run import entry_of
 from tests.tables import rows
 
@@ -169,7 +169,7 @@ def test_a_rule_keeps_its_name_in_results_and_config() -> None:
     kinds = ["jsonpath", "jsonpath_exists", "jsonpath_not_exists"]
     rules = [{"type": kind, "path": "$.a"} for kind in kinds]
     case = parse_suite(json.dumps({"scenarios": [{"id": "lookup", "prompt": "p", "eval": {"response_assertions": rules}}]})).cases[0]
-    assert [type_of(assertion) for assertion in case.assertions] == [f"response_{kind}" for kind in kinds]
+    assert [find_type(assertion) for assertion in case.assertions] == [f"response_{kind}" for kind in kinds]
     assert rules_of(case) == {"response_assertions": rules}
 
 

@@ -12,7 +12,7 @@ from proctor.model.case import Case, Scoring
 from proctor.model.evidence import Source
 from proctor.model.result import CaseResult, CaseSummary, RunResult
 from proctor.model.verdict import errored, failed, passed
-from proctor.report.style import columns
+from proctor.report.style import count_columns
 from proctor.report.terminal import TerminalReport
 from tests.report import samples
 from tests.report.golden import assert_golden
@@ -128,7 +128,7 @@ def test_passes_of_a_scored_suite_show_their_score_within_the_width() -> None:
     text = rendered(samples.run_of(samples.decided(case, passed("nearly", score=0.95))), width=60)
     line = next(line for line in text.splitlines() if "xxx" in line)
     assert line.endswith("x…  0.95")
-    assert columns(line) <= 60
+    assert count_columns(line) <= 60
     assert "safety  ███████████████████░  0.95   weight 1" in text
 
 
@@ -181,5 +181,5 @@ def test_any_text_renders_within_the_width_and_without_harm(run: RunResult) -> N
     text.encode()
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b\u202a-\u202e\u2066-\u2069]", text)
     places = ("written   ", "evidence  ")  # a place is never broken over lines
-    assert max(columns(line) for line in text.split("\n") if not line.strip().startswith(places)) <= 100
+    assert max(count_columns(line) for line in text.split("\n") if not line.strip().startswith(places)) <= 100
     assert COLOURS.sub("", rendered(run, colour=True, width=100)) == text

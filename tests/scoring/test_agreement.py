@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proctor.scoring.agreement import FIGURES, Table, table_of, with_intervals
+from proctor.scoring.agreement import FIGURES, Table, count_table, with_intervals
 from proctor.scoring.draws import Draws
 
 metrics = pytest.importorskip("sklearn.metrics", reason="the oracle of these figures")
@@ -42,7 +42,7 @@ def same(ours: float | None, theirs: float) -> bool:
 @settings(max_examples=60, deadline=None)
 def test_every_figure_is_the_one_of_scikit_learn(pairs: list[tuple[bool, bool]]) -> None:
     theirs = oracle(pairs)
-    for name, value in table_of(pairs).figures().items():
+    for name, value in count_table(pairs).compute_figures().items():
         assert same(value, theirs[name]), (name, value, theirs[name])
 
 
@@ -52,8 +52,8 @@ def test_large_random_tables_are_those_of_scikit_learn_too() -> None:
         right, bias = dice.random(), dice.random()
         pairs = [(dice.random() < right, dice.random() < bias) for _ in range(dice.randrange(100, 3000))]
         theirs = oracle(pairs)
-        table = table_of(pairs)
-        assert all(same(value, theirs[name]) for name, value in table.figures().items())
+        table = count_table(pairs)
+        assert all(same(value, theirs[name]) for name, value in table.compute_figures().items())
         cells = metrics.confusion_matrix([label for label, _ in pairs], [said for _, said in pairs], labels=[True, False])
         assert [[table.true_pass, table.false_fail], [table.false_pass, table.true_fail]] == cells.tolist()
 
@@ -86,7 +86,7 @@ def test_a_judge_that_says_the_opposite_of_the_labels_has_a_kappa_below_chance()
 @given(LABELS.filter(bool))
 @settings(max_examples=40, deadline=None)
 def test_an_interval_holds_its_figure_and_stays_on_the_scale(pairs: list[tuple[bool, bool]]) -> None:
-    for name, figure in with_intervals(table_of(pairs), draws=100).items():
+    for name, figure in with_intervals(count_table(pairs), draws=100).items():
         if figure.value is not None and figure.interval is not None:
             assert figure.value in figure.interval
             assert (-1 if name == "kappa" else 0) <= figure.interval.low <= figure.interval.high <= 1
@@ -106,7 +106,7 @@ def test_intervals_are_those_of_a_plain_stratified_bootstrap_where_there_are_dis
         passed_right = sum(dice.random() < 0.8 for _ in range(100))
         passed_wrong = sum(dice.random() < 0.25 for _ in range(100))
         drawn = Table(true_pass=passed_right, false_fail=100 - passed_right, false_pass=passed_wrong, true_fail=100 - passed_wrong)
-        for name, value in drawn.figures().items():
+        for name, value in drawn.compute_figures().items():
             plain[name].append(value or 0.0)
     for name, figure in with_intervals(table).items():
         values = sorted(plain[name])

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from proctor.scoring.cutting import at_threshold, choose_cut, paired_test, sweep
+from proctor.scoring.cutting import choose_cut, count_at_threshold, measure_chance_of_gains, sweep_thresholds
 
 ITEMS = st.lists(st.tuples(st.integers(0, 20).map(lambda n: n / 20), st.booleans()), max_size=40)
 
@@ -23,21 +23,21 @@ def drawn(seed: int, count: int, right: float, wrong: float, spread: float = 0.1
 @given(ITEMS)
 @settings(max_examples=100, deadline=None)
 def test_every_row_of_the_sweep_is_what_its_threshold_gives(items: list[tuple[float, bool]]) -> None:
-    rows = sweep(items)
+    rows = sweep_thresholds(items)
     assert [row.threshold for row in rows] == sorted({score for score, _ in items})
     for row in rows:
-        assert row.table == at_threshold(items, row.threshold)
+        assert row.table == count_at_threshold(items, row.threshold)
 
 
 def test_a_long_sweep_keeps_both_ends() -> None:
     items = [(number / 1000, number % 2 == 0) for number in range(1000)]
-    rows = sweep(items, most=50)
+    rows = sweep_thresholds(items, most=50)
     assert len(rows) == 50
     assert (rows[0].threshold, rows[-1].threshold) == (0.0, 0.999)
 
 
 def test_a_score_that_equals_the_threshold_passes() -> None:
-    table = at_threshold([(0.8, True), (0.79, True)], 0.8)
+    table = count_at_threshold([(0.8, True), (0.79, True)], 0.8)
     assert (table.true_pass, table.false_fail) == (1, 1)
 
 
@@ -82,7 +82,7 @@ def test_the_held_out_figure_tells_what_new_answers_give() -> None:
     for seed in range(10):
         cut = choose_cut(drawn(seed, 80, 0.6, 0.4), 0.8, repeats=5)
         assert cut is not None
-        fresh = at_threshold(drawn(1000 + seed, 2000, 0.6, 0.4), cut.threshold)
+        fresh = count_at_threshold(drawn(1000 + seed, 2000, 0.6, 0.4), cut.threshold)
         assert fresh.accuracy is not None
         gaps.append(cut.held_out_accuracy - fresh.accuracy)
     assert abs(sum(gaps) / 10) < 0.03
@@ -112,5 +112,5 @@ def test_the_paired_test_on_whole_gains_is_mcnemars() -> None:
     from statistics import NormalDist
 
     z = (14 - 5) / (14 + 5) ** 0.5
-    assert paired_test([1.0] * 14 + [-1.0] * 5 + [0.0] * 30) == pytest.approx(2 * (1 - NormalDist().cdf(z)), abs=1e-12)
-    assert paired_test([]) == paired_test([0.0, 0.0]) == 1.0
+    assert measure_chance_of_gains([1.0] * 14 + [-1.0] * 5 + [0.0] * 30) == pytest.approx(2 * (1 - NormalDist().cdf(z)), abs=1e-12)
+    assert measure_chance_of_gains([]) == measure_chance_of_gains([0.0, 0.0]) == 1.0

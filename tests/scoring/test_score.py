@@ -11,7 +11,7 @@ from proctor.model.case import Assertion, Scoring
 from proctor.model.result import AxisScore
 from proctor.model.verdict import Verdict
 from proctor.scoring.reduce import reduce_attempts
-from proctor.scoring.score import score_case, weighted_mean
+from proctor.scoring.score import find_weighted_mean, score_case
 from tests.tables import rows
 
 
@@ -44,7 +44,7 @@ def test_axes_carry_their_own_mean_and_weight() -> None:
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0.001, 1000)), min_size=1, max_size=20))
 def test_a_weighted_mean_stays_between_the_extremes(pairs: list[tuple[float, float]]) -> None:
-    mean = weighted_mean(pairs)
+    mean = find_weighted_mean(pairs)
     assert mean is not None
     scores = [score for score, _ in pairs]
     assert min(scores) - 1e-9 <= mean <= max(scores) + 1e-9

@@ -11,7 +11,7 @@ from scipy import stats
 from proctor.scoring.exact import fisher, mcnemar
 from proctor.scoring.intervals import Counts, newcombe_paired
 from proctor.scoring.paired import compare_cases, compare_runs
-from proctor.scoring.power import detectable_drop, power, repeats_needed
+from proctor.scoring.power import compute_power, detectable_drop, repeats_needed
 from tests.scoring.test_statistics_intervals import some_counts
 
 
@@ -144,8 +144,8 @@ def test_cases_are_called_on_their_own_after_adjustment() -> None:
 def test_the_repeats_needed_are_the_fewest_with_the_power(drop: float, cases: int, base_rate: float) -> None:
     repeats = repeats_needed(cases, base_rate, drop)
     assert repeats is not None
-    assert power(cases, repeats, base_rate, drop) >= 0.8 - 1e-9
-    assert repeats == 1 or power(cases, repeats - 1, base_rate, drop) < 0.8
+    assert compute_power(cases, repeats, base_rate, drop) >= 0.8 - 1e-9
+    assert repeats == 1 or compute_power(cases, repeats - 1, base_rate, drop) < 0.8
 
 
 def test_the_sample_size_is_the_one_of_the_tables() -> None:
@@ -158,10 +158,10 @@ def test_what_cannot_fall_so_far_needs_no_repeats() -> None:
     assert repeats_needed(20, 0.05, 0.1) is None
     assert repeats_needed(0, 0.9, 0.1) is None
     assert repeats_needed(20, 0.9, 0.0) is None
-    assert power(20, 3, 0.05, 0.1) == power(0, 3, 0.9, 0.1) == power(20, 3, 0.9, 0.0) == 0.0
-    assert power(50, 5, 1.0, 1.0) == 1.0 and power(1, 1, 1.0, 1.0) == 0.0
+    assert compute_power(20, 3, 0.05, 0.1) == compute_power(0, 3, 0.9, 0.1) == compute_power(20, 3, 0.9, 0.0) == 0.0
+    assert compute_power(50, 5, 1.0, 1.0) == 1.0 and compute_power(1, 1, 1.0, 1.0) == 0.0
     with pytest.raises(ValueError, match="between 0 and 1"):
-        power(20, 3, 1.5, 0.1)
+        compute_power(20, 3, 1.5, 0.1)
 
 
 def test_more_repeats_see_smaller_drops() -> None:
@@ -170,7 +170,7 @@ def test_more_repeats_see_smaller_drops() -> None:
     assert detectable_drop(3, 1, 0.5) is None
     for repeats, drop in zip((1, 3, 10), drops, strict=True):
         assert drop is not None
-        assert power(50, repeats, 0.85, drop) >= 0.8 > power(50, repeats, 0.85, drop - 0.002)
+        assert compute_power(50, repeats, 0.85, drop) >= 0.8 > compute_power(50, repeats, 0.85, drop - 0.002)
 
 
 def test_a_comparison_says_what_it_could_see_and_what_it_would_take() -> None:
@@ -199,7 +199,7 @@ def test_real_drops_are_seen_at_least_as_often_as_the_formula_says(suite: str) -
     comparisons = 100
     for drop in (0.05, 0.1, 0.2):
         found = simulate(suite, 60, 3, drop, comparisons)
-        promised = power(60, 3, 0.85, drop)
+        promised = compute_power(60, 3, 0.85, drop)
         # Three standard errors of a simulation of this size.
         assert found.share("regressed") >= promised - 3 * (promised * (1 - promised) / comparisons) ** 0.5
     assert found.share("regressed") >= 0.95

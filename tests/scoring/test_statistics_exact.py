@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from scipy import stats
 
 from proctor.scoring import amounts, exact
-from proctor.scoring.amounts import compare_amounts, median
-from proctor.scoring.exact import benjamini_hochberg, fisher, least_p_value, least_p_value_of, mcnemar, stratified_test
+from proctor.scoring.amounts import compare_amounts, find_median
+from proctor.scoring.exact import benjamini_hochberg, find_least_p_value, find_least_p_value_of, fisher, mcnemar, stratified_test
 from proctor.scoring.intervals import Counts
 from tests.scoring.test_statistics_intervals import some_counts
 
@@ -96,11 +96,11 @@ def test_the_least_p_value_is_the_least_that_occurs() -> None:
         every = [
             (Counts(base_runs, x), Counts(candidate_runs, y)) for x, y in itertools.product(range(base_runs + 1), range(candidate_runs + 1))
         ]
-        assert least_p_value(base_runs, candidate_runs) == pytest.approx(min(fisher(*pair) for pair in every))
+        assert find_least_p_value(base_runs, candidate_runs) == pytest.approx(min(fisher(*pair) for pair in every))
         for base, candidate in every:
             same = [fisher(b, c) for b, c in every if b.passes + c.passes == base.passes + candidate.passes]
-            assert least_p_value_of(base, candidate) == pytest.approx(min(same))
-    assert least_p_value(0, 3) == 1.0
+            assert find_least_p_value_of(base, candidate) == pytest.approx(min(same))
+    assert find_least_p_value(0, 3) == 1.0
 
 
 # --- amounts ------------------------------------------------------------------------------------------------------------------
@@ -131,9 +131,9 @@ def test_the_interval_holds_exactly_the_shifts_that_wilcoxon_does_not_reject(cas
 
 
 def test_many_cases_use_the_normal_curve_and_agree_with_the_exact_rank(monkeypatch: pytest.MonkeyPatch) -> None:
-    approximated = amounts._critical_rank(120, 0.05)
+    approximated = amounts._find_critical_rank(120, 0.05)
     monkeypatch.setattr(amounts, "LARGEST_EXACT", 500)
-    written_out = amounts._critical_rank.__wrapped__(120, 0.05)
+    written_out = amounts._find_critical_rank.__wrapped__(120, 0.05)
     assert abs(approximated - written_out) <= 3
 
 
@@ -144,7 +144,7 @@ def test_amounts_are_called_higher_lower_or_unchanged(factor: list[float], verdi
     base = [100.0 * (index + 1) for index in range(len(factor))]
     found = compare_amounts(_one_each(base), _one_each([b * f for b, f in zip(base, factor, strict=True)]))
     assert found.verdict == verdict
-    assert found.base_median == median(base)
+    assert found.base_median == find_median(base)
 
 
 def test_five_cases_have_no_interval_at_this_level() -> None:
@@ -159,4 +159,4 @@ def test_attempts_count_by_their_median_and_cases_without_amounts_are_left_out()
     assert (found.cases, found.base_median, found.candidate_median, found.ratio) == (1, 12.0, 24.0, pytest.approx(2.0))
     assert compare_amounts({}, candidate).verdict == "too_little_data"
     with pytest.raises(ValueError, match="at least one"):
-        median([])
+        find_median([])

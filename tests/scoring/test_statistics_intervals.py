@@ -14,14 +14,14 @@ from scipy import stats
 from proctor.scoring.intervals import (
     Z95,
     Counts,
+    find_normal_quantile,
+    find_two_sided_z,
     newcombe,
     newcombe_paired,
-    normal_quantile,
     stratified_difference,
-    two_sided_z,
     wilson,
 )
-from proctor.scoring.statistics import counts_of, pass_at_k, pass_hat_k, summarize, summarize_suite
+from proctor.scoring.statistics import count_outcomes, pass_at_k, pass_hat_k, summarize, summarize_suite
 from tests.tables import rows
 
 SIZES = (1, 2, 3, 5, 10, 37, 200, 5000)
@@ -58,8 +58,8 @@ def test_wilson_agrees_with_scipy(runs: int, confidence: float) -> None:
 
 def test_quantiles_agree_with_scipy() -> None:
     for probability in (0.001, 0.025, 0.2, 0.5, 0.8, 0.95, 0.975, 0.9999):
-        assert normal_quantile(probability) == pytest.approx(stats.norm.ppf(probability), abs=1e-12)
-    assert two_sided_z(0.95) == Z95 == pytest.approx(stats.norm.ppf(0.975), abs=1e-12)
+        assert find_normal_quantile(probability) == pytest.approx(stats.norm.ppf(probability), abs=1e-12)
+    assert find_two_sided_z(0.95) == Z95 == pytest.approx(stats.norm.ppf(0.975), abs=1e-12)
 
 
 @pytest.mark.parametrize("confidence", [0.0, 1.0, -1.0, math.nan])
@@ -168,8 +168,8 @@ def test_counts_that_cannot_be_are_refused(runs: int, passes: int) -> None:
 
 
 def test_an_error_is_an_attempt_that_did_not_pass_and_a_skip_is_none() -> None:
-    assert counts_of({"pass": 3, "fail": 1, "error": 2, "skip": 7}) == Counts(6, 3)
-    assert counts_of({"skip": 1}) == Counts(0, 0)
+    assert count_outcomes({"pass": 3, "fail": 1, "error": 2, "skip": 7}) == Counts(6, 3)
+    assert count_outcomes({"skip": 1}) == Counts(0, 0)
 
 
 def test_one_case_is_summarized() -> None:

@@ -29,7 +29,7 @@ def complaints(folder: Path, text: str | bytes) -> list[str]:
         read_labels([write(folder, text)])
     if not caught.value.problems:
         return [str(caught.value)]
-    return [problem.headline().replace(f"{folder}/", "") for problem in caught.value.problems]
+    return [problem.write_headline().replace(f"{folder}/", "") for problem in caught.value.problems]
 
 
 def test_everything_a_line_may_say_is_read(tmp_path: Path) -> None:

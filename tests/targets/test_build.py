@@ -74,7 +74,7 @@ def test_files_are_looked_for_beside_the_file_that_names_them(tmp_path: Path) ->
     text = "targets: {it: {type: callable, function: 'beside_the_workspace:answer'}}"
     (tmp_path / "elsewhere").mkdir()
     with pytest.raises(InputError, match="cannot import 'beside_the_workspace'"):
-        build_target(*read_workspace(text, file=str(tmp_path / "elsewhere" / "proctor.yaml")).target(), base=tmp_path)
+        build_target(*read_workspace(text, file=str(tmp_path / "elsewhere" / "proctor.yaml")).find_target(), base=tmp_path)
 
 
 def test_a_target_that_looks_at_no_case_has_no_problem_with_any() -> None:
@@ -86,4 +86,4 @@ def test_the_target_of_the_guide_can_be_built(page: str) -> None:
     text = (Path(__file__).parents[2] / "docs" / "how-to" / f"{page}.md").read_text(encoding="utf-8")
     workspace = read_workspace(text.split("<!-- file: proctor.yaml -->\n```yaml\n")[1].split("```")[0], file=None)
     variables = dict.fromkeys(("SHOP_TOKEN", "N8N_API_KEY", "FLOWISE_KEY"), "a-secret-value")
-    assert build_target(*workspace.target(), References(variables)).name in workspace.targets
+    assert build_target(*workspace.find_target(), References(variables)).name in workspace.targets

@@ -20,7 +20,7 @@ from proctor.model.evidence import Evidence, Json, Source
 from proctor.model.problem import Problem
 from proctor.model.result import CaseResult, Incomplete, RunResult, Unmet
 from proctor.model.show import nearest
-from proctor.scoring.completeness import outcome_of
+from proctor.scoring.completeness import decide_outcome
 from proctor.scoring.metrics import Tally
 from proctor.sources.records import Record
 
@@ -103,7 +103,7 @@ class CheckStream:
         """One `skip` for every case that nothing answered so far."""
         add = self.tally.add
         for case in self._prepared.cases:
-            if not self.tally.seen(case.case.id):
+            if not self.tally.has_seen(case.case.id):
                 skip = case.case.skip
                 if skip is not None:
                     result = skip_case(case.case, skip.code, skip.reason)
@@ -181,7 +181,7 @@ class CheckStream:
         """Remember evidence that names a case nobody knows."""
         self._unmatched_count += 1
         if len(self.unmatched) < MOST_UNMATCHED:
-            near = nearest(evidence.case or "", self._prepared.names())
+            near = nearest(evidence.case or "", self._prepared.list_names())
             self.unmatched.append({"case": evidence.case, "file": source.file, "line": source.line, "nearest": list(near)})
 
     def finish(self, cases: Iterable[CaseResult] = ()) -> RunResult:
@@ -194,11 +194,11 @@ class CheckStream:
             dialect=self.suite.dialect,
             run_id=self.run_id,
             started_at=self._started_at,
-            outcome=outcome_of(self.tally.outcome(), incomplete),
+            outcome=decide_outcome(self.tally.decide_outcome(), incomplete),
             score=self.tally.score,
             counts=counts,
             cases=tuple(cases),
-            summary=tuple(self.tally.summaries()),
+            summary=tuple(self.tally.list_summaries()),
             unmatched_evidence=tuple(self.unmatched),
             unmet=self.unmet,
             incomplete=incomplete,

@@ -13,7 +13,7 @@ from proctor.scoring.amounts import AmountChange, compare_amounts
 from proctor.scoring.completeness import find_incomplete
 from proctor.scoring.intervals import Counts
 from proctor.scoring.paired import Comparison, compare_runs
-from proctor.scoring.statistics import counts_of
+from proctor.scoring.statistics import count_outcomes
 from proctor.store.run_files import RunFiles
 
 
@@ -101,7 +101,7 @@ def _counts(entries: Iterable[RunEntry]) -> dict[str, Counts]:
     for entry in entries:
         outcomes = by_case.setdefault(entry.case, {})
         outcomes[entry.outcome] = outcomes.get(entry.outcome, 0) + 1
-    return {case: counts_of(outcomes) for case, outcomes in by_case.items()}
+    return {case: count_outcomes(outcomes) for case, outcomes in by_case.items()}
 
 
 def _amounts(entries: Iterable[RunEntry], amount: Callable[[RunEntry], float | None]) -> dict[str, list[float]]:

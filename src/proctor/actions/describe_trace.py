@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from proctor.evidence.account import known_of
+from proctor.evidence.account import find_known
 from proctor.evidence.span_survey import MOST_NAMED, Counted, TraceSurvey, survey_trace
 from proctor.model.account import Known
 from proctor.model.evidence import Evidence, Source
@@ -74,7 +74,7 @@ def _described(record: Record, spans: list[Span] | None) -> RecordDescription:
     if evidence is None:
         return RecordDescription(source=record.source, error="unreadable" if record.error is None else record.error.message)
     trace = survey_trace(spans) if spans else None
-    return RecordDescription(source=record.source, known=known_of(evidence), evidence=evidence, trace=trace)
+    return RecordDescription(source=record.source, known=find_known(evidence), evidence=evidence, trace=trace)
 
 
 def _together(records: list[RecordDescription]) -> tuple[Counted, ...]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 from msgspec import inspect as mi
 
-from proctor.formats.building import type_of
-from proctor.formats.field_docs import field_docs
+from proctor.formats.building import describe_struct_type
+from proctor.formats.field_docs import read_field_docs
 from proctor.model.show import show
 
 
@@ -34,7 +34,7 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
 
 def struct_fields(struct: type[msgspec.Struct]) -> tuple[Field, ...]:
     """The fields of a struct as a user writes them."""
-    docs = field_docs(struct)
+    docs = read_field_docs(struct)
     return tuple(
         Field(
             name=field.encode_name,
@@ -43,7 +43,7 @@ def struct_fields(struct: type[msgspec.Struct]) -> tuple[Field, ...]:
             default=None if field.required else _default(field.default),
             about=docs.get(field.name, ""),
         )
-        for field in type_of(struct).fields
+        for field in describe_struct_type(struct).fields
     )
 
 

@@ -7,16 +7,16 @@ import msgspec
 
 from proctor.actions.suites import load_suite
 from proctor.errors import InputError, ProctorError
-from proctor.evidence.account import known_of
+from proctor.evidence.account import find_known
 from proctor.formats.native_text import write_native
 from proctor.formats.suites import read_suite
 from proctor.model.case import Case, Suite
 from proctor.model.result import CaseResult, CaseVerdict, Ending, Incomplete, RunResult, Unmet
 from proctor.model.run import RunEntry, RunHeader
 from proctor.model.verdict import Outcome
-from proctor.scoring.completeness import find_incomplete, outcome_of, planned_attempts
+from proctor.scoring.completeness import count_planned_attempts, decide_outcome, find_incomplete
 from proctor.scoring.metrics import Tally
-from proctor.scoring.score import axis_scores
+from proctor.scoring.score import score_axes
 from proctor.store.run_files import RunFiles, RunFolder
 
 WORKSPACE_FILES = ("proctor.yaml", "proctor.yml")
@@ -77,7 +77,7 @@ def _planned(run: RunFolder, ending: Ending) -> int | None:
     if run.header.planned is not None or ending == "completed":
         return run.header.planned
     suite = read_suite(run.suite_text(), name=run.header.suite_name)
-    return sum(planned_attempts(case, run.header.repeat) for case in suite.cases)
+    return sum(count_planned_attempts(case, run.header.repeat) for case in suite.cases)
 
 
 def suite_of(run: RunFolder) -> Suite:
@@ -126,11 +126,11 @@ def result_of(header: RunHeader, suite: Suite, entries: Iterable[RunEntry], ende
         dialect=suite.dialect,
         run_id=header.run_id,
         started_at=header.started_at,
-        outcome=outcome_of(tally.outcome(), incomplete),
+        outcome=decide_outcome(tally.decide_outcome(), incomplete),
         score=tally.score,
         counts=tally.counts,
         cases=tuple(results),
-        summary=tuple(tally.summaries()),
+        summary=tuple(tally.list_summaries()),
         unmet=unmet_of(suite, entries),
         incomplete=incomplete,
         warnings=suite.warnings,
@@ -161,10 +161,10 @@ def select_results(run: RunResult, chooses: Callable[[Case], bool]) -> RunResult
     return msgspec.structs.replace(
         run,
         cases=results,
-        outcome=outcome_of(tally.outcome(), incomplete),
+        outcome=decide_outcome(tally.decide_outcome(), incomplete),
         score=tally.score,
         counts=tally.counts,
-        summary=tuple(tally.summaries()),
+        summary=tuple(tally.list_summaries()),
         incomplete=incomplete,
     )
 
@@ -192,7 +192,7 @@ def case_result(case: Case, entry: RunEntry) -> CaseResult:
     axes = None
     if case.scoring.mode == "weighted" and len(case.assertions) == len(entry.verdicts):
         pairs = zip(case.assertions, entry.verdicts, strict=True)
-        axes = axis_scores((a, v) for a, v in pairs if not a.advisory and v.outcome in ("pass", "fail"))
+        axes = score_axes((a, v) for a, v in pairs if not a.advisory and v.outcome in ("pass", "fail"))
     return CaseResult(
         case,
         outcome,
@@ -206,5 +206,5 @@ def case_result(case: Case, entry: RunEntry) -> CaseResult:
         entry.code,
         entry.reason,
         entry.now,
-        None if entry.evidence is None else known_of(entry.evidence, TARGET),
+        None if entry.evidence is None else find_known(entry.evidence, TARGET),
     )

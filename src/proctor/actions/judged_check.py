@@ -18,7 +18,7 @@ from proctor.actions.check_stream import CheckStream
 from proctor.actions.judges import configured_judge
 from proctor.actions.trust import Trust
 from proctor.cassettes.ports import LIVE, Tape
-from proctor.decide.judging import settled
+from proctor.decide.judging import settle
 from proctor.decide.prepare import PreparedCase
 from proctor.model.evidence import Evidence, Source
 from proctor.model.judgement import Opinion, Question
@@ -47,7 +47,7 @@ async def judged(
         return await judge.judge(questions, case=prepared.case.id, attempt=attempt, tape=tape)
 
     now = None if clock is None else (lambda: clock)
-    return await settled(prepared.deliberate(evidence, source, attempt, now, fail_fast=fail_fast), ask)
+    return await settle(prepared.deliberate(evidence, source, attempt, now, fail_fast=fail_fast), ask)
 
 
 class JudgedStream:

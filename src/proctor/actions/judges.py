@@ -175,7 +175,7 @@ def judge_names(suite: Suite, workspace: Workspace, options: JudgeOptions, trust
     for name in names:
         described = workspace.models.get(name)
         if described is not None and not described.trusted:
-            found.extend(_provider(described.word("provider"), f"models.{name}.provider"))
+            found.extend(_provider(described.find_text("provider"), f"models.{name}.provider"))
             found.extend(named_in(described, f"models.{name}"))
         elif described is None and own and options.model is None:
             found.extend(_provider(name, "judge.model"))
@@ -271,7 +271,7 @@ def judge_problems(suite: Suite, home: Path) -> Sequence[Problem]:
         if own.judge is None:
             return ()
         named = own.judge.check(JudgeSection, "judge").model
-        models = own.over(workspace_file(home)).models
+        models = own.lay_over(workspace_file(home)).models
         for name in named:
             if name not in models and named_model(name) is None and "${" not in name:
                 raise _unknown_model(own.judge, name, models)
@@ -281,7 +281,7 @@ def judge_problems(suite: Suite, home: Path) -> Sequence[Problem]:
 
 
 def _unknown_model(section: Section, name: str, models: Mapping[str, Section]) -> InputError:
-    return section.unknown("model", f"judge: there is no model {name!r}", models, code="unknown_name", hint=_PROVIDER_NAME)
+    return section.unknown_member_error("model", f"judge: there is no model {name!r}", models, code="unknown_name", hint=_PROVIDER_NAME)
 
 
 def _opened(
@@ -317,12 +317,12 @@ def _section(workspace: Workspace, references: References) -> JudgeSection:
     try:
         return section.build(JudgeSection, references, "judge")
     except SpecError as error:
-        raise section.refused(error) from None
+        raise section.refusal_error(error) from None
 
 
 def _model(name: str, workspace: Workspace, references: References, environment: Mapping[str, str], *, chosen: bool) -> ModelSettings:
     if name in workspace.models:
-        return completed(workspace.model(name).build(ModelSettings, references, f"model {name!r}"), environment)
+        return completed(workspace.find_model(name).build(ModelSettings, references, f"model {name!r}"), environment)
     found = named_model(name)
     if found is None:
         # Says what there is.

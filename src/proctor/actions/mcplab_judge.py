@@ -70,6 +70,6 @@ def _judge_name(file: Path) -> str | None:
     reading = Reading(file=str(file), text=text)
     document = read_text(text, file=str(file), reading=reading)
     named = document.get(JUDGE_KEY) if document is not None and document.is_object else None
-    found = reading.text(named, JUDGE_KEY) if named is not None and named.value is not None else None
+    found = reading.require_text(named, JUDGE_KEY) if named is not None and named.value is not None else None
     reading.finish()
     return found.strip() or None if found is not None else None

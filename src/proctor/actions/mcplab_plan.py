@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from proctor.errors import InputError
-from proctor.formats.drafting import unique
+from proctor.formats.drafting import make_unique
 from proctor.model.case import Case, Skip, Suite
 from proctor.model.evidence import Json
 from proctor.model.show import nearest, show
@@ -178,7 +178,7 @@ def plan(
         for agent in chosen:
             name = case.id if len(chosen) == 1 else f"{case.id}-{agent['id']}"
             if name in taken:
-                name = unique(name, taken)
+                name = make_unique(name, taken)
             taken.add(name)
             as_run = _as_run(case, name, scenario if len(chosen) > 1 or name != case.id else None, agent, replaced)
             rows.append(Planned(case=as_run, scenario=scenario, agent=agent, servers=servers))

@@ -29,7 +29,7 @@ from proctor.actions.suites import load_suite
 from proctor.actions.trust import Trust, named_in_settings, refuse_untrusted, trust_for
 from proctor.cassettes.ports import Tape
 from proctor.errors import InputError, StoreError
-from proctor.formats.drafting import unique
+from proctor.formats.drafting import make_unique
 from proctor.formats.yaml_text import to_yaml
 from proctor.llm.ports import ChatModel
 from proctor.llm.taped import TapedModel
@@ -276,7 +276,7 @@ def _folders(readies: Sequence[Ready]) -> dict[str, Ready]:
     folders: dict[str, Ready] = {}
     for ready in readies:
         name = _NOT_IN_NAME.sub("_", Path(ready.plan.suite.path or ready.plan.suite.name).stem).strip("._") or "config"
-        folders[unique(name, set(folders))] = ready
+        folders[make_unique(name, set(folders))] = ready
     return folders
 
 

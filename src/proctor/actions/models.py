@@ -48,7 +48,7 @@ def model_settings(name: str | None, workspace: Workspace, references: Reference
     if name is None and len(workspace.models) == 1:
         name = next(iter(workspace.models))
     if name is not None:
-        found = workspace.model(name).build(ModelSettings, references, f"model {name!r}")
+        found = workspace.find_model(name).build(ModelSettings, references, f"model {name!r}")
         return completed(found, environment)
     model = environment.get("PROCTOR_MODEL")
     if not model:

@@ -16,7 +16,7 @@ from proctor.model.problem import Problem
 from proctor.model.result import CaseResult, Incomplete, RunResult
 from proctor.model.run import RunEntry
 from proctor.runner.ports import Judge
-from proctor.scoring.completeness import find_incomplete, outcome_of
+from proctor.scoring.completeness import decide_outcome, find_incomplete
 from proctor.scoring.metrics import Tally
 from proctor.store.run_files import RunFiles, RunFolder
 
@@ -96,11 +96,11 @@ def _result(folder: RunFolder, chosen: Suite, results: Sequence[CaseResult]) -> 
         dialect=chosen.dialect,
         run_id=folder.header.run_id,
         started_at=folder.header.started_at,
-        outcome=outcome_of(tally.outcome(), incomplete),
+        outcome=decide_outcome(tally.decide_outcome(), incomplete),
         score=tally.score,
         counts=tally.counts,
         cases=tuple(results),
-        summary=tuple(tally.summaries()),
+        summary=tuple(tally.list_summaries()),
         unmet=unmet_of(chosen, entries),
         incomplete=incomplete,
         warnings=tuple(warnings),

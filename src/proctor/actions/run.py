@@ -28,11 +28,11 @@ from proctor.model.case import Suite
 from proctor.model.evidence import Json
 from proctor.model.result import RunResult
 from proctor.model.run import RunEntry, RunHeader
-from proctor.report.wording import counted
+from proctor.report.wording import count_noun
 from proctor.runner.events import Listener, silent
 from proctor.runner.ports import Judge, Target
 from proctor.runner.run import Ended, Runner, RunSettings, TapeFor, live
-from proctor.scoring.completeness import planned_attempts
+from proctor.scoring.completeness import count_planned_attempts
 from proctor.store.run_files import RunFiles, RunFolder
 from proctor.targets.build import build_target, check_cases
 
@@ -206,7 +206,7 @@ def _seat(
 
 def _told(suite: Suite, opened: OpenedJudge, repeat: int) -> str:
     take = estimated(suite, opened.settings, jurors=len(opened.models), repeat=repeat)
-    return f"judge: {', '.join(opened.models)}; up to {counted(take.calls, 'call')}, at least {take.tokens:,} tokens"
+    return f"judge: {', '.join(opened.models)}; up to {count_noun(take.calls, 'call')}, at least {take.tokens:,} tokens"
 
 
 class _Models:
@@ -261,8 +261,8 @@ def _named_target(
     target: str | None, workspace: Workspace, references: References, suite: Suite, models: _Models, *, offline: bool
 ) -> Target:
     base = _folder_of(suite)
-    name, section = workspace.target(target)
-    if section.word("type") == "mcp_agent":
+    name, section = workspace.find_target(target)
+    if section.find_text("type") == "mcp_agent":
         return build_target(name, section, references, base=base, model_for=models.for_target(section, workspace), offline=offline)
     return build_target(name, section, references, base=base)
 
@@ -298,7 +298,7 @@ def _open(
             dialect=suite.dialect,
             target=target,
             repeat=settings.repeat,
-            planned=sum(planned_attempts(case, settings.repeat) for case in suite.cases),
+            planned=sum(count_planned_attempts(case, settings.repeat) for case in suite.cases),
             note=note,
         )
         return files.create(header, text), []

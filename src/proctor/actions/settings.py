@@ -6,14 +6,14 @@ from pathlib import Path
 
 from proctor.actions.history import WORKSPACE_FILES
 from proctor.errors import InputError
-from proctor.formats.workspace import Workspace, read_workspace, workspace_of
+from proctor.formats.workspace import Workspace, build_workspace, read_workspace
 from proctor.model.case import Suite
 from proctor.sources.texts import read_suite_text
 
 
 def workspace_for(suite: Suite, home: Path) -> Workspace:
     """What the suite and the workspace of `home` say together; the suite wins. Raises `InputError`."""
-    return own_workspace(suite).over(workspace_file(home))
+    return own_workspace(suite).lay_over(workspace_file(home))
 
 
 def own_workspace(suite: Suite) -> Workspace:
@@ -26,7 +26,7 @@ def own_workspace(suite: Suite) -> Workspace:
         except InputError:
             return ""
 
-    return workspace_of(suite.settings, file=suite.path, text=text)
+    return build_workspace(suite.settings, file=suite.path, text=text)
 
 
 def workspace_file(home: Path) -> Workspace:

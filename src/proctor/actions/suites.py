@@ -15,7 +15,7 @@ import msgspec
 
 from proctor.actions.together import SUITES, told_apart
 from proctor.errors import InputError
-from proctor.formats.drafting import unique
+from proctor.formats.drafting import make_unique
 from proctor.formats.suites import read_suite
 from proctor.model.case import Case, Suite
 from proctor.model.evidence import Json
@@ -135,7 +135,7 @@ def _joined(folder: Path, suites: list[Suite]) -> Suite:
     for suite in suites:
         scenarios: dict[str, Json] = {}
         for case in suite.cases:
-            case_id = case.id if case.id not in taken else unique(f"{suite.name}/{case.id}", taken)
+            case_id = case.id if case.id not in taken else make_unique(f"{suite.name}/{case.id}", taken)
             taken.add(case_id)
             scenarios[case_id] = case.id
             cases.append(case if case_id == case.id else msgspec.structs.replace(case, id=case_id, own_id=case.id))

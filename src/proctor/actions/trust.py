@@ -115,12 +115,12 @@ def _why(suite: Suite, trust: Trust) -> str:
 
 def target_names(target: str | None, workspace: Workspace) -> list[Named]:
     """Return what would happen on the word of a suite alone, were the chosen target driven: by itself, and by the model it talks to."""
-    name, section = workspace.target(target)
+    name, section = workspace.find_target(target)
     found: list[Named] = []
     if not section.trusted:
         found.extend(named_in(section, f"targets.{name}"))
-    model = section.word("model") or (next(iter(workspace.models)) if len(workspace.models) == 1 else None)
-    described = workspace.models.get(model) if model is not None and section.word("type") == "mcp_agent" else None
+    model = section.find_text("model") or (next(iter(workspace.models)) if len(workspace.models) == 1 else None)
+    described = workspace.models.get(model) if model is not None and section.find_text("type") == "mcp_agent" else None
     if described is not None and not described.trusted:
         found.extend(named_in(described, f"models.{model}"))
     # One that names nothing we know of may still be a stranger's.

@@ -32,13 +32,13 @@ class _NotJson(Exception):
 
 
 def answer_json(evidence: Evidence, *, source: Literal["body", "text"] = "body", unfence: bool = True) -> Answer | Verdict:
-    """The document to look into, or the verdict when there is none."""
+    """Return the document to look into, or the verdict when there is none."""
     if source == "body" and evidence.body is not None:
         return Answer(evidence.body, "$.body")
     text = evidence.text
     if text is None:
         return _NO_TEXT if source == "text" else _NO_ANSWER
-    inner = unfenced(text)
+    inner = strip_fence(text)
     try:
         return Answer(_parse(text if inner is None or not unfence else inner), "$.text")
     except _NotJson as error:
@@ -52,8 +52,8 @@ def answer_json(evidence: Evidence, *, source: Literal["body", "text"] = "body",
         )
 
 
-def unfenced(text: str) -> str | None:
-    """The inside of a text that is one fenced code block, or `None`."""
+def strip_fence(text: str) -> str | None:
+    """Return the inside of a text that is one fenced code block, or `None`."""
     block = text.strip()
     if len(block) < 2 * len(_FENCE) or not block.startswith(_FENCE) or not block.endswith(_FENCE):
         return None

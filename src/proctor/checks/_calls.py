@@ -20,10 +20,11 @@ MISSING_CALLS = missing("tool calls")
 _MOST_EXPLAINED = 100
 """How many calls are compared to find the closest one, and how many pointers a verdict carries."""
 _MOST_NAMES = 12
+"""Names of tools in a sentence."""
 
 
-def recorded_calls(evidence: Evidence) -> tuple[ToolCall, ...] | None:
-    """The calls of the run, or nothing where tools were not recorded."""
+def list_recorded_calls(evidence: Evidence) -> tuple[ToolCall, ...] | None:
+    """Return the calls of the run, or None where tools were not recorded."""
     if evidence.tool_calls is not None:
         return evidence.tool_calls
     if evidence.nodes is None:
@@ -32,7 +33,7 @@ def recorded_calls(evidence: Evidence) -> tuple[ToolCall, ...] | None:
 
 
 def call_path(evidence: Evidence, index: int) -> str:
-    """Where a call stands in the evidence."""
+    """Return where a call stands in the evidence."""
     if evidence.tool_calls is None:
         for number, node in enumerate(evidence.nodes or ()):
             if index < len(node.tool_calls):
@@ -42,18 +43,18 @@ def call_path(evidence: Evidence, index: int) -> str:
 
 
 def call_paths(evidence: Evidence, indexes: Iterable[int]) -> tuple[str, ...]:
-    """Where calls stand in the evidence, the first of them."""
+    """Return where calls stand in the evidence, the first of them."""
     return tuple(call_path(evidence, index) for index, _ in zip(indexes, range(_MOST_EXPLAINED), strict=False))
 
 
 def require_name(name: str, field: str = "name") -> None:
-    """A claim about a tool without a name could never be wrong; refuse it."""
+    """Refuse a claim about a tool without a name: it could never be wrong."""
     if not name:
         raise SpecError("the name of a tool cannot be empty", field=field)
 
 
 def require_names(names: Sequence[str], field: str = "names") -> None:
-    """As `require_name`, for each of a list."""
+    """Refuse a list with an empty name, as `require_name` does for one."""
     for index, name in enumerate(names):
         require_name(name, f"{field}.{index}")
 
@@ -62,36 +63,36 @@ Tools = tuple[frozenset[str], frozenset[str]]
 """The tools that were called, and those that exist."""
 
 
-def existing_tools(evidence: Evidence, calls: Sequence[ToolCall]) -> Tools:
-    """The tools that were called, and those that exist: what the evidence lists as available, else those that were called."""
+def find_existing_tools(evidence: Evidence, calls: Sequence[ToolCall]) -> Tools:
+    """Return the tools that were called, and those that exist: what the evidence lists as available, else those that were called."""
     called = frozenset(known for call in calls for known in (call.name, *call.aliases))
     return called, called if evidence.available_tools is None else frozenset(evidence.available_tools)
 
 
-def existing_name(name: str, evidence: Evidence, calls: Sequence[ToolCall], known: Tools | None = None) -> str:
-    """`server:tool` stands for `tool` when no tool has the long name and one has the short name.
+def resolve_name(name: str, evidence: Evidence, calls: Sequence[ToolCall], known: Tools | None = None) -> str:
+    """Return `tool` for `server:tool` if no tool has the long name and one has the short name, else the name itself.
 
     The tools that exist are those the evidence lists as available, else those that were called.
     """
     _, colon, short = name.rpartition(":")
     if not colon:
         return name
-    called, available = known or existing_tools(evidence, calls)
+    called, available = known or find_existing_tools(evidence, calls)
     return short if short in available and name not in available and name not in called else name
 
 
-def scope_for(rule: ArgumentRule | None, evidence: Evidence) -> Scope:
-    """Clock and context, read only where the rule needs them."""
-    return Scope.of(evidence) if rule is not None and rule.dynamic else NO_SCOPE
+def build_scope(rule: ArgumentRule | None, evidence: Evidence) -> Scope:
+    """Return the clock and the context, read only if the rule needs them."""
+    return Scope.read_from(evidence) if rule is not None and rule.dynamic else NO_SCOPE
 
 
-def times(count: int) -> str:
-    """`once`, `3 times`, `never`."""
+def describe_count(count: int) -> str:
+    """Return a number of calls in words: `once`, `3 times`, `never`."""
     return {0: "never", 1: "once", 2: "twice"}.get(count, f"{count} times")
 
 
-def tools_sentence(calls: Sequence[ToolCall]) -> str:
-    """The tools of a run in a sentence."""
+def describe_tools(calls: Sequence[ToolCall]) -> str:
+    """Return the tools of a run in a sentence."""
     if not calls:
         return "no tool was called"
     names = ", ".join(shorten(call.name, 80) for call in calls[:_MOST_NAMES])
@@ -99,33 +100,33 @@ def tools_sentence(calls: Sequence[ToolCall]) -> str:
     return f"tools called: {names}{more}"
 
 
-def names_json(calls: Sequence[ToolCall]) -> list[str]:
-    """The names of the calls for the details of a verdict, the first of them."""
+def list_names(calls: Sequence[ToolCall]) -> list[str]:
+    """Return the names of the calls for the details of a verdict, the first of them."""
     return [call.name for call in calls[:_MOST_EXPLAINED]]
 
 
-def never_called(name: str, wanted: str, calls: Sequence[ToolCall]) -> Verdict:
-    """The tool that was expected is not among the calls."""
+def fail_never_called(name: str, wanted: str, calls: Sequence[ToolCall]) -> Verdict:
+    """Fail a claim because the expected tool is not among the calls."""
     folded = name.casefold()
     hint = next((f"; {show(call.name)} differs only in upper and lower case" for call in calls if call.name.casefold() == folded), "")
     return failed(
-        f"expected {wanted}; {show(name)} was never called, {tools_sentence(calls)}{hint}",
-        details={"tool": name, "calls": 0, "tools_called": names_json(calls)},
+        f"expected {wanted}; {show(name)} was never called, {describe_tools(calls)}{hint}",
+        details={"tool": name, "calls": 0, "tools_called": list_names(calls)},
     )
 
 
-def no_call_fits(
+def fail_no_call_fits(
     name: str, wanted: str, rule: ArgumentRule, evidence: Evidence, calls: Sequence[ToolCall], among: Sequence[int]
 ) -> Verdict:
-    """The tool was called, but not like that: tell the closest call, field by field."""
-    scope = scope_for(rule, evidence)
+    """Fail a claim because the tool was called, but with other arguments; describe the closest call field by field."""
+    scope = build_scope(rule, evidence)
     best: tuple[int, list[Difference]] | None = None
     for index in among[:_MOST_EXPLAINED]:
-        found = rule.differences(calls[index].arguments, scope, f"{call_path(evidence, index)}.arguments")
+        found = rule.list_differences(calls[index].arguments, scope, f"{call_path(evidence, index)}.arguments")
         if found and (best is None or len(found) < len(best[1])):
             best = (index, found)
     count = len(among)
-    summary = f"expected {wanted}; {show(name)} was called {times(count)}"
+    summary = f"expected {wanted}; {show(name)} was called {describe_count(count)}"
     if best is None:
         return failed(summary, pointers=call_paths(evidence, among))
     index, differences = best
@@ -133,16 +134,16 @@ def no_call_fits(
     which = ", closest" if count > 1 else ""
     return failed(
         f"{summary}{which}: {told}",
-        details={"tool": name, "calls": count, "closest": index, "differences": difference_json(differences)},
+        details={"tool": name, "calls": count, "closest": index, "differences": record_differences(differences)},
         pointers=tuple(entry.path for entry in differences[:_MOST_EXPLAINED]),
     )
 
 
-def difference_json(differences: Sequence[Difference]) -> list[Json]:
-    """Differences for the details of a verdict, the first of them."""
+def record_differences(differences: Sequence[Difference]) -> list[Json]:
+    """Return the first differences for the details of a verdict."""
     return [{"path": entry.path, "why": entry.sentence} for entry in differences[:_MOST_EXPLAINED]]
 
 
-def indexes_named(calls: Sequence[ToolCall], name: str) -> list[int]:
-    """The positions of the calls that go by this name."""
+def find_indexes_of(calls: Sequence[ToolCall], name: str) -> list[int]:
+    """Return the positions of the calls that go by this name."""
     return [index for index, call in enumerate(calls) if call.goes_by(name)]

@@ -12,10 +12,10 @@ from typing import Literal
 
 import msgspec
 
-from proctor.checks._levels import Run, View
+from proctor.checks._levels import Execution, View
 from proctor.expressions.scope import Scope
 from proctor.matchers.call_arguments import ArgumentRule, Difference
-from proctor.matchers.equal import child
+from proctor.matchers.equal import join_path
 from proctor.model.show import show
 from proctor.work import spend
 
@@ -40,29 +40,29 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     prohibits: bool
     """Whether there is anything that no run may do."""
 
-    def narrowed(self) -> bool:
-        """Whether only some runs of the name are meant."""
+    def is_narrowed(self) -> bool:
+        """Return whether only some runs of the name are meant."""
         return self.rule is not None or self.index is not None or bool(self.nested)
 
-    def absent_is_fine(self) -> bool:
-        """Whether the claim holds when nothing of the name ran."""
+    def allows_absence(self) -> bool:
+        """Return whether the claim holds when nothing of the name ran."""
         return self.condition == "not_called" or (self.condition == "count" and self.count == 0)
 
-    def wording(self) -> str:
-        """The claim in words, after the name."""
-        manner = self._manner()
+    def describe(self) -> str:
+        """Return the claim in words, after the name."""
+        manner = self._describe_manner()
         if self.condition == "count":
-            return f"called{manner} exactly {_times(self.count or 0, self.count_items)}"
+            return f"called{manner} exactly {_describe_count(self.count or 0, self.count_items)}"
         return f"called{manner}" if self.condition == "called" else f"not called{manner}"
 
-    def problems(self, runs: Sequence[Run], scope: Scope) -> list[Difference]:
-        """Everything that speaks against the claim over all runs of a level; none: it holds."""
-        if self.prohibits and (found := self._violations(runs, scope)):
+    def list_problems(self, runs: Sequence[Execution], scope: Scope) -> list[Difference]:
+        """Return everything that speaks against the claim over all runs of a level; none: it holds."""
+        if self.prohibits and (found := self._list_violations(runs, scope)):
             return found
-        return [] if self._supplied(runs, scope) else self._shortfall(runs, scope)
+        return [] if self._is_supplied(runs, scope) else self._describe_shortfall(runs, scope)
 
-    def hangs_on(self, runs: Sequence[Run], scope: Scope) -> Run | None:
-        """The run that could break the claim, if an expression in its parameters gave a certain value; nothing where none could."""
+    def find_decisive_run(self, runs: Sequence[Execution], scope: Scope) -> Execution | None:
+        """Return the run that could break the claim, if an expression in its parameters gave a certain value, or None where none could."""
         if self.rule is None or self.condition == "called":
             return None
         named = (run for run in runs if run.is_named(self.name))
@@ -70,98 +70,101 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
 
     # Deciding is one thing, explaining another: most claims hold, and then no sentence is needed.
 
-    def _supplied(self, runs: Sequence[Run], scope: Scope) -> bool:
-        """Whether there is a run that satisfies the claim, or the right number of them."""
+    def _is_supplied(self, runs: Sequence[Execution], scope: Scope) -> bool:
+        """Return whether there is a run that satisfies the claim, or the right number of them."""
         spend(1 + len(runs))
         if self.condition == "called":
-            return any(run.is_named(self.name) and self._satisfied(run, len(runs), scope) for run in runs)
-        return self.condition == "not_called" or self._counted(runs, scope) == self.count
+            return any(run.is_named(self.name) and self._is_satisfied_by(run, len(runs), scope) for run in runs)
+        return self.condition == "not_called" or self._count_runs(runs, scope) == self.count
 
-    def _counted(self, runs: Sequence[Run], scope: Scope) -> int:
-        good = (run for run in runs if run.is_named(self.name) and self._satisfied(run, len(runs), scope))
+    def _count_runs(self, runs: Sequence[Execution], scope: Scope) -> int:
+        good = (run for run in runs if run.is_named(self.name) and self._is_satisfied_by(run, len(runs), scope))
         return sum(run.items if self.count_items else 1 for run in good)
 
-    def _satisfied(self, run: Run, total: int, scope: Scope) -> bool:
+    def _is_satisfied_by(self, run: Execution, total: int, scope: Scope) -> bool:
         if self.index is not None and run.position != (self.index if self.index >= 0 else total + self.index):
             return False
         if self.rule is not None and not run.fits(self.rule, scope):
             return False
-        return not self.nested or (run.calls is not None and all(claim._supplied(run.calls, scope) for claim in self.nested))
+        return not self.nested or (run.calls is not None and all(claim._is_supplied(run.calls, scope) for claim in self.nested))
 
-    def _violations(self, runs: Sequence[Run], scope: Scope) -> list[Difference]:
-        """What no run of the name may do, and did."""
+    def _list_violations(self, runs: Sequence[Execution], scope: Scope) -> list[Difference]:
+        """Return what no run of the name may do, and did."""
         spend(1 + len(runs))
         named = [run for run in runs if run.is_named(self.name)]
-        found = [problem for run in named for problem in self._forbidden_arguments(run)]
+        found = [problem for run in named for problem in self._list_forbidden_arguments(run)]
         if self.condition == "not_called":
             for run in named:
-                if self._satisfied(run, len(runs), scope):
-                    found.append(Difference(run.path, f"{run.path} calls {show(run.name)}, which must not be called{self._manner()}"))
+                if self._is_satisfied_by(run, len(runs), scope):
+                    found.append(
+                        Difference(run.path, f"{run.path} calls {show(run.name)}, which must not be called{self._describe_manner()}")
+                    )
             return found
         for run in named:
             for claim in self.nested:
-                found.extend(claim._violations(run.calls or (), scope))
+                found.extend(claim._list_violations(run.calls or (), scope))
         return found
 
-    def _shortfall(self, runs: Sequence[Run], scope: Scope) -> list[Difference]:
-        """What is lacking, told of the closest run."""
+    def _describe_shortfall(self, runs: Sequence[Execution], scope: Scope) -> list[Difference]:
+        """Return what is lacking, told of the closest run."""
         named = [run for run in runs if run.is_named(self.name)]
         if self.condition == "count":
             at = named[0].path if named else ""
-            return [Difference(at, f"{show(self.name)} was called {_times(self._counted(runs, scope), self.count_items)}{self._manner()}")]
+            count = _describe_count(self._count_runs(runs, scope), self.count_items)
+            return [Difference(at, f"{show(self.name)} was called {count}{self._describe_manner()}")]
         if not named:
             called = ", ".join(dict.fromkeys(show(run.name, 80) for run in runs[:12])) or "none"
             return [Difference("", f"{show(self.name)} was never called; calls there: {called}")]
-        return min((self._against(run, len(runs), scope) for run in named[:_MOST_COMPARED]), key=len)
+        return min((self._list_problems_of(run, len(runs), scope) for run in named[:_MOST_COMPARED]), key=len)
 
-    def _manner(self) -> str:
-        return " in this way" if self.narrowed() else ""
+    def _describe_manner(self) -> str:
+        return " in this way" if self.is_narrowed() else ""
 
-    def _against(self, run: Run, total: int, scope: Scope) -> list[Difference]:
-        """What speaks against this one run."""
+    def _list_problems_of(self, run: Execution, total: int, scope: Scope) -> list[Difference]:
+        """Return what speaks against this one run."""
         found: list[Difference] = []
         if self.index is not None and run.position != (self.index if self.index >= 0 else total + self.index):
             found.append(Difference(run.path, f"{run.path} is call {run.position} of {total}, expected position {self.index}"))
         if self.rule is not None:
-            found.extend(_closest_view(self.rule, run.views(), scope))
+            found.extend(_find_closest_view(self.rule, run.list_views(), scope))
         for claim in self.nested:
             if run.calls is None:
                 found.append(Difference(run.path, f"{run.path} is a tool call, not a node: it has no tool calls of its own"))
                 break
-            if not claim._supplied(run.calls, scope):
-                found.extend(claim._shortfall(run.calls, scope))
+            if not claim._is_supplied(run.calls, scope):
+                found.extend(claim._describe_shortfall(run.calls, scope))
         return found
 
-    def _forbidden_arguments(self, run: Run) -> list[Difference]:
+    def _list_forbidden_arguments(self, run: Execution) -> list[Difference]:
         found: list[Difference] = []
         if not self.forbidden_arguments:
             return found
-        for view in run.views():
+        for view in run.list_views():
             for name in self.forbidden_arguments:
                 if isinstance(view.value, dict) and name in view.value:
-                    at = child(view.beside.get(name, view.path), name)
+                    at = join_path(view.beside.get(name, view.path), name)
                     found.append(Difference(at, f"{at} is a forbidden argument of {show(run.name)}"))
         return found
 
 
-def _closest_view(rule: ArgumentRule, views: Sequence[View], scope: Scope) -> list[Difference]:
-    """Nothing when a view fits, else what is wrong with the closest one."""
+def _find_closest_view(rule: ArgumentRule, views: Sequence[View], scope: Scope) -> list[Difference]:
+    """Return None when a view fits, else what is wrong with the closest one."""
     if any(rule.fits(view.value, scope) for view in views):
         return []
-    told = ([_relocated(entry, view) for entry in rule.differences(view.value, scope, view.path)] for view in views[:_MOST_COMPARED])
+    told = ([_relocate(entry, view) for entry in rule.list_differences(view.value, scope, view.path)] for view in views[:_MOST_COMPARED])
     return min(told, key=len)
 
 
-def _relocated(difference: Difference, view: View) -> Difference:
-    """The difference with the path of a key that was merged in from elsewhere."""
+def _relocate(difference: Difference, view: View) -> Difference:
+    """Return the difference with the path of a key that was merged in from elsewhere."""
     for key, home in view.beside.items():
-        here, there = child(view.path, key), child(home, key)
+        here, there = join_path(view.path, key), join_path(home, key)
         if difference.path == here or difference.path.startswith((f"{here}.", f"{here}[")):
             return Difference(there + difference.path[len(here) :], difference.sentence.replace(here, there, 1))
     return difference
 
 
-def _times(count: int, items: bool) -> str:
+def _describe_count(count: int, items: bool) -> str:
     if items:
         return f"for {count} item{'' if count == 1 else 's'}"
     return f"{count} time{'' if count == 1 else 's'}"

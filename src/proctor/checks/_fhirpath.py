@@ -21,12 +21,19 @@ from proctor.patterns.engine import compile_pattern
 from proctor.work import spend
 
 _LONGEST = 1_000
+"""Characters of an expression."""
 _MOST_NESTED = 50
+"""Brackets inside each other; the library parses them by recursion."""
 _MOST_WORK = 300_000
+"""Steps of one evaluation: the library has no limit of its own."""
 _MOST_ITEMS = 20_000
+"""Values that one function may return; each later step walks them all."""
 _MOST_TEXT = 1_000_000
+"""Characters of a text that an expression may build."""
 _MOST_BITS = 4_096
+"""Bits of a whole number that an expression may build: powers grow without end."""
 _DEEPEST = 100
+"""Levels of a resource; the library walks it by recursion."""
 _ADDRESS = re.compile(r"<[A-Za-z_.]{1,100} object at 0x[0-9a-f]{1,16}>")
 # Comparing every item with every other one.
 _QUADRATIC = ("distinct", "isDistinct", "union", "|", "intersect", "exclude", "subsetOf", "supersetOf", "repeat", "=", "!=", "~", "!~")
@@ -41,13 +48,13 @@ class FhirPath:
         self.text = text
         self._tree = tree
         self._model = model
-        self._functions = _fenced(library)
+        self._functions = _guard_library(library)
 
     def evaluate(self, resource: dict[str, Json], now: datetime | None) -> list[Json]:
-        """The values, as JSON. `CheckFault` when the expression has none on this resource, or does not end in time."""
+        """Return the values, as JSON. `CheckFault` when the expression has none on this resource, or does not end in time."""
         from fhirpathpy.engine import do_eval  # the optional library; present, or the expression would not have been read
 
-        if not _shallow(resource):
+        if not _is_shallow(resource):
             raise CheckFault("fhirpath_limit", f"FHIRPath {show(self.text)}: the resource is nested deeper than {_DEEPEST} levels")
         context: dict[str, Any] = {
             "dataRoot": [resource],
@@ -58,7 +65,7 @@ class FhirPath:
             "proctor_now": now,
         }
         try:
-            return [_plain(value) for value in do_eval(context, [resource], self._tree)]
+            return [_to_plain_json(value) for value in do_eval(context, [resource], self._tree)]
         except CheckFault as fault:
             raise CheckFault(fault.code, f"FHIRPath {show(self.text)}: {fault.message}") from None
         except RecursionError:
@@ -69,15 +76,15 @@ class FhirPath:
 
 
 def _without_addresses(error: Exception) -> str:
-    """The library's message without the memory addresses it prints: a verdict must read the same every time."""
+    """Return the library's message without the memory addresses it prints: a verdict must read the same every time."""
     return show(_ADDRESS.sub("a value", str(error)) or type(error).__name__)
 
 
 def compile_fhirpath(text: str, *, field: str) -> FhirPath:
-    """Understand an expression; `SpecError` with the offset of what cannot be read, `MissingExtra` without the library."""
+    """Compile an expression. Raises `SpecError` with the offset of a mistake, `MissingExtra` without the library."""
     if len(text) > _LONGEST:
         raise SpecError(f"FHIRPath of {len(text)} characters; the longest allowed is {_LONGEST}", field=field)
-    if _nesting(text) > _MOST_NESTED:
+    if _measure_nesting(text) > _MOST_NESTED:
         raise SpecError(f"FHIRPath: brackets nested more than {_MOST_NESTED} deep", field=field)
     try:
         # Slow to import, and optional.
@@ -92,7 +99,7 @@ def compile_fhirpath(text: str, *, field: str) -> FhirPath:
     known = [
         name for name in invocation_registry if name.isalpha() and name not in ("replaceMatches", "containsOp", "inOp", "isOp", "asOp")
     ]
-    for name in _functions_in(tree):
+    for name in _find_functions(tree):
         if name not in known:
             raise SpecError(
                 f"FHIRPath: unknown function {name}()", field=field, offset=max(0, text.find(name)), nearest=nearest(name, known)
@@ -100,16 +107,13 @@ def compile_fhirpath(text: str, *, field: str) -> FhirPath:
     return FhirPath(text, tree, dict(models["r4"]), invocation_registry)
 
 
-def _nesting(text: str) -> int:
-    """How deep brackets are nested; those inside quotes count, too, which is on the safe side."""
+def _measure_nesting(text: str) -> int:
+    """Return how deep brackets are nested; those inside quotes count, too, which is on the safe side."""
     deepest = depth = 0
     for char in text:
         depth += (char in "([{") - (char in ")]}")
         deepest = max(deepest, depth)
     return deepest
-
-
-# --- parsing ----------------------------------------------------------------------------------------------------------
 
 
 def _parse(text: str, field: str) -> dict[str, Any]:
@@ -123,7 +127,7 @@ def _parse(text: str, field: str) -> dict[str, Any]:
     class Refuse(ErrorListener):
         def syntaxError(self, recognizer: Any, offendingSymbol: Any, line: int, column: int, msg: str, e: Any) -> NoReturn:
             before = sum(len(part) for part in text.splitlines(keepends=True)[: line - 1])
-            raise SpecError(f"FHIRPath: {_shorter(msg)} at character {before + column + 1}", field=field, offset=before + column)
+            raise SpecError(f"FHIRPath: {_shorten_message(msg)} at character {before + column + 1}", field=field, offset=before + column)
 
     lexer = FHIRPathLexer(InputStream(text))
     parser = FHIRPathParser(CommonTokenStream(lexer))
@@ -136,8 +140,8 @@ def _parse(text: str, field: str) -> dict[str, Any]:
     return builder.parentStack[0]["children"][0]
 
 
-def _shorter(message: str) -> str:
-    """Without the list of everything that would have been possible, and in words."""
+def _shorten_message(message: str) -> str:
+    """Return a message of the parser in words, without the list of everything that would have been possible."""
     return (
         message.partition(" expecting {")[0]
         .replace("<EOF>", "end")
@@ -146,7 +150,7 @@ def _shorter(message: str) -> str:
     )
 
 
-def _functions_in(tree: dict[str, Any]) -> Iterator[str]:
+def _find_functions(tree: dict[str, Any]) -> Iterator[str]:
     waiting = [tree]
     while waiting:
         node = waiting.pop()
@@ -156,27 +160,24 @@ def _functions_in(tree: dict[str, Any]) -> Iterator[str]:
         waiting.extend(children)
 
 
-# --- the fence --------------------------------------------------------------------------------------------------------
-
-
-def _fenced(library: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+def _guard_library(library: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     own: dict[str, Function] = {
         "trace": _trace,
         "matches": _matches,
-        "now": _now,
-        "today": _today,
-        "timeOfDay": _time_of_day,
-        "repeat": _repeat,
+        "now": _write_now,
+        "today": _write_today,
+        "timeOfDay": _write_time_of_day,
+        "repeat": _repeat_within_bounds,
     }
-    return {name: {**entry, "fn": _guard(name, own[name] if name in own else entry["fn"])} for name, entry in library.items()}
+    return {name: {**entry, "fn": _guard_function(name, own[name] if name in own else entry["fn"])} for name, entry in library.items()}
 
 
-def _guard(name: str, function: Function) -> Function:
+def _guard_function(name: str, function: Function) -> Function:
     square = name in _QUADRATIC
 
     def guarded(context: dict[str, Any], *arguments: Any) -> Any:
         size = 1 + sum(len(argument) for argument in arguments if isinstance(argument, list))
-        _spend(context, size * size if square else size)
+        _spend_work(context, size * size if square else size)
         if name in ("join", "replace"):
             _bound_growth(arguments)
         result = function(context, *arguments)
@@ -186,7 +187,7 @@ def _guard(name: str, function: Function) -> Function:
     return guarded
 
 
-def _spend(context: dict[str, Any], amount: int) -> None:
+def _spend_work(context: dict[str, Any], amount: int) -> None:
     context["proctor_work"][0] += amount
     # Slow steps, and as many again for every resource.
     spend(4 * amount)
@@ -196,7 +197,7 @@ def _spend(context: dict[str, Any], amount: int) -> None:
 
 def _bound(context: dict[str, Any], result: Any) -> None:
     values = result if isinstance(result, list) else (result,)
-    _spend(context, len(values))
+    _spend_work(context, len(values))
     if len(values) > _MOST_ITEMS:
         raise CheckFault("fhirpath_limit", f"more than {_MOST_ITEMS} values")
     for value in values:
@@ -207,20 +208,20 @@ def _bound(context: dict[str, Any], result: Any) -> None:
 
 
 def _bound_growth(arguments: tuple[Any, ...]) -> None:
-    """Two functions put a text between all pieces of another: known before whether that grows out of bounds."""
+    """Refuse to put a text between all pieces of another if the result is too long; two functions do that."""
     values = arguments[0] if isinstance(arguments[0], list) else [arguments[0]]
     pieces = sum(len(text) + 1 for value in values if isinstance(text := getattr(value, "data", value), str))
     if any(isinstance(text, str) and pieces * len(text) > 10 * _MOST_TEXT for text in arguments[1:]):
         raise CheckFault("fhirpath_limit", f"a text of more than {_MOST_TEXT} characters")
 
 
-def _repeat(context: dict[str, Any], data: Any, expression: Function) -> list[Any]:
-    """The library's own may never end: it only stops at values seen before."""
+def _repeat_within_bounds(context: dict[str, Any], data: Any, expression: Function) -> list[Any]:
+    """Apply `repeat()` within bounds; the library's own function may never end, as it stops only at values seen before."""
     found: list[Any] = []
     waiting = list(data) if isinstance(data, list) else []
     while waiting:
         for value in expression(waiting.pop(0)):
-            _spend(context, 1 + len(found))
+            _spend_work(context, 1 + len(found))
             if value not in found:
                 found.append(value)
                 waiting.append(value)
@@ -241,27 +242,27 @@ def _matches(context: dict[str, Any], values: Any, pattern: Any) -> Any:
     return compile_pattern(pattern, "s").search(text) is not None
 
 
-def _clock(context: dict[str, Any]) -> datetime:
+def _read_clock(context: dict[str, Any]) -> datetime:
     now = context["proctor_now"]
     if now is None:
         raise CheckFault("no_clock", "the evidence carries no clock")
     return now
 
 
-def _now(context: dict[str, Any], *_: Any) -> str:
-    return _clock(context).isoformat(timespec="milliseconds")
+def _write_now(context: dict[str, Any], *_: Any) -> str:
+    return _read_clock(context).isoformat(timespec="milliseconds")
 
 
-def _today(context: dict[str, Any], *_: Any) -> str:
-    return _clock(context).date().isoformat()
+def _write_today(context: dict[str, Any], *_: Any) -> str:
+    return _read_clock(context).date().isoformat()
 
 
-def _time_of_day(context: dict[str, Any], *_: Any) -> str:
-    return _clock(context).time().isoformat(timespec="milliseconds")
+def _write_time_of_day(context: dict[str, Any], *_: Any) -> str:
+    return _read_clock(context).time().isoformat(timespec="milliseconds")
 
 
-def _shallow(value: Json) -> bool:
-    """Whether a value is nested no deeper than allowed: the library walks it by recursion."""
+def _is_shallow(value: Json) -> bool:
+    """Return whether a value is nested no deeper than allowed: the library walks it by recursion."""
     level: list[Json] = [value]
     for _ in range(_DEEPEST):
         level = [
@@ -276,8 +277,8 @@ def _shallow(value: Json) -> bool:
     return False
 
 
-def _plain(value: Any) -> Json:
-    """A value of the library as JSON: nodes opened, decimals as numbers, dates and quantities as text."""
+def _to_plain_json(value: Any) -> Json:
+    """Return a value of the library as JSON: nodes opened, decimals as numbers, dates and quantities as text."""
     value = getattr(value, "data", value)
     if isinstance(value, Decimal):
         return int(value) if value == value.to_integral_value() and value.adjusted() < 400 else float(value)

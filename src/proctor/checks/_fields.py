@@ -19,8 +19,8 @@ from proctor.checks.caution import Reads
 from proctor.errors import SpecError
 from proctor.expressions.scope import NO_SCOPE, Scope
 from proctor.matchers.compile import Expected, compile_expected
-from proctor.matchers.equal import difference
-from proctor.matchers.mismatch import Mismatch, absent
+from proctor.matchers.equal import find_difference
+from proctor.matchers.mismatch import Mismatch, absent_mismatch
 from proctor.model.evidence import Evidence, Json
 from proctor.model.missing import MISSING, Missing
 from proctor.model.show import show
@@ -29,7 +29,9 @@ from proctor.model.verdict import Verdict, errored, failed, passed
 _NUMBER = re.compile(r"[+-]?(?:[0-9]{1,400}(?:\.[0-9]{0,400})?|\.[0-9]{1,400})")
 _BOOLEANS = {"true": True, "y": True, "false": False, "n": False}
 _SHOWN = 3
+"""Failures in the reason of a verdict; the details have all of them."""
 _DEEPEST = 200
+"""Levels of an expected value that are looked through for matchers."""
 
 
 class RowField(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -60,8 +62,8 @@ class FieldResult(msgspec.Struct, frozen=True):
     why: str = ""
     """For people; not part of the record."""
 
-    def record(self) -> dict[str, Json]:
-        """The four keys of Verial's evidence."""
+    def to_record(self) -> dict[str, Json]:
+        """Return the four keys of Verial's evidence."""
         return {"path": self.path, "expected": self.expected, "actual": self.actual, "passed": self.passed}
 
 
@@ -78,28 +80,28 @@ class Comparison:
         """Whether the clock or variables of the evidence are needed."""
         return self._matcher is not None and self._matcher.dynamic
 
-    def mismatch(self, actual: Json | Missing, scope: Scope, path: str) -> Mismatch | None:
-        """What is wrong with a value; nothing when it fits."""
+    def find_mismatch(self, actual: Json | Missing, scope: Scope, path: str) -> Mismatch | None:
+        """Return what is wrong with a value, or None when it fits."""
         if self._reads_text and isinstance(actual, str):
-            read = _reads_as(actual)
-            if self._matcher is not None or difference(self.expected, read) is None:
+            read = _read_scalar(actual)
+            if self._matcher is not None or find_difference(self.expected, read) is None:
                 actual = read
         if self._matcher is not None:
-            return self._matcher.mismatch(actual, scope, path)
+            return self._matcher.find_mismatch(actual, scope, path)
         if self.expected is None and actual is MISSING:
             return None
         if actual is MISSING:
-            return absent(path, show(self.expected))
-        return difference(self.expected, actual, path)
+            return absent_mismatch(path, show(self.expected))
+        return find_difference(self.expected, actual, path)
 
-    def result(self, path: str, actual: Json | Missing, scope: Scope) -> FieldResult:
-        """The result of comparing a value found at `path`."""
-        wrong = self.mismatch(actual, scope, path)
+    def compare(self, path: str, actual: Json | Missing, scope: Scope) -> FieldResult:
+        """Return the result of comparing a value found at `path`."""
+        wrong = self.find_mismatch(actual, scope, path)
         return FieldResult(path, self.expected, None if actual is MISSING else actual, wrong is None, wrong.describe() if wrong else "")
 
 
 def _holds_matcher(value: Json) -> bool:
-    """Whether a value is or holds an object that reads as a matcher."""
+    """Return whether a value is or holds an object that reads as a matcher."""
     level: list[Json] = [value]
     for _ in range(_DEEPEST):
         following: list[Json] = []
@@ -117,13 +119,13 @@ def _holds_matcher(value: Json) -> bool:
 
 
 def _compares_size(expected: Json) -> bool:
-    """Whether a matcher asks for more or less than a number."""
+    """Return whether a matcher asks for more or less than a number."""
     words = ("gt", "gte", "lt", "lte")
     return isinstance(expected, dict) and (expected.get("matcher") in words or any(f"${word}" in expected for word in words))
 
 
-def _reads_as(text: str) -> Json:
-    """The number or boolean a text reads as; else the text."""
+def _read_scalar(text: str) -> Json:
+    """Return the number or boolean a text reads as; else the text."""
     bare = text.strip(" ")
     if bare.lower() in _BOOLEANS:
         return _BOOLEANS[bare.lower()]
@@ -137,7 +139,7 @@ PreparedRows = tuple[tuple[str, Comparison], ...]
 
 
 def prepare_rows(fields: tuple[RowField, ...]) -> PreparedRows:
-    """The fields of a row or JSON file, each with its path."""
+    """Return the fields of a row or JSON file, each with its path."""
     for index, field in enumerate(fields):
         if not field.path:
             raise SpecError("the path is empty", field=f"fields.{index}.path")
@@ -145,72 +147,69 @@ def prepare_rows(fields: tuple[RowField, ...]) -> PreparedRows:
 
 
 def refuse_fields_when_absent(absent: bool, fields: Sequence[object]) -> None:
-    """An absence claim is about the record as a whole; values beside it would be ignored, so they are refused."""
+    """Refuse values beside an absence claim: it is about the record as a whole and would ignore them."""
     if absent and fields:
         raise SpecError(
             "absent: true takes no fields", field="absent", hint="narrow down which record is meant by the search or correlation instead"
         )
 
 
-def scope_for(comparisons: Sequence[Comparison]) -> Callable[[Evidence], Scope]:
-    """How to get the scope these comparisons need; reading the clock is left out where none asks for it."""
-    return Scope.of if any(comparison.dynamic for comparison in comparisons) else lambda _: NO_SCOPE
+def choose_scope_builder(comparisons: Sequence[Comparison]) -> Callable[[Evidence], Scope]:
+    """Return how to get the scope these comparisons need; reading the clock is left out where none asks for it."""
+    return Scope.read_from if any(comparison.dynamic for comparison in comparisons) else lambda _: NO_SCOPE
 
 
-# --- verdicts ---------------------------------------------------------------------------------------------------------
-
-
-def fields_verdict(
+def decide_fields(
     subject: str, results: Sequence[FieldResult], *, key: str = "field_results", pointers: tuple[str, ...] = (), **more: Json
 ) -> Verdict:
-    """The verdict over the fields of one record; `more` goes into the details beside the results."""
+    """Return the verdict over the fields of one record; `more` goes into the details beside the results."""
     held = sum(result.passed for result in results)
-    details: dict[str, Json] = {key: [result.record() for result in results], "held": held, "total": len(results), **more}
+    details: dict[str, Json] = {key: [result.to_record() for result in results], "held": held, "total": len(results), **more}
     if not results:
         return passed(f"{subject} found", details=details, pointers=pointers)
     told = f"{subject}: {held} of {len(results)} {'field holds' if len(results) == 1 else 'fields hold'}"
     if held == len(results):
         return passed(told, details=details, pointers=pointers)
-    return failed(f"{told}: {told_wrong(results)}", details=details, pointers=pointers, score=held / len(results))
+    return failed(f"{told}: {describe_failures(results)}", details=details, pointers=pointers, score=held / len(results))
 
 
-def told_wrong(results: Sequence[FieldResult]) -> str:
-    """The first failures in words."""
+def describe_failures(results: Sequence[FieldResult]) -> str:
+    """Return the first failures in words."""
     wrong = [result.why for result in results if not result.passed]
     more = f"; and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
     return "; ".join(wrong[:_SHOWN]) + more
 
 
-def no_match(reason: str, fields: Sequence[tuple[str, Json]], *, key: str = "field_results", **more: Json) -> Verdict:
-    """Nothing was found: every field fails."""
-    records: list[Json] = [FieldResult(path, expected, None, False).record() for path, expected in fields]
+def fail_no_match(reason: str, fields: Sequence[tuple[str, Json]], *, key: str = "field_results", **more: Json) -> Verdict:
+    """Fail every field, because no record was found."""
+    records: list[Json] = [FieldResult(path, expected, None, False).to_record() for path, expected in fields]
     return failed(reason, code="no_match", details={key: records, "held": 0, "total": len(records), **more})
 
 
-def absence(found: str | None, what: str, *, pointers: tuple[str, ...] = ()) -> Verdict:
-    """The verdict of an absence claim: `found` describes what should not be there."""
+def decide_absence(found: str | None, what: str, *, pointers: tuple[str, ...] = ()) -> Verdict:
+    """Return the verdict of an absence claim: `found` describes what should not be there."""
     if found is None:
         return passed(f"there is no {what}")
     return failed(f"expected no {what}, found {found}", pointers=pointers)
 
 
-def unreadable(what: str, problems: Sequence[str]) -> Verdict:
-    """An absence that cannot be claimed, because something could not be read."""
+def fail_unreadable(what: str, problems: Sequence[str]) -> Verdict:
+    """Return an absence that cannot be claimed, because something could not be read."""
     return errored("unreadable_evidence", f"cannot tell that there is no {what}: {'; '.join(problems[:_SHOWN])}")
 
 
-def dotted_pointer(base: str, path: str) -> str:
-    """A pointer into the evidence for a dot path: `$.state.portal.rows[0]` and `a.0.b` give `$.state.portal.rows[0].a[0].b`."""
+def build_dotted_pointer(base: str, path: str) -> str:
+    """Return a pointer into the evidence for a dot path: `$.state.portal.rows[0]` and `a.0.b` give `$.state.portal.rows[0].a[0].b`."""
     for part in path.split("."):
-        base = f"{base}[{part}]" if part.isascii() and part.isdigit() else member_pointer(base, part)
+        base = f"{base}[{part}]" if part.isascii() and part.isdigit() else build_member_pointer(base, part)
     return base
 
 
-def member_pointer(base: str, key: str) -> str:
-    """A pointer to one member, the key as it is."""
+def build_member_pointer(base: str, key: str) -> str:
+    """Return a pointer to one member, the key as it is."""
     return f"{base}.{key}" if key.isidentifier() else f"{base}[{show(key, 80)}]"
 
 
-def reads_state(spec: msgspec.Struct) -> Reads:
+def declare_state_reads(spec: msgspec.Struct) -> Reads:
     """Say what a claim about the end state reads: with `absent: true` it needs to know that there is nothing."""
     return Reads(("state",), "absence" if getattr(spec, "absent", False) else "presence")

@@ -13,14 +13,17 @@ from proctor.errors import SpecError
 from proctor.work import Spend
 
 _LONGEST = 500
+"""Characters of a pattern."""
 _LONGEST_PATH = 2_000
+"""Characters of a path that is matched."""
 _MOST_WILDCARDS = 20
+"""Wildcards in a pattern: the time to match grows with their number and the length of the path."""
 
 _FOLDERS, _ANY, _INSIDE, _ONE = "**/", "**", "*", "?"
 
 
-def bare_path(path: str) -> str:
-    """A path without what only says that it starts at the top."""
+def strip_leading_marks(path: str) -> str:
+    """Return a path without what only says that it starts at the top."""
     while path.startswith("./"):
         path = path[2:]
     return path.lstrip("/")
@@ -28,10 +31,10 @@ def bare_path(path: str) -> str:
 
 @functools.lru_cache(maxsize=256)
 def compile_glob(pattern: str) -> tuple[str, ...]:
-    """The parts of a pattern: wildcards and single characters."""
+    """Return the parts of a pattern: wildcards and single characters."""
     if not pattern or len(pattern) > _LONGEST:
         raise SpecError("the path is empty" if not pattern else f"a path pattern of more than {_LONGEST} characters", field="path")
-    text = bare_path(pattern)
+    text = strip_leading_marks(pattern)
     parts: list[str] = []
     position = 0
     while position < len(text):
@@ -48,32 +51,32 @@ def compile_glob(pattern: str) -> tuple[str, ...]:
     return tuple(parts)
 
 
-def glob_matches(parts: tuple[str, ...], path: str, spend: Spend = lambda steps: None) -> bool:
-    """Whether a path fits a compiled pattern."""
-    text = bare_path(path)
+def matches_glob(parts: tuple[str, ...], path: str, spend: Spend = lambda steps: None) -> bool:
+    """Return whether a path fits a compiled pattern."""
+    text = strip_leading_marks(path)
     if len(text) > _LONGEST_PATH:
         return False
     current: set[int] = set()
-    _enter(parts, 0, current)
+    _enter_place(parts, 0, current)
     for char in text:
         following: set[int] = set()
         spend(len(current))
         for place in current:
             part = parts[place] if place < len(parts) else ""
             if part == _ANY or (part == _INSIDE and char != "/"):
-                _enter(parts, place, following)
+                _enter_place(parts, place, following)
             elif part == _FOLDERS:
                 # Inside a folder's name there is no way on; behind its slash there is.
                 following.add(place)
                 if char == "/":
-                    _enter(parts, place + 1, following)
+                    _enter_place(parts, place + 1, following)
             elif part == "=" + char or (part == _ONE and char != "/"):
-                _enter(parts, place + 1, following)
+                _enter_place(parts, place + 1, following)
         current = following
     return len(parts) in current
 
 
-def _enter(parts: tuple[str, ...], place: int, places: set[int]) -> None:
+def _enter_place(parts: tuple[str, ...], place: int, places: set[int]) -> None:
     """Arrive at a place, and behind the wildcards that begin there: each may stand for nothing."""
     places.add(place)
     while place < len(parts) and parts[place] in (_FOLDERS, _ANY, _INSIDE):

@@ -18,11 +18,13 @@ from proctor.model.show import kind_of
 _ESCAPED = re.compile('["\\\\\x00-\x1f\ud800-\udfff]')
 _SHORT = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _LARGEST_INDEX = 2**32 - 2
+"""The largest key that JavaScript orders as an index of a list."""
 _MOST_DEPTH = 10_000
+"""Levels of nesting; they are kept on a stack of our own, so this only bounds memory."""
 
 
-def javascript_json(value: Json) -> str:
-    """The compact JSON text of a value. A value that JSON cannot carry raises `CheckFault`."""
+def write_javascript_json(value: Json) -> str:
+    """Return the compact JSON text of a value. A value that JSON cannot carry raises `CheckFault`."""
     pieces: list[str] = []
     # Iterators of containers that are still open, and the character that closes each.
     open_containers: list[tuple[Iterator[tuple[str | None, Json]], str]] = []
@@ -30,12 +32,12 @@ def javascript_json(value: Json) -> str:
     while True:
         if isinstance(current, dict):
             pieces.append("{")
-            open_containers.append((iter(_ordered(current)), "}"))
+            open_containers.append((iter(_order_members(current)), "}"))
         elif isinstance(current, (list, tuple)):
             pieces.append("[")
             open_containers.append((((None, item) for item in current), "]"))
         else:
-            pieces.append(_scalar(current))
+            pieces.append(_write_scalar(current))
         if len(open_containers) > _MOST_DEPTH:
             raise CheckFault("value_too_deep", f"a tool input is nested more than {_MOST_DEPTH} levels deep")
         while open_containers:
@@ -48,15 +50,15 @@ def javascript_json(value: Json) -> str:
             if pieces[-1] not in "{[":
                 pieces.append(",")
             if entry[0] is not None:
-                pieces.append(f"{quoted(entry[0])}:")
+                pieces.append(f"{quote_text(entry[0])}:")
             current = entry[1]
             break
         else:
             return "".join(pieces)
 
 
-def _ordered(value: dict[str, Json]) -> Sequence[tuple[str | None, Json]]:
-    """Members in the order of JavaScript: index-like keys ascending, then the others as they came."""
+def _order_members(value: dict[str, Json]) -> Sequence[tuple[str | None, Json]]:
+    """Return the members in the order of JavaScript: index-like keys ascending, then the others as they came."""
     indexes = sorted((key for key in value if _is_index(key)), key=int)
     if not indexes:
         return list(value.items())
@@ -69,29 +71,29 @@ def _is_index(key: str) -> bool:
     return int(key) <= _LARGEST_INDEX
 
 
-def _scalar(value: Json) -> str:
+def _write_scalar(value: Json) -> str:
     if value is None:
         return "null"
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        return quoted(value)
+        return quote_text(value)
     if isinstance(value, int):
-        return str(value) if abs(value) < 10**21 else _integer_beyond_digits(value)
+        return str(value) if abs(value) < 10**21 else _write_large_integer(value)
     if isinstance(value, float):
         return number_text(value)
     raise CheckFault("not_json", f"a tool input holds a {kind_of(value)}, which has no JSON text")
 
 
-def _integer_beyond_digits(value: int) -> str:
+def _write_large_integer(value: int) -> str:
     try:
         return number_text(float(value))
     except OverflowError:
         return "null"
 
 
-def quoted(text: str) -> str:
-    """A text in double quotes with JavaScript's escapes."""
+def quote_text(text: str) -> str:
+    """Return a text in double quotes with JavaScript's escapes."""
     return '"' + _ESCAPED.sub(_escape, text) + '"'
 
 
@@ -101,7 +103,7 @@ def _escape(found: re.Match[str]) -> str:
 
 
 def number_text(value: float) -> str:
-    """A double as JavaScript prints it: the shortest digits that read back, `1e+21` from there on, `1e-7` below a millionth."""
+    """Return a double as JavaScript prints it: the shortest digits that read back, `1e+21` from there on, `1e-7` below a millionth."""
     if not math.isfinite(value):
         return "null"
     if value == 0:

@@ -13,7 +13,7 @@ import msgspec
 
 from proctor.expressions.scope import Scope
 from proctor.matchers.call_arguments import ArgumentRule
-from proctor.matchers.equal import child, deep_equal
+from proctor.matchers.equal import deep_equal, join_path
 from proctor.model.evidence import Evidence, Json, Node, ToolCall
 
 LEVELS = ("node", "tool call", "nested tool call")
@@ -28,12 +28,12 @@ class View(msgspec.Struct, frozen=True):
     """Keys that stand elsewhere in the evidence, with the path of their home."""
 
 
-class Run:
+class Execution:
     """One run of a node, or one call of a tool. Paths and views are made only when asked for: most runs are never explained."""
 
     __slots__ = ("_at", "_index", "calls", "position", "source")
 
-    def __init__(self, source: Node | ToolCall, at: str, index: int, position: int, calls: tuple[Run, ...] | None = None) -> None:
+    def __init__(self, source: Node | ToolCall, at: str, index: int, position: int, calls: tuple[Execution, ...] | None = None) -> None:
         self.source = source
         self._at = at
         self._index = index
@@ -63,38 +63,38 @@ class Run:
         return self.source.notes if isinstance(self.source, Node) else ()
 
     def is_output_missing(self) -> bool:
-        """Whether this is a run of a node of which nobody recorded what came out."""
+        """Return whether this is a run of a node of which nobody recorded what came out."""
         return isinstance(self.source, Node) and self.source.output is None
 
     def is_named(self, name: str) -> bool:
-        """Whether the run goes by this name."""
+        """Return whether the run goes by this name."""
         source = self.source
         return source.name == name or (isinstance(source, ToolCall) and name in source.aliases)
 
     def fits(self, rule: ArgumentRule, scope: Scope) -> bool:
-        """Whether its arguments satisfy a rule; of several items one is enough."""
+        """Return whether its arguments satisfy a rule; of several items one is enough."""
         if isinstance(self.source, ToolCall):
             return rule.fits(self.source.arguments, scope)
-        return any(rule.fits(view.value, scope) for view in self.views())
+        return any(rule.fits(view.value, scope) for view in self.list_views())
 
     def may_fit(self, rule: ArgumentRule, scope: Scope) -> bool:
-        """Whether its arguments could satisfy a rule, if an expression in them that was not resolved gave the right value."""
+        """Return whether its arguments could satisfy a rule, if an expression in them that was not resolved gave the right value."""
         if not self.notes:
             return False
-        return any(_may_fit(rule, view, scope) for view in self.views())
+        return any(_may_fit(rule, view, scope) for view in self.list_views())
 
-    def views(self) -> tuple[View, ...]:
-        """What its `arguments` are."""
+    def list_views(self) -> tuple[View, ...]:
+        """Return what its `arguments` are."""
         if isinstance(self.source, Node):
-            return _node_views(self.source, self.path)
+            return _build_node_views(self.source, self.path)
         return (View(self.source.arguments, f"{self.path}.arguments"),)
 
 
 def _may_fit(rule: ArgumentRule, view: View, scope: Scope) -> bool:
     if not isinstance(view.value, dict):
         return False
-    open_ones = {child(view.path, key) for key in view.beside if _has_expression(view.value[key])}
-    found = rule.differences(view.value, scope, view.path) if open_ones else []
+    open_ones = {join_path(view.path, key) for key in view.beside if _has_expression(view.value[key])}
+    found = rule.list_differences(view.value, scope, view.path) if open_ones else []
     return bool(found) and all(any(_is_at(entry.path, at) for at in open_ones) for entry in found)
 
 
@@ -103,7 +103,7 @@ def _is_at(path: str, home: str) -> bool:
 
 
 def _has_expression(value: Json) -> bool:
-    """Whether an expression of n8n stands in a parameter as it was written."""
+    """Return whether an expression of n8n stands in a parameter as it was written."""
     waiting: list[Json] = [value]
     while waiting:
         current = waiting.pop()
@@ -119,13 +119,13 @@ class Level(msgspec.Struct, frozen=True):
 
     kind: str
     """One of `LEVELS`."""
-    runs: tuple[Run, ...]
+    runs: tuple[Execution, ...]
     skipped: bool = False
     """The name belongs to a node that was recorded, but only as skipped."""
 
 
-def kind_of_level(evidence: Evidence, name: str) -> str | None:
-    """The level at which `name` ran, where that can be said without looking closer; nothing when it cannot."""
+def find_level_kind(evidence: Evidence, name: str) -> str | None:
+    """Return the level at which `name` ran, where that can be said without looking closer, or None when it cannot."""
     for node in evidence.nodes or ():
         if node.name == name:
             return "node" if node.ran() else None
@@ -137,53 +137,53 @@ def kind_of_level(evidence: Evidence, name: str) -> str | None:
     return None
 
 
-def level_of(evidence: Evidence, name: str) -> Level | None:
-    """The first level that has `name`; nothing when none has."""
-    nodes, root = _arranged(evidence)
+def find_level(evidence: Evidence, name: str) -> Level | None:
+    """Return the first level that has `name`, or None when none has."""
+    nodes, root = _arrange_runs(evidence)
     if any(node.name == name for node in nodes):
-        ran = tuple(run for run in nodes if _ran(run))
-        return Level("node", _numbered(ran), not any(run.name == name for run in ran))
+        ran = tuple(run for run in nodes if _has_run(run))
+        return Level("node", _number_runs(ran), not any(run.name == name for run in ran))
     if any(run.is_named(name) for run in root):
-        return Level("tool call", _numbered(root))
+        return Level("tool call", _number_runs(root))
     nested = [call for run in nodes for call in run.calls or ()]
     # Positions inside one node say nothing about the level as a whole, so these runs are numbered afresh.
-    return Level("nested tool call", _numbered(_copied(nested))) if any(run.is_named(name) for run in nested) else None
+    return Level("nested tool call", _number_runs(_copy_runs(nested))) if any(run.is_named(name) for run in nested) else None
 
 
-def names_of(evidence: Evidence) -> tuple[list[str], list[str]]:
-    """The names of the nodes that ran and of the tools called, each once, in order."""
-    nodes, root = _arranged(evidence)
+def list_names(evidence: Evidence) -> tuple[list[str], list[str]]:
+    """Return the names of the nodes that ran and of the tools called, each once, in order."""
+    nodes, root = _arrange_runs(evidence)
     tools = [call.name for call in root] + [call.name for run in nodes for call in run.calls or ()]
-    return list(dict.fromkeys(run.name for run in nodes if _ran(run))), list(dict.fromkeys(tools))
+    return list(dict.fromkeys(run.name for run in nodes if _has_run(run))), list(dict.fromkeys(tools))
 
 
-def _ran(run: Run) -> bool:
+def _has_run(run: Execution) -> bool:
     return isinstance(run.source, Node) and run.source.ran()
 
 
-def _numbered(runs: Iterable[Run]) -> tuple[Run, ...]:
+def _number_runs(runs: Iterable[Execution]) -> tuple[Execution, ...]:
     numbered = tuple(runs)
     for position, run in enumerate(numbered):
         run.position = position
     return numbered
 
 
-def _copied(runs: Sequence[Run]) -> list[Run]:
-    return [Run(run.source, run._at, run._index, 0) for run in runs]  # pyright: ignore[reportPrivateUsage] - a copy of its own kind
+def _copy_runs(runs: Sequence[Execution]) -> list[Execution]:
+    return [Execution(run.source, run._at, run._index, 0) for run in runs]  # pyright: ignore[reportPrivateUsage] - a copy of its own kind
 
 
-def _arranged(evidence: Evidence) -> tuple[list[Run], list[Run]]:
-    """The nodes with their calls, and the calls that belong to none."""
-    nodes = [_node_run(node, index) for index, node in enumerate(evidence.nodes or ())]
+def _arrange_runs(evidence: Evidence) -> tuple[list[Execution], list[Execution]]:
+    """Return the nodes with their calls, and the calls that belong to none."""
+    nodes = [_build_node_run(node, index) for index, node in enumerate(evidence.nodes or ())]
     calls = evidence.tool_calls or ()
-    root = [Run(call, "$.tool_calls", index, index) for index, call in enumerate(calls) if call.node is None]
-    if len(root) < len(calls) and not _repeats(nodes, calls):
-        _adopt(nodes, calls)
+    root = [Execution(call, "$.tool_calls", index, index) for index, call in enumerate(calls) if call.node is None]
+    if len(root) < len(calls) and not _repeats_nodes(nodes, calls):
+        _adopt_calls(nodes, calls)
     return nodes, root
 
 
-def _repeats(nodes: Sequence[Run], calls: Sequence[ToolCall]) -> bool:
-    """Whether the root calls are those of the nodes, node by node in the same order; readers list them at both places."""
+def _repeats_nodes(nodes: Sequence[Execution], calls: Sequence[ToolCall]) -> bool:
+    """Return whether the root calls are those of the nodes, node by node in the same order; readers list them at both places."""
     inner: dict[str, list[ToolCall]] = {}
     for run in nodes:
         if isinstance(run.source, Node) and run.source.tool_calls:
@@ -192,42 +192,44 @@ def _repeats(nodes: Sequence[Run], calls: Sequence[ToolCall]) -> bool:
     for call in calls:
         if call.node is not None:
             known = next(rest[call.node], None) if call.node in rest else None
-            if known is not call and (known is None or not _same(known, call)):
+            if known is not call and (known is None or not _is_same_call(known, call)):
                 return False
     return True
 
 
-def _node_run(node: Node, index: int) -> Run:
+def _build_node_run(node: Node, index: int) -> Execution:
     if not node.tool_calls:
-        return Run(node, "$.nodes", index, index, ())
+        return Execution(node, "$.nodes", index, index, ())
     at = f"$.nodes[{index}].tool_calls"
-    return Run(node, "$.nodes", index, index, tuple(Run(call, at, number, number) for number, call in enumerate(node.tool_calls)))
+    return Execution(
+        node, "$.nodes", index, index, tuple(Execution(call, at, number, number) for number, call in enumerate(node.tool_calls))
+    )
 
 
-def _same(one: ToolCall, other: ToolCall) -> bool:
+def _is_same_call(one: ToolCall, other: ToolCall) -> bool:
     return one.name == other.name and one.id == other.id and deep_equal(one.arguments, other.arguments)
 
 
-def _adopt(nodes: list[Run], calls: Sequence[ToolCall]) -> None:
+def _adopt_calls(nodes: list[Execution], calls: Sequence[ToolCall]) -> None:
     """Give every root call that names a node to that node, unless the node has it already."""
-    known = {_identity(run.name, call.source) for run in nodes for call in run.calls or ()}
-    owners: dict[str, Run] = {}
+    known = {_make_identity(run.name, call.source) for run in nodes for call in run.calls or ()}
+    owners: dict[str, Execution] = {}
     for run in reversed(nodes):
-        if _ran(run) or run.name not in owners:
+        if _has_run(run) or run.name not in owners:
             owners[run.name] = run
-    inner: dict[str, list[Run]] = {}
+    inner: dict[str, list[Execution]] = {}
     for index, call in enumerate(calls):
-        if call.node is None or _identity(call.node, call) in known:
+        if call.node is None or _make_identity(call.node, call) in known:
             continue
         if call.node not in owners:
-            owners[call.node] = Run(Node(name=call.node), "$.tool_calls", index, 0, ())
+            owners[call.node] = Execution(Node(name=call.node), "$.tool_calls", index, 0, ())
             nodes.append(owners[call.node])
-        inner.setdefault(call.node, []).append(Run(call, "$.tool_calls", index, index))
+        inner.setdefault(call.node, []).append(Execution(call, "$.tool_calls", index, index))
     for name, adopted in inner.items():
-        owners[name].calls = _numbered((*(owners[name].calls or ()), *adopted))
+        owners[name].calls = _number_runs((*(owners[name].calls or ()), *adopted))
 
 
-def _identity(node: str, call: Node | ToolCall) -> tuple[str, str, str | None, bytes]:
+def _make_identity(node: str, call: Node | ToolCall) -> tuple[str, str, str | None, bytes]:
     if not isinstance(call, ToolCall):
         return (node, call.name, None, b"")
     try:
@@ -237,8 +239,8 @@ def _identity(node: str, call: Node | ToolCall) -> tuple[str, str, str | None, b
     return (node, call.name, call.id, arguments)
 
 
-def _node_views(node: Node, path: str) -> tuple[View, ...]:
-    """What a node's `arguments` are: its output; for an HTTP request its output over its parameters.
+def _build_node_views(node: Node, path: str) -> tuple[View, ...]:
+    """Return what a node's `arguments` are: its output; for an HTTP request its output over its parameters.
 
     An output of several items gives one view per item, and so do parameters that differ from item to item.
     """

@@ -31,8 +31,11 @@ MOST_WORK: Final = 50_000_000
 _HARMLESS: Final = 500
 """Applications to one value that are not worth counting its parts for."""
 _LONGEST_CHAIN: Final = 300
+"""Schemas applied one inside the other on one value; the validator recurses through them."""
 _MOST_SCHEMAS: Final = 200_000
+"""Parts of a schema after references are followed."""
 _DEEPEST_SCHEMA: Final = 200
+"""Levels of the schema document itself."""
 
 _SAME_LISTS: Final = ("allOf", "anyOf", "oneOf")
 _SAME_ONE: Final = ("not", "if", "then", "else")
@@ -70,65 +73,65 @@ class SchemaLimits:
         self.deepest = deepest
         """The deepest value it can be used on; `None`: it looks only so many levels down and any value will do."""
 
-    def applications(self, value: Json) -> int:
-        """How many schemas may be applied to any one part of `value`. Raises `CheckFault` when it is too deep for this schema."""
+    def count_applications(self, value: Json) -> int:
+        """Return how many schemas may be applied to any one part of `value`. Raises `CheckFault` when it is too deep for this schema."""
         if self.deepest is None:
             return max(self._bounds)
-        depth = depth_of(value, self.deepest)
+        depth = measure_depth(value, self.deepest)
         if depth > self.deepest:
             raise CheckFault("schema_limit", f"the value is nested more than {self.deepest} levels deep, too deep for this schema")
         return max(self._bounds[: depth + 1])
 
-    def admit(self, value: Json) -> None:
+    def check_work(self, value: Json) -> None:
         """Raise `CheckFault` when checking `value` can take too much work."""
-        each = self.applications(value)
+        each = self.count_applications(value)
         if each > _HARMLESS:
             most = MOST_WORK // each
-            if size_of(value, most) > most:
+            if measure_size(value, most) > most:
                 raise CheckFault("schema_limit", f"the value has more than {most} parts, too many for this schema")
 
-    def work(self, value: Json, enough: int) -> int:
-        """The most applications that checking `value` can take; stops counting beyond `enough`."""
-        each = self.applications(value)
-        return each * size_of(value, enough // each)
+    def count_work(self, value: Json, enough: int) -> int:
+        """Return the most applications that checking `value` can take; stops counting beyond `enough`."""
+        each = self.count_applications(value)
+        return each * measure_size(value, enough // each)
 
 
-def depth_of(value: Json, enough: int) -> int:
-    """How deeply lists and objects are nested; stops counting beyond `enough`."""
+def measure_depth(value: Json, enough: int) -> int:
+    """Return how deeply lists and objects are nested; stops counting beyond `enough`."""
     depth = 0
-    level = _containers_in([value])
+    level = _list_containers([value])
     while level and depth <= enough:
         depth += 1
-        level = _containers_in(child for one in level for child in _children(one))
+        level = _list_containers(child for one in level for child in _list_children(one))
     return depth
 
 
-def size_of(value: Json, enough: int) -> int:
-    """How many values there are in a value, itself included; stops counting beyond `enough`."""
+def measure_size(value: Json, enough: int) -> int:
+    """Return how many values there are in a value, itself included; stops counting beyond `enough`."""
     total = 1
-    pending = _containers_in([value])
+    pending = _list_containers([value])
     while pending and total <= enough:
-        children = _children(pending.pop())
+        children = _list_children(pending.pop())
         total += len(children)
-        pending.extend(_containers_in(children))
+        pending.extend(_list_containers(children))
     return total
 
 
-def _containers_in(values: Iterable[Json]) -> list[Json]:
+def _list_containers(values: Iterable[Json]) -> list[Json]:
     return [value for value in values if isinstance(value, (dict, list, tuple))]
 
 
-def _children(value: Json) -> Collection[Json]:
+def _list_children(value: Json) -> Collection[Json]:
     return value.values() if isinstance(value, dict) else value
 
 
-def limits_of(schema: Json) -> SchemaLimits:
-    """The limits of a schema. Raises `SpecError` when there is no value it could be used on."""
+def compute_limits(schema: Json) -> SchemaLimits:
+    """Return the limits of a schema. Raises `SpecError` when there is no value it could be used on."""
     if not isinstance(schema, dict):
         return SchemaLimits([1], None)
-    if depth_of(schema, _DEEPEST_SCHEMA) > _DEEPEST_SCHEMA:
+    if measure_depth(schema, _DEEPEST_SCHEMA) > _DEEPEST_SCHEMA:
         raise SpecError(f"the schema is nested more than {_DEEPEST_SCHEMA} levels deep", field="schema")
-    order = _in_order(_Graph(schema).nodes)
+    order = _sort_by_reach(_Graph(schema).nodes)
     bounds: list[int] = []
     for depth in range(DEEPEST_VALUE + 1):
         bound, settled = _next_level(order, depth)
@@ -164,8 +167,8 @@ def _next_level(order: list[_Node], depth: int) -> tuple[int, bool]:
     return largest, settled
 
 
-def _in_order(nodes: list[_Node]) -> list[_Node]:
-    """Nodes after those they lead to on the same value; an edge that closes a circle is dropped, as the validator stops there."""
+def _sort_by_reach(nodes: list[_Node]) -> list[_Node]:
+    """Return nodes after those they lead to on the same value; an edge that closes a circle is dropped, as the validator stops there."""
     order: list[_Node] = []
     finished: dict[int, bool] = {}
     for start in nodes:
@@ -209,7 +212,7 @@ class _Graph:
         self.resources: dict[str, list[_Node]] = {}
         self._collect()
         for node in self.nodes:
-            self._connect(node)
+            self._connect_node(node)
 
     def _collect(self) -> None:
         # Every object counts as a schema, wherever it stands: a reference may point anywhere.
@@ -236,53 +239,55 @@ class _Graph:
         for key in ("$id", "id"):
             if isinstance(address := schema.get(key), str):
                 base, _, fragment = address.partition("#")
-                self.resources.setdefault(_last_part(base), []).append(node)
+                self.resources.setdefault(_find_last_part(base), []).append(node)
                 if fragment:
                     self.anchors.setdefault(fragment, []).append(node)
 
-    def _connect(self, node: _Node) -> None:
+    def _connect_node(self, node: _Node) -> None:
         schema = node.schema
         for key in _REFERENCES:
             if isinstance(reference := schema.get(key), str):
-                node.same.extend(self._targets(reference))
+                node.same.extend(self._find_targets(reference))
         if schema.get("$recursiveAnchor") is True or "$recursiveRef" in schema:
-            node.same.extend(self._targets("#"))
+            node.same.extend(self._find_targets("#"))
         for key in _SAME_LISTS:
-            node.same.extend(self._each(schema.get(key)))
+            node.same.extend(self._list_nodes_of_values(schema.get(key)))
         for key in _SAME_ONE:
-            node.same.extend(self._each([schema.get(key)]))
+            node.same.extend(self._list_nodes_of_values([schema.get(key)]))
         for key in _SAME_MAPS:
-            node.same.extend(self._members(schema.get(key)))
+            node.same.extend(self._list_nodes_of_members(schema.get(key)))
         for key in _CHILD_ONE:
-            node.children.extend(self._each([schema.get(key)]))
-        node.children.extend(self._members(schema.get("patternProperties")))
+            node.children.extend(self._list_nodes_of_values([schema.get(key)]))
+        node.children.extend(self._list_nodes_of_members(schema.get("patternProperties")))
         items = schema.get("items")
-        places = self._each(schema.get("prefixItems")) + self._each(items if isinstance(items, list) else [items])
-        node.exclusive = [group for group in (self._members(schema.get("properties")), places) if group]
+        places = self._list_nodes_of_values(schema.get("prefixItems")) + self._list_nodes_of_values(
+            items if isinstance(items, list) else [items]
+        )
+        node.exclusive = [group for group in (self._list_nodes_of_members(schema.get("properties")), places) if group]
 
-    def _each(self, values: Json) -> list[_Node]:
+    def _list_nodes_of_values(self, values: Json) -> list[_Node]:
         if not isinstance(values, (list, tuple)):
             return []
         return [self.by_object[id(value)] for value in values if isinstance(value, dict)]
 
-    def _members(self, values: Json) -> list[_Node]:
-        return self._each(list(values.values())) if isinstance(values, dict) else []
+    def _list_nodes_of_members(self, values: Json) -> list[_Node]:
+        return self._list_nodes_of_values(list(values.values())) if isinstance(values, dict) else []
 
-    def _targets(self, reference: str) -> list[_Node]:
+    def _find_targets(self, reference: str) -> list[_Node]:
         base, _, fragment = reference.partition("#")
-        homes = self.resources.get(_last_part(base), []) if base else [self.by_object[id(self.root)]]
+        homes = self.resources.get(_find_last_part(base), []) if base else [self.by_object[id(self.root)]]
         if not fragment:
             return homes
         if not fragment.startswith("/"):
             return self.anchors.get(fragment, [])
         # A pointer counts from the resource it stands in; which one that is does not matter for a bound.
         everywhere = homes if base else [*homes, *(node for nodes in self.resources.values() for node in nodes)]
-        return [target for home in everywhere if (target := self._pointed(home.schema, fragment)) is not None]
+        return [target for home in everywhere if (target := self._follow_pointer(home.schema, fragment)) is not None]
 
-    def _pointed(self, start: Json, pointer: str) -> _Node | None:
+    def _follow_pointer(self, start: Json, pointer: str) -> _Node | None:
         value = start
         for part in pointer.split("/")[1:]:
-            key = _unescaped(part)
+            key = _unescape(part)
             if isinstance(value, dict) and key in value:
                 value = value[key]
             elif isinstance(value, list) and key.isascii() and key.isdigit() and len(key) < 9 and int(key) < len(value):
@@ -292,10 +297,10 @@ class _Graph:
         return self.by_object.get(id(value)) if isinstance(value, dict) else None
 
 
-def _last_part(address: str) -> str:
+def _find_last_part(address: str) -> str:
     return address.rstrip("/").rsplit("/", 1)[-1]
 
 
-def _unescaped(part: str) -> str:
+def _unescape(part: str) -> str:
     raw = _PERCENT.sub(lambda found: bytes([int(found[1], 16)]), part.encode(errors="replace"))
     return raw.decode(errors="replace").replace("~1", "/").replace("~0", "~")

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import msgspec
 
-from proctor.checks._fields import Comparison, FieldResult, TextField, absence, fields_verdict, no_match, unreadable
+from proctor.checks._fields import Comparison, FieldResult, TextField, decide_absence, decide_fields, fail_no_match, fail_unreadable
 from proctor.codecs.segments import Segment, SegmentPath, compile_segment_path
 from proctor.errors import EvidenceError, SpecError
 from proctor.expressions.scope import Scope
@@ -26,7 +26,7 @@ class Segmented(Protocol):
         ...
 
     def value(self, path: SegmentPath) -> str | None:
-        """The text at a path; nothing when it is absent or empty."""
+        """Return the text at a path, or None when it is absent or empty."""
         ...
 
 
@@ -40,11 +40,11 @@ class Sought(msgspec.Struct, frozen=True):
     def look(self, message: Segmented, scope: Scope) -> FieldResult:
         """Compare the value in a message."""
         text = message.value(self.at)
-        return self.comparison.result(self.path, MISSING if text is None else text, scope)
+        return self.comparison.compare(self.path, MISSING if text is None else text, scope)
 
 
 def prepare_path(text: str, field: str) -> SegmentPath:
-    """Understand a path; the error names the field of the spec it came from."""
+    """Compile a path; the error names the field of the spec it came from."""
     try:
         return compile_segment_path(text)
     except SpecError as error:
@@ -52,7 +52,7 @@ def prepare_path(text: str, field: str) -> SegmentPath:
 
 
 def prepare_fields(fields: Sequence[TextField]) -> tuple[Sought, ...]:
-    """The fields of a spec."""
+    """Return the fields of a spec."""
     return tuple(
         Sought(
             field.path,
@@ -64,7 +64,7 @@ def prepare_fields(fields: Sequence[TextField]) -> tuple[Sought, ...]:
 
 
 def prepare_correlation(correlate_by: Mapping[str, Json], aliases: Mapping[str, str]) -> tuple[Sought, ...]:
-    """The paths and aliases of `correlate_by`."""
+    """Return the paths and aliases of `correlate_by`."""
     return tuple(
         Sought(
             key, prepare_path(aliases.get(key, key), f"correlate_by.{key}"), Comparison(value, field=f"correlate_by.{key}", text_only=True)
@@ -73,14 +73,14 @@ def prepare_correlation(correlate_by: Mapping[str, Json], aliases: Mapping[str, 
     )
 
 
-class Reading(msgspec.Struct, frozen=True):
+class ReadSegments(msgspec.Struct, frozen=True):
     """Messages that could be read, each with the place of its text, and what was wrong with the others."""
 
     messages: tuple[tuple[str, Segmented], ...]
     problems: tuple[str, ...]
 
 
-def read_all(texts: Sequence[str], read: Callable[[str], Sequence[Segmented]], base: str) -> Reading:
+def read_all(texts: Sequence[str], read: Callable[[str], Sequence[Segmented]], base: str) -> ReadSegments:
     """Read every text; one that cannot be read is noted and left out."""
     messages: list[tuple[str, Segmented]] = []
     problems: list[str] = []
@@ -90,11 +90,11 @@ def read_all(texts: Sequence[str], read: Callable[[str], Sequence[Segmented]], b
             messages.extend((place, message) for message in read(text))
         except EvidenceError as error:
             problems.append(f"{place}: {error.message}")
-    return Reading(tuple(messages), tuple(problems))
+    return ReadSegments(tuple(messages), tuple(problems))
 
 
 def decide_segments(
-    reading: Reading,
+    reading: ReadSegments,
     fits: Callable[[Segmented], bool],
     fields: Sequence[Sought],
     scope: Scope,
@@ -103,27 +103,27 @@ def decide_segments(
     is_absent: bool,
     correlated: int,
 ) -> Verdict:
-    """The verdict over the last message that fits; `correlated` is by how many paths that is decided."""
+    """Return the verdict over the last message that fits; `correlated` is by how many paths that is decided."""
     found: tuple[str, Segmented] | None = None
     for place, message in reversed(reading.messages):
         # Each path looked for walks over the segments, and divides one of them.
-        spend(correlated * _steps_over(message))
+        spend(correlated * _count_steps(message))
         if fits(message):
             found = place, message
             break
     if is_absent:
         if found is None and reading.problems:
-            return unreadable(what, reading.problems)
-        return absence(found[0] if found else None, what, pointers=(found[0],) if found else ())
+            return fail_unreadable(what, reading.problems)
+        return decide_absence(found[0] if found else None, what, pointers=(found[0],) if found else ())
     if found is None:
         seen = f"{len(reading.messages)} read" if reading.messages else "none recorded"
         unread = f"; unreadable: {'; '.join(reading.problems[:3])}" if reading.problems else ""
-        return no_match(f"no {what} ({seen}{unread})", [(field.path, field.comparison.expected) for field in fields])
+        return fail_no_match(f"no {what} ({seen}{unread})", [(field.path, field.comparison.expected) for field in fields])
     place, message = found
-    spend(len(fields) * _steps_over(message))
-    return fields_verdict(what, [field.look(message, scope) for field in fields], pointers=(place,), matched=place)
+    spend(len(fields) * _count_steps(message))
+    return decide_fields(what, [field.look(message, scope) for field in fields], pointers=(place,), matched=place)
 
 
-def _steps_over(message: Segmented) -> int:
-    """What looking for one path takes at most."""
+def _count_steps(message: Segmented) -> int:
+    """Return what looking for one path takes at most."""
     return 3 + len(message.segments) // 2 + max((len(segment.text) for segment in message.segments), default=0) // 64

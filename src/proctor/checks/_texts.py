@@ -13,8 +13,8 @@ AROUND: Final = 40
 """How much of the text is shown on either side of a find."""
 
 
-def not_so(claim: str, expected: str, text: str, hint: str | None) -> Verdict:
-    """A failed claim about the answer: what was expected, what was found, and perhaps why."""
+def fail_text_claim(claim: str, expected: str, text: str, hint: str | None) -> Verdict:
+    """Return a failed claim about the answer: what was expected, what was found, and perhaps why."""
     reason = f"expected the answer to {claim}, found {show(text)}"
     return failed(
         reason if hint is None else f"{reason}; {hint}",
@@ -23,7 +23,7 @@ def not_so(claim: str, expected: str, text: str, hint: str | None) -> Verdict:
     )
 
 
-def around(text: str, start: int, end: int) -> str:
-    """A match with a little of the text on both sides."""
+def quote_around(text: str, start: int, end: int) -> str:
+    """Return a match with a little of the text on both sides."""
     left, right = max(0, start - AROUND), min(len(text), end + AROUND)
     return show(f"{'…' if left else ''}{text[left:right]}{'…' if right < len(text) else ''}")

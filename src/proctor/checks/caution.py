@@ -43,7 +43,7 @@ class Reads(msgspec.Struct, frozen=True):
     """Whether it is about the tools that an agent runs itself, and not about those of a model's provider."""
 
     def concerns_only(self, seen_tools: tuple[str, ...]) -> bool:
-        """Whether it asks for nothing but calls of tools that were all seen."""
+        """Return whether it asks for nothing but calls of tools that were all seen."""
         return bool(seen_tools) and (self.own_tools or (bool(self.tools) and set(self.tools).issubset(seen_tools)))
 
     def outcome_when_missing(self) -> Literal["fail", "error"]:
@@ -58,13 +58,15 @@ ReadsOf = Reads | Callable[[Any], Reads]
 """What a check reads, fixed or by its spec."""
 
 
-def reads_of(declared: ReadsOf, spec: msgspec.Struct) -> Reads:
+def find_reads(declared: ReadsOf, spec: msgspec.Struct) -> Reads:
     """Return what a check with this spec reads."""
     return declared if isinstance(declared, Reads) else declared(spec)
 
 
 def decide_with_caution(decide: Decide, reads: Reads) -> Decide:
     """Wrap a check so that no verdict rests on what is not known."""
+    # What is not known cannot overturn this outcome: more calls than were seen never make a call that was seen go away (presence), and
+    # never make a forbidden one unmade (absence). An exact claim can be overturned either way.
     certain = _CERTAIN[reads.claim]
     uncertain_is = reads.outcome_when_missing()
 
@@ -73,11 +75,15 @@ def decide_with_caution(decide: Decide, reads: Reads) -> Decide:
         account = evidence.account
         # What is not there at all is told with the reason, where the reader gave one.
         if account is not None and account.unknown and (verdict.outcome != certain or verdict.code == MISSING):
+            # A reader may know all calls of some tools although others stay in the dark.
             all_seen = reads.concerns_only(account.seen_tools)
             gaps: list[Part] = [part for part in reads.parts if part in account.unknown and not (all_seen and part == "tool_calls")]
+            # An error says already that nothing was decided. A judge who was not there would have been shown what is not known.
             if gaps and (verdict.outcome in ("pass", "fail") or verdict.code == "judge_unavailable"):
                 told = "; ".join(f"{PART_NAMES[part]} not known: {account.unknown[part]}" for part in gaps)
                 return Verdict(uncertain_is, 0.0, told, MISSING, {"not_known": {part: account.unknown[part] for part in gaps}})
+        # A check writes `missing` for any claim; whether that is a fail or an error depends on the claim, which only its declaration
+        # tells.
         if verdict.code == MISSING and verdict.outcome != uncertain_is:
             return msgspec.structs.replace(verdict, outcome=uncertain_is)
         return verdict

@@ -22,14 +22,14 @@ from proctor.checks._fhirpath import FhirPath, compile_fhirpath
 from proctor.checks._fields import (
     Comparison,
     FieldResult,
-    absence,
-    dotted_pointer,
-    fields_verdict,
-    no_match,
-    reads_state,
+    build_dotted_pointer,
+    choose_scope_builder,
+    decide_absence,
+    decide_fields,
+    declare_state_reads,
+    describe_failures,
+    fail_no_match,
     refuse_fields_when_absent,
-    scope_for,
-    told_wrong,
 )
 from proctor.checks.registry import Decide, check
 from proctor.codecs.fhir import Found, Search, compile_search
@@ -87,10 +87,10 @@ class _Field(msgspec.Struct, frozen=True):
     def look(self, resource: dict[str, Json], scope: Scope) -> FieldResult:
         spend(_PER_LOOK)
         if self.fhirpath is None:
-            return self.comparison.result(self.path, find_dotted(resource, self.path), scope)
+            return self.comparison.compare(self.path, find_dotted(resource, self.path), scope)
         values = self.fhirpath.evaluate(resource, scope.now)
         if not self.must_be_true:
-            return self.comparison.result(self.path, values[0] if values else MISSING, scope)
+            return self.comparison.compare(self.path, values[0] if values else MISSING, scope)
         holds = len(values) == 1 and values[0] is True
         found: Json = values[0] if len(values) == 1 else values or None
         return FieldResult(self.path, True, found, holds, "" if holds else f"{self.path}: expected one true, found {show(found)}")
@@ -99,7 +99,7 @@ class _Field(msgspec.Struct, frozen=True):
 @check(
     "fhir_resource",
     example="fhir_resource: {resource_type: Patient, search: {name: Smith}, fields: [{path: gender, expected: male}]}",
-    reads=reads_state,
+    reads=declare_state_reads,
     product=True,
 )
 def fhir_resource(spec: FhirResource) -> Decide:
@@ -114,10 +114,10 @@ def fhir_resource(spec: FhirResource) -> Decide:
         raise SpecError("absent: true takes no count", field="absent")
     refuse_fields_when_absent(spec.absent, spec.fields)
     fields = tuple(_prepare_field(field, f"fields.{index}") for index, field in enumerate(spec.fields))
-    find = _searching(spec)
+    find = _make_search(spec)
     # FHIRPath has a clock of its own (`today()`), so the scope is read for it, too.
-    scope = Scope.of if any(field.fhirpath for field in fields) else scope_for([field.comparison for field in fields])
-    what = _described(spec)
+    scope = Scope.read_from if any(field.fhirpath for field in fields) else choose_scope_builder([field.comparison for field in fields])
+    what = _describe_search(spec)
 
     def decide(evidence: Evidence) -> Verdict:
         store = evidence.state.fhir if evidence.state is not None else None
@@ -125,8 +125,8 @@ def fhir_resource(spec: FhirResource) -> Decide:
             return missing("FHIR state")
         found = find(store.resources)
         if spec.absent:
-            return absence(_named(found) if found else None, what, pointers=tuple(_pointer(entry) for entry in found[:10]))
-        return _verdict(spec, fields, found, scope(evidence), what)
+            return decide_absence(_name_resource(found) if found else None, what, pointers=tuple(_point_at(entry) for entry in found[:10]))
+        return _decide_verdict(spec, fields, found, scope(evidence), what)
 
     return decide
 
@@ -148,7 +148,7 @@ def _prepare_field(field: FhirField, at: str) -> _Field:
     )
 
 
-def _searching(spec: FhirResource) -> Callable[[Sequence[Json]], list[Found]]:
+def _make_search(spec: FhirResource) -> Callable[[Sequence[Json]], list[Found]]:
     try:
         search: Search = compile_search(spec.resource_type, spec.search)
     except CheckFault as fault:
@@ -162,52 +162,54 @@ def _searching(spec: FhirResource) -> Callable[[Sequence[Json]], list[Found]]:
     return search.find
 
 
-def _described(spec: FhirResource) -> str:
+def _describe_search(spec: FhirResource) -> str:
     query = "&".join(f"{name}={value}" for name, value in spec.search.items())
     return f"{spec.resource_type}?{show(query)[1:-1]}" if query else spec.resource_type
 
 
-def _named(found: Sequence[Found]) -> str:
+def _name_resource(found: Sequence[Found]) -> str:
     more = f" and {len(found) - 3} more" if len(found) > 3 else ""
     return ", ".join(entry.name for entry in found[:3]) + more
 
 
-def _pointer(found: Found) -> str:
+def _point_at(found: Found) -> str:
     return f"$.state.fhir.{found.place}"
 
 
-def _verdict(spec: FhirResource, fields: tuple[_Field, ...], found: list[Found], scope: Scope, what: str) -> Verdict:
+def _decide_verdict(spec: FhirResource, fields: tuple[_Field, ...], found: list[Found], scope: Scope, what: str) -> Verdict:
     counted = () if spec.count is None else (_count(spec.count, len(found)),)
     if not found:
         if spec.count == 0:
-            return fields_verdict(f"no {what}", counted, matches=0)
-        verdict = no_match(f"no {what} in the FHIR store", [(field.path, _expected(field)) for field in fields], matches=0)
-        verdict.details["field_results"].extend(result.record() for result in counted)
+            return decide_fields(f"no {what}", counted, matches=0)
+        verdict = fail_no_match(f"no {what} in the FHIR store", [(field.path, _find_expected(field)) for field in fields], matches=0)
+        verdict.details["field_results"].extend(result.to_record() for result in counted)
         verdict.details["total"] += len(counted)
         return verdict
     if spec.match == "exactly_one" and len(found) != 1:
-        reason = f"expected exactly one {what}, found {len(found)}: {_named(found)}"
-        rows = [FieldResult(field.path, _expected(field), None, False).record() for field in fields]
+        reason = f"expected exactly one {what}, found {len(found)}: {_name_resource(found)}"
+        rows = [FieldResult(field.path, _find_expected(field), None, False).to_record() for field in fields]
         return failed(
             reason,
             code="several_matches",
             details={"field_results": rows, "matches": len(found)},
-            pointers=tuple(map(_pointer, found[:10])),
+            pointers=tuple(map(_point_at, found[:10])),
         )
     if spec.match == "all":
-        return _over_all(fields, found, counted, scope)
+        return _decide_over_all(fields, found, counted, scope)
     looked = [(entry, [field.look(entry.resource, scope) for field in fields]) for entry in (found if spec.match == "any" else found[:1])]
     entry, results = max(looked, key=lambda pair: sum(result.passed for result in pair[1]))
-    return fields_verdict(entry.name, (*results, *counted), pointers=_pointers(entry, results), matches=len(found), resource=entry.name)
+    return decide_fields(
+        entry.name, (*results, *counted), pointers=_point_at_failures(entry, results), matches=len(found), resource=entry.name
+    )
 
 
-def _over_all(fields: tuple[_Field, ...], found: list[Found], counted: tuple[FieldResult, ...], scope: Scope) -> Verdict:
+def _decide_over_all(fields: tuple[_Field, ...], found: list[Found], counted: tuple[FieldResult, ...], scope: Scope) -> Verdict:
     each = [(entry, [field.look(entry.resource, scope) for field in fields]) for entry in found]
     results = [result for _, results in each for result in results]
     held = sum(result.passed for result in results) + sum(result.passed for result in counted)
     everything = [*results, *counted]
     details: dict[str, Json] = {
-        "field_results": [result.record() for result in everything],
+        "field_results": [result.to_record() for result in everything],
         "held": held,
         "total": len(everything),
         "matches": len(found),
@@ -215,16 +217,18 @@ def _over_all(fields: tuple[_Field, ...], found: list[Found], counted: tuple[Fie
     }
     if held == len(everything):
         return passed(
-            f"all of {_named(found)}: {held} of {len(everything)} fields hold", details=details, pointers=tuple(map(_pointer, found[:10]))
+            f"all of {_name_resource(found)}: {held} of {len(everything)} fields hold",
+            details=details,
+            pointers=tuple(map(_point_at, found[:10])),
         )
     # The mean over resources, each with the count as one more field; written so that equal shares give exact scores.
     shares = sum(result.passed for result in results) + sum(result.passed for result in counted) * len(found)
     wrong = next((pair for pair in each if not all(result.passed for result in pair[1])), None)
-    told = f"{wrong[0].name}: {told_wrong(wrong[1])}" if wrong else told_wrong(counted)
-    pointers = _pointers(*wrong) if wrong else tuple(map(_pointer, found[:10]))
+    told = f"{wrong[0].name}: {describe_failures(wrong[1])}" if wrong else describe_failures(counted)
+    pointers = _point_at_failures(*wrong) if wrong else tuple(map(_point_at, found[:10]))
     score = shares / (len(found) * (len(fields) + len(counted)))
     return failed(
-        f"all of {_named(found)}: {held} of {len(everything)} fields hold: {told}", details=details, pointers=pointers, score=score
+        f"all of {_name_resource(found)}: {held} of {len(everything)} fields hold: {told}", details=details, pointers=pointers, score=score
     )
 
 
@@ -234,15 +238,15 @@ def _count(expected: int, actual: int) -> FieldResult:
     )
 
 
-def _expected(field: _Field) -> Json:
+def _find_expected(field: _Field) -> Json:
     return True if field.must_be_true else field.comparison.expected
 
 
-def _pointers(found: Found, results: Sequence[FieldResult]) -> tuple[str, ...]:
-    """Where the failing values are; where all hold, or none is at a plain path, the resource itself."""
-    base = _pointer(found)
+def _point_at_failures(found: Found, results: Sequence[FieldResult]) -> tuple[str, ...]:
+    """Return where the failing values are; where all hold, or none is at a plain path, the resource itself."""
+    base = _point_at(found)
     wrong = tuple(
-        dotted_pointer(base, result.path)
+        build_dotted_pointer(base, result.path)
         for result in results
         if not result.passed and result.actual is not None and "(" not in result.path
     )

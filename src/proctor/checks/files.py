@@ -12,15 +12,15 @@ from proctor.checks._fields import (
     FieldResult,
     PreparedRows,
     RowField,
-    absence,
-    fields_verdict,
-    no_match,
+    choose_scope_builder,
+    decide_absence,
+    decide_fields,
+    declare_state_reads,
+    fail_no_match,
     prepare_rows,
-    reads_state,
     refuse_fields_when_absent,
-    scope_for,
 )
-from proctor.checks._globs import compile_glob, glob_matches
+from proctor.checks._globs import compile_glob, matches_glob
 from proctor.checks.registry import Decide, check
 from proctor.errors import CheckFault
 from proctor.expressions.scope import Scope
@@ -31,6 +31,7 @@ from proctor.paths.dotted import find_dotted
 from proctor.work import spend
 
 _PER_FILE = 20
+"""Steps that looking at one file counts, whatever its size."""
 _PER_FIELD = 10
 """What a verdict over one file takes, in steps, and what each of its fields adds."""
 
@@ -50,7 +51,7 @@ class FilePresent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     "file_present",
     shorthand="path",
     example="file_present: {path: 'outbound/*.json', fields: [{path: claim.id, expected: C-17}]}",
-    reads=reads_state,
+    reads=declare_state_reads,
     product=True,
 )
 def file_present(spec: FilePresent) -> Decide:
@@ -58,32 +59,32 @@ def file_present(spec: FilePresent) -> Decide:
     refuse_fields_when_absent(spec.absent, spec.fields)
     glob = compile_glob(spec.path)
     fields = prepare_rows(spec.fields)
-    scope_of = scope_for([comparison for _, comparison in fields])
+    scope_of = choose_scope_builder([comparison for _, comparison in fields])
     what = f"file {show(spec.path)}"
 
     def decide(evidence: Evidence) -> Verdict:
         files = evidence.state.files if evidence.state is not None else None
         if files is None:
             return missing("files")
-        matched = [(index, file) for index, file in enumerate(files) if glob_matches(glob, file.path, spend)]
+        matched = [(index, file) for index, file in enumerate(files) if matches_glob(glob, file.path, spend)]
         paths = [file.path for _, file in matched]
         if spec.absent:
             told = ", ".join(map(show, paths[:3])) + (f" and {len(paths) - 3} more" if len(paths) > 3 else "")
-            return absence(told if matched else None, what, pointers=tuple(f"$.state.files[{index}]" for index, _ in matched[:10]))
+            return decide_absence(told if matched else None, what, pointers=tuple(f"$.state.files[{index}]" for index, _ in matched[:10]))
         if not matched:
             near = nearest(spec.path, [file.path for file in files])
             told = f"; nearest: {', '.join(map(show, near))}" if near else f" ({len(files)} files recorded)"
-            return no_match(f"no {what}{told}", [(path, comparison.expected) for path, comparison in fields], matched_paths=[])
-        return _best(matched, fields, scope_of(evidence), paths)
+            return fail_no_match(f"no {what}{told}", [(path, comparison.expected) for path, comparison in fields], matched_paths=[])
+        return _choose_best(matched, fields, scope_of(evidence), paths)
 
     return decide
 
 
-def _best(matched: list[tuple[int, StateFile]], fields: PreparedRows, scope: Scope, paths: list[str]) -> Verdict:
+def _choose_best(matched: list[tuple[int, StateFile]], fields: PreparedRows, scope: Scope, paths: list[str]) -> Verdict:
     best: Verdict | None = None
     for index, file in matched:
         spend(_PER_FILE + _PER_FIELD * len(fields) + (len(file.content) // 64 if isinstance(file.content, str) else 0))
-        verdict = fields_verdict(
+        verdict = decide_fields(
             show(file.path), _look(file, fields, scope) if fields else [], pointers=(f"$.state.files[{index}]",), matched_paths=paths
         )
         if verdict.passed:
@@ -105,4 +106,4 @@ def _look(file: StateFile, fields: PreparedRows, scope: Scope) -> list[FieldResu
             FieldResult(path, comparison.expected, None, False, why if position == 0 else f"{path} cannot be read")
             for position, (path, comparison) in enumerate(fields)
         ]
-    return [comparison.result(path, find_dotted(document, path), scope) for path, comparison in fields]
+    return [comparison.compare(path, find_dotted(document, path), scope) for path, comparison in fields]

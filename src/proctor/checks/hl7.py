@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from proctor.checks._fields import TextField, reads_state, refuse_fields_when_absent, scope_for
+from proctor.checks._fields import TextField, choose_scope_builder, declare_state_reads, refuse_fields_when_absent
 from proctor.checks._segments import Segmented, Sought, decide_segments, prepare_correlation, prepare_fields, read_all
 from proctor.checks.registry import Decide, check
 from proctor.codecs.hl7 import read_messages
@@ -39,7 +39,7 @@ _TYPE, _TRIGGER, _EVENT = (compile_segment_path(path) for path in ("MSH.9.1", "M
 @check(
     "hl7_message",
     example="hl7_message: {correlate_by: {message_type: ADT}, fields: [{path: PID.5.1, expected: Smith}]}",
-    reads=reads_state,
+    reads=declare_state_reads,
     product=True,
 )
 def hl7_message(spec: Hl7Message) -> Decide:
@@ -47,7 +47,7 @@ def hl7_message(spec: Hl7Message) -> Decide:
     refuse_fields_when_absent(spec.absent, spec.fields)
     fields = prepare_fields(spec.fields)
     correlation = prepare_correlation(spec.correlate_by, _ALIASES)
-    scope_of = scope_for([sought.comparison for sought in (*fields, *correlation)])
+    scope_of = choose_scope_builder([sought.comparison for sought in (*fields, *correlation)])
     told = ", ".join(f"{key} {show(value)}" for key, value in spec.correlate_by.items())
     what = f"outbound HL7 message with {told}" if told else "outbound HL7 message"
 
@@ -59,7 +59,7 @@ def hl7_message(spec: Hl7Message) -> Decide:
         reading = read_all(feed.outbound, read_messages, "$.state.hl7.outbound")
         return decide_segments(
             reading,
-            lambda message: all(_correlates(sought, message, scope) for sought in correlation),
+            lambda message: all(_does_correlate(sought, message, scope) for sought in correlation),
             fields,
             scope,
             what=what,
@@ -70,7 +70,7 @@ def hl7_message(spec: Hl7Message) -> Decide:
     return decide
 
 
-def _correlates(sought: Sought, message: Segmented, scope: Scope) -> bool:
+def _does_correlate(sought: Sought, message: Segmented, scope: Scope) -> bool:
     if sought.path in ("message_type", "trigger_event"):
         kind = message.value(_TYPE)
         # Before version 2.3.1 the event stands in EVN alone.
@@ -79,5 +79,5 @@ def _correlates(sought: Sought, message: Segmented, scope: Scope) -> bool:
         if isinstance(wanted, str) and "^" in wanted:
             return [kind, trigger] == wanted.split("^")[:2]
         actual = kind if sought.path == "message_type" else trigger
-        return sought.comparison.mismatch(MISSING if actual is None else actual, scope, sought.path) is None
+        return sought.comparison.find_mismatch(MISSING if actual is None else actual, scope, sought.path) is None
     return sought.look(message, scope).passed

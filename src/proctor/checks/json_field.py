@@ -11,8 +11,8 @@ from proctor.checks.registry import Decide, check
 from proctor.errors import SpecError
 from proctor.expressions.scope import NO_SCOPE, Scope
 from proctor.matchers.compile import compile_expected
-from proctor.matchers.equal import child
-from proctor.matchers.mismatch import shown
+from proctor.matchers.equal import join_path
+from proctor.matchers.mismatch import show_value
 from proctor.model.evidence import Evidence, Json
 from proctor.model.missing import MISSING
 from proctor.model.show import show
@@ -34,14 +34,14 @@ class JsonField(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 _NO_BODY = missing("response body")
 
 
-def _reads(spec: JsonField) -> Reads:
+def _declare_reads(spec: JsonField) -> Reads:
     return Reads(("answer",), "exact", "error" if spec.condition.startswith("not_") else "fail")
 
 
 @check(
     "json_field",
     example="json_field: {field: items.0.price, value: {$gt: 0}}",
-    reads=_reads,
+    reads=_declare_reads,
     product=lambda spec: isinstance(spec.value, (dict, list)),
 )
 def json_field(spec: JsonField) -> Decide:
@@ -49,9 +49,9 @@ def json_field(spec: JsonField) -> Decide:
     if not spec.field:
         raise SpecError("the path of a field cannot be empty", field="field")
     if spec.condition in ("exists", "not_exists"):
-        return _presence(spec)
+        return _decide_presence(spec)
     expected = compile_expected(spec.value, field="value")
-    pointer = (_pointer(spec.field),)
+    pointer = (_point_at(spec.field),)
     wanted = spec.condition == "equals"
     good = passed(f"{spec.field} is {'' if wanted else 'not '}{expected.shown()}", pointers=pointer)
     without = passed(f"{spec.field} is missing, so it is not {expected.shown()}", pointers=pointer)
@@ -63,21 +63,21 @@ def json_field(spec: JsonField) -> Decide:
         actual = find_dotted(evidence.body, spec.field)
         if actual is MISSING and not wanted:
             return without
-        found = expected.mismatch(actual, Scope.of(evidence) if dynamic else NO_SCOPE, pointer[0])
+        found = expected.find_mismatch(actual, Scope.read_from(evidence) if dynamic else NO_SCOPE, pointer[0])
         if (found is None) == wanted:
             return good
         if found is not None:
-            return failed(found.describe(), details=found.record(), pointers=(found.path,))
+            return failed(found.describe(), details=found.to_record(), pointers=(found.path,))
         return failed(
-            f"{pointer[0]} is what it must not be: expected anything but {expected.shown()}, found {shown(actual)}", pointers=pointer
+            f"{pointer[0]} is what it must not be: expected anything but {expected.shown()}, found {show_value(actual)}", pointers=pointer
         )
 
     return decide
 
 
-def _presence(spec: JsonField) -> Decide:
+def _decide_presence(spec: JsonField) -> Decide:
     wanted = spec.condition == "exists"
-    pointer = (_pointer(spec.field),)
+    pointer = (_point_at(spec.field),)
     good = passed(f"{spec.field} {'exists' if wanted else 'does not exist'}", pointers=pointer)
 
     def decide(evidence: Evidence) -> Verdict:
@@ -92,8 +92,8 @@ def _presence(spec: JsonField) -> Decide:
     return decide
 
 
-def _pointer(field: str) -> str:
+def _point_at(field: str) -> str:
     path = "$.body"
     for part in field.split("."):
-        path = f"{path}[{part}]" if part.isascii() and part.isdigit() else child(path, part)
+        path = f"{path}[{part}]" if part.isascii() and part.isdigit() else join_path(path, part)
     return path

@@ -45,13 +45,14 @@ class JsonPath(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 _MOST_SHOWN = 3
+"""Values in the reason of a verdict."""
 
 
-def _reads(spec: JsonPath) -> Reads:
+def _declare_reads(spec: JsonPath) -> Reads:
     return Reads(("answer",), "exact", "fail" if spec.exists else "error")
 
 
-@check("json_path", shorthand="path", example="json_path: {path: '$.items[0].sku', equals: A-17}", reads=_reads, product=True)
+@check("json_path", shorthand="path", example="json_path: {path: '$.items[0].sku', equals: A-17}", reads=_declare_reads, product=True)
 def json_path(spec: JsonPath) -> Decide:
     """The answer, read as JSON, has (or has not) a value at a JSONPath, optionally equal to a given one."""
     path = compile_path(spec.path, spec.syntax)
@@ -65,12 +66,12 @@ def json_path(spec: JsonPath) -> Decide:
         if isinstance(answer, Verdict):
             return answer
         value, pointer = answer
-        found: list[Json] = [] if spec.falsy_is_empty and _falsy(value) else path.find(value)
+        found: list[Json] = [] if spec.falsy_is_empty and _is_falsy(value) else path.find(value)
         if not compares:
-            return good if bool(found) == spec.exists else _presence_failed(spec, found, value, pointer)
+            return good if bool(found) == spec.exists else _fail_presence(spec, found, value, pointer)
         if any(_equal(spec, one) for one in found):
             return good
-        return _equality_failed(spec, found, pointer)
+        return _fail_equality(spec, found, pointer)
 
     return decide
 
@@ -81,7 +82,7 @@ def _claim(spec: JsonPath, compares: bool) -> str:
     return f"{spec.path} {'exists' if spec.exists else 'does not exist'}"
 
 
-def _falsy(value: Json) -> bool:
+def _is_falsy(value: Json) -> bool:
     return value is None or value is False or value == "" or (isinstance(value, (int, float)) and value == 0)
 
 
@@ -91,19 +92,19 @@ def _equal(spec: JsonPath, value: Json) -> bool:
     return deep_equal(value, spec.equals)
 
 
-def _presence_failed(spec: JsonPath, found: list[Json], document: Json, pointer: str) -> Verdict:
+def _fail_presence(spec: JsonPath, found: list[Json], document: Json, pointer: str) -> Verdict:
     if spec.exists:
         return failed(
             f"expected a value at {spec.path}, found nothing in {show(document)}", details={"path": spec.path}, pointers=(pointer,)
         )
     return failed(
-        f"expected nothing at {spec.path}, found {_listed(found)}",
+        f"expected nothing at {spec.path}, found {_list_values(found)}",
         details={"path": spec.path, "count": len(found)},
         pointers=(pointer,),
     )
 
 
-def _equality_failed(spec: JsonPath, found: list[Json], pointer: str) -> Verdict:
+def _fail_equality(spec: JsonPath, found: list[Json], pointer: str) -> Verdict:
     expected = show(spec.equals)
     note = ""
     if found and spec.scalars_only and all(isinstance(one, (dict, list, tuple)) for one in found):
@@ -111,13 +112,13 @@ def _equality_failed(spec: JsonPath, found: list[Json], pointer: str) -> Verdict
     elif any(equal_after_conversion(spec.equals, one) for one in found if isinstance(one, str) != isinstance(spec.equals, str)):
         note = " (equal after conversion)"
     return failed(
-        f"expected {expected} at {spec.path}, found {_listed(found)}{note}",
+        f"expected {expected} at {spec.path}, found {_list_values(found)}{note}",
         details={"path": spec.path, "expected": expected, "found": [show(one) for one in found[:_MOST_SHOWN]]},
         pointers=(pointer,),
     )
 
 
-def _listed(found: list[Json]) -> str:
+def _list_values(found: list[Json]) -> str:
     if not found:
         return "nothing"
     more = f" and {len(found) - _MOST_SHOWN} more" if len(found) > _MOST_SHOWN else ""

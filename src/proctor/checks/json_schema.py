@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from proctor.checks._answer import answer_json
-from proctor.checks._schema_limits import limits_of
+from proctor.checks._schema_limits import compute_limits
 from proctor.checks.caution import Reads
 from proctor.checks.registry import Decide, check
 from proctor.errors import CheckFault, SpecError
@@ -38,7 +38,9 @@ class JsonSchema(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 _MOST_ERRORS: Final = 5
+"""Violations in the reason of a verdict."""
 _MOST_WORK_TO_EXPLAIN: Final = 50_000
+"""Applications of schemas up to which all violations are looked for; beyond, only whether there is one."""
 # The library names the address inside its sentence and nowhere else.
 _NOT_HERE: Final = "is not present in a registry"
 _UNKNOWN_META: Final = "Unknown meta-schema"
@@ -52,8 +54,8 @@ _UNKNOWN_META: Final = "Unknown meta-schema"
 )
 def json_schema(spec: JsonSchema) -> Decide:
     """The answer, or one field of it, conforms to a JSON Schema."""
-    limits = limits_of(spec.schema)
-    validator = _validator(spec.schema)
+    limits = compute_limits(spec.schema)
+    validator = _build_validator(spec.schema)
     what = spec.field or "the answer"
     good = passed(f"{what} conforms to the schema")
 
@@ -71,21 +73,21 @@ def json_schema(spec: JsonSchema) -> Decide:
                     pointers=(pointer,),
                 )
             pointer = f"{pointer}.{spec.field}"
-        limits.admit(value)
+        limits.check_work(value)
         try:
             if validator.is_valid(value):
                 return good
-            explained = limits.work(value, _MOST_WORK_TO_EXPLAIN) <= _MOST_WORK_TO_EXPLAIN
+            explained = limits.count_work(value, _MOST_WORK_TO_EXPLAIN) <= _MOST_WORK_TO_EXPLAIN
             errors: list[ValidationError] = list(validator.iter_errors(value)) if explained else []
         except ValueError as error:
             # Text that is no Unicode, or nesting beyond what the library takes.
             raise CheckFault("schema_limit", f"{what} cannot be checked by the schema: {shorten(str(error))}") from None
-        return _nonconforming(what, errors, value, pointer)
+        return _fail_nonconforming(what, errors, value, pointer)
 
     return decide
 
 
-def _validator(schema: Json) -> Any:
+def _build_validator(schema: Json) -> Any:
     # A quarter of the start-up time of a small run, so only suites with a schema pay for it.
     import jsonschema_rs
 
@@ -94,12 +96,12 @@ def _validator(schema: Json) -> Any:
     try:
         return jsonschema_rs.validator_for(schema, offline=True, pattern_options=jsonschema_rs.RegexOptions(), validate_formats=False)
     except jsonschema_rs.ValidationError as error:
-        raise _unusable(error.message, [str(part) for part in error.instance_path]) from None
+        raise _unusable_schema_error(error.message, [str(part) for part in error.instance_path]) from None
     except ValueError as error:
-        raise _unusable(str(error), []) from None
+        raise _unusable_schema_error(str(error), []) from None
 
 
-def _unusable(said: str, path: list[str]) -> SpecError:
+def _unusable_schema_error(said: str, path: list[str]) -> SpecError:
     first = said.split("\n", 1)[0]
     place = ".".join(["schema", *path])
     address = first.split("'")[1] if first.count("'") >= 2 else first
@@ -121,7 +123,7 @@ def _unusable(said: str, path: list[str]) -> SpecError:
     return SpecError(f"invalid schema: {shorten(first)}", field=place)
 
 
-def _nonconforming(what: str, errors: list[ValidationError], value: Json, pointer: str) -> Verdict:
+def _fail_nonconforming(what: str, errors: list[ValidationError], value: Json, pointer: str) -> Verdict:
     found = [(_place(pointer, error.instance_path), shorten(error.message)) for error in errors[:_MOST_ERRORS]]
     if not found:
         return failed(f"{what} does not conform to the schema; it is too large to say where: {show(value)}", pointers=(pointer,))

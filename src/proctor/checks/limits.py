@@ -63,7 +63,7 @@ def http_status(spec: HttpStatus) -> Decide:
     """The HTTP status is exactly this."""
     if not 100 <= spec.status <= 999:
         raise SpecError(f"{spec.status} is no HTTP status; expected a number from 100 to 999", field="status")
-    return _on_every_turn(
+    return _decide_every_turn(
         "HTTP status",
         "http_status",
         lambda source: source.http_status,
@@ -77,7 +77,7 @@ def responded_within(spec: RespondedWithin) -> Decide:
     """The answer came within a time; the bound itself passes."""
     if not is_finite(spec.ms) or spec.ms < 0:
         raise SpecError(f"'ms' must be a number of at least 0, found {show(spec.ms)}", field="ms")
-    return _on_every_turn(
+    return _decide_every_turn(
         "response time",
         "duration_ms",
         lambda source: source.duration_ms,
@@ -86,14 +86,14 @@ def responded_within(spec: RespondedWithin) -> Decide:
     )
 
 
-def _on_every_turn(
+def _decide_every_turn(
     what: str,
     field: str,
     measure: Callable[[Evidence | EvidenceTurn], float | None],
     holds: Callable[[float], bool],
     wanted: str,
 ) -> Decide:
-    """A measure that must hold on every turn that carries it; a turn that does not carry it leaves the claim undecided."""
+    """Return a measure that must hold on every turn that carries it; a turn that does not carry it leaves the claim undecided."""
     good = passed(f"{wanted}, as expected", pointers=(f"$.{field}",))
     unknown = missing(what)
 
@@ -128,7 +128,7 @@ def tokens_within(spec: TokensWithin) -> Decide:
     good = passed("token usage stays within " + ", ".join(f"{limit} {kind}" for kind, limit in limits), pointers=("$.usage",))
 
     def decide(evidence: Evidence) -> Verdict:
-        usages = _usages(evidence)
+        usages = _list_usages(evidence)
         over: list[str] = []
         unknown: list[str] = []
         for kind, limit, measure in measures:
@@ -146,25 +146,25 @@ def tokens_within(spec: TokensWithin) -> Decide:
     return decide
 
 
-def _reported(usage: Usage) -> int | None:
+def _read_reported_total(usage: Usage) -> int | None:
     return usage.total()
 
 
-def _larger(usage: Usage) -> int | None:
+def _read_larger_total(usage: Usage) -> int | None:
     summed = (usage.input_tokens or 0) + (usage.output_tokens or 0)
     return None if usage.total() is None else max(usage.total() or 0, summed)
 
 
 _MEASURES: dict[str, Callable[[Usage], int | None]] = {
-    "reported": _reported,
-    "larger": _larger,
+    "reported": _read_reported_total,
+    "larger": _read_larger_total,
     "input": lambda usage: usage.input_tokens,
     "output": lambda usage: usage.output_tokens,
 }
 
 
-def _usages(evidence: Evidence) -> Sequence[Usage | None]:
-    """What is summed: the turns where all of them report, else the whole run, else what the turns or nodes report."""
+def _list_usages(evidence: Evidence) -> Sequence[Usage | None]:
+    """Return what is summed: the turns where all of them report, else the whole run, else what the turns or nodes report."""
     turns = [turn.usage for turn in evidence.turns or ()]
     if turns and None not in turns:
         return turns

@@ -13,12 +13,12 @@ from collections.abc import Sequence
 import msgspec
 
 from proctor.checks._claims import CallCondition, Claim
-from proctor.checks._levels import LEVELS, Level, kind_of_level, level_of, names_of
+from proctor.checks._levels import LEVELS, Level, find_level, find_level_kind, list_names
 from proctor.checks.caution import MISSING, Reads
 from proctor.checks.registry import Decide, check
 from proctor.errors import SpecError
 from proctor.expressions.scope import NO_SCOPE, Scope
-from proctor.matchers.call_arguments import Difference, argument_rule
+from proctor.matchers.call_arguments import Difference, build_argument_rule
 from proctor.model.account import Part
 from proctor.model.evidence import Evidence, Json
 from proctor.model.show import nearest, shorten, show
@@ -67,7 +67,7 @@ class NodeCalled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Claims about the tools this node called."""
 
 
-def _reads(spec: NodeCalled) -> Reads:
+def _declare_reads(spec: NodeCalled) -> Reads:
     parts: tuple[Part, ...] = ("nodes", "tool_calls")
     if spec.arguments or spec.forbidden_arguments or any(call.arguments or call.forbidden_arguments for call in spec.tool_calls):
         parts = ("nodes", "tool_calls", "tool_arguments")
@@ -87,7 +87,7 @@ def _reads(spec: NodeCalled) -> Reads:
     "node_called",
     shorthand="name",
     example="node_called: {name: AI Agent, tool_calls: [{name: Calculator, index: 0}]}",
-    reads=_reads,
+    reads=_declare_reads,
     product=lambda spec: bool(spec.tool_calls or spec.arguments),
 )
 def node_called(spec: NodeCalled) -> Decide:
@@ -95,9 +95,9 @@ def node_called(spec: NodeCalled) -> Decide:
     nested = tuple(_claim(call, f"tool_calls.{index}.", ()) for index, call in enumerate(spec.tool_calls))
     claim = _claim(spec, "", nested)
     dynamic = claim.dynamic
-    simple = claim.condition == "called" and not claim.narrowed() and not claim.forbidden_arguments
+    simple = claim.condition == "called" and not claim.is_narrowed() and not claim.forbidden_arguments
     name = show(spec.name)
-    holds = {kind: passed(f"{name} was {claim.wording()} (found as {kind})") for kind in LEVELS}
+    holds = {kind: passed(f"{name} was {claim.describe()} (found as {kind})") for kind in LEVELS}
     never = passed(f"{name} was not called")
     # Nobody can say what an output that was not recorded does not have.
     by_arguments = bool(claim.forbidden_arguments) or (claim.condition == "not_called" and claim.rule is not None)
@@ -106,35 +106,36 @@ def node_called(spec: NodeCalled) -> Decide:
     def decide(evidence: Evidence) -> Verdict:
         if evidence.nodes is None and evidence.tool_calls is None:
             return _NOT_RECORDED
-        if simple and (kind := kind_of_level(evidence, spec.name)) is not None and not _noted(evidence):
+        if simple and (kind := find_level_kind(evidence, spec.name)) is not None and not _has_notes(evidence):
             return holds[kind]
-        level = level_of(evidence, spec.name)
+        level = find_level(evidence, spec.name)
         if level is None or level.skipped:
-            return never if claim.absent_is_fine() else _did_not_run(claim, level, evidence)
-        scope = Scope.of(evidence) if dynamic else NO_SCOPE
-        problems = claim.problems(level.runs, scope)
+            return never if claim.allows_absence() else _fail_not_run(claim, level, evidence)
+        scope = Scope.read_from(evidence) if dynamic else NO_SCOPE
+        problems = claim.list_problems(level.runs, scope)
         notes = [note for run in level.runs if run.name == spec.name for note in run.notes]
         if problems:
-            return _failure(claim, level, problems, notes)
+            return _fail_claim(claim, level, problems, notes)
         if by_arguments and any(run.is_named(spec.name) and run.is_output_missing() for run in level.runs):
             return no_output
-        doubtful = claim.hangs_on(level.runs, scope) if notes else None
+        doubtful = claim.find_decisive_run(level.runs, scope) if notes else None
         if doubtful is not None:
             told = "; ".join(doubtful.notes[:_MOST_TOLD])
-            return Verdict("error", 0.0, f"whether {name} was {claim.wording()} is not known: {told}", MISSING)
+            return Verdict("error", 0.0, f"whether {name} was {claim.describe()} is not known: {told}", MISSING)
         good = holds[level.kind]
         return passed(f"{good.reason}; {'; '.join(notes[:_MOST_TOLD])}") if notes else good
 
     return decide
 
 
-def _noted(evidence: Evidence) -> bool:
-    """Whether a reader left notes that a verdict has to repeat."""
+def _has_notes(evidence: Evidence) -> bool:
+    """Return whether a reader left notes that a verdict has to repeat."""
     return any(node.notes for node in evidence.nodes or ())
 
 
 _NOT_RECORDED = missing("tool calls")
 _MOST_TOLD = 8
+"""Notes of a reader in the reason of a verdict."""
 
 
 def _claim(spec: NodeCalled | NestedCall, prefix: str, nested: tuple[Claim, ...]) -> Claim:
@@ -149,7 +150,7 @@ def _claim(spec: NodeCalled | NestedCall, prefix: str, nested: tuple[Claim, ...]
         raise SpecError("'count' has no meaning for what must not be called", field=f"{prefix}count")
     if spec.count is not None and spec.count < 0:
         raise SpecError(f"'count' must be at least 0, found {spec.count}", field=f"{prefix}count")
-    rule = argument_rule(spec.arguments, values="matchers", strict=spec.strict, field=f"{prefix}arguments")
+    rule = build_argument_rule(spec.arguments, values="matchers", strict=spec.strict, field=f"{prefix}arguments")
     return Claim(
         name=spec.name,
         condition=condition,
@@ -164,30 +165,30 @@ def _claim(spec: NodeCalled | NestedCall, prefix: str, nested: tuple[Claim, ...]
     )
 
 
-def _did_not_run(claim: Claim, level: Level | None, evidence: Evidence) -> Verdict:
-    nodes, tools = names_of(evidence)
+def _fail_not_run(claim: Claim, level: Level | None, evidence: Evidence) -> Verdict:
+    nodes, tools = list_names(evidence)
     name = show(claim.name)
     if level is not None:
         found = f"node {name} was recorded as skipped, so it did not run"
     else:
         close = nearest(claim.name, (*nodes, *tools))
-        found = f"no node or tool call of that name; nodes: {_listed(nodes)}; tools: {_listed(tools)}"
-        found += f"; nearest: {_listed(list(close))}" if close else ""
+        found = f"no node or tool call of that name; nodes: {_list_names(nodes)}; tools: {_list_names(tools)}"
+        found += f"; nearest: {_list_names(list(close))}" if close else ""
     also = f"; its {len(claim.nested)} tool claim{'s' if len(claim.nested) > 1 else ''} fail with it" if claim.nested else ""
     return failed(
-        f"expected {name} to be {claim.wording()}, found {found}{also}",
+        f"expected {name} to be {claim.describe()}, found {found}{also}",
         details={"name": claim.name, "level": None if level is None else level.kind, "nodes": nodes[:100], "tools": tools[:100]},
     )
 
 
-def _failure(claim: Claim, level: Level, problems: Sequence[Difference], notes: Sequence[str]) -> Verdict:
+def _fail_claim(claim: Claim, level: Level, problems: Sequence[Difference], notes: Sequence[str]) -> Verdict:
     told = "; ".join(problem.sentence for problem in problems[:_MOST_TOLD])
     more = f"; and {len(problems) - _MOST_TOLD} more" if len(problems) > _MOST_TOLD else ""
     said = "".join(f"; {note}" for note in notes[:_MOST_TOLD])
     runs = sum(run.is_named(claim.name) for run in level.runs)
     which = f"the closest of {runs} {level.kind}s" if runs > 1 and claim.condition == "called" else f"as {level.kind}"
     return failed(
-        f"expected {show(claim.name)} to be {claim.wording()}; found {which}: {told}{more}{said}",
+        f"expected {show(claim.name)} to be {claim.describe()}; found {which}: {told}{more}{said}",
         details={
             "name": claim.name,
             "level": level.kind,
@@ -198,5 +199,5 @@ def _failure(claim: Claim, level: Level, problems: Sequence[Difference], notes: 
     )
 
 
-def _listed(names: Sequence[str]) -> str:
+def _list_names(names: Sequence[str]) -> str:
     return ", ".join(shorten(show(name), 80) for name in names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "") or "none"

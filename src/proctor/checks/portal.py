@@ -11,15 +11,15 @@ import msgspec
 from proctor.checks._fields import (
     Comparison,
     RowField,
-    absence,
-    dotted_pointer,
-    fields_verdict,
-    member_pointer,
-    no_match,
+    build_dotted_pointer,
+    build_member_pointer,
+    choose_scope_builder,
+    decide_absence,
+    decide_fields,
+    declare_state_reads,
+    fail_no_match,
     prepare_rows,
-    reads_state,
     refuse_fields_when_absent,
-    scope_for,
 )
 from proctor.checks.registry import Decide, check
 from proctor.errors import SpecError
@@ -53,7 +53,7 @@ _RESULTS = "assertion_results"
 @check(
     "portal_record",
     example="portal_record: {resource: requests, key: id, value: R-1, fields: [{path: status, expected: submitted}]}",
-    reads=reads_state,
+    reads=declare_state_reads,
     product=True,
 )
 def portal_record(spec: PortalRecord) -> Decide:
@@ -65,9 +65,9 @@ def portal_record(spec: PortalRecord) -> Decide:
     refuse_fields_when_absent(spec.absent, spec.fields)
     fields = prepare_rows(spec.fields)
     wanted = Comparison(spec.value, field="value") if spec.value is not msgspec.UNSET else None
-    scope_of = scope_for([comparison for _, comparison in fields] + ([wanted] if wanted else []))
+    scope_of = choose_scope_builder([comparison for _, comparison in fields] + ([wanted] if wanted else []))
     what = f"row of {spec.resource} with {spec.key} {show(spec.value)}" if wanted else f"row of {spec.resource}"
-    base = member_pointer("$.state.portal", spec.resource)
+    base = build_member_pointer("$.state.portal", spec.resource)
 
     def decide(evidence: Evidence) -> Verdict:
         portal = evidence.state.portal if evidence.state is not None else None
@@ -75,30 +75,32 @@ def portal_record(spec: PortalRecord) -> Decide:
             return missing("portal state")
         scope = scope_of(evidence)
         rows = portal.get(spec.resource, [])
-        found = [index for index, row in enumerate(rows) if wanted is None or _correlates(row, spec.key or "", wanted, scope)]
+        found = [index for index, row in enumerate(rows) if wanted is None or _does_correlate(row, spec.key or "", wanted, scope)]
         pointers = tuple(f"{base}[{index}]" for index in found[:10])
         if spec.absent:
-            return absence(f"{len(found)}" if found else None, what, pointers=pointers)
+            return decide_absence(f"{len(found)}" if found else None, what, pointers=pointers)
         if not found:
-            reason = _nothing(what, spec, rows, portal)
-            return no_match(reason, [(path, comparison.expected) for path, comparison in fields], key=_RESULTS)
+            reason = _describe_nothing_found(what, spec, rows, portal)
+            return fail_no_match(reason, [(path, comparison.expected) for path, comparison in fields], key=_RESULTS)
         if len(found) > 1:
             hint = "" if wanted else "; name the row by key and value"
             return errored("several_matches", f"expected one {what}, found {len(found)}{hint}")
-        results = [comparison.result(path, find_dotted(rows[found[0]], path), scope) for path, comparison in fields]
-        wrong = tuple(dotted_pointer(pointers[0], result.path) for result in results if not result.passed and result.actual is not None)
-        return fields_verdict(what, results, key=_RESULTS, pointers=wrong or pointers)
+        results = [comparison.compare(path, find_dotted(rows[found[0]], path), scope) for path, comparison in fields]
+        wrong = tuple(
+            build_dotted_pointer(pointers[0], result.path) for result in results if not result.passed and result.actual is not None
+        )
+        return decide_fields(what, results, key=_RESULTS, pointers=wrong or pointers)
 
     return decide
 
 
-def _correlates(row: Json, key: str, wanted: Comparison, scope: Scope) -> bool:
+def _does_correlate(row: Json, key: str, wanted: Comparison, scope: Scope) -> bool:
     actual = row[key] if isinstance(row, dict) and key in row else find_dotted(row, key)
     # An absent column is no null: a row without the key is not the row that is meant.
-    return actual is not MISSING and wanted.mismatch(actual, scope, key) is None
+    return actual is not MISSING and wanted.find_mismatch(actual, scope, key) is None
 
 
-def _nothing(what: str, spec: PortalRecord, rows: list[dict[str, Json]], portal: dict[str, list[dict[str, Json]]]) -> str:
+def _describe_nothing_found(what: str, spec: PortalRecord, rows: list[dict[str, Json]], portal: dict[str, list[dict[str, Json]]]) -> str:
     if spec.resource not in portal:
         near = nearest(spec.resource, portal) or tuple(portal)[:5]
         there = f"; there are {', '.join(map(show, near))}" if near else ""

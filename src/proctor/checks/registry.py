@@ -26,13 +26,13 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-from proctor.checks.caution import EVERYTHING, Decide, ReadsOf, decide_with_caution, reads_of
+from proctor.checks.caution import EVERYTHING, Decide, ReadsOf, decide_with_caution, find_reads
 from proctor.errors import InputError, SpecError
 from proctor.model.evidence import Evidence
 from proctor.model.show import nearest
 from proctor.model.verdict import Verdict
 
-__all__ = ["CheckEntry", "Decide", "Registry", "check", "collect", "default_registry", "entries_of", "entry_of"]
+__all__ = ["CheckEntry", "Decide", "Registry", "check", "collect", "default_registry", "iterate_entries", "read_entry"]
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -72,8 +72,8 @@ class CheckEntry(msgspec.Struct, frozen=True, kw_only=True):
     product: bool | Callable[[Any], bool] = False
     """Whether its cost is a product of what the spec and the evidence hold, or of which specs that is true: see `work`."""
 
-    def multiplies(self, spec: msgspec.Struct) -> bool:
-        """Whether the steps of this spec have to be counted."""
+    def multiplies_work(self, spec: msgspec.Struct) -> bool:
+        """Return whether the steps of this spec have to be counted."""
         return self.product if isinstance(self.product, bool) else self.product(spec)
 
 
@@ -114,7 +114,7 @@ class Registry:
             self.add(entry)
 
     def _load(self, name: str | None) -> None:
-        """Bring in what may define `name`; everything, for none."""
+        """Load the files that may define `name`, or all files if it is None."""
         if self._finder is None:
             return
         found = self._finder(name)
@@ -142,13 +142,13 @@ class Registry:
         self._load(None)
         return iter([self._entries[name] for name in sorted(self._entries)])
 
-    def names(self) -> tuple[str, ...]:
-        """All names, sorted."""
+    def list_names(self) -> tuple[str, ...]:
+        """Return all names, sorted."""
         self._load(None)
         return tuple(sorted(self._entries))
 
     def get(self, name: str) -> CheckEntry:
-        """The check called `name`; an unknown name raises `SpecError` with the nearest ones."""
+        """Return the check called `name`; an unknown name raises `SpecError` with the nearest ones."""
         entry = self._entries.get(name)
         if entry is not None:
             return entry
@@ -157,28 +157,28 @@ class Registry:
         raise SpecError(
             f"unknown check {name!r}",
             field="check",
-            nearest=nearest(name, self.names()),
+            nearest=nearest(name, self.list_names()),
             hint="`proctor describe checks` lists them all",
         )
 
     def prepare(self, name: str, spec: msgspec.Struct) -> Decide:
         """Return the function that decides `spec` on evidence. Raises `SpecError` when the spec cannot be used."""
         entry = self.get(name)
-        return decide_with_caution(entry.prepare(spec), reads_of(entry.reads, spec))
+        return decide_with_caution(entry.prepare(spec), find_reads(entry.reads, spec))
 
     def prepare_bare(self, name: str, spec: msgspec.Struct) -> Decide:
         """Return the check itself, for evidence of which everything is known and whose missing parts the caller looks after."""
         return self.get(name).prepare(spec)
 
 
-def entries_of(module: ModuleType) -> Iterator[CheckEntry]:
-    """The marked functions that `module` itself defines, in order of definition."""
+def iterate_entries(module: ModuleType) -> Iterator[CheckEntry]:
+    """Yield the marked functions that `module` itself defines, in order of definition."""
     for value in list(vars(module).values()):
         if getattr(value, "__proctor_check__", None) is not None and getattr(value, "__module__", None) == module.__name__:
-            yield entry_of(value)
+            yield read_entry(value)
 
 
-def entry_of(function: Callable[..., Any]) -> CheckEntry:
+def read_entry(function: Callable[..., Any]) -> CheckEntry:
     """Read one marked function."""
     mark = cast(Mark, function.__proctor_check__)  # type: ignore[attr-defined]  # set by `check`
     owner = function.__module__
@@ -213,16 +213,16 @@ def _bind(function: Callable[[Any, Evidence], Verdict], spec: object) -> Decide:
     return decide
 
 
-def builtin_modules() -> Iterator[ModuleType]:
-    """Our own check files, by a sorted walk over the folder; those with a leading underscore are shared code."""
+def iterate_builtin_modules() -> Iterator[ModuleType]:
+    """Yield our own check files in sorted order; those with a leading underscore are shared code."""
     package = importlib.import_module("proctor.checks")
     for name in sorted(info.name for info in pkgutil.iter_modules(package.__path__)):
         if name not in ("registry", "ports", "caution") and not name.startswith("_"):
             yield importlib.import_module(f"proctor.checks.{name}")
 
 
-def builtin_module_of(name: str) -> ModuleType | None:
-    """The file of ours that defines the check `name`, found by its text.
+def find_builtin_module(name: str) -> ModuleType | None:
+    """Return the file of ours that defines the check `name`, found by its text.
 
     Loading every file to use three checks would be most of what a small run costs. Where there is no source to search, nothing is
     found, and the caller loads everything.
@@ -239,15 +239,15 @@ def builtin_module_of(name: str) -> ModuleType | None:
 
 
 def collect(modules: Iterable[ModuleType]) -> Registry:
-    """A registry of everything marked in `modules`."""
-    return Registry(entry for module in modules for entry in entries_of(module))
+    """Return a registry of everything marked in `modules`."""
+    return Registry(entry for module in modules for entry in iterate_entries(module))
 
 
 @functools.cache
 def default_registry() -> Registry:
-    """Our own checks and those of installed plugins. Our files are loaded as their checks are asked for."""
+    """Return our own checks and those of installed plugins; our files are loaded when their checks are asked for."""
     registry = Registry(finder=_find_builtin)
-    for entry in plugin_entries():
+    for entry in iterate_plugin_entries():
         # Asking for the name brings in a check of ours that has it, and adding then names both: a plugin cannot quietly take its place.
         _ = entry.name in registry
         registry.add(entry)
@@ -255,14 +255,14 @@ def default_registry() -> Registry:
 
 
 def _find_builtin(name: str | None) -> Iterable[CheckEntry]:
-    module = builtin_module_of(name) if name is not None else None
+    module = find_builtin_module(name) if name is not None else None
     if module is not None:
-        return entries_of(module)
-    return (entry for module in builtin_modules() for entry in entries_of(module))
+        return iterate_entries(module)
+    return (entry for module in iterate_builtin_modules() for entry in iterate_entries(module))
 
 
-def plugin_entries() -> Iterator[CheckEntry]:
-    """Checks that other distributions offer under the entry point group `proctor.checks`."""
+def iterate_plugin_entries() -> Iterator[CheckEntry]:
+    """Yield the checks that other distributions offer under the entry point group `proctor.checks`."""
     if os.environ.get(PLUGIN_SWITCH) or not _some_distribution_mentions(ENTRY_POINTS):
         return
     from importlib.metadata import entry_points  # slow to import; needed only when a plugin is installed
@@ -270,13 +270,13 @@ def plugin_entries() -> Iterator[CheckEntry]:
     for point in entry_points(group=ENTRY_POINTS):
         loaded = point.load()
         if isinstance(loaded, ModuleType):
-            yield from entries_of(loaded)
+            yield from iterate_entries(loaded)
         else:
-            yield entry_of(loaded)
+            yield read_entry(loaded)
 
 
 def _some_distribution_mentions(group: str) -> bool:
-    """Whether any installed distribution declares the group.
+    """Return whether any installed distribution declares the group.
 
     Importing `importlib.metadata` costs more than a small check run, so the entry point files are searched as text first.
     """

@@ -15,13 +15,13 @@ from typing import Literal
 
 import msgspec
 
-from proctor.checks._calls import recorded_calls
+from proctor.checks._calls import list_recorded_calls
 from proctor.checks.caution import Reads
 from proctor.checks.registry import Decide, check
 from proctor.errors import SpecError
 from proctor.model.account import Part
 from proctor.model.evidence import Evidence, Json, ToolCall
-from proctor.model.judgement import Material, Opinion, Question, pending, verdict_of
+from proctor.model.judgement import Material, Opinion, Question, make_pending, make_verdict
 from proctor.model.missing import MISSING
 from proctor.model.numbers import is_finite
 from proctor.model.show import show
@@ -69,7 +69,7 @@ class Subject(msgspec.Struct, frozen=True):
     pointer: str
 
 
-def _reads(spec: Judged) -> Reads:
+def _declare_reads(spec: Judged) -> Reads:
     parts: list[Part] = ["state" if spec.subject == "state" else "nodes" if spec.target_node is not None else "answer"]
     everything = spec.kind == "hallucination"
     if everything or spec.show_tool_names or spec.show_tool_inputs or spec.show_tool_results:
@@ -87,7 +87,7 @@ def _reads(spec: Judged) -> Reads:
     shorthand="criteria",
     judged=True,
     example="judged: {criteria: The answer is polite and names the order., threshold: 0.8}",
-    reads=_reads,
+    reads=_declare_reads,
 )
 def judged(spec: Judged) -> Decide:
     """The answer meets a criterion written in plain language, in the opinion of a judge."""
@@ -102,21 +102,21 @@ def judged(spec: Judged) -> Decide:
                 raise SpecError("an empty text says nothing", field=f"{field}.{index}")
 
     def decide(evidence: Evidence) -> Verdict:
-        found = subject_of(spec, evidence)
+        found = find_subject(spec, evidence)
         if isinstance(found, Verdict):
             return found
         pointers = (found.pointer,)
-        return pending(questions_of(spec, found, evidence), lambda opinions: _settle(spec, opinions, pointers))
+        return make_pending(build_questions(spec, found, evidence), lambda opinions: _settle(spec, opinions, pointers))
 
     return decide
 
 
-def questions_of(spec: Judged, subject: Subject, evidence: Evidence) -> list[Question]:
-    """What a judge is asked: the criterion, then each negative constraint."""
+def build_questions(spec: Judged, subject: Subject, evidence: Evidence) -> list[Question]:
+    """Return what a judge is asked: the criterion, then each negative constraint."""
     material = Material(
         subject=msgspec.to_builtins(subject.value),
         name="end_state" if spec.subject == "state" else "final_answer" if spec.target_node is None else "node_output",
-        context=_context(spec, evidence),
+        context=_build_context(spec, evidence),
     )
     grounded = spec.kind == "hallucination"
     questions = [
@@ -136,13 +136,13 @@ def questions_of(spec: Judged, subject: Subject, evidence: Evidence) -> list[Que
     return questions
 
 
-def _context(spec: Judged, evidence: Evidence) -> dict[str, Json]:
-    """What the judge sees beside the subject; what was not recorded is left out."""
+def _build_context(spec: Judged, evidence: Evidence) -> dict[str, Json]:
+    """Return what the judge sees beside the subject; what was not recorded is left out."""
     everything = spec.kind == "hallucination"
     shown: dict[str, Json] = {}
     if (spec.show_prompt or everything) and evidence.input not in (None, ""):
         shown["scenario_prompt"] = evidence.input
-    calls = recorded_calls(evidence)
+    calls = list_recorded_calls(evidence)
     if spec.show_tool_names and calls is not None:
         shown["tool_sequence"] = [call.name for call in calls]
     if spec.show_tool_inputs and calls is not None:
@@ -166,15 +166,15 @@ def _call(call: ToolCall) -> dict[str, Json]:
 
 
 def _settle(spec: Judged, opinions: Sequence[Opinion], pointers: tuple[str, ...]) -> Verdict:
-    """The verdict of the criterion, unless a constraint is violated or could not be judged."""
+    """Return the verdict of the criterion, unless a constraint is violated or could not be judged."""
     main, *constraints = opinions
     if spec.threshold is not None:
         main = msgspec.structs.replace(main, details={**main.details, "threshold": spec.threshold})
     if not constraints:
-        return verdict_of(main, pointers=pointers)
+        return make_verdict(main, pointers=pointers)
     listed = list(zip(spec.negative_constraints, constraints, strict=True))
     told: list[Json] = [
-        {"constraint": text, "outcome": opinion.outcome, "reason": opinion.reason, "code": opinion.code, **_who(opinion)}
+        {"constraint": text, "outcome": opinion.outcome, "reason": opinion.reason, "code": opinion.code, **_record_judge(opinion)}
         for text, opinion in listed
     ]
     details: dict[str, Json] = {**main.details, "criterion": {"outcome": main.outcome, "score": main.score, "reason": main.reason}}
@@ -185,19 +185,19 @@ def _settle(spec: Judged, opinions: Sequence[Opinion], pointers: tuple[str, ...]
     broken = next(((text, opinion) for text, opinion in listed if opinion.outcome == "error"), None)
     if main.outcome == "pass" and broken is not None:
         return errored(broken[1].code or "judge_failed", f"must not: {broken[0]}; {broken[1].reason}", details=details)
-    return msgspec.structs.replace(verdict_of(main, pointers=pointers), details=details)
+    return msgspec.structs.replace(make_verdict(main, pointers=pointers), details=details)
 
 
-def _who(opinion: Opinion) -> dict[str, Json]:
+def _record_judge(opinion: Opinion) -> dict[str, Json]:
     return {key: opinion.details[key] for key in ("check_id", "samples", "agreement", "spread") if key in opinion.details}
 
 
-def subject_of(spec: Judged, evidence: Evidence) -> Subject | Verdict:
-    """What is to be judged, or the verdict where there is nothing to judge."""
+def find_subject(spec: Judged, evidence: Evidence) -> Subject | Verdict:
+    """Return what is to be judged, or the verdict where there is nothing to judge."""
     if spec.subject == "state":
         return missing("end state") if evidence.state is None else Subject(evidence.state, "$.state")
     if spec.target_node is not None:
-        whole = _node_output(spec.target_node, evidence)
+        whole = _find_node_output(spec.target_node, evidence)
     elif spec.output_key is not None:
         whole = missing("response body") if evidence.body is None else Subject(evidence.body, "$.body")
     elif evidence.text is not None:
@@ -212,8 +212,8 @@ def subject_of(spec: Judged, evidence: Evidence) -> Subject | Verdict:
     return Subject(inner, f"{whole.pointer}.{spec.output_key}")
 
 
-def _node_output(part: str, evidence: Evidence) -> Subject | Verdict:
-    """The output of the last node that ran and whose name contains `part`."""
+def _find_node_output(part: str, evidence: Evidence) -> Subject | Verdict:
+    """Return the output of the last node that ran and whose name contains `part`."""
     if evidence.nodes is None:
         return missing("nodes")
     for index in reversed(range(len(evidence.nodes))):

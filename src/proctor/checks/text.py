@@ -8,12 +8,12 @@ from typing import Final
 
 import msgspec
 
-from proctor.checks._texts import AROUND, NO_TEXT, POINTER, around, not_so
+from proctor.checks._texts import AROUND, NO_TEXT, POINTER, fail_text_claim, quote_around
 from proctor.checks.caution import Reads
 from proctor.checks.registry import Decide, check
 from proctor.model.evidence import Evidence
 from proctor.model.show import show
-from proctor.model.verdict import Verdict, failed, later, passed
+from proctor.model.verdict import Verdict, defer_verdict, failed, passed
 
 
 class ResponseContains(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -79,7 +79,7 @@ def response_contains(spec: ResponseContains) -> Decide:
             return NO_TEXT
         if needle in (text.lower() if folds else text):
             return good
-        return later(lambda: not_so(f"contain {show(spec.text)}", spec.text, text, _near_miss(spec.text, text)))
+        return defer_verdict(lambda: fail_text_claim(f"contain {show(spec.text)}", spec.text, text, _explain_near_miss(spec.text, text)))
 
     return decide
 
@@ -100,8 +100,9 @@ def response_not_contains(spec: ResponseNotContains) -> Decide:
             return good
         # Lower-casing can change the length (`İ` becomes two characters); then the place is shown in the folded text.
         shown = text if len(searched) == len(text) else searched
+        quote = quote_around(shown, at, at + len(needle))
         return failed(
-            f"expected the answer not to contain {show(spec.text)}, found it at character {at + 1}: {around(shown, at, at + len(needle))}",
+            f"expected the answer not to contain {show(spec.text)}, found it at character {at + 1}: {quote}",
             details={"position": at},
             pointers=POINTER,
         )
@@ -122,7 +123,7 @@ def response_starts_with(spec: ResponseStartsWith) -> Decide:
         if (text.lower() if spec.ignore_case else text).startswith(wanted):
             return good
         blanks = "it does after white space" if text.lstrip().lower().startswith(spec.text.lower()) else None
-        return not_so(f"begin with {show(spec.text)}", spec.text, text[: len(spec.text) + AROUND], blanks)
+        return fail_text_claim(f"begin with {show(spec.text)}", spec.text, text[: len(spec.text) + AROUND], blanks)
 
     return decide
 
@@ -140,7 +141,7 @@ def response_ends_with(spec: ResponseEndsWith) -> Decide:
         if (text.lower() if spec.ignore_case else text).endswith(wanted):
             return good
         blanks = "it does before white space" if text.rstrip().lower().endswith(spec.text.lower()) else None
-        return not_so(f"end with {show(spec.text)}", spec.text, text[-len(spec.text) - AROUND :], blanks)
+        return fail_text_claim(f"end with {show(spec.text)}", spec.text, text[-len(spec.text) - AROUND :], blanks)
 
     return decide
 
@@ -163,7 +164,7 @@ def response_equals(spec: ResponseEquals) -> Decide:
         if (text.lower() if spec.ignore_case else text) == wanted:
             return good
         blanks = "only white space around it differs" if text.strip().lower() == spec.text.strip().lower() else None
-        return not_so(f"be {show(spec.text)}", spec.text, text, blanks)
+        return fail_text_claim(f"be {show(spec.text)}", spec.text, text, blanks)
 
     return decide
 
@@ -190,8 +191,8 @@ BLANKS: Final = (
 """The blanks of JavaScript."""
 
 
-def _near_miss(needle: str, text: str) -> str | None:
-    """The cheap explanations of a text that looks as if it were there."""
+def _explain_near_miss(needle: str, text: str) -> str | None:
+    """Return the cheap explanations of a text that looks as if it were there."""
     folded, wanted = text.lower(), needle.lower()
     if wanted in folded:
         return "it is there in other letter case"

@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from proctor.checks._texts import NO_TEXT, POINTER, around, not_so
+from proctor.checks._texts import NO_TEXT, POINTER, fail_text_claim, quote_around
 from proctor.checks.caution import Reads
 from proctor.checks.registry import Decide, check
 from proctor.errors import CheckFault, SpecError
@@ -19,7 +19,7 @@ from proctor.model.show import show
 from proctor.model.verdict import Verdict, failed, passed
 from proctor.patterns.engine import Pattern, compile_pattern
 from proctor.patterns.faults import PatternError
-from proctor.patterns.offsets import utf16_length
+from proctor.patterns.offsets import measure_utf16_length
 
 _INLINE_FLAGS: Final = re.compile(r"\(\?[imsx]+\)")
 _NESTED_QUANTIFIER: Final = re.compile(r"[+*}]\??\)[+*{]")
@@ -48,46 +48,47 @@ _ENDS: Final = ("$", "(?!", "\\b", "\\B")
 """Signs of a pattern that looks at where the text ends, or at what does not follow."""
 
 
-def _reads(spec: ResponseMatches) -> Reads:
+def _declare_reads(spec: ResponseMatches) -> Reads:
     if not spec.should_match:
         return Reads(("answer",), "absence")
     return Reads(("answer",), "exact" if any(sign in spec.pattern for sign in _ENDS) else "presence")
 
 
-@check("response_matches", shorthand="pattern", example="response_matches: {pattern: 'order #[0-9]+', flags: i}", reads=_reads)
+@check("response_matches", shorthand="pattern", example="response_matches: {pattern: 'order #[0-9]+', flags: i}", reads=_declare_reads)
 def response_matches(spec: ResponseMatches) -> Decide:
     """The answer matches a regular expression, or must not."""
     if spec.refuse_nested_quantifiers and _NESTED_QUANTIFIER.search(spec.pattern):
-        return _always(
+        return _decide_always(
             failed(
                 f"the pattern {show(spec.pattern)} is refused: a group that ends in a quantifier is itself repeated",
                 code="pattern_refused",
             )
         )
     try:
-        pattern = _prepared(spec)
+        pattern = _prepare_pattern(spec)
     except PatternError as error:
         if spec.on_invalid == "error":
             raise
-        return _always(failed(f"Invalid regex: {error.message}", code="invalid_pattern"))
-    good = passed(f"the answer {'matches' if spec.should_match else 'does not match'} {_shown(pattern)}", pointers=POINTER)
+        return _decide_always(failed(f"Invalid regex: {error.message}", code="invalid_pattern"))
+    good = passed(f"the answer {'matches' if spec.should_match else 'does not match'} {_show_pattern(pattern)}", pointers=POINTER)
 
     def decide(evidence: Evidence) -> Verdict:
         text = evidence.text
         if text is None:
             return NO_TEXT
-        if spec.max_length is not None and utf16_length(text) > spec.max_length:
+        if spec.max_length is not None and measure_utf16_length(text) > spec.max_length:
             return failed(
-                f"expected an answer of at most {spec.max_length} characters to search, found {utf16_length(text)}", pointers=POINTER
+                f"expected an answer of at most {spec.max_length} characters to search, found {measure_utf16_length(text)}",
+                pointers=POINTER,
             )
         found = pattern.search(text)
         if (found is not None) == spec.should_match:
             return good
         if found is None:
-            return not_so(f"match {_shown(pattern)}", spec.pattern, text, _flag_hint(pattern, text))
+            return fail_text_claim(f"match {_show_pattern(pattern)}", spec.pattern, text, _suggest_flag(pattern, text))
         return failed(
-            f"expected the answer not to match {_shown(pattern)}, found {show(found.text)} at character {found.start + 1}: "
-            f"{around(text, found.start, found.end)}",
+            f"expected the answer not to match {_show_pattern(pattern)}, found {show(found.text)} at character {found.start + 1}: "
+            f"{quote_around(text, found.start, found.end)}",
             details={"position": found.start, "matched": show(found.text)},
             pointers=POINTER,
         )
@@ -95,7 +96,7 @@ def response_matches(spec: ResponseMatches) -> Decide:
     return decide
 
 
-def _prepared(spec: ResponseMatches) -> Pattern:
+def _prepare_pattern(spec: ResponseMatches) -> Pattern:
     dropped = _INLINE_FLAGS.match(spec.pattern) if spec.drop_inline_flags else None
     if dropped is None:
         return compile_pattern(spec.pattern, spec.flags)
@@ -106,12 +107,12 @@ def _prepared(spec: ResponseMatches) -> Pattern:
         raise PatternError(error.message, offset=offset, hint=error.hint) from None
 
 
-def _shown(pattern: Pattern) -> str:
+def _show_pattern(pattern: Pattern) -> str:
     return f"/{show(pattern.source)[1:-1]}/{pattern.flags}"
 
 
-def _flag_hint(pattern: Pattern, text: str) -> str | None:
-    """Whether ignoring case would have made the difference; only asked of cheap patterns."""
+def _suggest_flag(pattern: Pattern, text: str) -> str | None:
+    """Return whether ignoring case would have made the difference; only asked of cheap patterns."""
     if "i" in pattern.flags or len(text) > pattern.fast_limit:
         return None
     try:
@@ -121,7 +122,7 @@ def _flag_hint(pattern: Pattern, text: str) -> str | None:
         return None
 
 
-def _always(verdict: Verdict) -> Decide:
+def _decide_always(verdict: Verdict) -> Decide:
     def decide(evidence: Evidence) -> Verdict:
         return verdict
 

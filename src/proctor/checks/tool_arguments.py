@@ -13,22 +13,22 @@ import msgspec
 
 from proctor.checks._calls import (
     MISSING_CALLS,
+    build_scope,
     call_path,
     call_paths,
-    existing_name,
-    indexes_named,
-    never_called,
-    no_call_fits,
-    recorded_calls,
+    describe_count,
+    fail_never_called,
+    fail_no_call_fits,
+    find_indexes_of,
+    list_recorded_calls,
     require_name,
-    scope_for,
-    times,
+    resolve_name,
 )
-from proctor.checks._javascript_json import javascript_json
+from proctor.checks._javascript_json import write_javascript_json
 from proctor.checks.caution import Reads
 from proctor.checks.registry import Decide, check
 from proctor.errors import CheckFault, SpecError
-from proctor.matchers.call_arguments import argument_rule
+from proctor.matchers.call_arguments import build_argument_rule
 from proctor.matchers.equal import deep_equal
 from proctor.model.evidence import Evidence, Json
 from proctor.model.show import show
@@ -105,9 +105,9 @@ def tool_argument(spec: ToolArgument) -> Decide:
     """Some call of the tool has this argument with this value."""
     require_name(spec.tool, "tool")
     if spec.value is msgspec.UNSET:
-        return _argument_present(spec)
+        return _decide_presence(spec)
     try:
-        rule = argument_rule({spec.argument: spec.value}, values=spec.values)
+        rule = build_argument_rule({spec.argument: spec.value}, values=spec.values)
     except SpecError as error:
         # The rule speaks of `arguments.<name>...`; the author wrote `value`.
         inner = (error.field or "").removeprefix(f"arguments.{spec.argument}")
@@ -117,47 +117,44 @@ def tool_argument(spec: ToolArgument) -> Decide:
     ok = passed(f"{show(spec.tool)} was called with {spec.argument} = {show(spec.value)}")
 
     def decide(evidence: Evidence) -> Verdict:
-        calls = recorded_calls(evidence)
+        calls = list_recorded_calls(evidence)
         if calls is None:
             return MISSING_CALLS
-        named = indexes_named(calls, spec.tool)
+        named = find_indexes_of(calls, spec.tool)
         if not named:
-            return never_called(spec.tool, wanted, calls)
-        scope = scope_for(rule, evidence)
+            return fail_never_called(spec.tool, wanted, calls)
+        scope = build_scope(rule, evidence)
         for index in named:
             if rule.fits(calls[index].arguments, scope):
                 return ok
-        return no_call_fits(spec.tool, wanted, rule, evidence, calls, named)
+        return fail_no_call_fits(spec.tool, wanted, rule, evidence, calls, named)
 
     return decide
 
 
-def _argument_present(spec: ToolArgument) -> Decide:
+def _decide_presence(spec: ToolArgument) -> Decide:
     wanted = f"a call of {show(spec.tool)} with the argument {show(spec.argument)}"
     ok = passed(f"{show(spec.tool)} was called with the argument {show(spec.argument)}")
 
     def decide(evidence: Evidence) -> Verdict:
-        calls = recorded_calls(evidence)
+        calls = list_recorded_calls(evidence)
         if calls is None:
             return MISSING_CALLS
-        named = indexes_named(calls, spec.tool)
+        named = find_indexes_of(calls, spec.tool)
         if not named:
-            return never_called(spec.tool, wanted, calls)
+            return fail_never_called(spec.tool, wanted, calls)
         for index in named:
             arguments = calls[index].arguments
             if isinstance(arguments, dict) and spec.argument in arguments:
                 return ok
         first = calls[named[0]].arguments
         return failed(
-            f"expected {wanted}; it was called {times(len(named))}, {call_path(evidence, named[0])} with {show(first)}",
+            f"expected {wanted}; it was called {describe_count(len(named))}, {call_path(evidence, named[0])} with {show(first)}",
             details={"tool": spec.tool, "calls": len(named)},
             pointers=call_paths(evidence, named),
         )
 
     return decide
-
-
-# --- the input as a whole ---------------------------------------------------------------------------------------------
 
 
 @check(
@@ -171,10 +168,10 @@ def tool_input_contains(spec: ToolInputContains) -> Decide:
     text = spec.text.lower() if spec.ignore_case else spec.text
 
     def holds(arguments: Json) -> bool:
-        written = javascript_json(arguments)
+        written = write_javascript_json(arguments)
         return text in (written.lower() if spec.ignore_case else written)
 
-    return _any_input(spec, holds, f"contain {show(spec.text)}")
+    return _decide_any_input(spec, holds, f"contain {show(spec.text)}")
 
 
 @check(
@@ -191,7 +188,7 @@ def tool_input_matches(spec: ToolInputMatches) -> Decide:
     except SpecError as error:
         if spec.on_invalid == "error":
             raise
-        return _always(
+        return _decide_always(
             failed(
                 f"expected the input of {show(spec.tool)} to match {show(spec.pattern)}; invalid regex: {error.message}",
                 code="invalid_pattern",
@@ -199,9 +196,9 @@ def tool_input_matches(spec: ToolInputMatches) -> Decide:
         )
 
     def holds(arguments: Json) -> bool:
-        return pattern.search(javascript_json(arguments)) is not None
+        return pattern.search(write_javascript_json(arguments)) is not None
 
-    return _any_input(spec, holds, f"match /{spec.pattern}/{spec.flags}")
+    return _decide_any_input(spec, holds, f"match /{spec.pattern}/{spec.flags}")
 
 
 @check(
@@ -218,7 +215,7 @@ def tool_input_path(spec: ToolInputPath) -> Decide:
     except SpecError as error:
         if spec.on_invalid == "error":
             raise
-        return _always(
+        return _decide_always(
             failed(f"expected the input of {show(spec.tool)} to have {spec.path}; invalid JSONPath: {error.message}", code="invalid_path")
         )
     as_mcplab = spec.syntax == "mcplab"
@@ -233,26 +230,26 @@ def tool_input_path(spec: ToolInputPath) -> Decide:
         return any(deep_equal(spec.equals, value) for value in values if not (as_mcplab and isinstance(value, (dict, list))))
 
     has = f"have {spec.path}" + ("" if spec.equals is msgspec.UNSET else f" = {show(spec.equals)}")
-    return _any_input(spec, holds, has)
+    return _decide_any_input(spec, holds, has)
 
 
-def _always(verdict: Verdict) -> Decide:
+def _decide_always(verdict: Verdict) -> Decide:
     return lambda evidence: verdict
 
 
-def _any_input(spec: ToolInputContains | ToolInputMatches | ToolInputPath, holds: Callable[[Json], bool], claim: str) -> Decide:
-    """Whether any call of the tool satisfies the claim; what went wrong inside one call matters only if no other holds."""
+def _decide_any_input(spec: ToolInputContains | ToolInputMatches | ToolInputPath, holds: Callable[[Json], bool], claim: str) -> Decide:
+    """Return whether any call of the tool satisfies the claim; what went wrong inside one call matters only if no other holds."""
     ok = passed(f"an input of {show(spec.tool)} does {claim}")
 
     def decide(evidence: Evidence) -> Verdict:
-        calls = recorded_calls(evidence)
+        calls = list_recorded_calls(evidence)
         if calls is None:
             return MISSING_CALLS
-        tool = existing_name(spec.tool, evidence, calls) if spec.server_prefix else spec.tool
-        named = indexes_named(calls, tool)
+        tool = resolve_name(spec.tool, evidence, calls) if spec.server_prefix else spec.tool
+        named = find_indexes_of(calls, tool)
         wanted = f"an input of {show(tool)} to {claim}"
         if not named:
-            return never_called(tool, wanted, calls)
+            return fail_never_called(tool, wanted, calls)
         fault: CheckFault | None = None
         for index in named:
             try:
@@ -266,7 +263,7 @@ def _any_input(spec: ToolInputContains | ToolInputMatches | ToolInputPath, holds
             raise fault
         shown = ", ".join(f"{call_path(evidence, index)} has {show(calls[index].arguments)}" for index in named[:3])
         return failed(
-            f"expected {wanted}; it was called {times(len(named))}: {shown}",
+            f"expected {wanted}; it was called {describe_count(len(named))}: {shown}",
             details={"tool": tool, "calls": len(named)},
             pointers=tuple(f"{pointer}.arguments" for pointer in call_paths(evidence, named)),
         )

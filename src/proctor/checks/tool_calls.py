@@ -13,28 +13,28 @@ import msgspec
 
 from proctor.checks._calls import (
     MISSING_CALLS,
+    build_scope,
     call_path,
     call_paths,
-    existing_name,
-    indexes_named,
-    names_json,
-    never_called,
-    no_call_fits,
-    recorded_calls,
+    describe_count,
+    describe_tools,
+    fail_never_called,
+    fail_no_call_fits,
+    find_indexes_of,
+    list_names,
+    list_recorded_calls,
     require_name,
-    scope_for,
-    times,
-    tools_sentence,
+    resolve_name,
 )
 from proctor.checks.caution import Reads
 from proctor.checks.registry import Decide, check
 from proctor.errors import SpecError
-from proctor.matchers.call_arguments import ArgumentRule, argument_rule
-from proctor.matchers.equal import child
+from proctor.matchers.call_arguments import ArgumentRule, build_argument_rule
+from proctor.matchers.equal import join_path
 from proctor.model.account import Part
 from proctor.model.evidence import Evidence, Json, ToolCall
 from proctor.model.show import show
-from proctor.model.verdict import Verdict, failed, later, passed
+from proctor.model.verdict import Verdict, defer_verdict, failed, passed
 
 ArgumentMatch = Literal["partial", "exact", "ignore"]
 ArgumentValues = Literal["matchers", "placeholders", "literal"]
@@ -94,7 +94,7 @@ class NoToolsCalled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """No tool was called at all."""
 
 
-def _reads_call(spec: ToolCalled | ToolNotCalled) -> Reads:
+def _declare_call_reads(spec: ToolCalled | ToolNotCalled) -> Reads:
     if isinstance(spec, ToolNotCalled):
         return Reads(("tool_calls", "tool_arguments") if spec.arguments is not None else ("tool_calls",), "absence", tools=(spec.name,))
     with_arguments = spec.arguments is not None or bool(spec.forbidden_arguments)
@@ -104,37 +104,39 @@ def _reads_call(spec: ToolCalled | ToolNotCalled) -> Reads:
     return Reads(parts, "exact" if counted else "presence", tools=(spec.name,) if spec.index is None else ())
 
 
-def _reads_count(spec: ToolCallCount) -> Reads:
+def _declare_count_reads(spec: ToolCallCount) -> Reads:
     return Reads(("tool_calls",), "exact", tools=(spec.name,))
 
 
 def has_structure(spec: ToolCalled | ToolNotCalled) -> bool:
-    """Whether comparing one call may take long: with lists, objects and matchers, which are objects."""
+    """Return whether comparing one call may take long: with lists, objects and matchers, which are objects."""
     return any(isinstance(value, (dict, list)) for value in (spec.arguments or {}).values())
 
 
-# --- a tool was called ------------------------------------------------------------------------------------------------
-
-
 @check(
-    "tool_called", shorthand="name", example="tool_called: {name: search, arguments: {q: shoes}}", reads=_reads_call, product=has_structure
+    "tool_called",
+    shorthand="name",
+    example="tool_called: {name: search, arguments: {q: shoes}}",
+    reads=_declare_call_reads,
+    product=has_structure,
 )
 def tool_called(spec: ToolCalled) -> Decide:
     """A tool was called, optionally with given arguments, a number of times, or at a given position."""
     _check_counts(spec)
-    rule = argument_rule(spec.arguments, match=spec.match, values=spec.values, strict=spec.strict)
+    rule = build_argument_rule(spec.arguments, match=spec.match, values=spec.values, strict=spec.strict)
     ok = passed(_claim(spec, rule, "was called"))
-    told = _wanted(spec, rule)
-    careful = _careful(spec, told, rule, ok)
+    told = _describe_wanted(spec, rule)
+    careful = _decide_carefully(spec, told, rule, ok)
     once = spec.index is None and spec.at_least == 1 and spec.at_most is None and not spec.forbidden_arguments
     if not once or (rule is not None and rule.plain is None):
         return careful
+    # What `server:tool` stands for depends on the tools that this evidence knows.
     if spec.server_prefix:
         return careful  # a prefix needs a look at all tools
     name = spec.name
     wanted = {} if rule is None or rule.plain is None else rule.plain
     if not wanted:
-        pick, values = _nothing, None
+        pick, values = _accept_anything, None
     else:
         # One key gives its value, several give a tuple; all of it in one call below the interpreter.
         pick, values = itemgetter(*wanted), tuple(wanted.values()) if len(wanted) > 1 else next(iter(wanted.values()))
@@ -157,13 +159,13 @@ def tool_called(spec: ToolCalled) -> Decide:
         for call in calls:
             if call.aliases:
                 return careful(evidence)
-        return later(lambda: _wrong_count(spec, told, name, rule, evidence, calls, indexes_named(calls, name), ()))
+        return defer_verdict(lambda: _fail_wrong_count(spec, told, name, rule, evidence, calls, find_indexes_of(calls, name), ()))
 
     return decide
 
 
-def _nothing(arguments: Json) -> None:
-    """Any arguments will do."""
+def _accept_anything(arguments: Json) -> None:
+    """Accept any arguments."""
 
 
 def _check_counts(spec: ToolCalled) -> None:
@@ -176,31 +178,31 @@ def _check_counts(spec: ToolCalled) -> None:
         raise SpecError("index speaks of one call; at_least and at_most count calls: use one or the other", field="index")
 
 
-def _careful(spec: ToolCalled, told: str, rule: ArgumentRule | None, ok: Verdict) -> Decide:
+def _decide_carefully(spec: ToolCalled, told: str, rule: ArgumentRule | None, ok: Verdict) -> Decide:
     forbidden = frozenset(spec.forbidden_arguments)
 
     def decide(evidence: Evidence) -> Verdict:
-        calls = recorded_calls(evidence)
+        calls = list_recorded_calls(evidence)
         if calls is None:
             return MISSING_CALLS
-        name = existing_name(spec.name, evidence, calls) if spec.server_prefix else spec.name
-        named = indexes_named(calls, name)
+        name = resolve_name(spec.name, evidence, calls) if spec.server_prefix else spec.name
+        named = find_indexes_of(calls, name)
         if forbidden:
-            found = _forbidden(name, forbidden, evidence, calls, named)
+            found = _find_forbidden(name, forbidden, evidence, calls, named)
             if found is not None:
                 return found
         if spec.index is not None:
-            return _at_position(told, spec.index, name, rule, evidence, calls, ok)
-        scope = scope_for(rule, evidence)
+            return _decide_position(told, spec.index, name, rule, evidence, calls, ok)
+        scope = build_scope(rule, evidence)
         fitting = named if rule is None else [index for index in named if rule.fits(calls[index].arguments, scope)]
         if len(fitting) >= spec.at_least and (spec.at_most is None or len(fitting) <= spec.at_most):
             return ok
-        return later(lambda: _wrong_count(spec, told, name, rule, evidence, calls, named, fitting))
+        return defer_verdict(lambda: _fail_wrong_count(spec, told, name, rule, evidence, calls, named, fitting))
 
     return decide
 
 
-def _wrong_count(
+def _fail_wrong_count(
     spec: ToolCalled,
     wanted: str,
     name: str,
@@ -212,38 +214,40 @@ def _wrong_count(
 ) -> Verdict:
     if len(fitting) < spec.at_least:
         if not named:
-            return never_called(name, wanted, calls)
+            return fail_never_called(name, wanted, calls)
         if rule is not None and not fitting:
-            return no_call_fits(name, wanted, rule, evidence, calls, named)
+            return fail_no_call_fits(name, wanted, rule, evidence, calls, named)
     with_arguments = " with these arguments" if rule is not None else ""
     return failed(
-        f"expected {wanted}; {show(name)} was called {times(len(fitting))}{with_arguments}",
+        f"expected {wanted}; {show(name)} was called {describe_count(len(fitting))}{with_arguments}",
         details={"tool": name, "calls": len(named), "fitting": len(fitting)},
         pointers=call_paths(evidence, fitting),
     )
 
 
-def _at_position(
+def _decide_position(
     wanted: str, index: int, name: str, rule: ArgumentRule | None, evidence: Evidence, calls: Sequence[ToolCall], ok: Verdict
 ) -> Verdict:
     at = index if index >= 0 else len(calls) + index
     if not 0 <= at < len(calls):
         return failed(
-            f"expected {wanted}; there is no position {index}, {tools_sentence(calls)}", details={"tools_called": names_json(calls)}
+            f"expected {wanted}; there is no position {index}, {describe_tools(calls)}", details={"tools_called": list_names(calls)}
         )
     call = calls[at]
     if not call.goes_by(name):
         return failed(
-            f"expected {wanted}; {call_path(evidence, at)} is a call of {show(call.name)}, {tools_sentence(calls)}",
-            details={"tools_called": names_json(calls)},
+            f"expected {wanted}; {call_path(evidence, at)} is a call of {show(call.name)}, {describe_tools(calls)}",
+            details={"tools_called": list_names(calls)},
             pointers=(call_path(evidence, at),),
         )
-    if rule is None or rule.fits(call.arguments, scope_for(rule, evidence)):
+    if rule is None or rule.fits(call.arguments, build_scope(rule, evidence)):
         return ok
-    return no_call_fits(name, wanted, rule, evidence, calls, [at])
+    return fail_no_call_fits(name, wanted, rule, evidence, calls, [at])
 
 
-def _forbidden(name: str, forbidden: frozenset[str], evidence: Evidence, calls: Sequence[ToolCall], named: Sequence[int]) -> Verdict | None:
+def _find_forbidden(
+    name: str, forbidden: frozenset[str], evidence: Evidence, calls: Sequence[ToolCall], named: Sequence[int]
+) -> Verdict | None:
     for index in named:
         arguments = calls[index].arguments
         found = sorted(forbidden & arguments.keys()) if isinstance(arguments, dict) else ()
@@ -253,14 +257,14 @@ def _forbidden(name: str, forbidden: frozenset[str], evidence: Evidence, calls: 
                 f"{show(name)} must not be given {', '.join(show(key) for key in found)}; {call_path(evidence, index)} has "
                 + ", ".join(f"{key} = {show(arguments[key])}" for key in found),
                 details={"tool": name, "forbidden": found},
-                pointers=tuple(child(path, key) for key in found),
+                pointers=tuple(join_path(path, key) for key in found),
             )
     return None
 
 
-def _wanted(spec: ToolCalled, rule: ArgumentRule | None) -> str:
-    """What was expected, after the word `expected`."""
-    shown = f" with {_arguments_shown(spec, rule)}" if rule is not None else ""
+def _describe_wanted(spec: ToolCalled, rule: ArgumentRule | None) -> str:
+    """Return what was expected, after the word `expected`."""
+    shown = f" with {_show_arguments(spec, rule)}" if rule is not None else ""
     if spec.index is not None:
         return f"call {spec.index} to be {show(spec.name)}{shown}"
     if spec.at_most is not None:
@@ -270,7 +274,7 @@ def _wanted(spec: ToolCalled, rule: ArgumentRule | None) -> str:
     return f"{count} of {show(spec.name)}{shown}"
 
 
-def _arguments_shown(spec: ToolCalled | ToolNotCalled, rule: ArgumentRule) -> str:
+def _show_arguments(spec: ToolCalled | ToolNotCalled, rule: ArgumentRule) -> str:
     if not spec.arguments:
         return "no arguments"
     exactly = "exactly " if spec.match == "exact" or getattr(spec, "strict", False) else ""
@@ -278,35 +282,32 @@ def _arguments_shown(spec: ToolCalled | ToolNotCalled, rule: ArgumentRule) -> st
 
 
 def _claim(spec: ToolCalled | ToolNotCalled, rule: ArgumentRule | None, verb: str) -> str:
-    shown = f" with {_arguments_shown(spec, rule)}" if rule is not None else ""
+    shown = f" with {_show_arguments(spec, rule)}" if rule is not None else ""
     return f"{show(spec.name)} {verb}{shown}"
 
 
-# --- a tool was not called --------------------------------------------------------------------------------------------
-
-
-@check("tool_not_called", shorthand="name", example="tool_not_called: delete_account", reads=_reads_call, product=has_structure)
+@check("tool_not_called", shorthand="name", example="tool_not_called: delete_account", reads=_declare_call_reads, product=has_structure)
 def tool_not_called(spec: ToolNotCalled) -> Decide:
     """A tool was never called, or never with the given arguments."""
     require_name(spec.name)
-    rule = argument_rule(spec.arguments, match=spec.match, values=spec.values)
+    rule = build_argument_rule(spec.arguments, match=spec.match, values=spec.values)
     claim = _claim(spec, rule, "was not called")
     ok = passed(claim)
 
     def decide(evidence: Evidence) -> Verdict:
-        calls = recorded_calls(evidence)
+        calls = list_recorded_calls(evidence)
         if calls is None:
             return MISSING_CALLS
-        name = existing_name(spec.name, evidence, calls) if spec.server_prefix else spec.name
-        fitting = indexes_named(calls, name)
+        name = resolve_name(spec.name, evidence, calls) if spec.server_prefix else spec.name
+        fitting = find_indexes_of(calls, name)
         if rule is not None and fitting:
-            scope = scope_for(rule, evidence)
+            scope = build_scope(rule, evidence)
             fitting = [index for index in fitting if rule.fits(calls[index].arguments, scope)]
         if not fitting:
             return ok
-        shown = f" with {_arguments_shown(spec, rule)}" if rule is not None else ""
+        shown = f" with {_show_arguments(spec, rule)}" if rule is not None else ""
         return failed(
-            f"expected no call of {show(name)}{shown}; it was called {times(len(fitting))}, {call_path(evidence, fitting[0])} "
+            f"expected no call of {show(name)}{shown}; it was called {describe_count(len(fitting))}, {call_path(evidence, fitting[0])} "
             f"with {show(calls[fitting[0]].arguments)}",
             details={"tool": name, "calls": len(fitting)},
             pointers=call_paths(evidence, fitting),
@@ -315,26 +316,24 @@ def tool_not_called(spec: ToolNotCalled) -> Decide:
     return decide
 
 
-# --- how often --------------------------------------------------------------------------------------------------------
-
-
-@check("tool_call_count", example="tool_call_count: {name: search, count: 2}", reads=_reads_count)
+@check("tool_call_count", example="tool_call_count: {name: search, count: 2}", reads=_declare_count_reads)
 def tool_call_count(spec: ToolCallCount) -> Decide:
     """A tool was called exactly so many times."""
     require_name(spec.name)
     if spec.count < 0:
         raise SpecError(f"count cannot be negative, found {spec.count}", field="count")
-    ok = passed(f"{show(spec.name)} was called {times(spec.count)}")
+    ok = passed(f"{show(spec.name)} was called {describe_count(spec.count)}")
 
     def decide(evidence: Evidence) -> Verdict:
-        calls = recorded_calls(evidence)
+        calls = list_recorded_calls(evidence)
         if calls is None:
             return MISSING_CALLS
-        named = indexes_named(calls, spec.name)
+        named = find_indexes_of(calls, spec.name)
         if len(named) == spec.count:
             return ok
         return failed(
-            f"expected {show(spec.name)} to be called {times(spec.count)}; it was called {times(len(named))}, {tools_sentence(calls)}",
+            f"expected {show(spec.name)} to be called {describe_count(spec.count)}; "
+            f"it was called {describe_count(len(named))}, {describe_tools(calls)}",
             details={"tool": spec.name, "expected": spec.count, "calls": len(named)},
             pointers=call_paths(evidence, named),
         )
@@ -348,14 +347,14 @@ def no_tools_called(spec: NoToolsCalled) -> Decide:
     ok = passed("no tool was called")
 
     def decide(evidence: Evidence) -> Verdict:
-        calls = recorded_calls(evidence)
+        calls = list_recorded_calls(evidence)
         if calls is None:
             return MISSING_CALLS
         if not calls:
             return ok
         return failed(
-            f"expected no tool call at all; {tools_sentence(calls)}",
-            details={"calls": len(calls), "tools_called": names_json(calls)},
+            f"expected no tool call at all; {describe_tools(calls)}",
+            details={"calls": len(calls), "tools_called": list_names(calls)},
             pointers=call_paths(evidence, range(len(calls))),
         )
 

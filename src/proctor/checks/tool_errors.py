@@ -12,7 +12,7 @@ from typing import Literal
 
 import msgspec
 
-from proctor.checks._calls import MISSING_CALLS, call_path, recorded_calls
+from proctor.checks._calls import MISSING_CALLS, call_path, list_recorded_calls
 from proctor.checks.caution import Reads
 from proctor.checks.registry import Decide, check
 from proctor.model.evidence import Evidence, Json, ToolCall
@@ -39,23 +39,23 @@ def no_tool_errors(spec: NoToolErrors) -> Decide:
 
 
 def _decide(evidence: Evidence, silent_succeed: bool) -> Verdict:
-    calls = recorded_calls(evidence)
+    calls = list_recorded_calls(evidence)
     if calls is None:
         return MISSING_CALLS
     broken = [index for index, call in enumerate(calls) if call.failed()]
     if not broken:
-        return (None if silent_succeed else _untold(calls, evidence)) or _OK
-    told = "; ".join(f"{calls[index].name} at {call_path(evidence, index)}: {_error_shown(calls[index])}" for index in broken[:3])
+        return (None if silent_succeed else _fail_untold_ending(calls, evidence)) or _OK
+    told = "; ".join(f"{calls[index].name} at {call_path(evidence, index)}: {_show_error(calls[index])}" for index in broken[:3])
     more = f"; and {len(broken) - 3} more" if len(broken) > 3 else ""
     return failed(
         f"expected no tool call to fail; {len(broken)} of {len(calls)} failed: {told}{more}",
-        details={"failed": [_broken_json(calls[index]) for index in broken[:100]]},
+        details={"failed": [_record_broken_call(calls[index]) for index in broken[:100]]},
         pointers=tuple(f"{call_path(evidence, index)}.error" for index in broken[:100]),
     )
 
 
-def _untold(calls: Sequence[ToolCall], evidence: Evidence) -> Verdict | None:
-    """The verdict where a call of plain evidence does not tell how it ended; nothing where each does."""
+def _fail_untold_ending(calls: Sequence[ToolCall], evidence: Evidence) -> Verdict | None:
+    """Return the verdict where a call of plain evidence does not tell how it ended, or None where each does."""
     if evidence.account is not None and evidence.account.reader not in _PLAIN:
         return None
     for index, call in enumerate(calls):
@@ -64,10 +64,10 @@ def _untold(calls: Sequence[ToolCall], evidence: Evidence) -> Verdict | None:
     return None
 
 
-def _error_shown(call: ToolCall) -> str:
+def _show_error(call: ToolCall) -> str:
     kind = call.failure_kind()
     return f"{kind}, {show(call.failure())}" if kind else show(call.failure())
 
 
-def _broken_json(call: ToolCall) -> Json:
+def _record_broken_call(call: ToolCall) -> Json:
     return {"tool": call.name, "kind": call.failure_kind(), "error": call.failure()}

@@ -12,21 +12,21 @@ from proctor.checks._calls import (
     MISSING_CALLS,
     call_path,
     call_paths,
-    existing_name,
-    existing_tools,
-    indexes_named,
-    names_json,
-    recorded_calls,
+    describe_tools,
+    find_existing_tools,
+    find_indexes_of,
+    list_names,
+    list_recorded_calls,
     require_name,
     require_names,
-    tools_sentence,
+    resolve_name,
 )
 from proctor.checks.caution import Reads
 from proctor.checks.registry import Decide, check
 from proctor.errors import SpecError
 from proctor.model.evidence import Evidence, ToolCall
 from proctor.model.show import show
-from proctor.model.verdict import Verdict, failed, later, passed
+from proctor.model.verdict import Verdict, defer_verdict, failed, passed
 
 
 class ToolsExactly(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -82,30 +82,30 @@ def tools_exactly(spec: ToolsExactly) -> Decide:
     ok = passed(f"the tools called are exactly {wanted}")
 
     def decide(evidence: Evidence) -> Verdict:
-        calls = recorded_calls(evidence)
+        calls = list_recorded_calls(evidence)
         if calls is None:
             return MISSING_CALLS
         for names in allowed:
-            resolved = _resolved(names, evidence, calls) if spec.server_prefix else names
+            resolved = _resolve_names(names, evidence, calls) if spec.server_prefix else names
             if len(resolved) == len(calls) and all(call.goes_by(name) for call, name in zip(calls, resolved, strict=True)):
                 return ok
-        at, why = _first_difference(allowed[0], calls)
+        at, why = _find_first_difference(allowed[0], calls)
         suffix = f"; {why}" if len(allowed) == 1 else ""
         return failed(
-            f"expected exactly {wanted}; {tools_sentence(calls)}{suffix}",
-            details={"expected": [list(names) for names in allowed], "tools_called": names_json(calls)},
+            f"expected exactly {wanted}; {describe_tools(calls)}{suffix}",
+            details={"expected": [list(names) for names in allowed], "tools_called": list_names(calls)},
             pointers=call_paths(evidence, (at,)) if at < len(calls) else (),
         )
 
     return decide
 
 
-def _resolved(names: Sequence[str], evidence: Evidence, calls: Sequence[ToolCall]) -> list[str]:
-    known = existing_tools(evidence, calls)
-    return [existing_name(name, evidence, calls, known) for name in names]
+def _resolve_names(names: Sequence[str], evidence: Evidence, calls: Sequence[ToolCall]) -> list[str]:
+    known = find_existing_tools(evidence, calls)
+    return [resolve_name(name, evidence, calls, known) for name in names]
 
 
-def _first_difference(names: Sequence[str], calls: Sequence[ToolCall]) -> tuple[int, str]:
+def _find_first_difference(names: Sequence[str], calls: Sequence[ToolCall]) -> tuple[int, str]:
     for index, (name, call) in enumerate(zip(names, calls, strict=False)):
         if not call.goes_by(name):
             return index, f"call {index} is {show(call.name)} instead of {show(name)}"
@@ -125,14 +125,14 @@ def tools_in_order(spec: ToolsInOrder) -> Decide:
     ok = passed(f"{' -> '.join(names)} were called in this order" if names else "no tools are listed")
 
     def careful(evidence: Evidence) -> Verdict:
-        calls = recorded_calls(evidence)
+        calls = list_recorded_calls(evidence)
         if calls is None:
             return MISSING_CALLS
-        wanted = _resolved(names, evidence, calls) if spec.server_prefix else names
-        found = _found(wanted, calls)
+        wanted = _resolve_names(names, evidence, calls) if spec.server_prefix else names
+        found = _find_in_order(wanted, calls)
         if len(found) == count:
             return ok
-        return later(lambda: _not_in_order(wanted, found, evidence, calls))
+        return defer_verdict(lambda: _fail_not_in_order(wanted, found, evidence, calls))
 
     if not names or spec.server_prefix:
         return careful
@@ -154,13 +154,13 @@ def tools_in_order(spec: ToolsInOrder) -> Decide:
         for call in calls:
             if call.aliases:
                 return careful(evidence)
-        return later(lambda: _not_in_order(names, _found(names, calls), evidence, calls))
+        return defer_verdict(lambda: _fail_not_in_order(names, _find_in_order(names, calls), evidence, calls))
 
     return decide
 
 
-def _found(names: Sequence[str], calls: Sequence[ToolCall]) -> list[int]:
-    """Where the names were found, one after the other, as far as they were."""
+def _find_in_order(names: Sequence[str], calls: Sequence[ToolCall]) -> list[int]:
+    """Return where the names were found, one after the other, as far as they were."""
     found: list[int] = []
     for index, call in enumerate(calls):
         if len(found) < len(names) and call.goes_by(names[len(found)]):
@@ -168,18 +168,18 @@ def _found(names: Sequence[str], calls: Sequence[ToolCall]) -> list[int]:
     return found
 
 
-def _not_in_order(wanted: Sequence[str], found: Sequence[int], evidence: Evidence, calls: Sequence[ToolCall]) -> Verdict:
+def _fail_not_in_order(wanted: Sequence[str], found: Sequence[int], evidence: Evidence, calls: Sequence[ToolCall]) -> Verdict:
     stuck = wanted[len(found)]
-    anywhere = indexes_named(calls, stuck)
+    anywhere = find_indexes_of(calls, stuck)
     expected = " -> ".join(wanted)
     if anywhere:
         after = f"no call of {show(stuck)} after {call_path(evidence, found[-1])}" if found else f"{show(stuck)} out of place"
-        reason = f"expected the order {expected}; {after}, {tools_sentence(calls)}"
+        reason = f"expected the order {expected}; {after}, {describe_tools(calls)}"
     else:
-        reason = f"expected the order {expected}; {show(stuck)} was never called, {tools_sentence(calls)}"
+        reason = f"expected the order {expected}; {show(stuck)} was never called, {describe_tools(calls)}"
     return failed(
         reason,
-        details={"expected": list(wanted), "tools_called": names_json(calls), "found": len(found), "stuck_at": stuck},
+        details={"expected": list(wanted), "tools_called": list_names(calls), "found": len(found), "stuck_at": stuck},
         pointers=call_paths(evidence, anywhere),
     )
 
@@ -191,7 +191,7 @@ def tools_called(spec: ToolsCalled) -> Decide:
     ok = passed(f"all of {show(list(spec.names))} were called")
 
     def decide(evidence: Evidence) -> Verdict:
-        calls = recorded_calls(evidence)
+        calls = list_recorded_calls(evidence)
         if calls is None:
             return MISSING_CALLS
         known = {name for call in calls for name in (call.name, *call.aliases)}
@@ -199,8 +199,8 @@ def tools_called(spec: ToolsCalled) -> Decide:
         if not absent:
             return ok
         return failed(
-            f"expected all of {show(list(spec.names))}; {', '.join(show(name) for name in absent)} never called, {tools_sentence(calls)}",
-            details={"missing": absent, "tools_called": names_json(calls)},
+            f"expected all of {show(list(spec.names))}; {', '.join(show(name) for name in absent)} never called, {describe_tools(calls)}",
+            details={"missing": absent, "tools_called": list_names(calls)},
         )
 
     return decide
@@ -214,7 +214,7 @@ def any_tool_called(spec: AnyToolCalled) -> Decide:
     ok = passed(f"one of {show(list(spec.names))} was called")
 
     def decide(evidence: Evidence) -> Verdict:
-        calls = recorded_calls(evidence)
+        calls = list_recorded_calls(evidence)
         if calls is None:
             return MISSING_CALLS
         for call in calls:
@@ -223,7 +223,7 @@ def any_tool_called(spec: AnyToolCalled) -> Decide:
         if not names:
             return failed("expected one of a list of tools, but the list is empty")
         return failed(
-            f"expected at least one of {show(list(spec.names))}; {tools_sentence(calls)}", details={"tools_called": names_json(calls)}
+            f"expected at least one of {show(list(spec.names))}; {describe_tools(calls)}", details={"tools_called": list_names(calls)}
         )
 
     return decide
@@ -236,14 +236,14 @@ def first_tool(spec: FirstTool) -> Decide:
     ok = passed(f"the first tool called was {show(spec.name)}")
 
     def decide(evidence: Evidence) -> Verdict:
-        calls = recorded_calls(evidence)
+        calls = list_recorded_calls(evidence)
         if calls is None:
             return MISSING_CALLS
         if calls and calls[0].goes_by(spec.name):
             return ok
         return failed(
-            f"expected the first tool to be {show(spec.name)}; {tools_sentence(calls)}",
-            details={"tools_called": names_json(calls)},
+            f"expected the first tool to be {show(spec.name)}; {describe_tools(calls)}",
+            details={"tools_called": list_names(calls)},
             pointers=call_paths(evidence, range(min(1, len(calls)))),
         )
 

@@ -15,11 +15,11 @@ from proctor.checks._calls import (
     MISSING_CALLS,
     call_path,
     call_paths,
-    difference_json,
-    names_json,
-    recorded_calls,
+    describe_tools,
+    list_names,
+    list_recorded_calls,
+    record_differences,
     require_name,
-    tools_sentence,
 )
 from proctor.checks.caution import Reads
 from proctor.checks.registry import Decide, check
@@ -56,7 +56,7 @@ class ToolCallsMatch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     """Some tool must be called, even where no call is listed."""
 
 
-def _reads(spec: ToolCallsMatch) -> Reads:
+def _declare_reads(spec: ToolCallsMatch) -> Reads:
     if spec.negative:
         return Reads(("tool_calls",), "absence")
     free = spec.order != "strict" and spec.max_extra is None and bool(spec.calls)
@@ -67,7 +67,7 @@ def _reads(spec: ToolCallsMatch) -> Reads:
     "tool_calls_match",
     shorthand="calls",
     example="tool_calls_match: {calls: [{name: search, arguments: {q: string}}], order: strict}",
-    reads=_reads,
+    reads=_declare_reads,
     product=True,
 )
 def tool_calls_match(spec: ToolCallsMatch) -> Decide:
@@ -86,20 +86,20 @@ def tool_calls_match(spec: ToolCallsMatch) -> Decide:
     ok = passed("no tool was called" if spec.negative else "every expected call was made")
 
     def decide(evidence: Evidence) -> Verdict:
-        calls = recorded_calls(evidence)
+        calls = list_recorded_calls(evidence)
         if calls is None:
             return MISSING_CALLS
         match = pairing.match(calls)
-        return ok if match.passed else _unpaired(spec, pairing, match, evidence, calls)
+        return ok if match.passed else _fail_unpaired(spec, pairing, match, evidence, calls)
 
     return decide
 
 
-def _unpaired(spec: ToolCallsMatch, pairing: Pairing, match: ToolCallMatch, evidence: Evidence, calls: Sequence[ToolCall]) -> Verdict:
+def _fail_unpaired(spec: ToolCallsMatch, pairing: Pairing, match: ToolCallMatch, evidence: Evidence, calls: Sequence[ToolCall]) -> Verdict:
     if spec.negative:
         return failed(
-            f"expected no tool call at all; {tools_sentence(calls)}",
-            details={"extra": names_json(calls)},
+            f"expected no tool call at all; {describe_tools(calls)}",
+            details={"extra": list_names(calls)},
             pointers=call_paths(evidence, range(len(calls))),
         )
     told: list[str] = []
@@ -107,7 +107,7 @@ def _unpaired(spec: ToolCallsMatch, pairing: Pairing, match: ToolCallMatch, evid
     mismatches: list[Json] = []
     for entry in match.argument_mismatches:
         path = call_path(evidence, entry.actual_index)
-        differences = pairing.differences(entry, f"{path}.arguments")
+        differences = pairing.list_differences(entry, f"{path}.arguments")
         told.append(f"{entry.tool_name} with other arguments: " + "; ".join(difference.sentence for difference in differences[:4]))
         pointers.extend(difference.path for difference in differences)
         mismatches.append(
@@ -115,7 +115,7 @@ def _unpaired(spec: ToolCallsMatch, pairing: Pairing, match: ToolCallMatch, evid
                 "tool": entry.tool_name,
                 "expected": entry.expected_args,
                 "actual": entry.actual_args,
-                "differences": difference_json(differences),
+                "differences": record_differences(differences),
             }
         )
     for late in match.out_of_order:

@@ -20,7 +20,7 @@ from proctor.checks.registry import Decide, check
 from proctor.codecs.speech import Speech, normalize
 from proctor.errors import SpecError
 from proctor.model.evidence import Evidence, Json, VoiceTurn
-from proctor.model.judgement import Material, Opinion, Question, pending
+from proctor.model.judgement import Material, Opinion, Question, make_pending
 from proctor.model.show import shorten, show
 from proctor.model.verdict import Verdict, errored, failed, missing, passed
 from proctor.work import spend
@@ -40,11 +40,12 @@ class VoiceSaid(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     about a phrase not found; `semantic` always asks."""
 
     def needs_judge(self) -> bool:
-        """Whether nothing can be decided without a judge."""
+        """Return whether nothing can be decided without a judge."""
         return self.match == "semantic"
 
 
 _LONGEST = 2_000
+"""Characters of a phrase."""
 _CHARS_PER_STEP = 64
 """How much text is searched in the time of one step."""
 
@@ -70,13 +71,13 @@ def voice_said(spec: VoiceSaid) -> Decide:
         voice = evidence.state.voice if evidence.state is not None else None
         if voice is None or not voice.turns:
             return missing("call transcript")
-        runs = _runs(voice.turns, spec.speaker)
+        runs = _list_runs(voice.turns, spec.speaker)
         if spec.match == "semantic":
             unknown = [Said(phrase, forbidden) for phrase, forbidden, _ in phrases]
             return _ask(unknown, runs, spec.speaker, voice.turns, None)
         heard = _Heard(runs, exact)
-        found = [_said(phrase, forbidden, heard.find(wanted)) for phrase, forbidden, wanted in phrases]
-        known = _verdict(found, runs, spec.speaker, voice.turns)
+        found = [_record_said(phrase, forbidden, heard.find(wanted)) for phrase, forbidden, wanted in phrases]
+        known = _decide_verdict(found, runs, spec.speaker, voice.turns)
         if spec.match != "auto" or not runs or all(said.found for said in found):
             return known
         return _ask(found, runs, spec.speaker, voice.turns, known)
@@ -94,7 +95,7 @@ class Said(msgspec.Struct, frozen=True):
     opinion: Opinion | None = None
 
 
-def _said(phrase: str, forbidden: bool, place: tuple[int, str] | None) -> Said:
+def _record_said(phrase: str, forbidden: bool, place: tuple[int, str] | None) -> Said:
     return Said(phrase, forbidden, place is not None, place)
 
 
@@ -102,7 +103,7 @@ def _ask(phrases: list[Said], runs: list[Spoken], speaker: str | None, turns: Se
     """Ask a judge about every phrase that was not found."""
     if not runs:
         # Nothing was said, so nobody need be asked in which words.
-        return otherwise or _verdict(phrases, runs, speaker, turns)
+        return otherwise or _decide_verdict(phrases, runs, speaker, turns)
     spoken = [{"speaker": turns[number].speaker, "text": text} for run in runs for number, text in run]
     material = Material(subject=spoken, name="transcript")
     by = f"by {show(speaker)} " if speaker is not None else ""
@@ -118,18 +119,18 @@ def _ask(phrases: list[Said], runs: list[Spoken], speaker: str | None, turns: Se
 
     def settle(opinions: Sequence[Opinion]) -> Verdict:
         left = iter(opinions)
-        known = [said if said.found else _heard(said, next(left)) for said in phrases]
+        known = [said if said.found else _record_heard(said, next(left)) for said in phrases]
         broken = next((said for said in known if said.opinion is not None and said.opinion.outcome == "error"), None)
         if broken is not None and broken.opinion is not None:
             return errored(
                 broken.opinion.code or "judge_failed", f"{show(broken.phrase)}: {broken.opinion.reason}", details=broken.opinion.details
             )
-        return _verdict(known, runs, speaker, turns)
+        return _decide_verdict(known, runs, speaker, turns)
 
-    return pending(questions, settle, otherwise=otherwise)
+    return make_pending(questions, settle, otherwise=otherwise)
 
 
-def _heard(said: Said, opinion: Opinion) -> Said:
+def _record_heard(said: Said, opinion: Opinion) -> Said:
     return msgspec.structs.replace(said, found=opinion.outcome == "pass", opinion=opinion)
 
 
@@ -156,17 +157,17 @@ class _Heard:
     """What was said, brought once to the form in which it is compared, however many phrases are looked for."""
 
     def __init__(self, runs: list[Spoken], exact: bool) -> None:
-        self._turns = [(number, text, self._form(text, exact)) for run in runs for number, text in run]
+        self._turns = [(number, text, self._find_form(text, exact)) for run in runs for number, text in run]
         together = [(run[0][0], " ".join(text for _, text in run)) for run in runs if len(run) > 1]
-        self._turns += [(number, text, self._form(text, exact)) for number, text in together]
+        self._turns += [(number, text, self._find_form(text, exact)) for number, text in together]
 
     @staticmethod
-    def _form(text: str, exact: bool) -> Speech | None:
+    def _find_form(text: str, exact: bool) -> Speech | None:
         spend(len(text) // _CHARS_PER_STEP + 1 if exact else len(text) + 1)
         return None if exact else normalize(text)
 
     def find(self, phrase: _Phrase) -> tuple[int, str] | None:
-        """Number and text of the first turn with the phrase; for a phrase over several turns, of the first of them and all text."""
+        """Return number and text of the first turn with the phrase; for a phrase over several turns the first number and all text."""
         for number, text, speech in self._turns:
             spend(len(text) // _CHARS_PER_STEP + 1)
             if phrase.text in text if speech is None or phrase.speech is None else speech.contains(phrase.speech, spend):
@@ -174,8 +175,8 @@ class _Heard:
         return None
 
 
-def _runs(turns: Sequence[VoiceTurn], speaker: str | None) -> list[Spoken]:
-    """The turns of a speaker in runs that no other speaker interrupts; names are compared without case."""
+def _list_runs(turns: Sequence[VoiceTurn], speaker: str | None) -> list[Spoken]:
+    """Return the turns of a speaker in runs that no other speaker interrupts; names are compared without case."""
     wanted = speaker.strip().casefold() if speaker is not None else None
     runs: list[Spoken] = []
     previous: str | None = None
@@ -189,19 +190,19 @@ def _runs(turns: Sequence[VoiceTurn], speaker: str | None) -> list[Spoken]:
     return runs
 
 
-def _verdict(found: list[Said], runs: list[Spoken], speaker: str | None, turns: Sequence[VoiceTurn]) -> Verdict:
+def _decide_verdict(found: list[Said], runs: list[Spoken], speaker: str | None, turns: Sequence[VoiceTurn]) -> Verdict:
     records: list[dict[str, Json]] = []
     wrong: list[str] = []
     pointers: list[str] = []
     by = f" by {speaker}" if speaker is not None else ""
     for said in found:
-        records.append(_record(said))
+        records.append(_write_record(said))
         if said.place is not None:
             pointers.append(f"$.state.voice.turns[{said.place[0]}]")
         if said.forbidden and said.found:
-            wrong.append(f"{show(said.phrase)} was said{by}{_where(said)}")
+            wrong.append(f"{show(said.phrase)} was said{by}{_describe_place(said)}")
         elif not said.forbidden and not said.found:
-            wrong.append(f"{show(said.phrase)} was not said{by}{_where(said)}")
+            wrong.append(f"{show(said.phrase)} was not said{by}{_describe_place(said)}")
     held = len(found) - len(wrong)
     details: dict[str, Json] = {"phrase_results": records, "held": held, "total": len(found)}
     told = f"{held} of {len(found)} phrases hold"
@@ -219,7 +220,7 @@ def _verdict(found: list[Said], runs: list[Spoken], speaker: str | None, turns: 
     )
 
 
-def _record(said: Said) -> dict[str, Json]:
+def _write_record(said: Said) -> dict[str, Json]:
     record: dict[str, Json] = {"phrase": said.phrase, "found": said.found, "turn": shorten(said.place[1], 500) if said.place else None}
     if said.forbidden:
         record["forbidden"] = True
@@ -228,7 +229,7 @@ def _record(said: Said) -> dict[str, Json]:
     return record
 
 
-def _where(said: Said) -> str:
+def _describe_place(said: Said) -> str:
     if said.place is not None:
         return f" in turn {said.place[0]}: {show(said.place[1])}"
     return f", in the opinion of the judge: {said.opinion.reason}" if said.opinion is not None else ""

@@ -45,45 +45,49 @@ class WidgetNoConsoleErrors(msgspec.Struct, frozen=True, kw_only=True, omit_defa
     """Only this tool's widgets."""
 
 
-def _in_scope(evidence: Evidence, tool: str | None) -> list[tuple[int, Render]] | None:
-    """The observations of a tool (or all) with their positions; nothing where renders were not recorded."""
+def _select_renders(evidence: Evidence, tool: str | None) -> list[tuple[int, Render]] | None:
+    """Return the observations of a tool (or all) with their positions, or None where renders were not recorded."""
     if evidence.renders is None:
         return None
     return [(index, render) for index, render in enumerate(evidence.renders) if tool is None or render.tool == tool]
 
 
-def _whose(tool: str | None) -> str:
+def _describe_owner(tool: str | None) -> str:
     return "a widget" if tool is None else f"a widget of {show(tool)}"
 
 
-def _nothing_seen(tool: str | None, evidence: Evidence) -> Verdict:
+def _fail_nothing_seen(tool: str | None, evidence: Evidence) -> Verdict:
     others = sorted({render.tool for render in evidence.renders or ()})
     seen = f"only of {', '.join(show(name) for name in others[:10])}" if others else "none at all"
-    return failed(f"expected {_whose(tool)}; there is no such render in this run, {seen}", code="no_match", details={"tools": others[:100]})
+    return failed(
+        f"expected {_describe_owner(tool)}; there is no such render in this run, {seen}", code="no_match", details={"tools": others[:100]}
+    )
 
 
-def _statuses(observed: list[tuple[int, Render]]) -> str:
+def _list_statuses(observed: list[tuple[int, Render]]) -> str:
     return ", ".join(f"{render.tool}: {render.status}" for _, render in observed[:5])
 
 
-def _places(observed: list[tuple[int, Render]]) -> tuple[str, ...]:
+def _list_places(observed: list[tuple[int, Render]]) -> tuple[str, ...]:
     return tuple(f"$.renders[{index}]" for index, _ in observed[:100])
 
 
 @check("widget_rendered", shorthand="tool", example="widget_rendered: show_map", reads=Reads((), "presence"))
 def widget_rendered(spec: WidgetRendered) -> Decide:
     """At least one widget (of a tool) was rendered."""
-    ok = passed(f"{_whose(spec.tool)} was rendered")
+    ok = passed(f"{_describe_owner(spec.tool)} was rendered")
 
     def decide(evidence: Evidence) -> Verdict:
-        observed = _in_scope(evidence, spec.tool)
+        observed = _select_renders(evidence, spec.tool)
         if observed is None:
             return _MISSING_RENDERS
         if not observed:
-            return _nothing_seen(spec.tool, evidence)
+            return _fail_nothing_seen(spec.tool, evidence)
         if any(render.status == "rendered" for _, render in observed):
             return ok
-        return failed(f"expected {_whose(spec.tool)} to be rendered; found {_statuses(observed)}", pointers=_places(observed))
+        return failed(
+            f"expected {_describe_owner(spec.tool)} to be rendered; found {_list_statuses(observed)}", pointers=_list_places(observed)
+        )
 
     return decide
 
@@ -93,17 +97,19 @@ def widget_rendered_within(spec: WidgetRenderedWithin) -> Decide:
     """The slowest rendered widget (of a tool) took less than a time."""
     if not (is_finite(spec.ms) and spec.ms > 0):
         raise SpecError(f"ms: expected a number above 0, found {spec.ms}", field="ms")
-    ok = passed(f"{_whose(spec.tool)} was rendered in less than {spec.ms:g} ms")
+    ok = passed(f"{_describe_owner(spec.tool)} was rendered in less than {spec.ms:g} ms")
 
     def decide(evidence: Evidence) -> Verdict:
-        observed = _in_scope(evidence, spec.tool)
+        observed = _select_renders(evidence, spec.tool)
         if observed is None:
             return _MISSING_RENDERS
         rendered = [(index, render) for index, render in observed if render.status == "rendered"]
         if not rendered:
             if not observed:
-                return _nothing_seen(spec.tool, evidence)
-            return failed(f"expected {_whose(spec.tool)} to be rendered; found {_statuses(observed)}", pointers=_places(observed))
+                return _fail_nothing_seen(spec.tool, evidence)
+            return failed(
+                f"expected {_describe_owner(spec.tool)} to be rendered; found {_list_statuses(observed)}", pointers=_list_places(observed)
+            )
         slowest, took = -1, -math.inf
         for index, render in rendered:
             if render.elapsed_ms is None:
@@ -113,7 +119,7 @@ def widget_rendered_within(spec: WidgetRenderedWithin) -> Decide:
         if took < spec.ms:
             return ok
         return failed(
-            f"expected {_whose(spec.tool)} in less than {spec.ms:g} ms; the slowest took {took:g} ms",
+            f"expected {_describe_owner(spec.tool)} in less than {spec.ms:g} ms; the slowest took {took:g} ms",
             details={"slowest_ms": took, "limit_ms": spec.ms},
             pointers=(f"$.renders[{slowest}].elapsed_ms",),
         )
@@ -124,20 +130,20 @@ def widget_rendered_within(spec: WidgetRenderedWithin) -> Decide:
 @check("widget_no_console_errors", shorthand="tool", example="widget_no_console_errors: show_map", reads=Reads((), "absence"))
 def widget_no_console_errors(spec: WidgetNoConsoleErrors) -> Decide:
     """No widget (of a tool) logged an error to the console."""
-    ok = passed(f"{_whose(spec.tool)} logged no error")
+    ok = passed(f"{_describe_owner(spec.tool)} logged no error")
 
     def decide(evidence: Evidence) -> Verdict:
-        observed = _in_scope(evidence, spec.tool)
+        observed = _select_renders(evidence, spec.tool)
         if observed is None:
             return _MISSING_RENDERS
         if not observed:
-            return _nothing_seen(spec.tool, evidence)
+            return _fail_nothing_seen(spec.tool, evidence)
         noisy = [(index, render) for index, render in observed if render.console_errors]
         if not noisy:
             return ok
         told = "; ".join(f"{render.tool}: {show(render.console_errors[0])}" for _, render in noisy[:3])
         return failed(
-            f"expected no console errors of {_whose(spec.tool)}; found {told}",
+            f"expected no console errors of {_describe_owner(spec.tool)}; found {told}",
             details={"errors": [{"tool": render.tool, "errors": list(render.console_errors[:20])} for _, render in noisy[:20]]},
             pointers=tuple(f"$.renders[{index}].console_errors" for index, _ in noisy[:100]),
         )

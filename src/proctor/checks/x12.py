@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from proctor.checks._fields import TextField, reads_state, refuse_fields_when_absent, scope_for
+from proctor.checks._fields import TextField, choose_scope_builder, declare_state_reads, refuse_fields_when_absent
 from proctor.checks._segments import Segmented, decide_segments, prepare_correlation, prepare_fields, read_all
 from proctor.checks.registry import Decide, check
 from proctor.codecs.segments import compile_segment_path
@@ -34,13 +34,18 @@ class X12Response(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 _KIND = compile_segment_path("ST.1")
 
 
-@check("x12_response", example="x12_response: {transaction: '271', fields: [{path: EB.1, expected: '1'}]}", reads=reads_state, product=True)
+@check(
+    "x12_response",
+    example="x12_response: {transaction: '271', fields: [{path: EB.1, expected: '1'}]}",
+    reads=declare_state_reads,
+    product=True,
+)
 def x12_response(spec: X12Response) -> Decide:
     """The last X12 transaction that fits has the given values; the score is the share of fields that hold."""
     refuse_fields_when_absent(spec.absent, spec.fields)
     fields = prepare_fields(spec.fields)
     correlation = prepare_correlation(spec.correlate_by, {})
-    scope_of = scope_for([sought.comparison for sought in (*fields, *correlation)])
+    scope_of = choose_scope_builder([sought.comparison for sought in (*fields, *correlation)])
     told = ", ".join(f"{key} {show(value)}" for key, value in spec.correlate_by.items())
     kind = f"X12 {spec.transaction} response" if spec.transaction is not None else "X12 response"
     what = f"{kind} with {told}" if told else kind

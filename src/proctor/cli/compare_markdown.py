@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from proctor.actions.compare import RunComparison
-from proctor.report.markdown_text import code, plain
-from proctor.report.wording import counted
+from proctor.report.markdown_text import write_code, write_plain
+from proctor.report.wording import count_noun
 from proctor.scoring.amounts import AmountChange
 
 MOST_CASES = 50
@@ -20,11 +20,11 @@ def comparison_markdown(found: RunComparison) -> str:
     verdict = comparison.verdict.replace("_", " ")
     whole = found.base_incomplete is None and found.candidate_incomplete is None
     lines = [
-        f"## {_ICONS.get(comparison.verdict, '❔') if whole else '❔'} {plain(found.candidate.suite_name or 'suite')}: {verdict}",
+        f"## {_ICONS.get(comparison.verdict, '❔') if whole else '❔'} {write_plain(found.candidate.suite_name or 'suite')}: {verdict}",
         "",
-        f"{code(found.base.run_id)} → {code(found.candidate.run_id)}: {plain(comparison.reason, 500)}",
+        f"{write_code(found.base.run_id)} → {write_code(found.candidate.run_id)}: {write_plain(comparison.reason, 500)}",
         "",
-        *(f"**{plain(line, 300)}**\n" for line in incomplete_lines(found)),
+        *(f"**{write_plain(line, 300)}**\n" for line in incomplete_lines(found)),
         "| | base | candidate | change |",
         "|---|---|---|---|",
         f"| pass rate over {comparison.cases} cases | {comparison.base_rate:.1%} | {comparison.candidate_rate:.1%} | "
@@ -51,8 +51,8 @@ def incomplete_lines(found: RunComparison) -> list[str]:
     """Say of either run how much there is of it, where that is not all; such a comparison says nothing about what is missing."""
     told = (("base", found.base_incomplete), ("candidate", found.candidate_incomplete))
     return [
-        f"INCOMPLETE: the {name} has {much.attempts_finished:,} of {counted(much.attempts_planned, 'attempt')}, "
-        f"{much.cases_finished:,} of {counted(much.cases_planned, 'case')}"
+        f"INCOMPLETE: the {name} has {much.attempts_finished:,} of {count_noun(much.attempts_planned, 'attempt')}, "
+        f"{much.cases_finished:,} of {count_noun(much.cases_planned, 'case')}"
         for name, much in told
         if much is not None
     ]
@@ -70,4 +70,4 @@ def _listed(title: str, cases: Sequence[str]) -> list[str]:
     if not cases:
         return []
     more = [f"- … and {len(cases) - MOST_CASES:,} more"] if len(cases) > MOST_CASES else []
-    return [f"### {title}", "", *(f"- {code(case, 80) or '(no id)'}" for case in cases[:MOST_CASES]), *more, ""]
+    return [f"### {title}", "", *(f"- {write_code(case, 80) or '(no id)'}" for case in cases[:MOST_CASES]), *more, ""]

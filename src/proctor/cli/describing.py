@@ -44,14 +44,14 @@ def _text(found: FileDescription, output: Output) -> str:
     blocks: list[list[str]] = []
     for one in found.records[:MOST_SHOWN]:
         if one.known is None or one.evidence is None:
-            blocks.append(painter.unreadable(one.source, one.error or "unreadable"))
+            blocks.append(painter.paint_unreadable(one.source, one.error or "unreadable"))
         else:
-            blocks.append(painter.record(one.source, one.known, one.evidence, one.trace))
+            blocks.append(painter.paint_record(one.source, one.known, one.evidence, one.trace))
     more = len(found.records) - MOST_SHOWN + found.more
     if more > 0:
         blocks.append([f"… and {more:,} more records; `--format json` has {'more' if found.more else 'them all'}"])
     if len(found.records) > 1:
-        blocks.append(painter.together(found.not_understood))
+        blocks.append(painter.paint_unused_attributes(found.not_understood))
     if not found.records:
         blocks.append(["nothing is recorded here"])
     return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"

@@ -10,7 +10,7 @@ from proctor.cli.renderers import wants_colour
 from proctor.errors import InputError
 from proctor.model.run import RunEntry
 from proctor.report.evidence_text import EvidencePainter
-from proctor.report.neutral import one_line, several_lines
+from proctor.report.neutral import to_lines, to_one_line
 from proctor.report.style import Style
 from proctor.report.wording import evidence_place
 from proctor.sources.records import Record
@@ -48,11 +48,11 @@ class Explainer:
         place = evidence_place(record.source) or "evidence"
         if record.evidence is None:
             told = "nobody says why" if record.error is None else record.error.message
-            lines = "\n  ".join(several_lines(told))
-            self._output.text(f"{one_line(place, 300)}\n  could not be read: {lines}\n\n")
+            lines = "\n  ".join(to_lines(told))
+            self._output.text(f"{to_one_line(place, 300)}\n  could not be read: {lines}\n\n")
             return
         case = "" if record.evidence.case is None else f" · case {record.evidence.case}"
-        self._output.text("\n".join(self._painter.block(f"{place}{case}", record.evidence)) + "\n\n")
+        self._output.text("\n".join(self._painter.paint_block(f"{place}{case}", record.evidence)) + "\n\n")
 
 
 def is_chosen(record: Record, wanted: str) -> bool:
@@ -64,8 +64,8 @@ def is_chosen(record: Record, wanted: str) -> bool:
 def explain_entry(painter: EvidencePainter, title: str, entry: RunEntry | None, reader: str) -> list[str]:
     """Return the lines about the evidence of one kept attempt."""
     if entry is None or entry.evidence is None:
-        return [one_line(title, 300), "  no evidence was kept of this attempt"]
-    return painter.block(title, entry.evidence, reader)
+        return [to_one_line(title, 300), "  no evidence was kept of this attempt"]
+    return painter.paint_block(title, entry.evidence, reader)
 
 
 def painter_for(output: Output, *, no_color: bool) -> EvidencePainter:

@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable
 
 from proctor.model.result import CaseResult
-from proctor.report.judge_faults import fault_of
-from proctor.report.neutral import one_line
+from proctor.report.judge_faults import find_fault
+from proctor.report.neutral import to_one_line
 from proctor.runner.events import Event, Listener
 
 _EVERY_S = 0.2
@@ -65,7 +65,7 @@ class _Moving:
                 self._failed += 1
                 self._above(self._line(event.result))
         elif event.kind in ("slowed", "stopping"):
-            self._above(f"{event.kind}: {one_line(event.message, 160)}")
+            self._above(f"{event.kind}: {to_one_line(event.message, 160)}")
         now = time.monotonic()
         if now >= self._next or self._done == self._total:
             self._next = now + _EVERY_S
@@ -75,7 +75,7 @@ class _Moving:
         spent = max(now - self._started, 1e-6)
         rate = self._done / spent
         left = f", about {(self._total - self._done) / rate:.0f} s to go" if self._done and self._done < self._total else ""
-        names = ", ".join(one_line(case, 24) for case, _ in list(self._running)[:_MOST_NAMES])
+        names = ", ".join(to_one_line(case, 24) for case, _ in list(self._running)[:_MOST_NAMES])
         more = f" and {len(self._running) - _MOST_NAMES} more" if len(self._running) > _MOST_NAMES else ""
         running = f"; running {names}{more}" if names else ""
         text = f"{self._done}/{self._total} done, {self._failed} failed, {rate:.1f} a second{left}{running}"
@@ -103,11 +103,11 @@ class _Lines:
             line = (
                 self._line(event.result)
                 if event.result.outcome in ("fail", "error")
-                else f"{event.result.outcome}  {one_line(event.case, 80)}{_attempt(event.attempt)}"
+                else f"{event.result.outcome}  {to_one_line(event.case, 80)}{_attempt(event.attempt)}"
             )
             print(f"{self._done}/{self._total}  {line}", file=sys.stderr)
         elif event.kind in ("retrying", "slowed", "stopping"):
-            print(f"{event.kind}  {one_line(event.case, 80)}  {one_line(event.message, 160)}", file=sys.stderr)
+            print(f"{event.kind}  {to_one_line(event.case, 80)}  {to_one_line(event.message, 160)}", file=sys.stderr)
 
 
 class _FailureLines:
@@ -119,11 +119,11 @@ class _FailureLines:
     def __call__(self, result: CaseResult) -> str:
         first = next(iter(result.failures()), None)
         reason = result.reason or "" if first is None else first.reason
-        fault = fault_of(first.verdict) if first is not None else None
+        fault = find_fault(first.verdict) if first is not None else None
         if fault is not None and fault == self._told:
             reason = "not judged, as above"
         self._told = fault or self._told
-        return f"{result.outcome}  {one_line(result.case.id, 80)}{_attempt(result.attempt)}  {one_line(reason, 160)}".rstrip()
+        return f"{result.outcome}  {to_one_line(result.case.id, 80)}{_attempt(result.attempt)}  {to_one_line(reason, 160)}".rstrip()
 
 
 def _attempt(number: int) -> str:
@@ -144,7 +144,7 @@ def annotations(results: "tuple[CaseResult, ...]") -> list[str]:
 
 
 def _message(text: str) -> str:
-    return one_line(text, 500).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    return to_one_line(text, 500).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
 def _property(text: str) -> str:

@@ -11,16 +11,28 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import msgspec
 
-from proctor.codecs.fhir_dates import ranges_of
-from proctor.codecs.fhir_matching import MODIFIERS, Test, compile_value, cut, fold, reference_text, reference_type, strings_of, tokens_of
-from proctor.codecs.fhir_parameters import Parameter, Place, parameters_of
+from proctor.codecs.fhir_dates import iterate_ranges
+from proctor.codecs.fhir_matching import (
+    MODIFIERS,
+    Test,
+    compile_value,
+    cut,
+    find_reference_text,
+    find_reference_type,
+    fold,
+    iterate_strings,
+    iterate_tokens,
+)
+from proctor.codecs.fhir_parameters import Parameter, Place, list_parameters
 from proctor.errors import CheckFault, SpecError
 from proctor.model.evidence import Json
 from proctor.model.show import nearest, show
 from proctor.work import spend
 
 _MOST_VALUES = 10_000
+"""Values of one search parameter in one resource; lists inside lists multiply."""
 _MOST_BUNDLES = 100
+"""Bundles inside each other that are opened."""
 # The types a choice element (`effective[x]`) ends in.
 _CHOICES = (
     "DateTime",
@@ -55,7 +67,7 @@ class Found(msgspec.Struct, frozen=True):
 
 
 def open_store(resources: Iterable[Json]) -> Iterator[Found]:
-    """Every resource in order, Bundles replaced by their entries (also a Bundle inside a Bundle, to a depth)."""
+    """Yield every resource in order, Bundles replaced by their entries (also a Bundle inside a Bundle, to a depth)."""
     waiting = [(f"resources[{index}]", resource, 0) for index, resource in enumerate(resources)]
     waiting.reverse()
     while waiting:
@@ -87,7 +99,7 @@ class Search(msgspec.Struct, frozen=True):
     most: int | None = None
 
     def find(self, resources: Iterable[Json]) -> list[Found]:
-        """The resources that fit, in order."""
+        """Return the resources that fit, in order."""
         found = [
             entry
             for entry in open_store(resources)
@@ -95,20 +107,20 @@ class Search(msgspec.Struct, frozen=True):
         ]
         # The last key first: sorting is stable, so the first key decides in the end.
         for parameter, descending in reversed(self.order):
-            found = _sorted(found, parameter, descending)
+            found = _sort_found(found, parameter, descending)
         return found if self.most is None else found[: self.most]
 
 
 def compile_search(resource_type: str, search: Mapping[str, str], *, field: str = "search") -> Search:
-    """Understand a search. `CheckFault` for what is not implemented, `SpecError` for a value of the wrong form."""
-    known = parameters_of(resource_type)
+    """Compile a search. Raises `CheckFault` for what is not implemented, `SpecError` for a value of the wrong form."""
+    known = list_parameters(resource_type)
     filters: list[Filter] = []
     order: list[tuple[Parameter, bool]] = []
     most: int | None = None
     for name, value in search.items():
         if name == "_sort":
             for key in filter(None, value.split(",")):
-                order.append((_known(resource_type, key.lstrip("-"), known), key.startswith("-")))
+                order.append((_find_parameter(resource_type, key.lstrip("-"), known), key.startswith("-")))
         elif name == "_count":
             if not (value.isascii() and value.isdigit()) or len(value) > 9:
                 raise SpecError(f"_count: expected a whole number, found {show(value)}", field=f"{field}._count")
@@ -118,7 +130,7 @@ def compile_search(resource_type: str, search: Mapping[str, str], *, field: str 
     return Search(resource_type, tuple(filters), tuple(order), most)
 
 
-def _known(resource_type: str, name: str, known: Mapping[str, Parameter]) -> Parameter:
+def _find_parameter(resource_type: str, name: str, known: Mapping[str, Parameter]) -> Parameter:
     if name in known:
         return known[name]
     near = nearest(name, known)
@@ -129,12 +141,12 @@ def _known(resource_type: str, name: str, known: Mapping[str, Parameter]) -> Par
 def _compile_parameter(resource_type: str, name: str, value: str, known: Mapping[str, Parameter], field: str) -> Filter:
     name, _, word = name.partition(":")
     modifier = word or None
-    parameter = _known(resource_type, name, known)
+    parameter = _find_parameter(resource_type, name, known)
     if modifier == "missing":
         if value not in ("true", "false"):
             raise SpecError(f"{name}:missing: expected true or false, found {show(value)}", field=field)
         absent = value == "true"
-        return lambda resource: absent is (next(values_of(resource, parameter), None) is None)
+        return lambda resource: absent is (next(iterate_values(resource, parameter), None) is None)
     typed = parameter.kind == "reference" and modifier is not None and modifier[:1].isupper() and modifier.isalpha()
     if modifier is not None and modifier not in MODIFIERS[parameter.kind] and not typed:
         allowed = ", ".join(f":{entry}" for entry in (*MODIFIERS[parameter.kind], "missing"))
@@ -145,13 +157,15 @@ def _compile_parameter(resource_type: str, name: str, value: str, known: Mapping
     negated = modifier == "not"
 
     def test(resource: dict[str, Json]) -> bool:
-        return any(one(element) for element in _weighed(values_of(resource, parameter), len(fits)) for one in fits) is not negated
+        return (
+            any(one(element) for element in _weigh_elements(iterate_values(resource, parameter), len(fits)) for one in fits) is not negated
+        )
 
     return test
 
 
-def _weighed(elements: Iterator[Json], tests: int) -> Iterator[Json]:
-    """The elements, each counted as often as it is looked at."""
+def _weigh_elements(elements: Iterator[Json], tests: int) -> Iterator[Json]:
+    """Yield the elements, each counted as often as it is looked at."""
     for element in elements:
         parts = element.values() if isinstance(element, dict) else (element,)
         spend(
@@ -160,24 +174,24 @@ def _weighed(elements: Iterator[Json], tests: int) -> Iterator[Json]:
         yield element
 
 
-def values_of(resource: dict[str, Json], parameter: Parameter) -> Iterator[Json]:
-    """The elements a parameter looks at, lists opened, null left out."""
+def iterate_values(resource: dict[str, Json], parameter: Parameter) -> Iterator[Json]:
+    """Yield the elements a parameter looks at, lists opened, null left out."""
     for place in parameter.places:
-        for element in _elements(resource, place):
-            if place.target is not None and reference_type(element) not in (place.target, None):
+        for element in _find_elements(resource, place):
+            if place.target is not None and find_reference_type(element) not in (place.target, None):
                 continue
             if place.member is not None and not (isinstance(element, dict) and element.get(place.member[0]) == place.member[1]):
                 continue
             yield element
 
 
-def _elements(resource: dict[str, Json], place: Place) -> list[Json]:
+def _find_elements(resource: dict[str, Json], place: Place) -> list[Json]:
     current: list[Json] = [resource]
     for step in place.steps:
         following: list[Json] = []
         for element in current:
             if isinstance(element, dict):
-                value = _member(element, step)
+                value = _find_member(element, step)
                 following.extend(entry for entry in (value if isinstance(value, list) else (value,)) if entry is not None)
         if len(following) > _MOST_VALUES:
             raise CheckFault("search_limit", f"more than {_MOST_VALUES} values of {'.'.join(place.steps)} in one resource")
@@ -185,7 +199,7 @@ def _elements(resource: dict[str, Json], place: Place) -> list[Json]:
     return current
 
 
-def _member(element: dict[str, Json], name: str) -> Json:
+def _find_member(element: dict[str, Json], name: str) -> Json:
     if name in element:
         return element[name]
     for choice in _CHOICES:
@@ -194,8 +208,8 @@ def _member(element: dict[str, Json], name: str) -> Json:
     return None
 
 
-def _sorted(found: list[Found], parameter: Parameter, descending: bool) -> list[Found]:
-    """Stable; resources without a value come last either way."""
+def _sort_found(found: list[Found], parameter: Parameter, descending: bool) -> list[Found]:
+    """Sort resources, equal ones in their old order; those without a value come last either way."""
     with_key = [(key, entry) for entry in found if (key := _sort_key(entry.resource, parameter, descending)) is not None]
     keyed = {id(entry) for _, entry in with_key}
     with_key.sort(key=lambda pair: pair[0], reverse=descending)
@@ -203,22 +217,22 @@ def _sorted(found: list[Found], parameter: Parameter, descending: bool) -> list[
 
 
 def _sort_key(resource: dict[str, Json], parameter: Parameter, descending: bool) -> Json:
-    keys = [key for element in values_of(resource, parameter) if (key := _key_of(element, parameter)) is not None]
+    keys = [key for element in iterate_values(resource, parameter) if (key := _make_sort_key(element, parameter)) is not None]
     if not keys:
         return None
     return max(keys) if descending else min(keys)
 
 
-def _key_of(element: Json, parameter: Parameter) -> Json:
+def _make_sort_key(element: Json, parameter: Parameter) -> Json:
     match parameter.kind:
         case "date":
-            return next((found.start for found in ranges_of(element)), None)
+            return next((found.start for found in iterate_ranges(element)), None)
         case "token":
-            return next((code for _, code in tokens_of(element)), None)
+            return next((code for _, code in iterate_tokens(element)), None)
         case "reference":
-            return reference_text(element)
+            return find_reference_text(element)
         case "string":
-            return next((fold(text) for text in strings_of(element)), None)
+            return next((fold(text) for text in iterate_strings(element)), None)
         case "uri":
             return element if isinstance(element, str) else None
         case "number" | "quantity":

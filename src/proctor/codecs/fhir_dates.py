@@ -19,6 +19,7 @@ from proctor.model.evidence import Json
 PREFIXES = ("eq", "ne", "gt", "lt", "ge", "le", "sa", "eb", "ap")
 
 _SECOND = 1_000_000
+"""Microseconds: the finest that a FHIR instant is compared by."""
 _DAY = 86_400 * _SECOND
 _DATE = re.compile(
     r"([0-9]{4})(?:-([0-9]{2})(?:-([0-9]{2})(?:T([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]{1,9}))?)?(Z|[+-][0-9]{2}:[0-9]{2})?)?)?)?"
@@ -36,7 +37,7 @@ _EVER = Range(float("-inf"), float("inf"))
 
 
 def read_date(text: str) -> Range | None:
-    """The range a FHIR date, dateTime or instant stands for; nothing for other text."""
+    """Return the range a FHIR date, dateTime or instant stands for, or None for other text."""
     match = _DATE.fullmatch(text)
     if match is None:
         return None
@@ -46,14 +47,14 @@ def read_date(text: str) -> Range | None:
     except ValueError:
         return None
     if month is None:
-        return Range(start, _first_of(int(year) + 1, 1))
+        return Range(start, _find_first_day(int(year) + 1, 1))
     if day is None:
-        return Range(start, _first_of(int(year) + (month == "12"), int(month) % 12 + 1))
+        return Range(start, _find_first_day(int(year) + (month == "12"), int(month) % 12 + 1))
     if hour is None:
         return Range(start, start + _DAY)
     if int(hour) > 23 or int(minute) > 59 or int(second or 0) > 60:
         return None
-    start += (int(hour) * 3600 + int(minute) * 60 - _offset(offset)) * _SECOND
+    start += (int(hour) * 3600 + int(minute) * 60 - _read_offset(offset)) * _SECOND
     if second is None:
         return Range(start, start + 60 * _SECOND)
     # A leap second is the last second of its minute.
@@ -64,28 +65,28 @@ def read_date(text: str) -> Range | None:
     return Range(start, start + 10 ** max(0, 6 - len(fraction)))
 
 
-def _first_of(year: int, month: int) -> int:
+def _find_first_day(year: int, month: int) -> int:
     if year > 9999:
         return (date(9999, 12, 31).toordinal() + 1) * _DAY
     return date(year, month, 1).toordinal() * _DAY
 
 
-def _offset(text: str | None) -> int:
+def _read_offset(text: str | None) -> int:
     if text is None or text == "Z":
         return 0
     seconds = int(text[1:3]) * 3600 + int(text[4:6]) * 60
     return seconds if text[0] == "+" else -seconds
 
 
-def ranges_of(value: Json) -> Iterator[Range]:
-    """The ranges of a date element: a date as text, a Period, or a Timing (its events, else its outer bounds)."""
+def iterate_ranges(value: Json) -> Iterator[Range]:
+    """Yield the ranges of a date element: a date as text, a Period, or a Timing (its events, else its outer bounds)."""
     if isinstance(value, str):
         found = read_date(value)
         if found is not None:
             yield found
     elif isinstance(value, dict):
         if "start" in value or "end" in value:
-            yield _period(value)
+            yield _read_period(value)
         for event in value.get("event") or () if isinstance(value.get("event"), list) else ():
             found = read_date(event) if isinstance(event, str) else None
             if found is not None:
@@ -93,10 +94,10 @@ def ranges_of(value: Json) -> Iterator[Range]:
         repeat = value.get("repeat")
         bounds = repeat.get("boundsPeriod") if isinstance(repeat, dict) else None
         if isinstance(bounds, dict):
-            yield _period(bounds)
+            yield _read_period(bounds)
 
 
-def _period(value: dict[str, Json]) -> Range:
+def _read_period(value: dict[str, Json]) -> Range:
     start = read_date(value["start"]) if isinstance(value.get("start"), str) else None
     end = read_date(value["end"]) if isinstance(value.get("end"), str) else None
     return Range((start or _EVER).start, (end or _EVER).end)
@@ -106,7 +107,7 @@ def _equal(stated: Range, found: Range) -> bool:
     return stated.start <= found.start and found.end <= stated.end
 
 
-def _about(stated: Range, found: Range) -> bool:
+def _is_about(stated: Range, found: Range) -> bool:
     return found.start < stated.end + _DAY and stated.start - _DAY < found.end
 
 
@@ -119,6 +120,6 @@ COMPARISONS: dict[str, Callable[[Range, Range], bool]] = {
     "le": lambda stated, found: found.start < stated.start or _equal(stated, found),
     "sa": lambda stated, found: found.start >= stated.end,
     "eb": lambda stated, found: found.end <= stated.start,
-    "ap": _about,
+    "ap": _is_about,
 }
 """What each prefix asks: (stated range, range found in the resource)."""

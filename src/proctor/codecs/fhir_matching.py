@@ -13,7 +13,7 @@ import unicodedata
 from collections.abc import Callable, Iterator
 from decimal import Decimal, InvalidOperation
 
-from proctor.codecs.fhir_dates import COMPARISONS, PREFIXES, ranges_of, read_date
+from proctor.codecs.fhir_dates import COMPARISONS, PREFIXES, iterate_ranges, read_date
 from proctor.codecs.fhir_parameters import Kind
 from proctor.errors import SpecError
 from proctor.model.evidence import Json
@@ -27,23 +27,23 @@ _NAME_PARTS = ("text", "family", "given", "prefix", "suffix", "line", "city", "d
 
 
 def compile_value(kind: Kind, modifier: str | None, value: str, *, field: str) -> Test:
-    """The test for one value (one of those between commas). A value of the wrong form raises `SpecError`."""
+    """Return the test for one value (one of those between commas). A value of the wrong form raises `SpecError`."""
     match kind:
         case "token":
-            return _described(value) if modifier == "text" else _token(value)
+            return _make_description_test(value) if modifier == "text" else _make_token_test(value)
         case "reference":
-            return _identified(value) if modifier == "identifier" else _reference(unescape(value), modifier)
+            return _make_identifier_test(value) if modifier == "identifier" else _make_reference_test(unescape(value), modifier)
         case "date":
-            return _date(value, field)
+            return _make_date_test(value, field)
         case "string":
-            return _string(unescape(value), modifier)
+            return _make_string_test(unescape(value), modifier)
         case "uri":
             address = unescape(value)
             return lambda element: element == address
         case "number":
             return _number(value, field)
         case "quantity":
-            return _quantity(value, field)
+            return _make_quantity_test(value, field)
 
 
 MODIFIERS: dict[Kind, tuple[str, ...]] = {
@@ -58,11 +58,8 @@ MODIFIERS: dict[Kind, tuple[str, ...]] = {
 """Modifiers beside `:missing`; a reference also takes a resource type (`subject:Patient`)."""
 
 
-# --- token ------------------------------------------------------------------------------------------------------------
-
-
-def tokens_of(element: Json) -> Iterator[tuple[str | None, str]]:
-    """System and code of everything an element says: a code, a Coding, a CodeableConcept, an Identifier, a ContactPoint."""
+def iterate_tokens(element: Json) -> Iterator[tuple[str | None, str]]:
+    """Yield the system and the code of everything an element says: a code, a Coding, a CodeableConcept, an Identifier, a ContactPoint."""
     if isinstance(element, bool):
         yield None, "true" if element else "false"
     elif isinstance(element, str):
@@ -73,34 +70,34 @@ def tokens_of(element: Json) -> Iterator[tuple[str | None, str]]:
         codings = element.get("coding")
         for coding in codings if isinstance(codings, list) else ():
             if isinstance(coding, dict):
-                yield from _system_and_code(coding, "code")
-        yield from _system_and_code(element, "code")
-        yield from _system_and_code(element, "value")
+                yield from _iterate_system_and_code(coding, "code")
+        yield from _iterate_system_and_code(element, "code")
+        yield from _iterate_system_and_code(element, "value")
 
 
-def _system_and_code(element: dict[str, Json], key: str) -> Iterator[tuple[str | None, str]]:
+def _iterate_system_and_code(element: dict[str, Json], key: str) -> Iterator[tuple[str | None, str]]:
     code = element.get(key)
     if isinstance(code, str):
         system = element.get("system")
         yield system if isinstance(system, str) and system else None, code
 
 
-def _token(value: str) -> Test:
+def _make_token_test(value: str) -> Test:
     stated, *rest = cut(value, "|")
     if not rest:
         code = unescape(stated)
-        return lambda element: any(found == code for _, found in tokens_of(element))
+        return lambda element: any(found == code for _, found in iterate_tokens(element))
     system, code = unescape(stated), unescape("|".join(rest))
     if not code:
-        return lambda element: any(where == system for where, _ in tokens_of(element))
+        return lambda element: any(where == system for where, _ in iterate_tokens(element))
     wanted = system or None
     # A bare code element carries no system of its own: only its definition does, so any stated system may be it.
     return lambda element: any(
-        found == code and (where == wanted or (wanted is not None and isinstance(element, str))) for where, found in tokens_of(element)
+        found == code and (where == wanted or (wanted is not None and isinstance(element, str))) for where, found in iterate_tokens(element)
     )
 
 
-def _described(value: str) -> Test:
+def _make_description_test(value: str) -> Test:
     wanted = fold(value)
 
     def fits(element: Json) -> bool:
@@ -114,18 +111,15 @@ def _described(value: str) -> Test:
     return fits
 
 
-# --- reference --------------------------------------------------------------------------------------------------------
-
-
-def reference_text(element: Json) -> str | None:
-    """What a Reference (or canonical) points at, its version dropped."""
+def find_reference_text(element: Json) -> str | None:
+    """Return what a Reference (or canonical) points at, its version dropped."""
     text = element.get("reference") if isinstance(element, dict) else element
-    return _unversioned(text) if isinstance(text, str) else None
+    return _strip_version(text) if isinstance(text, str) else None
 
 
-def reference_type(element: Json) -> str | None:
-    """The resource type a Reference names, where it names one."""
-    text = reference_text(element)
+def find_reference_type(element: Json) -> str | None:
+    """Return the resource type a Reference names, where it names one."""
+    text = find_reference_text(element)
     parts = text.split("/") if text else []
     if len(parts) >= 2:
         return parts[-2]
@@ -133,18 +127,18 @@ def reference_type(element: Json) -> str | None:
     return stated if isinstance(stated, str) else None
 
 
-def _unversioned(text: str) -> str:
+def _strip_version(text: str) -> str:
     return text.partition("/_history/")[0].partition("|")[0]
 
 
-def _reference(value: str, of_type: str | None) -> Test:
-    wanted = _unversioned(value)
+def _make_reference_test(value: str, of_type: str | None) -> Test:
+    wanted = _strip_version(value)
     bare = "/" not in wanted and ":" not in wanted
     if bare and of_type is not None:
         wanted, bare = f"{of_type}/{wanted}", False
 
     def fits(element: Json) -> bool:
-        found = reference_text(element)
+        found = find_reference_text(element)
         if found is None:
             return False
         if bare:
@@ -155,23 +149,20 @@ def _reference(value: str, of_type: str | None) -> Test:
     return fits
 
 
-def _identified(value: str) -> Test:
-    fits_token = _token(value)
+def _make_identifier_test(value: str) -> Test:
+    fits_token = _make_token_test(value)
     return lambda element: isinstance(element, dict) and isinstance(element.get("identifier"), dict) and fits_token(element["identifier"])
 
 
-# --- string -----------------------------------------------------------------------------------------------------------
-
-
 def fold(text: str) -> str:
-    """Text without case and accents."""
+    """Return text without case and accents."""
     if text.isascii():
         return text.lower()
     return "".join(char for char in unicodedata.normalize("NFKD", text) if not unicodedata.combining(char)).casefold()
 
 
-def strings_of(element: Json) -> Iterator[str]:
-    """The texts of an element: itself, or every part of a name or address."""
+def iterate_strings(element: Json) -> Iterator[str]:
+    """Yield the texts of an element: itself, or every part of a name or address."""
     if isinstance(element, str):
         yield element
     elif isinstance(element, dict):
@@ -182,24 +173,21 @@ def strings_of(element: Json) -> Iterator[str]:
                     yield text
 
 
-def _string(value: str, modifier: str | None) -> Test:
+def _make_string_test(value: str, modifier: str | None) -> Test:
     if modifier == "exact":
-        return lambda element: value in strings_of(element)
+        return lambda element: value in iterate_strings(element)
     wanted = fold(value)
     if modifier == "contains":
-        return lambda element: any(wanted in fold(text) for text in strings_of(element))
-    return lambda element: any(fold(text).startswith(wanted) for text in strings_of(element))
+        return lambda element: any(wanted in fold(text) for text in iterate_strings(element))
+    return lambda element: any(fold(text).startswith(wanted) for text in iterate_strings(element))
 
 
-# --- dates and numbers ------------------------------------------------------------------------------------------------
-
-
-def _prefixed(value: str) -> tuple[str, str]:
+def _split_prefix(value: str) -> tuple[str, str]:
     return (value[:2], value[2:]) if value[:2] in PREFIXES else ("eq", value)
 
 
-def _date(value: str, field: str) -> Test:
-    prefix, text = _prefixed(value)
+def _make_date_test(value: str, field: str) -> Test:
+    prefix, text = _split_prefix(value)
     stated = read_date(text)
     if stated is None:
         raise SpecError(
@@ -208,10 +196,10 @@ def _date(value: str, field: str) -> Test:
             hint="write 2026, 2026-11, 2026-11-15 or 2026-11-15T09:00:00Z",
         )
     compare = COMPARISONS[prefix]
-    return lambda element: any(compare(stated, found) for found in ranges_of(element))
+    return lambda element: any(compare(stated, found) for found in iterate_ranges(element))
 
 
-def _decimal(value: Json) -> Decimal | None:
+def _parse_decimal(value: Json) -> Decimal | None:
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return None
     try:
@@ -223,8 +211,8 @@ def _decimal(value: Json) -> Decimal | None:
 
 
 def _number(value: str, field: str) -> Test:
-    prefix, text = _prefixed(value)
-    stated = _decimal(text)
+    prefix, text = _split_prefix(value)
+    stated = _parse_decimal(text)
     if stated is None:
         raise SpecError(f"not a number: {show(text)}", field=field)
     half = Decimal((0, (5,), int(stated.as_tuple().exponent) - 1))
@@ -244,13 +232,13 @@ def _number(value: str, field: str) -> Test:
     holds = compare[prefix]
 
     def fits(element: Json) -> bool:
-        found = _decimal(element)
+        found = _parse_decimal(element)
         return found is not None and holds(found)
 
     return fits
 
 
-def _quantity(value: str, field: str) -> Test:
+def _make_quantity_test(value: str, field: str) -> Test:
     amount, _, unit = value.partition("|")
     system, _, code = unit.partition("|")
     fits_amount = _number(amount, field)
@@ -265,11 +253,8 @@ def _quantity(value: str, field: str) -> Test:
     return fits
 
 
-# --- escapes ----------------------------------------------------------------------------------------------------------
-
-
 def cut(text: str, separator: str) -> list[str]:
-    """The pieces between separators that no backslash escapes; escapes stay as they are."""
+    """Return the pieces between separators that no backslash escapes; escapes stay as they are."""
     pieces: list[str] = []
     start = position = 0
     while position < len(text):
@@ -285,5 +270,5 @@ def cut(text: str, separator: str) -> list[str]:
 
 
 def unescape(text: str) -> str:
-    r"""Text without its search escapes: `\,`, `\|`, `\$` and `\\`."""
+    r"""Return text without its search escapes: `\,`, `\|`, `\$` and `\\`."""
     return _ESCAPE.sub(r"\1", text) if "\\" in text else text

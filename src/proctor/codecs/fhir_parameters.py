@@ -35,18 +35,18 @@ class Parameter(msgspec.Struct, frozen=True):
 
 
 @functools.cache
-def parameters_of(resource_type: str) -> dict[str, Parameter]:
-    """All parameters of a type by name; a type outside the table has the common ones only."""
-    return {**_common(), **_block(resource_type)}
+def list_parameters(resource_type: str) -> dict[str, Parameter]:
+    """Return all parameters of a type by name; a type outside the table has the common ones only."""
+    return {**_list_common(), **_parse_block(resource_type)}
 
 
-def resource_types() -> tuple[str, ...]:
-    """The types in the table."""
-    return tuple(_blocks())
+def list_resource_types() -> tuple[str, ...]:
+    """Return the types in the table."""
+    return tuple(_split_blocks())
 
 
 @functools.cache
-def _common() -> dict[str, Parameter]:
+def _list_common() -> dict[str, Parameter]:
     return _read(
         [
             "token: _id=id _tag=meta.tag _security=meta.security",
@@ -57,13 +57,13 @@ def _common() -> dict[str, Parameter]:
     )
 
 
-def _block(resource_type: str) -> dict[str, Parameter]:
-    return _read(_blocks().get(resource_type, []))
+def _parse_block(resource_type: str) -> dict[str, Parameter]:
+    return _read(_split_blocks().get(resource_type, []))
 
 
 @functools.cache
-def _blocks() -> dict[str, list[str]]:
-    """The table cut at its headings, wrapped lines joined."""
+def _split_blocks() -> dict[str, list[str]]:
+    """Return the table cut at its headings, wrapped lines joined."""
     found: dict[str, list[str]] = {}
     rows: list[str] = []
     for line in _TABLE.splitlines():

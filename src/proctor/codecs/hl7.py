@@ -31,13 +31,13 @@ class Hl7Message(msgspec.Struct, frozen=True):
     segments: tuple[Segment, ...]
 
     def value(self, path: SegmentPath) -> str | None:
-        """The text at a path; nothing when it is absent or empty."""
+        """Return the text at a path, or None when it is absent or empty."""
         segment = find_segment(self.segments, path)
         if segment is None:
             return None
         if segment.name == "MSH" and path.field in (1, 2):
             # The delimiters themselves must not be divided by themselves.
-            return segment.field(path.field) or None
+            return segment.find_field(path.field) or None
         return pick(segment, path, self.delimiters, self._unescape)
 
     def _unescape(self, text: str) -> str:
@@ -49,7 +49,7 @@ class Hl7Message(msgspec.Struct, frozen=True):
         result = [pieces[0]]
         position = 1
         while position < len(pieces):
-            code = self._escaped(pieces[position]) if position + 1 < len(pieces) else None
+            code = self._resolve_escape(pieces[position]) if position + 1 < len(pieces) else None
             if code is None:
                 result.append(mark + pieces[position])
                 position += 1
@@ -58,7 +58,7 @@ class Hl7Message(msgspec.Struct, frozen=True):
                 position += 2
         return "".join(result)
 
-    def _escaped(self, code: str) -> str | None:
+    def _resolve_escape(self, code: str) -> str | None:
         marks = {
             "F": self.field_separator,
             "S": self.delimiters.component,
@@ -82,13 +82,13 @@ class Hl7Message(msgspec.Struct, frozen=True):
 
 
 def read_messages(text: str) -> list[Hl7Message]:
-    """Every message in a text; `EvidenceError` when it does not begin with one."""
+    """Return every message in a text; `EvidenceError` when it does not begin with one."""
     messages: list[Hl7Message] = []
     lines: list[str] = []
-    for line in _lines(text):
+    for line in _split_lines(text):
         if line.startswith("MSH"):
             if lines:
-                messages.append(_message(lines))
+                messages.append(_read_message(lines))
             lines = [line]
         elif lines:
             lines.append(line)
@@ -96,18 +96,18 @@ def read_messages(text: str) -> list[Hl7Message]:
             raise EvidenceError(f"not an HL7 v2 message: it begins with {show(line[:20])} instead of MSH")
     if not lines:
         raise EvidenceError("not an HL7 v2 message: it is empty")
-    messages.append(_message(lines))
+    messages.append(_read_message(lines))
     return messages
 
 
-def _lines(text: str) -> Iterator[str]:
+def _split_lines(text: str) -> Iterator[str]:
     for line in _LINE_ENDS.split(text):
         bare = line.strip("\x0b\x1c\ufeff \t") if line[:1] in "\x0b\x1c\ufeff \t" else line.rstrip("\x1c")
         if bare and not bare.startswith(_ENVELOPE):
             yield bare
 
 
-def _message(lines: list[str]) -> Hl7Message:
+def _read_message(lines: list[str]) -> Hl7Message:
     header = lines[0]
     separator = header[3:4]
     if not separator or separator.isalnum() or separator.isspace():
@@ -119,11 +119,11 @@ def _message(lines: list[str]) -> Hl7Message:
         Delimiters(component, repetition, subcomponent),
         separator,
         escape,
-        tuple(_segment(line, separator) for line in lines),
+        tuple(_read_segment(line, separator) for line in lines),
     )
 
 
-def _segment(line: str, separator: str) -> Segment:
+def _read_segment(line: str, separator: str) -> Segment:
     name, *fields = line.split(separator)
     if name == "MSH":
         fields.insert(0, separator)

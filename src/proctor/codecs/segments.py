@@ -59,14 +59,14 @@ class Segment(msgspec.Struct, frozen=True):
     text: str
     fields: tuple[str, ...]
 
-    def field(self, number: int) -> str:
-        """Field `number`, or empty text."""
+    def find_field(self, number: int) -> str:
+        """Return field `number`, or empty text."""
         return self.fields[number - 1] if 0 < number <= len(self.fields) else ""
 
 
 @functools.lru_cache(maxsize=1024)
 def compile_segment_path(text: str) -> SegmentPath:
-    """Understand a path; `SpecError` (field `path`) when it is none."""
+    """Compile a path. Raises `SpecError` (field `path`) if it is none."""
     match = _PATH.match(text)
     if match is None or match.end() != len(text):
         at = match.end() if match is not None else 0
@@ -99,10 +99,10 @@ def compile_segment_path(text: str) -> SegmentPath:
 
 
 def find_segment(segments: Sequence[Segment], path: SegmentPath) -> Segment | None:
-    """The segment a path is about."""
+    """Return the segment a path is about."""
     left = path.position or 1
     for segment in segments:
-        if segment.name != path.name or (path.first is not None and segment.field(1) != path.first):
+        if segment.name != path.name or (path.first is not None and segment.find_field(1) != path.first):
             continue
         left -= 1
         if left == 0:
@@ -111,22 +111,22 @@ def find_segment(segments: Sequence[Segment], path: SegmentPath) -> Segment | No
 
 
 def pick(segment: Segment, path: SegmentPath, delimiters: Delimiters, unescape: Callable[[str], str]) -> str | None:
-    """The text a path selects inside its segment; nothing when it is absent or empty."""
+    """Return the text a path selects inside its segment, or None when it is absent or empty."""
     if path.field is None:
         return segment.text
-    piece = segment.field(path.field)
+    piece = segment.find_field(path.field)
     if path.repetition is not None or path.component is not None:
-        piece = _part(piece, delimiters.repetition, path.repetition or 1)
+        piece = _pick_part(piece, delimiters.repetition, path.repetition or 1)
     if path.component is not None:
-        piece = _part(piece, delimiters.component, path.component)
+        piece = _pick_part(piece, delimiters.component, path.component)
     if path.subcomponent is not None:
-        piece = _part(piece, delimiters.subcomponent, path.subcomponent)
+        piece = _pick_part(piece, delimiters.subcomponent, path.subcomponent)
     if not piece:
         return None
     divided = any(mark is not None and mark in piece for mark in (delimiters.repetition, delimiters.component, delimiters.subcomponent))
     return piece if divided else unescape(piece)
 
 
-def _part(text: str, delimiter: str | None, number: int) -> str:
+def _pick_part(text: str, delimiter: str | None, number: int) -> str:
     parts = text.split(delimiter, number) if delimiter is not None else [text]
     return parts[number - 1] if number <= len(parts) else ""

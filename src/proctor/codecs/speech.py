@@ -33,7 +33,7 @@ class Speech(msgspec.Struct, frozen=True):
     """Positions in `text` of the space behind a word."""
 
     def contains(self, phrase: Speech, spend: Spend = lambda steps: None) -> bool:
-        """Whether the units of `phrase` follow one another here, from the begin of a word to the end of one."""
+        """Return whether the units of `phrase` follow one another here, from the begin of a word to the end of one."""
         wanted = phrase.text
         at = self.text.find(wanted)
         # A long number has the digits of a phrase at every place, and begins a word at one.
@@ -47,12 +47,12 @@ class Speech(msgspec.Struct, frozen=True):
 
 
 def normalize(text: str) -> Speech:
-    """Bring text to the form in which speech is compared."""
+    """Bring text into the form in which speech is compared."""
     parts: list[str] = [" "]
     begins: set[int] = set()
     ends: set[int] = set()
     length = 1
-    for units in _units(_words(text)):
+    for units in _split_units(_split_words(text)):
         begins.add(length - 1)
         for unit in units:
             parts.append(unit + " ")
@@ -61,21 +61,21 @@ def normalize(text: str) -> Speech:
     return Speech("".join(parts), frozenset(begins), frozenset(ends))
 
 
-def _words(text: str) -> list[str]:
+def _split_words(text: str) -> list[str]:
     folded = _APOSTROPHES.sub("", unicodedata.normalize("NFKC", text)).casefold()
     return "".join(char if char.isalnum() or unicodedata.category(char)[0] == "M" else " " for char in folded).split()
 
 
-def _units(words: list[str]) -> list[list[str]]:
-    """Each word as its units: one for a word, one per digit for a number; `double five` is two words."""
-    folded = _zeros([_DIGITS.get(word, word) for word in words])
+def _split_units(words: list[str]) -> list[list[str]]:
+    """Return each word as its units: one for a word, one per digit for a number; `double five` is two words."""
+    folded = _read_zeros([_DIGITS.get(word, word) for word in words])
     units: list[list[str]] = []
     position = 0
     while position < len(folded):
         word = folded[position]
         following = folded[position + 1] if position + 1 < len(folded) else ""
         if word in _REPEATS and len(following) == 1 and following.isdecimal():
-            units.extend([[_digit(following)]] * _REPEATS[word])
+            units.extend([[_read_digit(following)]] * _REPEATS[word])
             position += 2
         else:
             units.append(_split(word))
@@ -83,8 +83,8 @@ def _units(words: list[str]) -> list[list[str]]:
     return units
 
 
-def _zeros(words: list[str]) -> list[str]:
-    """`oh` beside a digit is zero; backwards first, so that a row of them before a digit (`oh oh seven`) is taken whole."""
+def _read_zeros(words: list[str]) -> list[str]:
+    """Read `oh` beside a digit as zero, from the end on, so that a row of them before a digit (`oh oh seven`) is read whole."""
     for step, order in ((1, range(len(words) - 2, -1, -1)), (-1, range(1, len(words)))):
         for position in order:
             beside = words[position + step]
@@ -99,7 +99,7 @@ def _split(word: str) -> list[str]:
     units: list[str] = []
     for char in word:
         if char.isdecimal():
-            units.append(_digit(char))
+            units.append(_read_digit(char))
         elif units and not units[-1][-1].isdecimal():
             units[-1] += char
         else:
@@ -107,6 +107,6 @@ def _split(word: str) -> list[str]:
     return units
 
 
-def _digit(char: str) -> str:
-    """An ASCII digit, also for the digits of other scripts."""
+def _read_digit(char: str) -> str:
+    """Return an ASCII digit, also for the digits of other scripts."""
     return str(unicodedata.decimal(char))

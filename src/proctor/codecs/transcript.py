@@ -34,31 +34,28 @@ _NAMED = re.compile(r"(?:- ?)?(\w[\w .'()-]{0,39}):[ \t]+(?=\S)")
 
 
 def read_transcript(text: str, kind: TranscriptKind | None = None) -> tuple[VoiceTurn, ...]:
-    """The turns of a transcript; the kind is recognised when it is not given. `EvidenceError` for anything else."""
+    """Return the turns of a transcript; the kind is recognised when it is not given. `EvidenceError` for anything else."""
     text = text.removeprefix("\ufeff")
     if kind is None:
-        kind = _recognise(text)
+        kind = _recognise_kind(text)
     if kind == "json":
-        return _json_turns(text)
+        return _read_json_turns(text)
     if kind == "vtt" and not text.startswith("WEBVTT"):
         raise EvidenceError("not a WebVTT transcript: the first line is not WEBVTT")
-    turns = list(_merged(_spoken(cue) for cue in _cues(text)))
+    turns = list(_merge_cues(_read_cue(cue) for cue in _iterate_cues(text)))
     if not turns and kind == "srt" and text.strip():
         raise EvidenceError("not a SubRip transcript: it has no cue with a time line")
     return tuple(turns)
 
 
-def _recognise(text: str) -> TranscriptKind:
+def _recognise_kind(text: str) -> TranscriptKind:
     if text.startswith("WEBVTT"):
         return "vtt"
     return "json" if text.lstrip()[:1] in ("{", "[") else "srt"
 
 
-# --- captions ---------------------------------------------------------------------------------------------------------
-
-
-def _cues(text: str) -> Iterator[list[str]]:
-    """The text lines of each cue: what stands between a time line and the next blank line."""
+def _iterate_cues(text: str) -> Iterator[list[str]]:
+    """Yield the text lines of each cue: what stands between a time line and the next blank line."""
     lines: list[str] | None = None
     for line in _LINE_ENDS.split(text):
         if _TIMING.match(line):
@@ -76,8 +73,8 @@ def _cues(text: str) -> Iterator[list[str]]:
         yield lines
 
 
-def _spoken(lines: list[str]) -> list[VoiceTurn]:
-    """What is said in one cue, by whom."""
+def _read_cue(lines: list[str]) -> list[VoiceTurn]:
+    """Return what is said in one cue, by whom."""
     turns: list[VoiceTurn] = []
     speaker, position = "", 0
     whole = "\n".join(lines)
@@ -98,7 +95,7 @@ def _spoken(lines: list[str]) -> list[VoiceTurn]:
     return turns
 
 
-def _merged(cues: Iterator[list[VoiceTurn]]) -> Iterator[VoiceTurn]:
+def _merge_cues(cues: Iterator[list[VoiceTurn]]) -> Iterator[VoiceTurn]:
     speaker, said = "", list[str]()
     for turn in (turn for cue in cues for turn in cue):
         if said and turn.speaker != speaker:
@@ -110,10 +107,7 @@ def _merged(cues: Iterator[list[VoiceTurn]]) -> Iterator[VoiceTurn]:
         yield VoiceTurn(speaker=speaker, text=" ".join(said))
 
 
-# --- JSON -------------------------------------------------------------------------------------------------------------
-
-
-def _json_turns(text: str) -> tuple[VoiceTurn, ...]:
+def _read_json_turns(text: str) -> tuple[VoiceTurn, ...]:
     try:
         document = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -123,10 +117,10 @@ def _json_turns(text: str) -> tuple[VoiceTurn, ...]:
         entries = next((document[key] for key in _LISTS if isinstance(document.get(key), list)), None)
     if not isinstance(entries, list):
         raise EvidenceError(f"not a JSON transcript: expected a list of turns, or an object with one under {', '.join(_LISTS)}")
-    return tuple(_json_turn(entry, index) for index, entry in enumerate(entries))
+    return tuple(_read_json_turn(entry, index) for index, entry in enumerate(entries))
 
 
-def _json_turn(entry: Json, index: int) -> VoiceTurn:
+def _read_json_turn(entry: Json, index: int) -> VoiceTurn:
     if isinstance(entry, str):
         named = _NAMED.match(entry)
         return VoiceTurn(speaker=named.group(1).strip(), text=entry[named.end() :]) if named else VoiceTurn(text=entry)

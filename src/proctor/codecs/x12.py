@@ -28,15 +28,15 @@ class X12Transaction(msgspec.Struct, frozen=True):
     @property
     def kind(self) -> str:
         """The transaction set: `271`."""
-        return self.segments[0].field(1).strip()
+        return self.segments[0].find_field(1).strip()
 
     def value(self, path: SegmentPath) -> str | None:
-        """The text at a path; nothing when it is absent or empty."""
+        """Return the text at a path, or None when it is absent or empty."""
         if path.name == "ISA":
             # Fixed width, padded, and its last element is a delimiter itself.
             if path.field is None:
                 return self.interchange.text
-            return self.interchange.field(path.field).strip(" ") or None
+            return self.interchange.find_field(path.field).strip(" ") or None
         segments = ((self.group,) if self.group is not None else ()) if path.name == "GS" else self.segments
         segment = find_segment(segments, path)
         return pick(segment, path, self.delimiters, _as_written) if segment is not None else None
@@ -47,25 +47,25 @@ def _as_written(text: str) -> str:
 
 
 def read_transactions(text: str) -> list[X12Transaction]:
-    """Every transaction in a text; `EvidenceError` when it does not begin with an interchange."""
-    position = _after_blanks(text, 0)
+    """Return every transaction in a text; `EvidenceError` when it does not begin with an interchange."""
+    position = _skip_blanks(text, 0)
     if not text.startswith("ISA", position):
         begins = show(text[position : position + 20])
         raise EvidenceError(f"not an X12 interchange: it begins with {begins} instead of ISA")
     found: list[X12Transaction] = []
     while text.startswith("ISA", position):
-        position = _after_blanks(text, _interchange(text, position, found))
+        position = _skip_blanks(text, _read_interchange(text, position, found))
     return found
 
 
-def _after_blanks(text: str, position: int) -> int:
+def _skip_blanks(text: str, position: int) -> int:
     while position < len(text) and text[position] in _BLANK:
         position += 1
     return position
 
 
-def _header(text: str, start: int) -> tuple[list[str], int]:
-    """The sixteen elements of ISA (the last one a single character) and the position of the segment terminator."""
+def _read_header(text: str, start: int) -> tuple[list[str], int]:
+    """Return the sixteen elements of ISA (the last one a single character) and the position of the segment terminator."""
     divider = text[start + 3 : start + 4]
     elements: list[str] = []
     position = start + 4
@@ -79,9 +79,9 @@ def _header(text: str, start: int) -> tuple[list[str], int]:
     return [*elements, text[position]], position + 1
 
 
-def _interchange(text: str, start: int, found: list[X12Transaction]) -> int:
+def _read_interchange(text: str, start: int, found: list[X12Transaction]) -> int:
     """Read one interchange into `found`; the position behind it."""
-    elements, position = _header(text, start)
+    elements, position = _read_header(text, start)
     divider, terminator = text[start + 3], text[position]
     divides_repetitions = len(elements[10]) == 1 and not elements[10].isalnum() and elements[10] != " "
     delimiters = Delimiters(elements[15], elements[10] if divides_repetitions else None)

@@ -30,10 +30,11 @@ SERVER_GONE = "server_gone"
 _RECORD_FAILURES = ("n8n", "Flowise", "Mibo", "otlp")
 """How the readers are called whose documents record executions that failed."""
 _REFUSED_FROM = 400
+"""HTTP statuses from here on are a refusal, not an answer."""
 
 
 def is_broken(evidence: Evidence) -> bool:
-    """Whether the run itself broke off, and not only a step of an execution that was recorded to its end."""
+    """Return whether the run itself broke off, and not only a step of an execution that was recorded to its end."""
     if evidence.error is None:
         return False
     reader = evidence.account.reader if evidence.account is not None else ""
@@ -41,12 +42,12 @@ def is_broken(evidence: Evidence) -> bool:
 
 
 def may_claim_refusal(assertion: Assertion) -> bool:
-    """Whether an assertion can claim that the agent refused."""
+    """Return whether an assertion can claim that the agent refused."""
     return assertion.check == "http_status" and not assertion.advisory and assertion.turn is None
 
 
 def is_refusal(evidence: Evidence) -> bool:
-    """Whether the agent answered with a status that refuses."""
+    """Return whether the agent answered with a status that refuses."""
     return evidence.http_status is not None and evidence.http_status >= _REFUSED_FROM
 
 

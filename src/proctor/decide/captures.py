@@ -35,15 +35,15 @@ class Captured(msgspec.Struct, frozen=True):
 
 
 def prepare_captures(captures: Sequence[Capture]) -> Callable[[Evidence], Captured]:
-    """The function that reads all captures of a case out of evidence."""
-    prepared = [(capture.name, _compiled(capture.pattern)) for capture in captures]
+    """Return the function that reads all captures of a case out of evidence."""
+    prepared = [(capture.name, _compile_pattern(capture.pattern)) for capture in captures]
 
     def read(evidence: Evidence) -> Captured:
         values: dict[str, Json] = {}
         faults: list[tuple[str, CheckFault]] = []
         for name, pattern in prepared:
             try:
-                values[name] = _value(pattern, evidence.text or "")
+                values[name] = _capture_value(pattern, evidence.text or "")
             except CheckFault as fault:
                 values[name] = None
                 faults.append((name, fault))
@@ -55,14 +55,14 @@ def prepare_captures(captures: Sequence[Capture]) -> Callable[[Evidence], Captur
     return read
 
 
-def _compiled(source: str) -> Pattern | None:
+def _compile_pattern(source: str) -> Pattern | None:
     try:
         return compile_pattern(source)
     except SpecError:
         return None
 
 
-def _value(pattern: Pattern | None, text: str) -> Json:
+def _capture_value(pattern: Pattern | None, text: str) -> Json:
     if pattern is None:
         return None
     match = pattern.search(text)
@@ -71,12 +71,12 @@ def _value(pattern: Pattern | None, text: str) -> Json:
     first = match.groups[0] if match.groups else None
     for candidate in (match.named.get("value"), first):
         if candidate is not None:
-            return coerce(candidate)
-    return coerce(match.text)
+            return coerce_like_javascript(candidate)
+    return coerce_like_javascript(match.text)
 
 
-def coerce(text: str) -> Json:
-    """A captured text as the value JavaScript would take it for."""
+def coerce_like_javascript(text: str) -> Json:
+    """Return a captured text as the value JavaScript would take it for."""
     trimmed = text.strip(BLANKS)
     if trimmed in ("true", "false"):
         return trimmed == "true"
@@ -88,7 +88,7 @@ def coerce(text: str) -> Json:
 
 
 def _number(value: float) -> Json:
-    """A number as JSON can carry it; infinity, which the original writes as null, is null."""
+    """Return a number as JSON can carry it; infinity, which the original writes as null, is null."""
     try:
         double = float(value)
     except OverflowError:

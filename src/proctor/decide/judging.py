@@ -19,8 +19,8 @@ Deliberation = Generator[tuple[Question, ...], Sequence[Opinion], CaseResult]
 Ask = Callable[[tuple[Question, ...]], Awaitable[Sequence[Opinion]]]
 
 
-async def settled(deliberation: Deliberation, ask: Ask) -> CaseResult:
-    """The result of a deliberation whose questions `ask` answers."""
+async def settle(deliberation: Deliberation, ask: Ask) -> CaseResult:
+    """Return the result of a deliberation whose questions `ask` answers."""
     try:
         questions = next(deliberation)
         while True:
@@ -35,7 +35,7 @@ def settle_all(
     asking: Sequence[tuple[int, PendingVerdict]], assertions: Sequence[Assertion]
 ) -> Generator[tuple[Question, ...], Sequence[Opinion], dict[int, Verdict]]:
     """Ask everything the pending verdicts want to know in one go; gives the verdicts by index."""
-    questions = tuple(_labelled(question, assertions[index]) for index, verdict in asking for question in verdict.questions)
+    questions = tuple(_label_question(question, assertions[index]) for index, verdict in asking for question in verdict.questions)
     opinions = yield questions
     if len(opinions) != len(questions):
         raise ValueError(f"the judge answered {len(opinions)} of {len(questions)} questions")
@@ -46,12 +46,12 @@ def settle_all(
         heard = opinions[start:end]
         # Of several judges the one for this case may be missing, while there are others.
         absent = all(opinion.code == NO_JUDGE_CODE for opinion in heard)
-        verdicts[index] = verdict.told() if absent else verdict.settled(heard)
+        verdicts[index] = verdict.with_words() if absent else verdict.settle_with(heard)
         start = end
     return verdicts
 
 
-def _labelled(question: Question, assertion: Assertion) -> Question:
+def _label_question(question: Question, assertion: Assertion) -> Question:
     if question.label or not assertion.label:
         return question
     return msgspec.structs.replace(question, label=assertion.label)

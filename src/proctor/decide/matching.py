@@ -23,7 +23,7 @@ from typing import cast
 import msgspec
 
 from proctor.errors import EvidenceError, InputError
-from proctor.evidence.json_bytes import container_in
+from proctor.evidence.json_bytes import decode_container
 from proctor.model.case import Case
 from proctor.model.evidence import Evidence, Json
 from proctor.model.origin import NOWHERE
@@ -35,6 +35,7 @@ REFUSED_CODE = "case_not_named"
 OTHER_INPUT = "other_input"
 """The code of a record that was asked something else than the case it is to answer."""
 _MOST_CHOICES = 10
+"""Cases named in the error about a record that could answer several."""
 _CHOOSE = "write the id of one of them as `case`, or select one case (`-k`)"
 
 Said = bytes
@@ -65,78 +66,83 @@ class CaseIndex:
 
     def _index_inputs(self) -> None:
         for position, case in enumerate(self.cases):
-            said = _said_by(case)
+            said = _list_said_by(case)
             if said:
-                self._by_input.setdefault(_key(said), []).append(position)
+                self._by_input.setdefault(_make_key(said), []).append(position)
             if len(said) > 1:
-                self._by_first_message.setdefault(_key(said[:1]), []).append(position)
+                self._by_first_message.setdefault(_make_key(said[:1]), []).append(position)
 
     def find(self, evidence: Evidence) -> Sequence[int] | None:
-        """The positions of the cases that `evidence` answers; nothing where it names a case nobody knows.
+        """Return the positions of the cases that `evidence` answers, or None where it names a case nobody knows.
 
         Raises `EvidenceError` where it could answer several cases, with the choice to make.
         """
         name = evidence.case
         if name is None:
+            # A suite of one case is about whatever is checked, unless the record was certainly asked something else.
             if len(self.cases) == 1:
                 self._refuse_other_input(evidence, (0,), "names no case, and the only one")
             return range(len(self._selected)) if self.answers_all else self._find_by_input(evidence)
         found = self.by_name.get(name)
         if found is not None and len(found) > 1 and not self._are_one(found):
-            raise self._refusal(f"{len(found)} cases are called {show(name, 80)}; write the id of one of them as `case`", found)
+            raise self._make_refusal(f"{len(found)} cases are called {show(name, 80)}; write the id of one of them as `case`", found)
         self._refuse_other_input(evidence, found or (), f"names the case {show(name, 80)}, which")
         return found
 
     def asks_nothing(self, positions: Sequence[int]) -> bool:
-        """Whether no record can contradict the input of these cases: they have none."""
-        return not any(_said_by(self.cases[position]) for position in positions)
+        """Return whether no record can contradict the input of these cases: they have none."""
+        return not any(_list_said_by(self.cases[position]) for position in positions)
 
     def _refuse_other_input(self, evidence: Evidence, positions: Sequence[int], who: str) -> None:
         for position in positions:
-            asked = _said_by(self.cases[position])
+            asked = _list_said_by(self.cases[position])
             if asked and contradicts(asked, evidence):
-                raise EvidenceError(f"{who} asks {_shown(asked)}; the record was asked {_shown(_said_in(evidence))}", code=OTHER_INPUT)
+                raise EvidenceError(
+                    f"{who} asks {_show_said(asked)}; the record was asked {_show_said(_list_said_in(evidence))}", code=OTHER_INPUT
+                )
 
     def _are_one(self, positions: Sequence[int]) -> bool:
-        """Whether these are the same test case, written at one place."""
+        """Return whether these are the same test case, written at one place."""
         origins = {self.cases[position].origin for position in positions}
         return len(origins) == 1 and NOWHERE not in origins
 
     def _find_by_input(self, evidence: Evidence) -> Sequence[int]:
-        said = _said_in(evidence)
-        for messages in (said, _said_first(evidence)) if said else ():
-            found = self._by_input.get(_key(messages))
+        said = _list_said_in(evidence)
+        for messages in (said, _find_said_first(evidence)) if said else ():
+            found = self._by_input.get(_make_key(messages))
             if found is not None:
                 return found
-        begun = self._by_first_message.get(_key(said)) if len(said) == 1 else None
-        if begun is not None and len({_key(_said_by(self.cases[position])) for position in begun}) == 1:
+        # A record may have kept only the first message of a conversation.
+        begun = self._by_first_message.get(_make_key(said)) if len(said) == 1 else None
+        if begun is not None and len({_make_key(_list_said_by(self.cases[position])) for position in begun}) == 1:
             return begun
         if begun is None and _need_no_choice(self._selected):
             return range(len(self._selected))
-        told = _shown(said)
+        told = _show_said(said)
         if begun is not None:
-            raise self._refusal(f"names no case, and several conversations begin with its input {told}; {_CHOOSE}", begun)
+            raise self._make_refusal(f"names no case, and several conversations begin with its input {told}; {_CHOOSE}", begun)
         why = f"names no case, and its input {told} is that of no case" if said else "names no case and has no input"
-        raise self._refusal(f"{why}; {_CHOOSE}")
+        raise self._make_refusal(f"{why}; {_CHOOSE}")
 
-    def _refusal(self, why: str, positions: Sequence[int] | None = None) -> EvidenceError:
+    def _make_refusal(self, why: str, positions: Sequence[int] | None = None) -> EvidenceError:
         choices = [self.cases[position] for position in positions] if positions is not None else self.cases
-        told = [_choice(case) for case in choices[:_MOST_CHOICES]]
+        told = [_name_choice(case) for case in choices[:_MOST_CHOICES]]
         if len(choices) > _MOST_CHOICES:
             told.append(f"and {len(choices) - _MOST_CHOICES} more")
         return EvidenceError(f"{why}: {', '.join(told)}", code=REFUSED_CODE)
 
 
-def _shown(said: Sequence[Json]) -> str:
+def _show_said(said: Sequence[Json]) -> str:
     return show(said[0] if len(said) == 1 else list(said), 80)
 
 
 def contradicts(asked: Sequence[Json], evidence: Evidence) -> bool:
-    """Whether a record was certainly asked something else than a case asks."""
-    said = _said_in(evidence)
+    """Return whether a record was certainly asked something else than a case asks."""
+    said = _list_said_in(evidence)
     if not said or any(not isinstance(text, str) or not text.strip() for text in (*asked, *said)):
         return False
-    wanted, given = [[_normal(str(text)) for text in texts] for texts in (asked, said)]
+    wanted, given = [[_normalize(str(text)) for text in texts] for texts in (asked, said)]
+    # A placeholder may have been filled in with anything.
     if any(isinstance(text, str) and "{" in text for text in wanted):
         return False
     if len(given) == 1:
@@ -145,25 +151,25 @@ def contradicts(asked: Sequence[Json], evidence: Evidence) -> bool:
     return given != wanted if len(wanted) > 1 else wanted[0] not in given
 
 
-def _normal(text: str) -> Json:
-    """A text without what does not matter in it: white space, and how JSON is written."""
-    found = container_in(text)
+def _normalize(text: str) -> Json:
+    """Return a text without what does not matter in it: white space, and how JSON is written."""
+    found = decode_container(text)
     return " ".join(text.split()) if isinstance(found, str) else found
 
 
 def _need_no_choice(cases: Sequence[Case]) -> bool:
-    """Whether there is only one case, or none that a record could miss by its input.
+    """Return whether there is only one case, or none that a record could miss by its input.
 
     A case that says nothing to the agent is a claim about any record. Beside such cases a conversation is one more claim about the same
     record; a suite in which every case says something is a suite of different situations.
     """
     if len(cases) == 1:
         return True
-    return not any(case.input is not None for case in cases) and not (cases and all(_said_by(case) for case in cases))
+    return not any(case.input is not None for case in cases) and not (cases and all(_list_said_by(case) for case in cases))
 
 
 def _refuse_repeated_ids(cases: Sequence[Case]) -> None:
-    """Readers refuse it too; a suite that was built in code comes here unread."""
+    """Refuse ids that stand twice; readers do too, but a suite that was built in code comes here unread."""
     first: dict[str, Case] = {}
     problems: list[Problem] = []
     for case in cases:
@@ -173,14 +179,14 @@ def _refuse_repeated_ids(cases: Sequence[Case]) -> None:
         raise InputError(problems[0].message, problems)
 
 
-def _choice(case: Case) -> str:
-    said = _said_by(case)
+def _name_choice(case: Case) -> str:
+    said = _list_said_by(case)
     asked = show(said[0] if len(said) == 1 else list(said), 60) if said else "none"
     return f"{case.id!r} (input {asked})"
 
 
-def _said_by(case: Case) -> tuple[Json, ...]:
-    """What a case says to the agent, message by message; nothing where it has no input."""
+def _list_said_by(case: Case) -> tuple[Json, ...]:
+    """Return what a case says to the agent, message by message; nothing where it has no input."""
     if case.custom_body is not None:
         return (case.custom_body,)
     if case.turns:
@@ -188,14 +194,14 @@ def _said_by(case: Case) -> tuple[Json, ...]:
     return (case.input,) if case.input is not None else ()
 
 
-def _said_in(evidence: Evidence) -> tuple[Json, ...]:
-    """What was said to the agent, message by message; nothing where that was not recorded."""
+def _list_said_in(evidence: Evidence) -> tuple[Json, ...]:
+    """Return what was said to the agent, message by message; nothing where that was not recorded."""
     if evidence.turns is not None and len(evidence.turns) > 1 and all(turn.input is not None for turn in evidence.turns):
         return tuple(turn.input for turn in evidence.turns)
-    return _said_first(evidence)
+    return _find_said_first(evidence)
 
 
-def _said_first(evidence: Evidence) -> tuple[Json, ...]:
+def _find_said_first(evidence: Evidence) -> tuple[Json, ...]:
     said = evidence.input
     if isinstance(said, list) and said and all(isinstance(message, str) for message in cast("list[Json]", said)):
         # A conversation that kept what was said in it as one list.
@@ -203,7 +209,7 @@ def _said_first(evidence: Evidence) -> tuple[Json, ...]:
     return (said,) if said is not None else ()
 
 
-def _key(said: Sequence[Json]) -> Said:
+def _make_key(said: Sequence[Json]) -> Said:
     try:
         return msgspec.json.encode(said, order="sorted")
     except (TypeError, ValueError, RecursionError, UnicodeEncodeError):

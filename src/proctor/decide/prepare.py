@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from proctor.checks.caution import MISSING, reads_of
+from proctor.checks.caution import MISSING, find_reads
 from proctor.checks.registry import Decide, Registry, default_registry
 from proctor.decide.broken_off import RUN_ERROR, SERVER_GONE, cut_short, is_broken, is_refusal, may_claim_refusal
 from proctor.decide.judging import Deliberation, settle_all
 from proctor.decide.matching import CaseIndex
-from proctor.decide.quick import Clock, DecideCase, quick_decide
+from proctor.decide.quick import Clock, DecideCase, make_quick_decision
 from proctor.decide.turns import turn_evidence
 from proctor.errors import CheckFault, EvidenceError, InputError
-from proctor.evidence.account import known_of, with_break
+from proctor.evidence.account import find_known, with_break
 from proctor.model.account import UNSEEN_IN_A_PAGE, Account
 from proctor.model.case import UNSEEN_TOOLS, Assertion, Case, Suite
 from proctor.model.evidence import Evidence, Json, Source
@@ -48,13 +48,13 @@ class PreparedCase:
         self._plain = not self._uses_clock and not case.context and case.timezone is None and not self._blind
         # The common case needs no bookkeeping between assertions: no dependencies, no turns.
         self._straight = all(not a.depends_on and a.turn is None for a in case.assertions)
-        self._order = _dependency_order(case.assertions)
-        self._captures = _captures(case)
+        self._order = _sort_by_dependency(case.assertions)
+        self._captures = _prepare_captures(case)
         pairs = zip(case.assertions, self._checks, strict=True)
         self._refusals: tuple[Decide, ...] = tuple(decide for assertion, decide in pairs if may_claim_refusal(assertion))
         self.judged = any(registry.get(a.check).judged for a in case.assertions)
         """Whether deciding may need a judge."""
-        reads = [reads_of(registry.get(a.check).reads, a.spec) for a in case.assertions]
+        reads = [find_reads(registry.get(a.check).reads, a.spec) for a in case.assertions]
         self.only_presence = all(one.parts and one.claim == "presence" for one in reads)
         """Whether every claim is that something is there; a measure (a status, a duration) is one thing and not among several."""
 
@@ -69,6 +69,7 @@ class PreparedCase:
         case = self.case
         if case.skip is not None:
             return skip_case(case, case.skip.code, case.skip.reason, source=source, attempt=attempt)
+        # Evidence that is no run of an agent proves nothing, neither that a tool was called nor that none was.
         if evidence.no_run is not None:
             return skip_case(case, "no_run", f"no run of an agent: {evidence.no_run}", source=source, attempt=attempt)
         if evidence.error is not None and not case.assertions:
@@ -78,15 +79,15 @@ class PreparedCase:
             return CaseResult(case, "error", None, (), source, attempt=attempt, code=code, reason=reason)
         now: str | None = None
         if not self._plain:
-            evidence, now = self._in_scope(evidence, clock)
+            evidence, now = self._set_scope(evidence, clock)
         if evidence.error is not None and not self._claims_refusal(evidence):
             evidence = with_break(evidence)
-        verdicts = self._straight_verdicts(evidence) if self._straight else self._ordered_verdicts(evidence)
-        return self._result(verdicts, evidence, source, attempt, now)
+        verdicts = self._decide_straight(evidence) if self._straight else self._decide_in_order(evidence)
+        return self._make_result(verdicts, evidence, source, attempt, now)
 
     def _claims_refusal(self, evidence: Evidence) -> bool:
-        """Whether this case claims the very refusal that the run ended with."""
-        return is_refusal(evidence) and any(guarded(decide, evidence).outcome == "pass" for decide in self._refusals)
+        """Return whether this case claims the very refusal that the run ended with."""
+        return is_refusal(evidence) and any(decide_guarded(decide, evidence).outcome == "pass" for decide in self._refusals)
 
     def deliberate(
         self,
@@ -97,7 +98,7 @@ class PreparedCase:
         *,
         fail_fast: bool = False,
     ) -> Deliberation:
-        """The same as `decide` with a judge at hand: yields what it is to be asked, and wants the opinions sent.
+        """Return the same as `decide` with a judge at hand: yields what it is to be asked, and wants the opinions sent.
 
         With `fail_fast` a case that has already failed asks nothing more.
         """
@@ -106,16 +107,16 @@ class PreparedCase:
             return self.decide(evidence, source, attempt, clock)
         now: str | None = None
         if not self._plain:
-            evidence, now = self._in_scope(evidence, clock)
+            evidence, now = self._set_scope(evidence, clock)
         if evidence.error is not None and not self._claims_refusal(evidence):
             evidence = with_break(evidence)
         if evidence.input is None and case.input is not None:
             # What was asked is known, where the evidence did not keep it.
             evidence = msgspec.structs.replace(evidence, input=case.input)
-        verdicts = yield from self._judged_verdicts(evidence, fail_fast)
-        return with_account(self._result(verdicts, evidence, source, attempt, now), evidence)
+        verdicts = yield from self._decide_with_judge(evidence, fail_fast)
+        return with_account(self._make_result(verdicts, evidence, source, attempt, now), evidence)
 
-    def _result(
+    def _make_result(
         self, verdicts: tuple[Verdict, ...], evidence: Evidence, source: Source | None, attempt: int, now: str | None
     ) -> CaseResult:
         case = self.case
@@ -128,8 +129,8 @@ class PreparedCase:
             result = msgspec.structs.replace(result, extracted=captured.values, code=code, reason=captured.reason)
         return cut_short(result, evidence) if is_broken(evidence) and not self._claims_refusal(evidence) else result
 
-    def quick(self) -> DecideCase:
-        """The same as `decide`, in fewest steps where the case allows it: a boolean case whose assertions stand on their own.
+    def make_quick_decision(self) -> DecideCase:
+        """Return the same as `decide`, in fewest steps where the case allows it: a boolean case whose assertions stand on their own.
 
         Over a stream everything around the checks themselves counts, so what is known of the case is settled here, once.
         """
@@ -139,24 +140,26 @@ class PreparedCase:
         )
         if not (even and case.assertions and self._straight and self._plain and case.skip is None and self._captures is None):
             return self.decide
-        if any(self._registry.get(a.check).multiplies(a.spec) for a in case.assertions):
+        if any(self._registry.get(a.check).multiplies_work(a.spec) for a in case.assertions):
             return self.decide  # whose steps are counted one by one
+        # Bare checks are not wrapped in caution: `make_quick_decision` sends evidence with an account the careful way.
         bare = tuple(self._registry.prepare_bare(a.check, a.spec) for a in case.assertions)
-        return quick_decide(case, bare, self.decide)
+        return make_quick_decision(case, bare, self.decide)
 
-    def _straight_verdicts(self, evidence: Evidence) -> tuple[Verdict, ...]:
-        return tuple([_as_wanted(a, guarded(decide, evidence)) for a, decide in zip(self.case.assertions, self._checks, strict=True)])
+    def _decide_straight(self, evidence: Evidence) -> tuple[Verdict, ...]:
+        pairs = zip(self.case.assertions, self._checks, strict=True)
+        return tuple([_as_wanted(assertion, decide_guarded(decide, evidence)) for assertion, decide in pairs])
 
-    def _ordered_verdicts(self, evidence: Evidence) -> tuple[Verdict, ...]:
+    def _decide_in_order(self, evidence: Evidence) -> tuple[Verdict, ...]:
         state = _Deciding(self.case.assertions, self._checks, evidence)
         for index in self._order:
             state.decide(index)
-        return state.all()
+        return state.list_verdicts()
 
-    def _judged_verdicts(
+    def _decide_with_judge(
         self, evidence: Evidence, fail_fast: bool
     ) -> Generator[tuple[Question, ...], Sequence[Opinion], tuple[Verdict, ...]]:
-        """Everything that needs no judge, then the questions, then what waited for their answers."""
+        """Yield everything that needs no judge, then the questions, then what waited for their answers."""
         state = _Deciding(self.case.assertions, self._checks, evidence)
         waiting = list(self._order)
         while waiting:
@@ -165,6 +168,7 @@ class PreparedCase:
             unsure: set[str | None] = set()
             for index in waiting:
                 assertion = self.case.assertions[index]
+                # What depends on an open question waits for the next round, so that a round asks the judge everything at once.
                 if not unsure.isdisjoint(assertion.depends_on):
                     later.append(index)
                     unsure.add(assertion.id)
@@ -173,7 +177,8 @@ class PreparedCase:
                     unsure.add(assertion.id)
             if not asking:
                 break
-            if fail_fast and state.failed(asking):
+            # Questions cost money; a case that has failed stays failed whatever the judge says.
+            if fail_fast and state.has_failed(asking):
                 for index, _ in asking:
                     state.settle(index, skipped("fail_fast", "not judged: the case has failed already"))
             else:
@@ -181,10 +186,10 @@ class PreparedCase:
                 for index, verdict in verdicts.items():
                     state.settle(index, verdict)
             waiting = later
-        return state.all()
+        return state.list_verdicts()
 
-    def _in_scope(self, evidence: Evidence, clock: Clock | None) -> tuple[Evidence, str | None]:
-        """The evidence with the variables, zone and clock of this case; and the clock, where it is not the evidence's own."""
+    def _set_scope(self, evidence: Evidence, clock: Clock | None) -> tuple[Evidence, str | None]:
+        """Return the evidence with the variables, zone and clock of this case; and the clock, where it is not the evidence's own."""
         changes: dict[str, Json] = {}
         now: str | None = None
         if self.case.context or evidence.context:
@@ -219,6 +224,7 @@ class _Deciding:
     def decide(self, index: int) -> Verdict:
         """Decide one assertion whose dependencies are decided."""
         assertion = self._assertions[index]
+        # Anything but a pass breaks a dependency, also an error and a skip: what was not established cannot be built upon.
         broken = next((wanted for wanted in assertion.depends_on if self._outcome_of.get(wanted) != "pass"), None)
         if broken is not None:
             told = self._outcome_of.get(broken, "not decided")
@@ -226,23 +232,23 @@ class _Deciding:
         else:
             scope: Evidence | None = self._evidence
             if assertion.turn is not None:
-                if assertion.turn not in self._turns:
+                    if assertion.turn not in self._turns:
                     self._turns[assertion.turn] = turn_evidence(self._evidence, assertion.turn)
                 scope = self._turns[assertion.turn]
-            verdict = missing(f"turn {(assertion.turn or 0) + 1}") if scope is None else guarded(self._checks[index], scope)
+            verdict = missing(f"turn {(assertion.turn or 0) + 1}") if scope is None else decide_guarded(self._checks[index], scope)
             verdict = _as_wanted(assertion, verdict)
         return self.settle(index, verdict)
 
     def settle(self, index: int, verdict: Verdict) -> Verdict:
-        """This is the verdict of an assertion."""
+        """Keep the verdict of an assertion."""
         self._verdicts[index] = verdict
         name = self._assertions[index].id
         if name is not None:
             self._outcome_of[name] = verdict.outcome
         return verdict
 
-    def failed(self, asking: Sequence[tuple[int, PendingVerdict]]) -> bool:
-        """Whether a gating assertion has failed, those still to be judged aside."""
+    def has_failed(self, asking: Sequence[tuple[int, PendingVerdict]]) -> bool:
+        """Return whether a gating assertion has failed, those still to be judged aside."""
         open_ones = {index for index, _ in asking}
         return any(
             verdict.outcome in ("fail", "error") and not self._assertions[index].advisory
@@ -250,8 +256,8 @@ class _Deciding:
             if index not in open_ones
         )
 
-    def all(self) -> tuple[Verdict, ...]:
-        """Every verdict, in the order of the file."""
+    def list_verdicts(self) -> tuple[Verdict, ...]:
+        """Return every verdict, in the order of the file."""
         return tuple(self._verdicts[index] for index in range(len(self._assertions)))
 
 
@@ -265,12 +271,12 @@ class PreparedSuite:
         self.suite = suite
         known = registry or default_registry()
         self.cases: tuple[PreparedCase, ...] = tuple(PreparedCase(case, known) for case in suite.cases)
-        self.decides: tuple[DecideCase, ...] = tuple(prepared.quick() for prepared in self.cases)
+        self.decides: tuple[DecideCase, ...] = tuple(prepared.make_quick_decision() for prepared in self.cases)
         """How to decide each of the cases."""
         self._pairs = tuple(zip(self.decides, self.cases, strict=True))
         self._index = CaseIndex(suite.cases, suite.unselected)
         self.lookup: dict[str | None, tuple[DecideCase, ...]] = {
-            name: tuple(self.decides[position] for position in self._chosen(found))
+            name: tuple(self.decides[position] for position in self._choose(found))
             for name, found in self._index.by_name.items()
             if len(found) == 1 and self._index.asks_nothing(found)
         }
@@ -280,28 +286,28 @@ class PreparedSuite:
             self.lookup[None] = self.decides
 
     def find(self, evidence: Evidence) -> tuple[int, ...] | None:
-        """The positions of the cases that `evidence` answers, of those that were selected; nothing where it names an unknown case.
+        """Return the positions of the cases that `evidence` answers, of those that were selected, or None where it names an unknown case.
 
         Raises `EvidenceError` where it could answer several cases, with the choice to make.
         """
         found = self._index.find(evidence)
-        return None if found is None else self._chosen(found)
+        return None if found is None else self._choose(found)
 
     def cases_for_trace(self, name: str | None) -> Iterable[tuple[DecideCase, PreparedCase]]:
-        """The cases that apply to a trace which arrived by itself: those it names, else all; its input does not matter."""
+        """Return the cases that apply to a trace which arrived by itself: those it names, else all; its input does not matter."""
         if name is None:
             return self._pairs
-        return [self._pairs[position] for position in self._chosen(self._index.by_name.get(name, ()))]
+        return [self._pairs[position] for position in self._choose(self._index.by_name.get(name, ()))]
 
-    def names(self) -> Iterable[str]:
-        """Everything a record may call a case."""
+    def list_names(self) -> Iterable[str]:
+        """Return everything a record may call a case."""
         return self._index.by_name
 
-    def _chosen(self, found: Iterable[int]) -> tuple[int, ...]:
+    def _choose(self, found: Iterable[int]) -> tuple[int, ...]:
         return tuple(position for position in found if position < len(self.cases))
 
 
-def _captures(case: Case) -> Callable[[Evidence], Captured] | None:
+def _prepare_captures(case: Case) -> Callable[[Evidence], Captured] | None:
     if not case.captures:
         return None
     from proctor.decide.captures import prepare_captures  # brings in the regex engine, which few cases need
@@ -309,7 +315,7 @@ def _captures(case: Case) -> Callable[[Evidence], Captured] | None:
     return prepare_captures(case.captures)
 
 
-def guarded(decide: Decide, evidence: Evidence) -> Verdict:
+def decide_guarded(decide: Decide, evidence: Evidence) -> Verdict:
     """Decide one check within the work it may make; whatever goes wrong inside becomes an `error` verdict."""
     counting = begin_counting()
     try:
@@ -338,11 +344,11 @@ def with_account(result: CaseResult, evidence: Evidence, reader: str = "plain") 
     """Return the result with what is known of the evidence it was decided on; `reader` is who read it, where it does not say so."""
     if result.account is not None and result.account.reader != "plain":
         return result
-    return msgspec.structs.replace(result, account=known_of(evidence, reader))
+    return msgspec.structs.replace(result, account=find_known(evidence, reader))
 
 
 def skip_case(case: Case, code: str, reason: str, *, source: Source | None = None, attempt: int = 0) -> CaseResult:
-    """A case that is not decided: every assertion skipped for the same reason."""
+    """Return a case that is not decided: every assertion skipped for the same reason."""
     verdict = skipped(code, reason)
     return CaseResult(case, "skip", None, (verdict,) * len(case.assertions), source, None, None, attempt, {}, code, reason)
 
@@ -354,7 +360,7 @@ def _as_wanted(assertion: Assertion, verdict: Verdict) -> Verdict:
 
 
 def _mentions_clock(value: Json) -> bool:
-    """Whether a spec holds an expression or a date, so that the clock of the evidence matters."""
+    """Return whether a spec holds an expression or a date, so that the clock of the evidence matters."""
     waiting = [value]
     while waiting:
         current = waiting.pop()
@@ -367,8 +373,8 @@ def _mentions_clock(value: Json) -> bool:
     return False
 
 
-def _dependency_order(assertions: Sequence[Assertion]) -> tuple[int, ...]:
-    """Indexes with every dependency before its dependents, else in the order of the file.
+def _sort_by_dependency(assertions: Sequence[Assertion]) -> tuple[int, ...]:
+    """Return indexes with every dependency before its dependents, else in the order of the file.
 
     Readers refuse cycles and unknown ids; in a suite built by hand what cannot be ordered keeps its place and is skipped.
     """

@@ -22,7 +22,7 @@ DecideCase = Callable[[Evidence, Source | None, int, Clock | None], CaseResult]
 _Steps = tuple[tuple[int, Decide, Verdict | None], ...]
 
 
-def quick_decide(case: Case, checks: Sequence[Decide], careful: DecideCase) -> DecideCase:
+def make_quick_decision(case: Case, checks: Sequence[Decide], careful: DecideCase) -> DecideCase:
     """Return a function that decides `case` by `checks`; `careful` decides what one of them raises on, and what may not be known."""
     checks = tuple(checks)
     # The result of the last clean pass, and its verdicts beside their checks. Both are in one value that is replaced as a whole: threads

@@ -24,18 +24,19 @@ from proctor.model.problem import Problem
 Chooses = Callable[[Case], bool]
 _TOKEN = re.compile(r"\s*(?:([()])|\"([^\"]*)\"|'([^']*)'|([^\s()\"']+))")
 _MAX_TOKENS = 500
+"""Words of a `-k` expression; it is parsed by recursion."""
 
 
 def select(suite: Suite, expression: str | None) -> Suite:
-    """The suite with only the chosen cases."""
+    """Return the suite with only the chosen cases."""
     if not expression:
         return suite
     chooses = compile_selection(expression)
-    return only_cases(suite, [case for case in suite.cases if chooses(case)])
+    return select_cases(suite, [case for case in suite.cases if chooses(case)])
 
 
-def only_cases(suite: Suite, cases: Iterable[Case]) -> Suite:
-    """The suite with only these of its cases; it remembers which it had."""
+def select_cases(suite: Suite, cases: Iterable[Case]) -> Suite:
+    """Return the suite with only these of its cases; it remembers which it had."""
     chosen = tuple(cases)
     ids = {case.id for case in chosen}
     left_out = tuple(case for case in suite.cases if case.id not in ids)
@@ -43,7 +44,7 @@ def only_cases(suite: Suite, cases: Iterable[Case]) -> Suite:
 
 
 def compile_selection(expression: str) -> Chooses:
-    """The function that says whether a case is chosen; raises `InputError` with a column."""
+    """Return the function that says whether a case is chosen; raises `InputError` with a column."""
     return _Parser(expression).parse()
 
 
@@ -60,7 +61,7 @@ class _Parser:
         while position < len(stripped):
             found = _TOKEN.match(stripped, position)
             if found is None:
-                raise self._error("a quoted text that is not closed", position)
+                raise self._make_error("a quoted text that is not closed", position)
             punctuation, double, single, word = found.groups()
             start = found.end() - len(found.group().lstrip())
             if punctuation:
@@ -71,10 +72,10 @@ class _Parser:
                 tokens.append(("word", next(t for t in (double, single, word) if t is not None), start))
             position = found.end()
         if len(tokens) > _MAX_TOKENS:
-            raise self._error(f"longer than {_MAX_TOKENS} words", 0)
+            raise self._make_error(f"longer than {_MAX_TOKENS} words", 0)
         return [*tokens, ("end", "", len(stripped))]
 
-    def _error(self, message: str, position: int) -> InputError:
+    def _make_error(self, message: str, position: int) -> InputError:
         problem = Problem(
             message=f"-k: {message}",
             origin=Origin(file="-k", line=1, column=position + 1),
@@ -84,10 +85,10 @@ class _Parser:
         return InputError(problem.message, [problem])
 
     def parse(self) -> Chooses:
-        chooses = self._expression(0)
+        chooses = self._read_expression(0)
         kind, text, position = self._tokens[self._at]
         if kind != "end":
-            raise self._error(f"expected 'and', 'or' or the end, found {text!r}", position)
+            raise self._make_error(f"expected 'and', 'or' or the end, found {text!r}", position)
         return chooses
 
     def _take(self, kind: str) -> bool:
@@ -96,37 +97,37 @@ class _Parser:
             return True
         return False
 
-    def _expression(self, depth: int) -> Chooses:
-        parts = [self._term(depth)]
+    def _read_expression(self, depth: int) -> Chooses:
+        parts = [self._read_term(depth)]
         while self._take("or"):
-            parts.append(self._term(depth))
+            parts.append(self._read_term(depth))
         return parts[0] if len(parts) == 1 else lambda case: any(part(case) for part in parts)
 
-    def _term(self, depth: int) -> Chooses:
-        parts = [self._factor(depth)]
+    def _read_term(self, depth: int) -> Chooses:
+        parts = [self._read_factor(depth)]
         while self._take("and"):
-            parts.append(self._factor(depth))
+            parts.append(self._read_factor(depth))
         return parts[0] if len(parts) == 1 else lambda case: all(part(case) for part in parts)
 
-    def _factor(self, depth: int) -> Chooses:
+    def _read_factor(self, depth: int) -> Chooses:
         kind, text, position = self._tokens[self._at]
         if depth > 50:
-            raise self._error("nested too deeply", position)
+            raise self._make_error("nested too deeply", position)
         self._at += 1
         if kind == "not":
-            inner = self._factor(depth + 1)
+            inner = self._read_factor(depth + 1)
             return lambda case: not inner(case)
         if kind == "(":
-            inner = self._expression(depth + 1)
+            inner = self._read_expression(depth + 1)
             if not self._take(")"):
-                raise self._error("expected ')'", self._tokens[self._at][2])
+                raise self._make_error("expected ')'", self._tokens[self._at][2])
             return inner
         if kind == "word":
-            return _word(text)
-        raise self._error(f"expected a word, found {text!r}" if text else "expected a word", position)
+            return _read_word(text)
+        raise self._make_error(f"expected a word, found {text!r}" if text else "expected a word", position)
 
 
-def _word(text: str) -> Chooses:
+def _read_word(text: str) -> Chooses:
     key, equals, value = text.partition("=")
     needle = text.lower()
 

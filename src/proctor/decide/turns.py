@@ -9,7 +9,7 @@ from proctor.model.evidence import Evidence, EvidenceTurn
 
 
 def turn_evidence(evidence: Evidence, turn: int) -> Evidence | None:
-    """What happened in turn `turn` (from 0); nothing when the evidence has no such turn.
+    """Return what happened in turn `turn` (from 0), or None when the evidence has no such turn.
 
     Evidence without turns is one exchange, so it is its own turn 0.
     """
@@ -34,15 +34,16 @@ def turn_evidence(evidence: Evidence, turn: int) -> Evidence | None:
         renders=evidence.renders,
         now=evidence.now,
         timezone=evidence.timezone,
+        # The end state, the renders and the tools on offer belong to the whole run; no turn has its own.
         state=evidence.state,
         model=evidence.model,
-        account=_account_of(evidence.account, observed),
+        account=_find_account(evidence.account, observed),
         metadata=observed.metadata or evidence.metadata,
     )
 
 
-def _account_of(account: Account | None, observed: EvidenceTurn) -> Account | None:
-    """What is not known of a turn: that another turn did not record its calls is no doubt about this one."""
+def _find_account(account: Account | None, observed: EvidenceTurn) -> Account | None:
+    """Return what is not known of a turn: that another turn did not record its calls is no doubt about this one."""
     if account is None or (observed.tool_calls is None and observed.nodes is None):
         return account
     if not account.unknown.get("tool_calls", "").endswith(NO_CALLS_IN_TURN):

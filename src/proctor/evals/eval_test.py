@@ -22,7 +22,7 @@ from proctor.evals.score_rows import EvaluationConfig, ScoreResult
 from proctor.evals.scorer_context import Scenario
 from proctor.evals.scorers import Scorer, ScorerLimits
 from proctor.evals.test_agent import EvalAgent
-from proctor.formats.drafting import slug
+from proctor.formats.drafting import make_slug
 from proctor.model.numbers import is_finite
 from proctor.model.show import show
 from proctor.validators import CallLike
@@ -54,7 +54,7 @@ class EvalTest(Figures):
         if not callable(test):
             raise TypeError(f"test: expected a function of an agent, found {type(test).__name__}")
         self._name = name
-        self._id = slug(name) if id is None else id
+        self._id = make_slug(name) if id is None else id
         if not _ID.fullmatch(self._id):
             raise ValueError(f"id: expected 1 to 128 letters, digits, '_' and '-', found {show(self._id)}")
         self._test = test

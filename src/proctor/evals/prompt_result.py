@@ -12,7 +12,7 @@ from proctor.errors import EvidenceError
 from proctor.evals.latency import LatencyBreakdown
 from proctor.evals.messages import Message, plain_json, supposed
 from proctor.evidence.calls import read_call
-from proctor.evidence.text import json_in
+from proctor.evidence.text import parse_json
 from proctor.evidence.usage import add_usage, read_usage
 from proctor.model.evidence import Evidence, EvidenceTurn, Json, ToolCall, Usage
 from proctor.model.show import kind_of, nearest
@@ -249,7 +249,7 @@ class PromptResult:
         return EvidenceTurn(
             input=self.prompt,
             text=self.text,
-            body=json_in(self.text),
+            body=parse_json(self.text),
             tool_calls=self._calls,
             duration_ms=self._latency.e2e_ms,
             usage=None if self._usage is None else self.get_usage(),

@@ -1,1 +1,1 @@
-"""Readers that turn recorded runs of every shape into evidence."""
+"""Read recorded runs of every shape as evidence."""

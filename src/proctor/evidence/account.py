@@ -17,12 +17,13 @@ from proctor.model.show import shorten
 _MOST_NOTES = 20
 """How many notes an account keeps: a hostile trace can be strange in a million places."""
 _LONGEST = 300
+"""Characters of a doubt or a note: a record may not fill results with its own words."""
 _CUT_OFF: tuple[Part, ...] = ("tool_calls", "answer", "nodes")
 """The parts that more would have been of, had the run gone on."""
 
 
 class Doubts:
-    """What a reader does not know, collected while it reads."""
+    """Collects what a reader does not know while it reads."""
 
     __slots__ = ("notes", "seen_tools", "unknown")
 
@@ -32,30 +33,30 @@ class Doubts:
         self.seen_tools: tuple[str, ...] = ()
 
     def doubt(self, part: Part, why: str) -> None:
-        """Say that a part is not known, or not wholly known."""
+        """Note that a part is not known, or not wholly known."""
         if part == "tool_calls":
             self.seen_tools = ()  # This is another doubt than that about tools a provider runs.
         self.unknown.setdefault(part, shorten(why, _LONGEST))
 
     def doubt_other_tools(self, why: str, seen: tuple[str, ...]) -> None:
-        """Say that calls of other tools than these are not known."""
+        """Note that calls of other tools than these are not known."""
         alone = "tool_calls" not in self.unknown
         self.doubt("tool_calls", why)
         if alone:
             self.seen_tools = seen
 
     def note(self, text: str) -> None:
-        """Say something beside, once."""
+        """Note something that leaves no part unknown; the same words are kept once."""
         if len(self.notes) < _MOST_NOTES and text not in self.notes:
             self.notes.append(shorten(text, _LONGEST))
 
-    def account(self, reader: str) -> Account:
-        """Close the account."""
+    def close_account(self, reader: str) -> Account:
+        """Return the account that these doubts make."""
         return Account(reader, self.unknown, tuple(self.notes), self.seen_tools)
 
 
 def with_break(evidence: Evidence) -> Evidence:
-    """Return evidence of a run that broke off with what it had not come to as not known; any other evidence as it is."""
+    """Mark what a run that broke off had not come to as not known; return any other evidence as it is."""
     if evidence.error is None:
         return evidence
     account = evidence.account or Account()
@@ -65,27 +66,27 @@ def with_break(evidence: Evidence) -> Evidence:
     )
 
 
-def part_states(evidence: Evidence) -> dict[Part, PartState]:
+def find_part_states(evidence: Evidence) -> dict[Part, PartState]:
     """Return for each part of an evidence whether it was recorded, is known to be none, or is not known and why."""
-    return dict(zip(PARTS, _states(evidence), strict=True))
+    return dict(zip(PARTS, _find_states(evidence), strict=True))
 
 
-def _states(evidence: Evidence) -> tuple[PartState, ...]:
+def _find_states(evidence: Evidence) -> tuple[PartState, ...]:
     unknown = evidence.account.unknown if evidence.account is not None else {}
     calls = evidence.tool_calls
     if calls is None and evidence.nodes is not None:
         calls = tuple(call for node in evidence.nodes for call in node.tool_calls)
-    states = [_state(evidence, part, calls, unknown.get(part)) for part in PARTS]
+    states = [_find_state(evidence, part, calls, unknown.get(part)) for part in PARTS]
     if states[0].status == "not known":
         # Of calls that nobody saw nothing is known either.
         states[1:3] = [states[0] if state.status == "none" else state for state in states[1:3]]
     return tuple(states)
 
 
-def _state(evidence: Evidence, part: Part, calls: tuple[ToolCall, ...] | None, why: str | None) -> PartState:
+def _find_state(evidence: Evidence, part: Part, calls: tuple[ToolCall, ...] | None, why: str | None) -> PartState:
     if why is not None:
         return PartState("not known", why)
-    held = _held(evidence, part, calls)
+    held = _find_content(evidence, part, calls)
     if held is None:
         return _NOT_TOLD if calls and part in ("tool_arguments", "tool_results") else _NOT_RECORDED
     return _RECORDED if held or held is False or held == 0 else _NONE
@@ -96,8 +97,8 @@ _NOT_RECORDED = PartState("not known", "not recorded in this evidence")
 _NOT_TOLD = PartState("not known", "no call in this evidence tells them")
 
 
-def _held(evidence: Evidence, part: Part, calls: tuple[ToolCall, ...] | None) -> Json:
-    """What the evidence holds of a part: nothing where it was not recorded, an empty value where there was none."""
+def _find_content(evidence: Evidence, part: Part, calls: tuple[ToolCall, ...] | None) -> Json:
+    """Return what the evidence holds of a part: None if it was not recorded, an empty value if there was none."""
     match part:
         case "tool_calls":
             return calls
@@ -108,7 +109,7 @@ def _held(evidence: Evidence, part: Part, calls: tuple[ToolCall, ...] | None) ->
         case "answer":
             return evidence.text if evidence.text is not None else evidence.body
         case "turns":
-            return evidence.turns if evidence.turns is not None else _one_exchange(evidence)
+            return evidence.turns if evidence.turns is not None else _find_one_exchange(evidence)
         case "usage":
             return evidence.usage and "reported"
         case "state":
@@ -119,34 +120,34 @@ def _held(evidence: Evidence, part: Part, calls: tuple[ToolCall, ...] | None) ->
             return evidence.nodes
 
 
-def _one_exchange(evidence: Evidence) -> str | None:
+def _find_one_exchange(evidence: Evidence) -> str | None:
     # Evidence without turns is one exchange, as far as anything was exchanged.
     return "one exchange" if evidence.input is not None or evidence.text is not None or evidence.body is not None else None
 
 
-def known_of(evidence: Evidence, reader: str = "plain") -> Known:
-    """Return what is known of an evidence, part by part; `reader` is who read it, where it does not say so itself."""
+def find_known(evidence: Evidence, reader: str = "plain") -> Known:
+    """Return what is known of an evidence, part by part; `reader` is used if the evidence does not name its reader."""
     evidence = with_break(evidence)
     account = evidence.account
     if account is None:
-        return _shared(reader, _states(evidence))
-    return Known(account.reader or reader, part_states(evidence), account.notes)
+        return _share_known(reader, _find_states(evidence))
+    return Known(account.reader or reader, find_part_states(evidence), account.notes)
 
 
 @functools.lru_cache(maxsize=1024)
-def _shared(reader: str, states: tuple[PartState, ...]) -> Known:
+def _share_known(reader: str, states: tuple[PartState, ...]) -> Known:
     # Of a million plain records all but a few are known alike: their results hold one and the same account.
     return Known(reader, dict(zip(PARTS, states, strict=True)))
 
 
-def known_document(known: Known) -> dict[str, Json]:
-    """Return what is known of an evidence as plain data: the shape of `cases[].evidence.account` in results."""
+def write_known(known: Known) -> dict[str, Json]:
+    """Return what is known of an evidence as plain data, in the shape of `cases[].evidence.account` in results."""
     written: dict[str, Json] = {"reader": known.reader, "parts": msgspec.to_builtins(known.parts)}
     if known.notes:
         written["notes"] = list(known.notes)
     return written
 
 
-def account_json(evidence: Evidence, reader: str = "plain") -> dict[str, Json]:
+def write_account(evidence: Evidence, reader: str = "plain") -> dict[str, Json]:
     """Return the account of an evidence as results show it."""
-    return known_document(known_of(evidence, reader))
+    return write_known(find_known(evidence, reader))

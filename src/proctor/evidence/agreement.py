@@ -16,16 +16,16 @@ from typing import Any
 
 from proctor.errors import EvidenceError
 from proctor.evidence.account import Doubts
-from proctor.evidence.json_bytes import container_in
-from proctor.evidence.members import CALL_LISTS, MOST_LOOKED_AT, speaks_of_calls, words
+from proctor.evidence.json_bytes import decode_container
+from proctor.evidence.members import CALL_LISTS, MOST_LOOKED_AT, speaks_of_calls, split_words
 from proctor.model.account import Part
 from proctor.model.evidence import Json, Node, ToolCall
 from proctor.model.show import shorten, show
 
 _TOOL_NAMES = ("tool", "tool_name", "toolName", "function", "action")
-_PASSED = words("arguments args input toolInput tool_input")
-_DECLARED = words("description inputSchema input_schema parameters schema")
-_KINDS = words("type kind event event_type eventType role")
+_PASSED = split_words("arguments args input toolInput tool_input")
+_DECLARED = split_words("description inputSchema input_schema parameters schema")
+_KINDS = split_words("type kind event event_type eventType role")
 _SAYS_CALL = re.compile(
     r"(?:\w+[._:-])?(?:tool|function|mcp)[._:-]?(?:call|use|invo|request|execut|result|start|end|output|response)\w*$|tool$", re.IGNORECASE
 )
@@ -35,7 +35,7 @@ _UNNAMED = ""
 
 
 def unify_spellings(entry: dict[str, Any], spellings: dict[str, str], path: str) -> dict[str, Any]:
-    """Return an object under our own names; an error where a thing is told under two names, and differently."""
+    """Return an object under our own names. Raises `EvidenceError` if two names tell different things."""
     if not any(key in entry for key in spellings):
         return dict(entry)
     ours = {key: value for key, value in entry.items() if key not in spellings}
@@ -44,28 +44,28 @@ def unify_spellings(entry: dict[str, Any], spellings: dict[str, str], path: str)
         if ours.get(own) is None:
             ours[own] = value
         elif value is not None and ours[own] != value:
-            raise told_twice(path, own, key)
+            raise contradiction_error(path, own, key)
     return ours
 
 
-def told_twice(path: str, one: str, other: str) -> EvidenceError:
-    """The error for a thing that is told under two names, and differently."""
+def contradiction_error(path: str, one: str, other: str) -> EvidenceError:
+    """Return the error for a thing that stands under two names with different values."""
     return EvidenceError(f"{path}: {one!r} and {other!r} are two names of one thing, and tell different things")
 
 
-def only_one_of(entry: dict[str, Any], path: str, *keys: str) -> Json:
-    """Return the value of the first of these keys that is not null; an error where two of them tell different things."""
+def read_only_one(entry: dict[str, Any], path: str, *keys: str) -> Json:
+    """Return the first value under these keys that is not null. Raises `EvidenceError` if two of them differ."""
     given = [(key, entry[key]) for key in keys if entry.get(key) is not None]
     for key, value in given[1:]:
         if value != given[0][1]:
-            raise told_twice(path, given[0][0], key)
+            raise contradiction_error(path, given[0][0], key)
     return given[0][1] if given else None
 
 
 def unite_calls(
     known: tuple[ToolCall, ...], told: Sequence[ToolCall], places: tuple[str, str], doubts: Doubts, *, all_told: bool = False
 ) -> tuple[ToolCall, ...]:
-    """Return the calls of two places; where the second has one that the first has not, all of them, and a doubt that names both.
+    """Return the calls of two places together, and doubt them if the second place has a call that the first lacks.
 
     With `all_told` the second place tells of all calls as the first does, so one that only the first has is a doubt too.
     """
@@ -102,7 +102,7 @@ def _are_same(one: ToolCall, other: ToolCall) -> bool:
 
 
 def unite_nodes(known: tuple[Node, ...], told: Sequence[Node], places: tuple[str, str], doubts: Doubts) -> tuple[Node, ...]:
-    """Return the nodes of two places; where the second has one that the first has not, all of them, and a doubt that names both."""
+    """Return the nodes of two places together, and doubt them if the second place has a node that the first lacks."""
     left = [node.name for node in known]
     lacking: list[Node] = []
     for node in told:
@@ -116,14 +116,14 @@ def unite_nodes(known: tuple[Node, ...], told: Sequence[Node], places: tuple[str
 
 
 def doubt_difference(part: Part, places: tuple[str, str], how: str, doubts: Doubts) -> None:
-    """Note that two places tell different things of one part."""
+    """Doubt a part of which two places tell different things."""
     doubts.doubt(part, f"{places[0]} and {places[1]} tell different things: {how}")
 
 
 def doubt_other_calls(
     entry: dict[str, Any], calls: Sequence[ToolCall] | None, path: str, doubts: Doubts, free: frozenset[str] | set[str] = frozenset()
 ) -> None:
-    """Note the members of an object, beside the calls it lists, that tell of a call which is not among them."""
+    """Doubt the calls of an object if one of its members tells of a call that its list of calls lacks."""
     if calls is None:
         return
     names = {name for call in calls for name in (call.name, *call.aliases)}
@@ -133,12 +133,12 @@ def doubt_other_calls(
 
 
 def tells_of_other_calls(key: str, value: Json, names: set[str]) -> bool:
-    """Whether a member of an object could record a call of a tool that is not among `names`."""
-    value = container_in(value)
+    """Return whether a member of an object could record a call of a tool that is not among `names`."""
+    value = decode_container(value)
     if not value or not isinstance(value, (list, dict)):
         return False
     speaks = speaks_of_calls(key)
-    found = _names_in(value, speaks)
+    found = _find_tool_names(value, speaks)
     if found is None:
         return True
     if _UNNAMED in found:
@@ -148,8 +148,8 @@ def tells_of_other_calls(key: str, value: Json, names: set[str]) -> bool:
     return not names.issuperset(found) if found else speaks and not names and not _only_declares(value)
 
 
-def _names_in(value: Json, speaks: bool) -> set[str] | None:
-    """The names of tools in a value, as far as it looks like calls; nothing where it cannot be told."""
+def _find_tool_names(value: Json, speaks: bool) -> set[str] | None:
+    """Return the names of tools in a value that looks like calls, or None if that cannot be said."""
     found: set[str] = set()
     waiting: list[tuple[Any, bool]] = [(value, speaks)]
     for _ in range(MOST_LOOKED_AT):
@@ -162,9 +162,9 @@ def _names_in(value: Json, speaks: bool) -> set[str] | None:
             waiting.extend((member, within) for member in current)
         elif isinstance(current, dict):
             says = _says_call(current)
-            found.update(_own_names(current, within or says) or ((_UNNAMED,) if says else ()))
+            found.update(_list_own_names(current, within or says) or ((_UNNAMED,) if says else ()))
             for key, member in current.items():
-                inner = container_in(member)
+                inner = decode_container(member)
                 if key in CALL_LISTS and inner and not _are_calls(inner):
                     return None  # It says that these are calls, and does not say of what.
                 if inner:
@@ -173,16 +173,17 @@ def _names_in(value: Json, speaks: bool) -> set[str] | None:
 
 
 def _are_calls(value: Json) -> bool:
-    """Whether everything in what is called a list of calls has a name, or declares a tool."""
+    """Return whether everything in what is called a list of calls has a name, or declares a tool."""
     members = value if isinstance(value, list) else [value]
     return all(
-        isinstance(member, str) or (isinstance(member, dict) and (_own_names(member, True) or _only_declares(member))) for member in members
+        isinstance(member, str) or (isinstance(member, dict) and (_list_own_names(member, True) or _only_declares(member)))
+        for member in members
     )
 
 
-def _own_names(entry: dict[str, Any], within: bool) -> set[str]:
-    """The names an object gives a tool: by a word for tools, or by `name` where something is passed or calls are listed."""
-    if not (_DECLARED.isdisjoint(entry) and _DECLARED.isdisjoint(_function_of(entry))):
+def _list_own_names(entry: dict[str, Any], within: bool) -> set[str]:
+    """Return the names an object gives a tool: by a word for tools, or by `name` where something is passed or calls are listed."""
+    if not (_DECLARED.isdisjoint(entry) and _DECLARED.isdisjoint(_read_function(entry))):
         return set()  # a tool that was offered
     given = [entry.get(key) for key in _TOOL_NAMES]
     if within or not _PASSED.isdisjoint(entry):
@@ -192,7 +193,7 @@ def _own_names(entry: dict[str, Any], within: bool) -> set[str]:
 
 
 def _says_call(entry: dict[str, Any]) -> bool:
-    """Whether an object says of itself that it is a call, or what came of one."""
+    """Return whether an object says of itself that it is a call, or what came of one."""
     if _KINDS.isdisjoint(entry):
         return False  # nearly always, and this is asked of every object of an answer
     for key in _KINDS:
@@ -203,11 +204,11 @@ def _says_call(entry: dict[str, Any]) -> bool:
 
 
 def _only_declares(value: Json) -> bool:
-    """Whether a list declares tools: each of its members has a description or a schema."""
+    """Return whether a list declares tools: each of its members has a description or a schema."""
     members = value if isinstance(value, list) else [value]
-    return all(isinstance(member, dict) and not _DECLARED.isdisjoint({*member, *_function_of(member)}) for member in members)
+    return all(isinstance(member, dict) and not _DECLARED.isdisjoint({*member, *_read_function(member)}) for member in members)
 
 
-def _function_of(member: dict[str, Any]) -> dict[str, Any]:
+def _read_function(member: dict[str, Any]) -> dict[str, Any]:
     inner = member.get("function")
     return inner if isinstance(inner, dict) else {}

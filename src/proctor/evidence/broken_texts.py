@@ -15,7 +15,7 @@ import msgspec
 from proctor.errors import EvidenceError
 from proctor.evidence.json_bytes import decode
 from proctor.evidence.otlp_salvage import Refuse
-from proctor.evidence.shape import dict_of, list_of
+from proctor.evidence.shape import dict_or_empty, list_of
 from proctor.model.evidence import Json
 
 _GROUPS = ("resourceSpans", "resource_spans", "resourceLogs", "resource_logs")
@@ -34,7 +34,7 @@ def decode_otlp(data: bytes, refuse: Refuse) -> Json:
     else:
         return decode(data)
     for key in _GROUPS:
-        for group in map(dict_of, list_of(dict_of(document).get(key))):
+        for group in map(dict_or_empty, list_of(dict_or_empty(document).get(key))):
             _drop(group, mark, refuse)
     if _holds(document, mark):
         raise EvidenceError("not UTF-8 text")
@@ -44,7 +44,7 @@ def decode_otlp(data: bytes, refuse: Refuse) -> Json:
 def _drop(group: dict[str, Json], mark: str, refuse: Refuse) -> None:
     """Take out of a group of one resource what holds the mark."""
     whole = _holds({name: value for name, value in group.items() if name not in _SCOPES}, mark)
-    for scope in (scope for key in _SCOPES for scope in map(dict_of, list_of(group.get(key)))):
+    for scope in (scope for key in _SCOPES for scope in map(dict_or_empty, list_of(group.get(key)))):
         around = whole or _holds({name: value for name, value in scope.items() if name not in _ITEMS}, mark)
         for key, noun in _ITEMS.items():
             items = list_of(scope.get(key))

@@ -18,9 +18,9 @@ from __future__ import annotations
 from typing import Any
 
 from proctor.evidence.account import Doubts
-from proctor.evidence.json_bytes import container_in
-from proctor.evidence.members import not_understood, unknown_members, words
-from proctor.evidence.shape import SHOWN, dict_of, first_of, list_at, number_at, object_at, text_at, wrong
+from proctor.evidence.json_bytes import decode_container
+from proctor.evidence.members import describe_unknown_member, list_unknown_members, split_words
+from proctor.evidence.shape import SHOWN, dict_or_empty, find_first, list_at, number_at, read_object, read_text, wrong_kind_error
 from proctor.evidence.text import as_text
 from proctor.model.account import Part
 from proctor.model.evidence import Json, ToolCall, mcp_error
@@ -39,7 +39,7 @@ _FLAGS = {"is_error": True, "isError": True, "failed": True, "success": False}
 _ENDINGS = ("error", "status", *_FLAGS)
 _SAID = frozenset(("status", *_FLAGS))
 _IDS = ("id", "toolCallId", "tool_call_id", "call_id")
-KNOWN = frozenset(("name", "toolName", "tool_name", "tool", "function", "type", *_ARGUMENTS, *_RESULTS, *_ENDINGS, *_IDS)) | words(
+KNOWN = frozenset(("name", "toolName", "tool_name", "tool", "function", "type", *_ARGUMENTS, *_RESULTS, *_ENDINGS, *_IDS)) | split_words(
     "error_kind duration_ms durationMs node server serverId aliases"
 )
 """Every member of a tool call that means something to us."""
@@ -50,7 +50,7 @@ _SPELLINGS = {
     **dict.fromkeys(_IDS, "id"),
     "durationMs": "duration_ms",
 }
-_OURS = words("name arguments result error duration_ms id")
+_OURS = split_words("name arguments result error duration_ms id")
 _ORDINARY = _OURS | _SPELLINGS.keys()
 _FUNCTION = frozenset(("name", "arguments", "description", "parameters"))
 _FAILED = frozenset(("error", "failed", "failure", "errored"))
@@ -64,16 +64,16 @@ def read_calls(value: Json, path: str, doubts: Doubts | None = None) -> tuple[To
 
 def read_call(value: Json, path: str, doubts: Doubts | None = None) -> ToolCall:
     """Read one tool call in any of the known spellings; what is not understood is noted in `doubts`."""
-    entry = object_at(value, path)
-    ordinary = entry if _OURS.issuperset(entry) else _in_our_words(entry)
+    entry = read_object(value, path)
+    ordinary = entry if _OURS.issuperset(entry) else _spell_our_way(entry)
     if ordinary is not None and isinstance(ordinary.get("name"), str) and ordinary.get("arguments") is not None:
         return _read_ordinary(ordinary, path)
-    function = dict_of(entry.get("function"))
-    name, result = _name(entry, function, path), first_of(entry, *_RESULTS)
-    given = first_of(entry, *_ARGUMENTS)
+    function = dict_or_empty(entry.get("function"))
+    name, result = _name(entry, function, path), find_first(entry, *_RESULTS)
+    given = find_first(entry, *_ARGUMENTS)
     given = function.get("arguments") if given is None else given
-    error, kind = _error(entry, result)
-    strange = _strange(entry, function, path)
+    error, kind = _read_error(entry, result)
+    strange = _describe_strange_member(entry, function, path)
     known = given is not None or not (strange or not _ARGUMENT_KEYS.isdisjoint(entry) or "arguments" in function)
     if doubts is not None:
         if not known:
@@ -82,23 +82,23 @@ def read_call(value: Json, path: str, doubts: Doubts | None = None) -> ToolCall:
         _doubt_names_told_twice(entry, function, path, doubts)
         if strange is not None:
             _doubt_names(entry, strange, doubts)
-    duration = first_of(entry, "duration_ms", "durationMs")
+    duration = find_first(entry, "duration_ms", "durationMs")
     return ToolCall(
         name=name,
         arguments=read_arguments(given) if known else None,
         result=result,
         error=False if error is None and result is None and _says_success(entry) else error,
-        error_kind=_text(entry.get("error_kind"), path, "error_kind") or kind,
+        error_kind=_read_text(entry.get("error_kind"), path, "error_kind") or kind,
         duration_ms=duration if duration is None else number_at(duration, f"{path}.duration_ms"),
-        node=_text(entry.get("node"), path, "node"),
-        server=_text(first_of(entry, "server", "serverId"), path, "server"),
-        id=_text(first_of(entry, *_IDS), path, "id"),
-        aliases=() if entry.get("aliases") is None else _aliases(entry["aliases"], f"{path}.aliases"),
+        node=_read_text(entry.get("node"), path, "node"),
+        server=_read_text(find_first(entry, "server", "serverId"), path, "server"),
+        id=_read_text(find_first(entry, *_IDS), path, "id"),
+        aliases=() if entry.get("aliases") is None else _read_aliases(entry["aliases"], f"{path}.aliases"),
     )
 
 
-def _in_our_words(entry: dict[str, Any]) -> dict[str, Any] | None:
-    """Return a call under our own names; nothing where it has other members, or tells a thing under two names."""
+def _spell_our_way(entry: dict[str, Any]) -> dict[str, Any] | None:
+    """Return a call under our own names, or None if it has other members or tells a thing under two names."""
     if not _ORDINARY.issuperset(entry):
         return None
     ours = {_SPELLINGS.get(key, key): member for key, member in entry.items()}
@@ -106,7 +106,7 @@ def _in_our_words(entry: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _read_ordinary(entry: dict[str, Any], path: str) -> ToolCall:
-    """Read a call that tells each thing once and under our names, as nearly all do: there is nothing to look for and nothing to doubt."""
+    """Read a call that tells each thing once and under our names, as nearly all do; there is nothing to doubt."""
     result, duration, error, kind = entry.get("result"), entry.get("duration_ms"), entry.get("error"), None
     if not says_error(error):
         error = mcp_error(result)
@@ -118,29 +118,29 @@ def _read_ordinary(entry: dict[str, Any], path: str) -> ToolCall:
         error=False if error is None and result is None and entry.get("error") in (False, "") else error,
         error_kind=kind,
         duration_ms=duration if duration is None else number_at(duration, f"{path}.duration_ms"),
-        id=_text(entry.get("id"), path, "id"),
+        id=_read_text(entry.get("id"), path, "id"),
     )
 
 
-def _text(value: Json, path: str, key: str) -> str | None:
-    """Return a text, or nothing where it is null; the place is put into words only where it is wrong."""
-    return value if value is None or isinstance(value, str) else text_at(value, f"{path}.{key}")
+def _read_text(value: Json, path: str, key: str) -> str | None:
+    """Return a text, or None if it is null; the path is written only for an error, as it costs time."""
+    return value if value is None or isinstance(value, str) else read_text(value, f"{path}.{key}")
 
 
-def _strange(entry: dict[str, Any], function: dict[str, Any], path: str) -> str | None:
-    """Return what is said of the first member of a call that is not understood."""
-    for key in unknown_members(entry, KNOWN):
-        return not_understood(path, key, KNOWN)
+def _describe_strange_member(entry: dict[str, Any], function: dict[str, Any], path: str) -> str | None:
+    """Describe the first member of a call that is not understood, or return None."""
+    for key in list_unknown_members(entry, KNOWN):
+        return describe_unknown_member(path, key, KNOWN)
     if "function" in entry:
-        for key in unknown_members(function, _FUNCTION):
-            return not_understood(f"{path}.function", key, _FUNCTION)
+        for key in list_unknown_members(function, _FUNCTION):
+            return describe_unknown_member(f"{path}.function", key, _FUNCTION)
         if entry["function"] is not None and not isinstance(entry["function"], dict):
-            return not_understood(path, "function", ())
+            return describe_unknown_member(path, "function", ())
     return None
 
 
 def _doubt_ending(entry: dict[str, Any], error: Json, strange: str | None, path: str, doubts: Doubts) -> None:
-    """Note what keeps us from knowing how a call ended; one that failed is known to have failed."""
+    """Doubt how a call ended if a member leaves that open; a call that failed is known to have failed."""
     if error is not None or (strange is None and _SAID.isdisjoint(entry)):
         return
     status = entry.get("status")
@@ -155,7 +155,7 @@ def _doubt_ending(entry: dict[str, Any], error: Json, strange: str | None, path:
 
 
 def _doubt_names_told_twice(entry: dict[str, Any], function: dict[str, Any], path: str, doubts: Doubts) -> None:
-    """Note what a call tells under two names, and differently: of two tools, arguments or results nobody knows which it was."""
+    """Doubt a call that tells a thing under two names and differently: nobody knows which tool or argument it was."""
     inner = {f"function.{key}": function.get(key) for key in ("name", "arguments")}
     told: tuple[tuple[Part, tuple[str, ...]], ...] = (
         ("tool_calls", (*_NAMES, "function.name")),
@@ -163,29 +163,29 @@ def _doubt_names_told_twice(entry: dict[str, Any], function: dict[str, Any], pat
         ("tool_results", _RESULTS),
     )
     for part, keys in told:
-        given = [(key, container_in(value)) for key in keys if (value := entry.get(key, inner.get(key))) not in (None, "")]
+        given = [(key, decode_container(value)) for key in keys if (value := entry.get(key, inner.get(key))) not in (None, "")]
         for key, value in given[1:]:
             if value != given[0][1] and not (part == "tool_calls" and not isinstance(value, str)):
                 doubts.doubt(part, f"{given[0][0]!r} and {key!r} at {path} tell different things")
 
 
 def _doubt_names(entry: dict[str, Any], strange: str, doubts: Doubts) -> None:
-    """Note that a member nobody understands may be another name of the tool, or the node the call belongs to."""
+    """Doubt a call with a member that may be another name of the tool, or the node it belongs to."""
     if entry.get("node") is None:
         doubts.doubt("nodes", strange)
-    if entry.get("aliases") is None and any(isinstance(entry[key], list) for key in unknown_members(entry, KNOWN)):
+    if entry.get("aliases") is None and any(isinstance(entry[key], list) for key in list_unknown_members(entry, KNOWN)):
         doubts.doubt("tool_calls", strange)
 
 
 def read_arguments(value: Json) -> Json:
-    """Arguments as an object wherever they are one, also when written as JSON text."""
+    """Return arguments as an object if they are one, also when they are written as JSON text."""
     if value is None or value == "":
         return {}
-    return container_in(value)
+    return decode_container(value)
 
 
 def says_error(value: Json) -> bool:
-    """Whether an `error` member means that something failed; null, false and blank text do not."""
+    """Return whether an `error` member means that something failed; null, false and blank text do not."""
     return value is not None and value is not False and not (isinstance(value, str) and not value.strip())
 
 
@@ -193,13 +193,13 @@ def _name(entry: dict[str, Any], function: dict[str, Any], path: str) -> str:
     for key in _NAMES:
         value = entry.get(key)
         if value is not None:
-            return _text(value, path, key) or ""
+            return _read_text(value, path, key) or ""
     if function.get("name") is not None:
-        return text_at(function["name"], f"{path}.function.name") or ""
-    raise wrong(f"{path}.name", "text", None)
+        return read_text(function["name"], f"{path}.function.name") or ""
+    raise wrong_kind_error(f"{path}.name", "text", None)
 
 
-def _error(entry: dict[str, Any], result: Json) -> tuple[Json, str | None]:
+def _read_error(entry: dict[str, Any], result: Json) -> tuple[Json, str | None]:
     error = entry.get("error")
     if says_error(error):
         return error, None
@@ -213,11 +213,11 @@ def _error(entry: dict[str, Any], result: Json) -> tuple[Json, str | None]:
 
 
 def _says_success(entry: dict[str, Any]) -> bool:
-    """Whether a call says in so many words that it did not fail."""
+    """Return whether a call says in so many words that it did not fail."""
     status = entry.get("status")
     succeeded = isinstance(status, str) and status.lower() in _SUCCEEDED
     return succeeded or entry.get("error") in (False, "") or any(entry.get(key) is (not failed) for key, failed in _FLAGS.items())
 
 
-def _aliases(value: Json, path: str) -> tuple[str, ...]:
-    return tuple(text_at(alias, f"{path}[{index}]") or "" for index, alias in enumerate(list_at(value, path)))
+def _read_aliases(value: Json, path: str) -> tuple[str, ...]:
+    return tuple(read_text(alias, f"{path}[{index}]") or "" for index, alias in enumerate(list_at(value, path)))

@@ -20,14 +20,14 @@ import msgspec
 
 from proctor.evidence.account import Doubts
 from proctor.evidence.calls import CONTENT_ERROR, mcp_error
-from proctor.evidence.text import as_text, json_in
+from proctor.evidence.text import as_text, parse_json
 from proctor.evidence.usage import add_usage
 from proctor.model.evidence import Evidence, EvidenceTurn, Json, ToolCall, Usage
 
 Role = Literal["user", "assistant", "tool", "system"]
 
 
-class Result(msgspec.Struct, frozen=True, kw_only=True):
+class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
     """What a tool answered."""
 
     id: str | None = None
@@ -45,7 +45,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     role: Role
     text: str | None = None
     calls: tuple[ToolCall, ...] = ()
-    results: tuple[Result, ...] = ()
+    results: tuple[ToolResult, ...] = ()
     usage: Usage | None = None
     model: str | None = None
     """The model that wrote it, where the message names it."""
@@ -67,7 +67,7 @@ class _Exchange:
 
 
 class _Pairing:
-    """Which call a result answers, found without looking at all of them: the newest of its id, else the first open one of its name."""
+    """Finds the call that a result answers without a look at all calls: the newest of its id, else the first open one of its name."""
 
     def __init__(self, doubts: Doubts) -> None:
         self._doubts = doubts
@@ -79,7 +79,7 @@ class _Pairing:
         self._closed: set[int] = set()
 
     def add(self, exchange: _Exchange, call: ToolCall) -> None:
-        """A call was made."""
+        """Add a call that was made."""
         if exchange is not self._exchange:
             self._exchange, self._open, self._closed = exchange, {}, set()
         index = len(exchange.calls)
@@ -93,10 +93,10 @@ class _Pairing:
             for key in [(name, bare) for name in (call.name, None) for bare in (False, True) if call.id is None or not bare]:
                 self._open.setdefault(key, deque()).append(index)
 
-    def answer(self, result: Result) -> None:
-        """A result came; one that nobody asked for shows that a call is missing."""
+    def answer(self, result: ToolResult) -> None:
+        """Attach a result to its call; a result that nobody asked for shows that a call is missing."""
         place = self._by_id.get(result.id) if result.id is not None else None
-        exchange, index = place or (self._exchange, self._first_open(result))
+        exchange, index = place or (self._exchange, self._find_first_open(result))
         if exchange is None or index is None:
             whose = result.id or result.name
             why = f"a tool result{f' ({whose})' if whose else ''} answers no call in these messages, so a call is missing"
@@ -106,16 +106,16 @@ class _Pairing:
         self._waiting.pop((id(exchange), index), None)
         if exchange is self._exchange:
             self._closed.add(index)
-        exchange.calls[index] = answered(exchange.calls[index], result)
+        exchange.calls[index] = attach_result(exchange.calls[index], result)
 
     def close(self) -> None:
-        """Nothing more comes: how calls without a result ended is not known."""
+        """Doubt how calls without a result ended: nothing more comes."""
         for call in self._waiting.values():
             self._doubts.doubt(
                 "tool_results", f"the call of {call.name}{f' ({call.id})' if call.id else ''} has no result in these messages"
             )
 
-    def _first_open(self, result: Result) -> int | None:
+    def _find_first_open(self, result: ToolResult) -> int | None:
         waiting = self._open.get((result.name, result.id is not None))
         while waiting:
             index = waiting.popleft()
@@ -124,13 +124,13 @@ class _Pairing:
         return None
 
 
-def evidence_of(messages: Sequence[Message], doubts: Doubts, *, usage: Usage | None = None, results_promised: bool = True) -> Evidence:
-    """The evidence a conversation is; `usage` is what was reported for all of it.
+def build_evidence(messages: Sequence[Message], doubts: Doubts, *, usage: Usage | None = None, results_promised: bool = True) -> Evidence:
+    """Return the evidence of a conversation; `usage` was reported for all of it.
 
     Without `results_promised` the format may leave out what a tool answered although nothing went wrong.
     """
     pairing = _Pairing(doubts)
-    exchanges = _exchanges(messages, pairing)
+    exchanges = _split_exchanges(messages, pairing)
     if results_promised:
         pairing.close()
     if usage is None:
@@ -156,7 +156,7 @@ def _doubt_partial_usage(messages: Sequence[Message], doubts: Doubts) -> None:
         doubts.doubt("usage", f"{spoken.count(None)} of {len(spoken)} answers of the model do not tell their tokens")
 
 
-def _exchanges(messages: Sequence[Message], pairing: _Pairing) -> list[_Exchange]:
+def _split_exchanges(messages: Sequence[Message], pairing: _Pairing) -> list[_Exchange]:
     exchanges: list[_Exchange] = []
     for message in messages:
         if message.role == "assistant":
@@ -165,7 +165,7 @@ def _exchanges(messages: Sequence[Message], pairing: _Pairing) -> list[_Exchange
             current = exchanges[-1]
             current.answered = True
             current.text = message.text
-            current.body = message.body if message.body is not None else json_in(message.text)
+            current.body = message.body if message.body is not None else parse_json(message.text)
             current.is_waiting = bool(message.calls) and (not message.text or _asks_still(message))
             for call in message.calls:
                 pairing.add(current, call)
@@ -179,7 +179,7 @@ def _exchanges(messages: Sequence[Message], pairing: _Pairing) -> list[_Exchange
 
 
 def _asks_still(message: Message) -> bool:
-    """Whether a message asks for a tool whose answer comes later, if at all: what is said beside it was said before."""
+    """Return whether a message asks for a tool whose answer may still come, so that its text is not the last word."""
     ids = {result.id for result in message.results if result.id is not None}
     names = {result.name for result in message.results}
     return any(
@@ -198,8 +198,8 @@ def _turn(exchange: _Exchange) -> EvidenceTurn:
     )
 
 
-def answered(call: ToolCall, result: Result) -> ToolCall:
-    """The call with what came of it."""
+def attach_result(call: ToolCall, result: ToolResult) -> ToolCall:
+    """Return the call with its result or its error."""
     error, kind = result.error, result.kind
     if error is None and call.error is not None:
         # Told twice: a failure stays one.
@@ -210,6 +210,6 @@ def answered(call: ToolCall, result: Result) -> ToolCall:
     return msgspec.structs.replace(call, result=result.value, error=error, error_kind=kind)
 
 
-def failure(value: Json, otherwise: str) -> str:
-    """What a failed call says, in words."""
+def describe_failure(value: Json, otherwise: str) -> str:
+    """Return the words of a failed call, or `otherwise` if it has none."""
     return as_text(value) or otherwise

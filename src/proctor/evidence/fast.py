@@ -14,7 +14,7 @@ import msgspec
 
 from proctor.evidence.agreement import tells_of_other_calls
 from proctor.evidence.json_bytes import exceeds_depth, may_repeat_key
-from proctor.evidence.text import MAYBE_JSON, json_in, may_be_json
+from proctor.evidence.text import MAYBE_JSON, may_be_json, parse_json
 from proctor.evidence.usage import HOLDERS, holds_counts
 from proctor.model.evidence import Evidence, ToolCall, Usage
 
@@ -24,7 +24,7 @@ _LEVELS = 6
 _BOXED = frozenset((*HOLDERS, "meta", "responseMetadata", "response_metadata", "llm_output", "llmOutput", "tool_calls"))
 
 
-def _bounded(levels: int) -> Any:
+def _build_bounded_type(levels: int) -> Any:
     scalar: Any = Union[str, int, float, bool, None]  # noqa: UP007 - built at run time, where `X | Y` has no meaning for the loop below
     value = scalar
     for _ in range(levels - 1):
@@ -35,7 +35,7 @@ def _bounded(levels: int) -> Any:
 if TYPE_CHECKING:
     _Value = Any
 else:
-    _Value = _bounded(_LEVELS)
+    _Value = _build_bounded_type(_LEVELS)
 
 
 _Count = Annotated[int, msgspec.Meta(ge=0)]
@@ -59,7 +59,7 @@ class _Call(_RawCall, frozen=True, kw_only=True, omit_defaults=True, forbid_unkn
     def result(self) -> Any:  # type: ignore[override]  # stands before the field of the same name
         value = _get_stored(self)
         if isinstance(value, msgspec.Raw):
-            value = _value_of(bytes(value))
+            value = _decode_value(bytes(value))
             _set_stored(self, value)
         return value
 
@@ -69,7 +69,7 @@ _get_stored: Any = ToolCall.__dict__["result"].__get__
 _set_stored: Any = ToolCall.__dict__["result"].__set__
 
 
-def _value_of(written: bytes) -> Any:
+def _decode_value(written: bytes) -> Any:
     try:
         value = msgspec.json.decode(written)
     except (msgspec.MsgspecError, RecursionError):
@@ -105,7 +105,7 @@ _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 def decode_line(line: bytes) -> Evidence | None:
-    """The evidence on this line, or nothing if the general reader must look at it: also where a key may stand twice in it."""
+    """Return the evidence on a line, or None if the general reader must look at it, also if a key may stand twice in it."""
     evidence = decode_unique_line(line)
     return None if evidence is None or _repeats_key(line, evidence) else evidence
 
@@ -116,7 +116,7 @@ def _repeats_key(line: bytes, evidence: Evidence) -> bool:
 
 
 def decode_unique_line(line: bytes) -> Evidence | None:
-    """As `decode_line` for who does not mind which value of a repeated key counts: claims that what was recorded is there hold of each.
+    """Decode a line as `decode_line` does, for claims that hold whichever value of a repeated key counts.
 
     To look for repeated keys costs a fifth of the whole way from a line to its verdict, or half of it where keys stand in another order.
     """
@@ -127,21 +127,22 @@ def decode_unique_line(line: bytes) -> Evidence | None:
     text = evidence.text
     if evidence.body is None and evidence.usage is None and text and text[0] not in MAYBE_JSON:
         return evidence
-    return _completed(evidence)
+    return _complete_evidence(evidence)
 
 
-def _completed(evidence: _Line) -> Evidence | None:
-    """The evidence with what our rules fill in."""
+def _complete_evidence(evidence: _Line) -> Evidence | None:
+    """Return the evidence with the fields that our rules fill in, or None if the general reader must look at it."""
     usage = evidence.usage
     if usage is not None and usage.total() is None:
         return None
     body, text = evidence.body, evidence.text
+    # The answer may stand in the body, or calls and tokens may: then the general rules decide which, and this is not the place.
     if body is not None:
         if text is None or (type(body) is dict and not _BOXED.isdisjoint(body)):
             return None
         return None if _counts_tokens(body, usage) or _lists_other_calls(body, evidence.tool_calls) else evidence
     if text and may_be_json(text):
-        value = json_in(text)
+        value = parse_json(text)
         if value is not None:
             # The instance is ours alone until it is returned.
             msgspec.structs.force_setattr(evidence, "body", value)
@@ -149,14 +150,15 @@ def _completed(evidence: _Line) -> Evidence | None:
 
 
 def _counts_tokens(body: Any, usage: Usage | None) -> bool:
-    """Whether an answer may count tokens under a name nobody knows, where they are not recorded beside it."""
+    """Return whether an answer may count tokens under an unknown name while none are recorded beside it."""
     return usage is None and type(body) is dict and any(holds_counts(value) for value in body.values() if isinstance(value, (dict, list)))
 
 
 def _lists_other_calls(body: Any, calls: tuple[_Call, ...] | None) -> bool:
-    """Whether an answer may tell of calls that are not recorded beside it; an answer of plain fields tells of none."""
+    """Return whether an answer may tell of calls that are not recorded beside it; an answer of plain fields tells of none."""
     if calls is None or not isinstance(body, (dict, list)):
         return False
     members: Any = body.items() if isinstance(body, dict) else (("", body),)
+    # A call under an alias is the same call.
     names = {name for call in calls for name in (call.name, *call.aliases)}
     return any(tells_of_other_calls(key, value, names) for key, value in members if isinstance(value, (dict, list, str)))

@@ -14,11 +14,11 @@ from typing import Any
 
 from proctor.evidence.account import Doubts
 from proctor.evidence.calls import read_arguments, says_error
-from proctor.evidence.members import holds_more, not_understood, unknown_members, words
-from proctor.evidence.shape import SHOWN, dict_of, first_of, list_of, text_or_none
-from proctor.evidence.text import as_text, json_in
-from proctor.evidence.times import iso_of_ms
-from proctor.evidence.usage import add_usage, usage_in
+from proctor.evidence.members import describe_unknown_member, holds_more, list_unknown_members, split_words
+from proctor.evidence.shape import SHOWN, dict_or_empty, find_first, list_of, text_or_none
+from proctor.evidence.text import as_text, parse_json
+from proctor.evidence.times import write_ms_as_iso
+from proctor.evidence.usage import add_usage, find_usage
 from proctor.model.account import Part
 from proctor.model.evidence import Evidence, Json, Node, ToolCall
 from proctor.model.show import kind_of, show
@@ -28,25 +28,25 @@ _LISTS = ("agentFlowExecutedData", "usedTools", "agentReasoning")
 # A node that waits for a person (`STOPPED`) has run; one that was cut off has failed.
 _FAILED = ("ERROR", "TERMINATED", "TIMEOUT")
 _STATUSES = (*_FAILED, "FINISHED", "STOPPED", "INPROGRESS")
-_PREDICTION = frozenset((*_IDS, *_LISTS, "text", "json", "question", "case")) | words(
+_PREDICTION = frozenset((*_IDS, *_LISTS, "text", "json", "question", "case")) | split_words(
     "sourceDocuments fileAnnotations artifacts action isStreamValid followUpPrompts flowVariables usage usageMetadata apiMessageId"
 )
-_STEP = words("nodeId nodeLabel data previousNodeIds status")
-_DATA = words("id name input output state chatHistory error")
-_OUTPUT = words(
+_STEP = split_words("nodeId nodeLabel data previousNodeIds status")
+_DATA = split_words("id name input output state chatHistory error")
+_OUTPUT = split_words(
     "content timeMetadata usageMetadata responseMetadata usedTools availableTools calledTools toolCalls sourceDocuments artifacts"
     " fileAnnotations reasonContent isWaitingForHumanInput additionalKwargs question form http conditions json usage tokenUsage"
 )
-_REASONING = words(
+_REASONING = split_words(
     "agentName nodeName nodeId messages usedTools sourceDocuments artifacts instructions next state fileAnnotations data nodeLabel"
 )
-_USED = words("tool toolInput toolOutput sourceDocuments artifacts error")
+_USED = split_words("tool toolInput toolOutput sourceDocuments artifacts error")
 _TOOLS: tuple[Part, ...] = ("tool_calls", "nodes")
 _ALL: tuple[Part, ...] = ("answer", "tool_calls", "nodes", "usage", "turns")
 
 
 def sniff(document: Json) -> bool:
-    """Whether this is a prediction."""
+    """Return whether this is a prediction."""
     if not isinstance(document, dict) or not ("text" in document or "json" in document or "agentFlowExecutedData" in document):
         return False
     if isinstance(document.get("agentFlowExecutedData"), list):
@@ -56,18 +56,21 @@ def sniff(document: Json) -> bool:
 
 
 def read(document: Json) -> list[Evidence]:
-    """The prediction as evidence."""
-    entry = dict_of(document)
+    """Return the evidence of one prediction."""
+    entry = dict_or_empty(document)
     doubts = Doubts()
     _doubt_prediction(entry, doubts)
-    nodes = [_node(step, f"$.agentFlowExecutedData[{index}]", doubts) for index, step in _objects(entry, "agentFlowExecutedData", doubts)]
-    nodes = nodes or [
-        _reasoning_node(step, f"$.agentReasoning[{index}]", doubts) for index, step in _objects(entry, "agentReasoning", doubts)
+    nodes = [
+        _read_node(step, f"$.agentFlowExecutedData[{index}]", doubts)
+        for index, step in _list_objects(entry, "agentFlowExecutedData", doubts)
     ]
-    calls = tuple(call for node in nodes for call in node.tool_calls) or _calls(entry.get("usedTools"), None, "$.usedTools", doubts)
+    nodes = nodes or [
+        _read_reasoning_node(step, f"$.agentReasoning[{index}]", doubts) for index, step in _list_objects(entry, "agentReasoning", doubts)
+    ]
+    calls = tuple(call for node in nodes for call in node.tool_calls) or _read_calls(entry.get("usedTools"), None, "$.usedTools", doubts)
     text = text_or_none(entry.get("text"))
     answer = entry.get("json")
-    spoken = json_in(text)
+    spoken = parse_json(text)
     structured = answer if answer is not None else spoken if isinstance(spoken, (dict, list)) else None
     reported = [node.usage for node in nodes]
     return [
@@ -78,11 +81,11 @@ def read(document: Json) -> list[Evidence]:
             body=structured if structured is not None else entry,
             tool_calls=calls,
             nodes=tuple(nodes),
-            usage=usage_in(entry, doubts) or add_usage(reported),
-            available_tools=_offered(entry),
-            now=_started(entry),
+            usage=find_usage(entry, doubts) or add_usage(reported),
+            available_tools=_list_offered_tools(entry),
+            now=_find_start(entry),
             error=next((as_text(node.error) for node in nodes if node.status == "error"), None) if text is None else None,
-            account=doubts.account("Flowise prediction"),
+            account=doubts.close_account("Flowise prediction"),
             metadata={key: entry[key] for key in _IDS if entry.get(key) is not None},
         )
     ]
@@ -92,8 +95,8 @@ def _doubt_prediction(entry: dict[str, Any], doubts: Doubts) -> None:
     told = entry.get("text") is not None
     if told and not isinstance(entry["text"], str):
         doubts.doubt("answer", f"the text is {kind_of(entry['text'])} instead of text")
-    for key in unknown_members(entry, _PREDICTION):
-        why = not_understood("$", key, _PREDICTION, advice="")
+    for key in list_unknown_members(entry, _PREDICTION):
+        why = describe_unknown_member("$", key, _PREDICTION, advice="")
         if holds_more(entry[key]):
             # Without a structured answer the JSON of the text, or the prediction itself, is what claims about fields read.
             _doubt(_ALL if not told or entry.get("json") is None else _ALL[1:], why, doubts)
@@ -101,8 +104,8 @@ def _doubt_prediction(entry: dict[str, Any], doubts: Doubts) -> None:
             doubts.doubt("answer", why)
 
 
-def _objects(entry: dict[str, Any], key: str, doubts: Doubts) -> list[tuple[int, dict[str, Any]]]:
-    """Return the objects of a list with their places; anything else in it is not understood."""
+def _list_objects(entry: dict[str, Any], key: str, doubts: Doubts) -> list[tuple[int, dict[str, Any]]]:
+    """Return the objects of a list with their places, and doubt anything else in it."""
     value = entry.get(key)
     if value is not None and not isinstance(value, list):
         _doubt(_TOOLS, f"{key} is {kind_of(value)} instead of a list", doubts)
@@ -118,25 +121,25 @@ def _doubt(parts: tuple[Part, ...], why: str, doubts: Doubts) -> None:
 
 
 def _doubt_members(entry: dict[str, Any], known: frozenset[str], path: str, doubts: Doubts) -> None:
-    """Note the members that could list tools, or be the output, the state or the tokens of a node."""
-    for key in unknown_members(entry, known):
+    """Doubt members that could list tools, or be the output, the state or the tokens of a node."""
+    for key in list_unknown_members(entry, known):
         if holds_more(entry[key]) or isinstance(entry[key], str):
             parts: tuple[Part, ...] = ("tool_calls", "nodes", "usage") if holds_more(entry[key]) else ("nodes",)
-            _doubt(parts, not_understood(path, key, known, advice=""), doubts)
+            _doubt(parts, describe_unknown_member(path, key, known, advice=""), doubts)
 
 
-def _node(step: dict[str, Any], path: str, doubts: Doubts) -> Node:
-    data = _object_at(step, "data", path, doubts)
+def _read_node(step: dict[str, Any], path: str, doubts: Doubts) -> Node:
+    data = _read_object(step, "data", path, doubts)
     output, name = data.get("output"), _name_at(step, ("nodeLabel", "nodeId"), path, doubts)
     _doubt_members(step, _STEP, path, doubts)
     _doubt_members(data, _DATA, f"{path}.data", doubts)
     if step.get("status") is not None and step["status"] not in _STATUSES:
         doubts.doubt("nodes", f"the status {show(step['status'], SHOWN)} at {path} is not understood")
-    used = _object_at(data, "output", f"{path}.data", doubts)
+    used = _read_object(data, "output", f"{path}.data", doubts)
     _doubt_members(used, _OUTPUT, f"{path}.data.output", doubts)
-    duration = dict_of(used.get("timeMetadata")).get("delta")
+    duration = dict_or_empty(used.get("timeMetadata")).get("delta")
     failed = step.get("status") in _FAILED or says_error(data.get("error"))
-    calls = _calls(used.get("usedTools"), name, f"{path}.data.output.usedTools", doubts)
+    calls = _read_calls(used.get("usedTools"), name, f"{path}.data.output.usedTools", doubts)
     _doubt_asked(used, calls, path, doubts)
     return Node(
         name=name,
@@ -147,34 +150,34 @@ def _node(step: dict[str, Any], path: str, doubts: Doubts) -> Node:
         tool_calls=calls,
         duration_ms=duration if isinstance(duration, (int, float)) and not isinstance(duration, bool) else None,
         error=(data.get("error") or "the node failed") if failed else None,
-        usage=usage_in(output, doubts),
+        usage=find_usage(output, doubts),
     )
 
 
 def _name_at(step: dict[str, Any], keys: tuple[str, ...], path: str, doubts: Doubts) -> str:
-    name = first_of(step, *keys)
+    name = find_first(step, *keys)
     if not isinstance(name, str):
         _doubt(_TOOLS, f"{path} has no name", doubts)
     return as_text(name) or ""
 
 
-def _object_at(entry: dict[str, Any], key: str, path: str, doubts: Doubts) -> dict[str, Any]:
+def _read_object(entry: dict[str, Any], key: str, path: str, doubts: Doubts) -> dict[str, Any]:
     value = entry.get(key)
     if value is not None and not isinstance(value, dict):
         _doubt(("tool_calls", "nodes", "usage"), f"{path}.{key} is {kind_of(value)} instead of an object", doubts)
-    return dict_of(value)
+    return dict_or_empty(value)
 
 
 def _doubt_asked(output: dict[str, Any], calls: tuple[ToolCall, ...], path: str, doubts: Doubts) -> None:
-    """Note the tools that the model asked for and of which nobody tells that they were used."""
+    """Doubt tools that the model asked for and that nothing tells to have been used."""
     used = {call.name for call in calls}
     for key in ("calledTools", "toolCalls"):
         for asked in list_of(output.get(key)):
-            if text_or_none(dict_of(asked).get("name")) not in used:
+            if text_or_none(dict_or_empty(asked).get("name")) not in used:
                 doubts.doubt("tool_calls", f"{key} at {path} names a tool that is not among those used")
 
 
-def _reasoning_node(step: dict[str, Any], path: str, doubts: Doubts) -> Node:
+def _read_reasoning_node(step: dict[str, Any], path: str, doubts: Doubts) -> Node:
     name = _name_at(step, ("agentName", "nodeName", "nodeId"), path, doubts)
     messages = [message for message in list_of(step.get("messages")) if isinstance(message, str)]
     if step.get("messages") is not None and (not isinstance(step["messages"], list) or len(messages) < len(step["messages"])):
@@ -184,11 +187,11 @@ def _reasoning_node(step: dict[str, Any], path: str, doubts: Doubts) -> Node:
         name=name,
         type=text_or_none(step.get("nodeName")),
         output={"text": messages[-1]} if messages else None,
-        tool_calls=_calls(step.get("usedTools"), name, f"{path}.usedTools", doubts),
+        tool_calls=_read_calls(step.get("usedTools"), name, f"{path}.usedTools", doubts),
     )
 
 
-def _calls(value: Json, node: str | None, path: str, doubts: Doubts) -> tuple[ToolCall, ...]:
+def _read_calls(value: Json, node: str | None, path: str, doubts: Doubts) -> tuple[ToolCall, ...]:
     if value is not None and not isinstance(value, list):
         doubts.doubt("tool_calls", f"{path} is {kind_of(value)} instead of a list")
     # Flowise leaves nulls in these lists where an agent answered without a tool.
@@ -200,12 +203,12 @@ def _call(entry: Json, node: str | None, path: str, doubts: Doubts) -> ToolCall 
     if not isinstance(entry, dict) or not isinstance(entry.get("tool"), str):
         doubts.doubt("tool_calls", f"{path} does not name its tool")
         return None
-    strange = unknown_members(entry, _USED)
+    strange = list_unknown_members(entry, _USED)
     if strange:
-        _doubt(("tool_results",), not_understood(path, strange[0], _USED, advice=""), doubts)
+        _doubt(("tool_results",), describe_unknown_member(path, strange[0], _USED, advice=""), doubts)
     known = entry.get("toolInput") is not None or not strange
     if not known:
-        doubts.doubt("tool_arguments", not_understood(path, strange[0], _USED, advice=""))
+        doubts.doubt("tool_arguments", describe_unknown_member(path, strange[0], _USED, advice=""))
     return ToolCall(
         name=entry["tool"],
         arguments=read_arguments(entry.get("toolInput")) if known else None,
@@ -215,17 +218,19 @@ def _call(entry: Json, node: str | None, path: str, doubts: Doubts) -> ToolCall 
     )
 
 
-def _offered(entry: dict[str, Any]) -> tuple[str, ...] | None:
-    """The tools the agents had; not recorded in chatflows."""
-    outputs = [dict_of(dict_of(dict_of(step).get("data")).get("output")) for step in list_of(entry.get("agentFlowExecutedData"))]
-    tools = [dict_of(tool).get("name") for output in outputs for tool in list_of(output.get("availableTools"))]
+def _list_offered_tools(entry: dict[str, Any]) -> tuple[str, ...] | None:
+    """Return the names of the tools the agents had, or None for chatflows, which do not record them."""
+    outputs = [
+        dict_or_empty(dict_or_empty(dict_or_empty(step).get("data")).get("output")) for step in list_of(entry.get("agentFlowExecutedData"))
+    ]
+    tools = [dict_or_empty(tool).get("name") for output in outputs for tool in list_of(output.get("availableTools"))]
     return tuple(dict.fromkeys(name for name in tools if isinstance(name, str))) or None
 
 
-def _started(entry: dict[str, Any]) -> str | None:
+def _find_start(entry: dict[str, Any]) -> str | None:
     for step in list_of(entry.get("agentFlowExecutedData")):
-        output = dict_of(dict_of(dict_of(step).get("data")).get("output"))
-        start = iso_of_ms(dict_of(output.get("timeMetadata")).get("start"))
+        output = dict_or_empty(dict_or_empty(dict_or_empty(step).get("data")).get("output"))
+        start = write_ms_as_iso(dict_or_empty(output.get("timeMetadata")).get("start"))
         if start is not None:
             return start
     return None

@@ -44,24 +44,24 @@ _encode = msgspec.json.Encoder().encode
 
 
 def decode(data: bytes) -> Json:
-    """Decoded JSON; everything that is not is an `EvidenceError`."""
+    """Decode JSON. Raises `EvidenceError` for everything that is not JSON."""
     if data.startswith(_BOM):
         data = data[len(_BOM) :]
     try:
         value = _ANY.decode(data)
     except RecursionError:
-        raise too_deep() from None
+        raise too_deep_error() from None
     except UnicodeDecodeError:
-        raise not_utf8(data) from None
+        raise not_utf8_error(data) from None
     except msgspec.MsgspecError as error:
         mended = mend_surrogates(data)
         if mended is None:
-            raise _not_json(data, str(error)) from None
+            raise _not_json_error(data, str(error)) from None
         data = mended
         try:
             value = _ANY.decode(data)
         except (RecursionError, UnicodeDecodeError, msgspec.MsgspecError) as again:
-            raise _not_json(data, str(again)) from None
+            raise _not_json_error(data, str(again)) from None
     refuse_duplicate_keys(data, value)
     return value
 
@@ -83,36 +83,38 @@ def refuse_duplicate_keys(data: bytes, value: Json) -> None:
     try:
         json.loads(data, object_pairs_hook=refuse_repeated)
     except RecursionError:
-        raise too_deep() from None
+        raise too_deep_error() from None
 
 
 def may_repeat_key(data: bytes, value: Json) -> bool:
-    """Whether an object in JSON text may have a key twice; `value` is what the text was decoded to.
+    """Return whether an object in JSON text may have a key twice; `value` is what the text was decoded to.
 
     Every key ends in a colon, and a key that was dropped took its colon with it. So text without repeated keys has as many colons as the
     same value written anew, unless a colon inside a text is escaped. That is found without a look at each key.
     """
     try:
         written = _encode(value)
+        # Written by the same library, as most lines are: equal bytes cannot hide a key.
         if written == data:
             return False
         if data.count(b":") != written.count(b":"):
             return True
     except (RecursionError, TypeError, ValueError, OverflowError, msgspec.MsgspecError):
         return True
+    # An escaped colon is a colon that neither count sees the same way; such a text is looked at key by key.
     return b"\\" in data and (b"\\u003a" in data or b"\\u003A" in data)
 
 
-def binary_kind(data: bytes) -> str | None:
-    """What a file is, if its first bytes say that it is no text."""
+def find_binary_kind(data: bytes) -> str | None:
+    """Return what kind of file this is if its first bytes say that it is no text, else None."""
     for magic, meaning in _BINARY:
         if data.startswith(magic):
             return meaning
     return None
 
 
-def embedded(text: str) -> Json | Missing:
-    """The JSON inside a text, or `MISSING` where the text is not JSON (or nests too deep to be used)."""
+def decode_embedded(text: str) -> Json | Missing:
+    """Decode the JSON inside a text, or return `MISSING` if it is no JSON or nests too deep."""
     try:
         value = _ANY.decode(text)
     except (RecursionError, UnicodeError, msgspec.MsgspecError):
@@ -123,10 +125,10 @@ def embedded(text: str) -> Json | Missing:
     return value
 
 
-def container_in(value: Json) -> Json:
-    """The object or list written in a text; any other value, and any other text, as it came."""
+def decode_container(value: Json) -> Json:
+    """Decode the object or list written in a text; return any other value and any other text as it came."""
     if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
-        inner = embedded(value)
+        inner = decode_embedded(value)
         if isinstance(inner, (dict, list)):
             return inner
     return value
@@ -136,7 +138,7 @@ _NESTING = (dict, list)
 
 
 def exceeds_depth(value: Json) -> bool:
-    """Whether lists and objects nest deeper than `MAX_DEPTH`; looks level by level, without recursion."""
+    """Return whether lists and objects nest deeper than `MAX_DEPTH`; looks level by level, so that no depth overflows the stack."""
     level: list[Any] = [value]
     for _ in range(MAX_DEPTH + 1):
         below: list[Any] = []
@@ -151,13 +153,13 @@ def exceeds_depth(value: Json) -> bool:
     return True
 
 
-def too_deep() -> EvidenceError:
-    """The error for a document that nests too deep."""
+def too_deep_error() -> EvidenceError:
+    """Return the error for a document that nests too deep."""
     return EvidenceError(f"nested more than {MAX_DEPTH} levels deep", code="too_deep")
 
 
-def not_utf8(data: bytes) -> EvidenceError:
-    """The error for text that is not UTF-8, naming the first bad byte."""
+def not_utf8_error(data: bytes) -> EvidenceError:
+    """Return the error for text that is not UTF-8, naming the first bad byte."""
     try:
         data.decode()
     except UnicodeDecodeError as error:
@@ -166,14 +168,14 @@ def not_utf8(data: bytes) -> EvidenceError:
 
 
 def mend_surrogates(data: bytes) -> bytes | None:
-    """The JSON with every half surrogate pair replaced by U+FFFD; nothing where there is none, so that it is broken otherwise."""
+    """Replace every half surrogate pair in the JSON by U+FFFD, or return None if there is none and the JSON is broken otherwise."""
     if b"\\ud" not in data and b"\\uD" not in data:
         return None
     mended, _ = _SURROGATES.subn(lambda found: b"\\ufffd" if len(found.group()) == 6 else found.group(), data)
     return mended if mended != data else None
 
 
-def _not_json(data: bytes, message: str) -> EvidenceError:
+def _not_json_error(data: bytes, message: str) -> EvidenceError:
     if not data.strip():
         return EvidenceError("empty: no JSON in it")
     if b"\0" in data[:1000]:

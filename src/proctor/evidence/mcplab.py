@@ -20,30 +20,31 @@ import msgspec
 
 from proctor.evidence.account import Doubts
 from proctor.evidence.calls import CONTENT_ERROR, PROTOCOL_ERROR, mcp_error, read_arguments
-from proctor.evidence.json_bytes import container_in
-from proctor.evidence.members import holds_more, not_understood, unknown_members, words
-from proctor.evidence.shape import SHOWN, dict_of, list_at, list_of, object_at, text_or_none, wrong
-from proctor.evidence.text import as_text, json_in
-from proctor.evidence.times import iso_ms_between
+from proctor.evidence.json_bytes import decode_container
+from proctor.evidence.members import describe_unknown_member, holds_more, list_unknown_members, split_words
+from proctor.evidence.shape import SHOWN, dict_or_empty, list_at, list_of, read_object, text_or_none, wrong_kind_error
+from proctor.evidence.text import as_text, parse_json
+from proctor.evidence.times import measure_ms_between
 from proctor.evidence.usage import add_usage, read_usage
 from proctor.model.account import MCPLAB_TRACE, UNSEEN_IN_A_PAGE
-from proctor.model.cuts import ANSWER_LIMIT, RESULT_LIMIT, kept_part
+from proctor.model.cuts import ANSWER_LIMIT, RESULT_LIMIT, find_kept_part
 from proctor.model.evidence import Evidence, Json, ToolCall, Usage
 from proctor.model.show import kind_of, show
 
 _READ_FROM_OUTSIDE = "external"
 """What MCPLab writes for the model of a browser agent."""
 _KEPT = ("agent", "provider", "model", "run_index", "request_id", "pass", "outcome", "trace_version")
-_LINE = words("type scenario_id messages error metrics extracted failures") | frozenset(_KEPT)
+_LINE = split_words("type scenario_id messages error metrics extracted failures") | frozenset(_KEPT)
 _VERSIONS = (1, 2, 3)
-_MESSAGE = words("role content usage ts")
+"""Versions of the trace that were read; another one may mean something else by the same words."""
+_MESSAGE = split_words("role content usage ts")
 _ROLES = ("user", "assistant", "tool", "system")
 _BLOCKS = {
-    "text": words("type text"),
-    "image": words("type media_type data url name"),
-    "document": words("type media_type data url name"),
-    "tool_use": words("type id name input server estimated_tokens"),
-    "tool_result": words("type tool_use_id name server content is_error duration_ms ts_start ts_end estimated_tokens"),
+    "text": split_words("type text"),
+    "image": split_words("type media_type data url name"),
+    "document": split_words("type media_type data url name"),
+    "tool_use": split_words("type id name input server estimated_tokens"),
+    "tool_result": split_words("type tool_use_id name server content is_error duration_ms ts_start ts_end estimated_tokens"),
 }
 """The blocks of a message and their members."""
 CUT = "the recording was cut at 4,000 characters"
@@ -51,24 +52,24 @@ CUT = "the recording was cut at 4,000 characters"
 
 
 def sniff(document: Json) -> bool:
-    """Whether this is a line of a trace."""
+    """Return whether this is a line of a trace."""
     if not isinstance(document, dict):
         return False
     return document.get("type") in ("trace_meta", "scenario_run") or ("scenario_id" in document and "messages" in document)
 
 
 def read(document: Json) -> list[Evidence]:
-    """The run of one line; nothing for a `trace_meta` line."""
-    entry = object_at(document, "$")
+    """Return the evidence of one line; empty for a `trace_meta` line."""
+    entry = read_object(document, "$")
     if entry.get("type") == "trace_meta":
         return []
     if entry.get("type") != "scenario_run":
-        raise wrong("$.type", "scenario_run or trace_meta", entry.get("type"))
+        raise wrong_kind_error("$.type", "scenario_run or trace_meta", entry.get("type"))
     if not isinstance(entry.get("scenario_id"), str):
-        raise wrong("$.scenario_id", "text", entry.get("scenario_id"))
+        raise wrong_kind_error("$.scenario_id", "text", entry.get("scenario_id"))
     doubts = Doubts()
     listed = list_at(entry["messages"], "$.messages") if entry.get("messages") is not None else []
-    messages = [object_at(message, f"$.messages[{index}]") for index, message in enumerate(listed)]
+    messages = [read_object(message, f"$.messages[{index}]") for index, message in enumerate(listed)]
     error = as_text(entry.get("error")) or None
     _doubt_line(entry, bool(messages), error, doubts)
     for index, message in enumerate(messages):
@@ -76,15 +77,15 @@ def read(document: Json) -> list[Evidence]:
     if messages and error is None and not any(message.get("role") == "assistant" for message in messages):
         # A run that reached its turn limit has calls, and so a message of the assistant.
         _doubt_all("there is no message of the assistant", doubts)
-    text = _final_text(messages)
+    text = _find_final_text(messages)
     if text is None:
         text = text_or_none(entry.get("final_text"))
-    kept = None if text is None else kept_part(text, ANSWER_LIMIT)
+    kept = None if text is None else find_kept_part(text, ANSWER_LIMIT)
     if kept is not None:
         # The dots are no part of the answer.
         text = kept
         doubts.doubt("answer", CUT)
-    calls = _calls(messages, doubts)
+    calls = _read_calls(messages, doubts)
     _doubt_count(entry.get("metrics"), len(calls), doubts)
     # A chat page in a browser is read from outside: of its tools nothing is known.
     unseen = entry.get("model") == _READ_FROM_OUTSIDE
@@ -95,26 +96,26 @@ def read(document: Json) -> list[Evidence]:
     return [
         Evidence(
             case=entry["scenario_id"],
-            input=next((_text(message) for message in messages if message.get("role") == "user"), None),
+            input=next((_join_text(message) for message in messages if message.get("role") == "user"), None),
             text=text,
             # The beginning of a number is a number too, and another one.
-            body=None if kept is not None else json_in(text),
+            body=None if kept is not None else parse_json(text),
             tool_calls=calls if calls or (error is None and messages and not unseen) else None,
-            duration_ms=iso_ms_between(entry.get("ts_start"), entry.get("ts_end")),
-            usage=_usage(messages, doubts),
+            duration_ms=measure_ms_between(entry.get("ts_start"), entry.get("ts_end")),
+            usage=_sum_usage(messages, doubts),
             now=text_or_none(entry.get("ts_start")),
             error=error,
             model=text_or_none(entry.get("model")),
-            account=doubts.account(MCPLAB_TRACE),
+            account=doubts.close_account(MCPLAB_TRACE),
             metadata={key: entry[key] for key in _KEPT if entry.get(key) is not None},
         )
     ]
 
 
 def _doubt_line(entry: dict[str, Any], has_messages: bool, error: str | None, doubts: Doubts) -> None:
-    for key in unknown_members(entry, _LINE):
+    for key in list_unknown_members(entry, _LINE):
         if holds_more(entry[key]) or (isinstance(entry[key], str) and not has_messages):
-            _doubt_all(not_understood("$", key, _LINE, advice=""), doubts)
+            _doubt_all(describe_unknown_member("$", key, _LINE, advice=""), doubts)
     if not has_messages and error is None:
         _doubt_all("the line has no messages", doubts)
     version = entry.get("trace_version")
@@ -123,8 +124,8 @@ def _doubt_line(entry: dict[str, Any], has_messages: bool, error: str | None, do
 
 
 def _doubt_count(metrics: Json, seen: int, doubts: Doubts) -> None:
-    """Note where a run counts more calls than its messages show."""
-    counted = dict_of(metrics).get("tool_call_count")
+    """Doubt the calls of a run that counts more calls than its messages show."""
+    counted = dict_or_empty(metrics).get("tool_call_count")
     if isinstance(counted, (int, float)) and counted > seen:
         doubts.doubt("tool_calls", f"the run counts {counted:g} tool calls (metrics.tool_call_count), its messages show {seen}")
 
@@ -137,8 +138,8 @@ def _doubt_all(why: str, doubts: Doubts) -> None:
 def _doubt_message(message: dict[str, Any], path: str, doubts: Doubts) -> None:
     if message.get("role") not in _ROLES:
         _doubt_all(f"the role {show(message.get('role'), SHOWN)} at {path} is not understood", doubts)
-    for key in unknown_members(message, _MESSAGE):
-        _doubt_all(not_understood(path, key, _MESSAGE, advice=""), doubts)
+    for key in list_unknown_members(message, _MESSAGE):
+        _doubt_all(describe_unknown_member(path, key, _MESSAGE, advice=""), doubts)
     content = message.get("content")
     if content is not None and not isinstance(content, list) and (not isinstance(content, str) or holds_more(content)):
         _doubt_all(f"the content at {path} is {kind_of(content)} instead of a list of blocks", doubts)
@@ -147,13 +148,13 @@ def _doubt_message(message: dict[str, Any], path: str, doubts: Doubts) -> None:
 
 
 def _doubt_block(block: Json, path: str, doubts: Doubts) -> None:
-    kind = dict_of(block).get("type")
+    kind = dict_or_empty(block).get("type")
     known = _BLOCKS.get(kind) if isinstance(kind, str) else None
     if known is None:
         _doubt_all(f"a block of type {show(kind, SHOWN)} at {path} is not understood", doubts)
         return
-    for key in unknown_members(block, known):
-        why = not_understood(path, key, known, advice="")
+    for key in list_unknown_members(block, known):
+        why = describe_unknown_member(path, key, known, advice="")
         doubts.doubt("tool_results" if kind in ("tool_use", "tool_result") else "answer", why)
     if kind == "text" and not isinstance(block.get("text"), str):
         doubts.doubt("answer", f"the text at {path} is {kind_of(block.get('text'))} instead of text")
@@ -165,47 +166,47 @@ def _doubt_block(block: Json, path: str, doubts: Doubts) -> None:
         doubts.doubt("tool_results", f"is_error at {path} is {kind_of(block['is_error'])} instead of true or false")
 
 
-def _usage(messages: list[dict[str, Any]], doubts: Doubts) -> Usage | None:
-    """Return the tokens of all answers; where one of them reports none, the sum is not the whole."""
+def _sum_usage(messages: list[dict[str, Any]], doubts: Doubts) -> Usage | None:
+    """Sum the tokens of all answers, and doubt the sum if an answer reports none."""
     answers = [read_usage(message.get("usage"), doubts) for message in messages if message.get("role") == "assistant"]
     if any(usage is None for usage in answers) and any(answers):
         doubts.doubt("usage", "one of the answers reports no tokens, and others do")
     return add_usage(answers)
 
 
-def _blocks(message: dict[str, Any], kind: str) -> list[dict[str, Any]]:
+def _list_blocks(message: dict[str, Any], kind: str) -> list[dict[str, Any]]:
     return [block for block in list_of(message.get("content")) if isinstance(block, dict) and block.get("type") == kind]
 
 
-def _text(message: dict[str, Any]) -> str:
+def _join_text(message: dict[str, Any]) -> str:
     if isinstance(message.get("content"), str):
         return message["content"]
-    return "".join(block["text"] for block in _blocks(message, "text") if isinstance(block.get("text"), str))
+    return "".join(block["text"] for block in _list_blocks(message, "text") if isinstance(block.get("text"), str))
 
 
-def _final_text(messages: list[dict[str, Any]]) -> str | None:
+def _find_final_text(messages: list[dict[str, Any]]) -> str | None:
     for message in reversed(messages):
-        if message.get("role") == "assistant" and not _blocks(message, "tool_use"):
-            return _text(message)
+        if message.get("role") == "assistant" and not _list_blocks(message, "tool_use"):
+            return _join_text(message)
     return None
 
 
-def _calls(messages: list[dict[str, Any]], doubts: Doubts) -> tuple[ToolCall, ...]:
-    results = {text_or_none(block.get("tool_use_id")): block for message in messages for block in _blocks(message, "tool_result")}
-    used = [block for message in messages for block in _blocks(message, "tool_use")]
+def _read_calls(messages: list[dict[str, Any]], doubts: Doubts) -> tuple[ToolCall, ...]:
+    results = {text_or_none(block.get("tool_use_id")): block for message in messages for block in _list_blocks(message, "tool_result")}
+    used = [block for message in messages for block in _list_blocks(message, "tool_use")]
     if not results.keys() <= {block["id"] for block in used if isinstance(block.get("id"), str)}:
         doubts.doubt("tool_results", "a result answers no call that was recorded")
     return tuple(_call(block, results.get(text_or_none(block.get("id"))), doubts) for block in used)
 
 
-def _result_value(block: dict[str, Any], result: dict[str, Any], doubts: Doubts) -> Json:
-    """The text is the compact JSON of the whole MCP result, or `{"error": ...}`; a long one is cut and no longer JSON."""
+def _read_result_value(block: dict[str, Any], result: dict[str, Any], doubts: Doubts) -> Json:
+    """Read the result of a tool from its text: compact JSON of the whole MCP result or `{"error": ...}`, no longer JSON if it was cut."""
     texts = [part["text"] for part in list_of(result.get("content")) if isinstance(part, dict) and isinstance(part.get("text"), str)]
     if not texts:
         return result.get("content")
     text = "".join(texts)
-    kept = kept_part(text, RESULT_LIMIT)
-    value = container_in(text) if kept is None else kept
+    kept = find_kept_part(text, RESULT_LIMIT)
+    value = decode_container(text) if kept is None else kept
     if kept is not None or (isinstance(value, str) and value.lstrip()[:1] in ("{", "[")):
         doubts.doubt("tool_results", f"the recording keeps only the beginning of the result of {show(block.get('name'), SHOWN)}")
     return value
@@ -221,10 +222,10 @@ def _call(block: dict[str, Any], result: dict[str, Any] | None, doubts: Doubts) 
     if result is None:
         doubts.doubt("tool_results", f"the call of {show(call.name, SHOWN)} has no result")
         return call
-    value = _result_value(block, result, doubts)
+    value = _read_result_value(block, result, doubts)
     error, kind = mcp_error(value), CONTENT_ERROR
     if result.get("is_error") is True:
-        error, kind = as_text(dict_of(value).get("error")) or as_text(value) or "the call failed", PROTOCOL_ERROR
+        error, kind = as_text(dict_or_empty(value).get("error")) or as_text(value) or "the call failed", PROTOCOL_ERROR
     duration = result.get("duration_ms")
     return msgspec.structs.replace(
         call,

@@ -11,17 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from proctor.evidence.json_bytes import container_in
+from proctor.evidence.json_bytes import decode_container
 from proctor.model.evidence import Json
 from proctor.model.show import nearest, shorten, show
 
 
-def words(text: str) -> frozenset[str]:
-    """Return the words of a text as a set: names of members, as a list of them is easiest to read."""
+def split_words(text: str) -> frozenset[str]:
+    """Return the words of a text as a set; names of members are easiest to read as one text."""
     return frozenset(text.split())
 
 
-HARMLESS = words(
+HARMLESS = split_words(
     """
     id uuid run_id runId trace_id traceId span_id spanId parent_id parentId request_id requestId response_id message_id messageId
     session session_id sessionId conversation_id conversationId thread_id threadId chat_id user user_id userId tenant tenant_id
@@ -41,38 +41,38 @@ HARMLESS = words(
 
 _NAMES = ("name", "toolName", "tool_name", "tool", "function")
 _CALL_WORDS = ("tool", "call", "function", "action")
-CALL_LISTS = words("tool_calls toolCalls tools_called toolsCalled usedTools calledTools function_call functionCall")
+CALL_LISTS = split_words("tool_calls toolCalls tools_called toolsCalled usedTools calledTools function_call functionCall")
 """Members that list calls, in other people's words."""
 MOST_LOOKED_AT = 10_000
 """How many values inside a member are looked at."""
 
 
-def unknown_members(entry: Mapping[str, Json], known: Collection[str]) -> list[str]:
-    """The members of an object that are neither known nor free, without those that are null."""
+def list_unknown_members(entry: Mapping[str, Json], known: Collection[str]) -> list[str]:
+    """Return the members of an object that are neither known nor free, without those that are null."""
     if isinstance(known, frozenset) and known.issuperset(entry):
         return []  # nearly always, and found without a look at each of them
     return [key for key, value in entry.items() if value is not None and not (key in known or key in HARMLESS or key.startswith("x-"))]
 
 
 def holds_more(value: Json) -> bool:
-    """Whether a value could carry calls, nodes or turns: a list or an object that is not empty, or the JSON text of one."""
-    return bool(value) and isinstance(container_in(value), (list, dict))
+    """Return whether a value could carry calls, nodes or turns: a list or an object that is not empty, or the JSON text of one."""
+    return bool(value) and isinstance(decode_container(value), (list, dict))
 
 
 def may_hold_call(key: str, value: Json, names: tuple[str, ...] = _NAMES) -> bool:
-    """Whether a member of somebody's own document could be a record of tool calls.
+    """Return whether a member of somebody's own document could be a record of tool calls.
 
     Where a document belongs to the agent its members are free, and few of them are calls. One could be if its name speaks of tools, or
     if an object anywhere inside has a name as tool calls have, or a list of them.
     """
-    value = container_in(value)
+    value = decode_container(value)
     if not value or not isinstance(value, (list, dict)):
         return False
     return speaks_of_calls(key) or has_object_with(value, lambda entry: _is_named(entry, names))
 
 
 def speaks_of_calls(key: str) -> bool:
-    """Whether the name of a member speaks of tools."""
+    """Return whether the name of a member speaks of tools."""
     lowered = key.lower()
     return any(word in lowered for word in _CALL_WORDS)
 
@@ -82,8 +82,8 @@ def _is_named(entry: dict[str, Any], names: tuple[str, ...]) -> bool:
 
 
 def has_object_with(value: Json, fits: Callable[[dict[str, Any]], bool]) -> bool:
-    """Whether an object at any depth of a value is of a kind; also where there is too much to look at it all."""
-    waiting: list[Any] = [container_in(value)]
+    """Return whether an object at any depth of a value is of a kind; also where there is too much to look at it all."""
+    waiting: list[Any] = [decode_container(value)]
     for _ in range(MOST_LOOKED_AT):
         if not waiting:
             return False
@@ -98,7 +98,7 @@ def has_object_with(value: Json, fits: Callable[[dict[str, Any]], bool]) -> bool
 
 
 def is_misspelt(key: str, known: Collection[str]) -> bool:
-    """Whether a key is a known one with one letter more, less or another."""
+    """Return whether a key is a known one with one letter more, less or another."""
     return key not in known and any(_one_letter_apart(key, word) for word in known)
 
 
@@ -111,8 +111,8 @@ def _one_letter_apart(one: str, other: str) -> bool:
     return one[same + (len(one) == len(other)) :] == other[same + 1 :]
 
 
-def not_understood(path: str, key: str, known: Collection[str], advice: str = "; put what is yours under metadata") -> str:
-    """What is said of a member that is not understood."""
+def describe_unknown_member(path: str, key: str, known: Collection[str], advice: str = "; put what is yours under metadata") -> str:
+    """Return the words about a member that is not understood."""
     close = nearest(key, known, most=1)
     hint = f"; nearest: {close[0]!r}" if close else ""
     return f"{show(shorten(key, 60))} at {path} is not understood{hint}{advice}"

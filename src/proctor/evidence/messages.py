@@ -41,19 +41,19 @@ from proctor.evidence import (
     messages_smolagents,
 )
 from proctor.evidence.account import Doubts
-from proctor.evidence.conversation import Message, evidence_of
-from proctor.evidence.messages_common import EVERYTHING, MISSING, Opened, Reader, placed
-from proctor.evidence.messages_gaps import tells_gap
+from proctor.evidence.conversation import Message, build_evidence
+from proctor.evidence.messages_common import EVERYTHING, MISSING, Opened, Reader, list_with_paths
+from proctor.evidence.messages_gaps import tells_of_gap
 from proctor.evidence.messages_signs import weigh_signs
 from proctor.evidence.plain import KEYS, read_plain
-from proctor.evidence.shape import dict_of, first_of, list_of, text_or_none
-from proctor.evidence.usage import HOLDERS, usage_in
+from proctor.evidence.shape import dict_or_empty, find_first, list_of, text_or_none
+from proctor.evidence.usage import HOLDERS, find_usage
 from proctor.model.evidence import Evidence, Json
 from proctor.model.show import shorten, show
 
 
-class Family(msgspec.Struct, frozen=True, kw_only=True):
-    """One form in which messages are written down."""
+class MessageFormat(msgspec.Struct, frozen=True, kw_only=True):
+    """One format in which messages are written down."""
 
     name: str
     """What `--evidence-format` takes."""
@@ -72,152 +72,160 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
     """Adds what stands beside the messages and belongs to them."""
 
 
-def _in_object(open: Callable[[dict[str, Any]], Opened | None]) -> Callable[[Json], Opened | None]:
+def _open_object(open: Callable[[dict[str, Any]], Opened | None]) -> Callable[[Json], Opened | None]:
     return lambda document: open(document) if isinstance(document, dict) else None
 
 
 _ALL = (
-    Family(
+    MessageFormat(
         name="openai",
         summary="OpenAI chat messages or a chat completion",
-        marks=messages_openai.marks,
+        marks=messages_openai.is_own_message,
         read=messages_openai.read,
-        open=_in_object(messages_openai.open_completion),
+        open=_open_object(messages_openai.open_completion),
         keys=("messages", "choices"),
     ),
-    Family(
+    MessageFormat(
         name="responses",
         summary="items or an answer of OpenAI's Responses API",
         marks=messages_responses.is_item,
         read=messages_responses.read,
-        open=_in_object(messages_responses.open_response),
+        open=_open_object(messages_responses.open_response),
         keys=("output",),
     ),
-    Family(
+    MessageFormat(
         name="assistants",
         summary="thread messages and run steps of OpenAI's Assistants API",
-        marks=messages_assistants.marks,
+        marks=messages_assistants.is_own_message,
         read=messages_assistants.read,
-        open=_in_object(messages_assistants.open_lists),
+        open=_open_object(messages_assistants.open_lists),
         keys=("run_steps",),
     ),
-    Family(
+    MessageFormat(
         name="anthropic",
         summary="Anthropic messages or an answer",
-        marks=messages_anthropic.marks,
+        marks=messages_anthropic.is_own_message,
         read=messages_anthropic.read,
-        open=_in_object(messages_anthropic.open_answer),
-        beside=messages_anthropic.harmless_envelope(),
+        open=_open_object(messages_anthropic.open_answer),
+        beside=messages_anthropic.list_harmless_keys(),
         keys=("messages", "content"),
     ),
-    Family(
+    MessageFormat(
         name="claude",
         summary="the stream of a run of the Claude Agent SDK or of Claude Code, as a list",
-        marks=messages_claude.marks,
+        marks=messages_claude.is_own_message,
         read=messages_claude.read,
         open=messages_claude.open_stream,
     ),
-    Family(
+    MessageFormat(
         name="gemini",
         summary="Gemini contents or an answer",
-        marks=messages_gemini.marks,
+        marks=messages_gemini.is_own_message,
         read=messages_gemini.read,
-        open=_in_object(messages_gemini.open_contents),
+        open=_open_object(messages_gemini.open_contents),
         keys=("contents", "candidates"),
     ),
-    Family(
+    MessageFormat(
         name="langchain",
         summary="LangChain messages",
-        marks=messages_langchain.marks,
+        marks=messages_langchain.is_own_message,
         read=messages_langchain.read,
         beside=frozenset(("remaining_steps", "is_last_step", *messages_langchain.BESIDE)),
         finish=messages_langchain.finish,
     ),
-    Family(name="ai-sdk", summary="AI SDK messages", marks=messages_ai_sdk.marks, read=messages_ai_sdk.read),
-    Family(
+    MessageFormat(name="ai-sdk", summary="AI SDK messages", marks=messages_ai_sdk.is_own_message, read=messages_ai_sdk.read),
+    MessageFormat(
         name="pydantic-ai",
         summary="Pydantic AI messages",
-        marks=messages_pydantic_ai.marks,
+        marks=messages_pydantic_ai.is_own_message,
         read=messages_pydantic_ai.read,
-        open=_in_object(messages_pydantic_ai.open_result),
+        open=_open_object(messages_pydantic_ai.open_result),
         keys=("all_messages",),
     ),
-    Family(
+    MessageFormat(
         name="bedrock",
         summary="messages of Bedrock's Converse and of Strands",
-        marks=messages_bedrock.marks,
+        marks=messages_bedrock.is_own_message,
         read=messages_bedrock.read,
-        open=_in_object(messages_bedrock.open_answer),
+        open=_open_object(messages_bedrock.open_answer),
     ),
-    Family(
+    MessageFormat(
         name="haystack",
         summary="Haystack messages",
-        marks=messages_haystack.marks,
+        marks=messages_haystack.is_own_message,
         read=messages_haystack.read,
         beside=frozenset(("last_message", "step_count", "token_usage", "tool_call_counts")),
     ),
-    Family(
+    MessageFormat(
         name="agent-framework",
         summary="messages or a session of Microsoft Agent Framework",
-        marks=messages_agent_framework.marks,
+        marks=messages_agent_framework.is_own_message,
         read=messages_agent_framework.read,
-        open=_in_object(messages_agent_framework.open_session),
+        open=_open_object(messages_agent_framework.open_session),
     ),
-    Family(
+    MessageFormat(
         name="semantic-kernel",
         summary="a Semantic Kernel chat history",
-        marks=messages_semantic_kernel.marks,
+        marks=messages_semantic_kernel.is_own_message,
         read=messages_semantic_kernel.read,
         beside=frozenset(("system_message",)),
     ),
-    Family(
+    MessageFormat(
         name="autogen",
         summary="AutoGen messages, a task result or an agent's state",
-        marks=messages_autogen.marks,
+        marks=messages_autogen.is_own_message,
         read=messages_autogen.read,
         open=messages_autogen.open_state,
         keys=("llm_context",),
     ),
-    Family(name="ag2", summary="the history of a chat of AG2", marks=messages_ag2.marks, read=messages_ag2.read, extends=("openai",)),
-    Family(
+    MessageFormat(
+        name="ag2", summary="the history of a chat of AG2", marks=messages_ag2.is_own_message, read=messages_ag2.read, extends=("openai",)
+    ),
+    MessageFormat(
         name="llama-index",
         summary="LlamaIndex messages or a chat store",
-        marks=messages_llama_index.marks,
+        marks=messages_llama_index.is_own_message,
         read=messages_llama_index.read,
-        open=_in_object(messages_llama_index.open_store),
+        open=_open_object(messages_llama_index.open_store),
         keys=("chat_store",),
     ),
-    Family(
+    MessageFormat(
         name="adk",
         summary="a session of Google ADK, or its events",
-        marks=messages_adk.marks,
+        marks=messages_adk.is_own_message,
         read=messages_adk.read,
-        open=_in_object(messages_adk.open_session),
+        open=_open_object(messages_adk.open_session),
         keys=("events",),
     ),
-    Family(
+    MessageFormat(
         name="cohere",
         summary="Cohere messages or an answer",
-        marks=messages_cohere.marks,
+        marks=messages_cohere.is_own_message,
         read=messages_cohere.read,
-        open=_in_object(messages_cohere.open_answer),
+        open=_open_object(messages_cohere.open_answer),
         extends=("openai",),
     ),
-    Family(name="mistral", summary="Mistral messages", marks=messages_mistral.marks, read=messages_mistral.read, extends=("openai",)),
-    Family(
+    MessageFormat(
+        name="mistral", summary="Mistral messages", marks=messages_mistral.is_own_message, read=messages_mistral.read, extends=("openai",)
+    ),
+    MessageFormat(
         name="agno",
         summary="Agno messages or runs",
-        marks=messages_agno.marks,
+        marks=messages_agno.is_own_message,
         read=messages_agno.read,
         open=messages_agno.open_runs,
         extends=("openai",),
     ),
-    Family(name="smolagents", summary="steps of smolagents' memory", marks=messages_smolagents.marks, read=messages_smolagents.read),
-    Family(name="beeai", summary="BeeAI messages", marks=messages_beeai.marks, read=messages_beeai.read),
-    Family(name="genkit", summary="Genkit messages", marks=messages_genkit.marks, read=messages_genkit.read, extends=("bedrock",)),
+    MessageFormat(
+        name="smolagents", summary="steps of smolagents' memory", marks=messages_smolagents.is_own_message, read=messages_smolagents.read
+    ),
+    MessageFormat(name="beeai", summary="BeeAI messages", marks=messages_beeai.is_own_message, read=messages_beeai.read),
+    MessageFormat(
+        name="genkit", summary="Genkit messages", marks=messages_genkit.is_own_message, read=messages_genkit.read, extends=("bedrock",)
+    ),
 )
 
-FAMILIES: dict[str, Family] = {family.name: family for family in _ALL}
+MESSAGE_FORMATS: dict[str, MessageFormat] = {family.name: family for family in _ALL}
 
 # Keys of plain evidence that may stand beside messages; the others would contradict them.
 BESIDE = frozenset(
@@ -227,18 +235,18 @@ _TAKEN = frozenset((*HOLDERS, "tools", "id", "model", "spans", "input", "meta", 
 _HARMLESS_ENDS = ("id", "_at", "At", "time", "Time", "timestamp", "name", "Name", "version", "status", "reason", "Reason", "type", "object")
 
 
-def formats_of(document: Json) -> list[str]:
-    """The formats whose marks a document bears; several if it mixes them, none if these are no messages."""
+def recognise_formats(document: Json) -> list[str]:
+    """Return the formats whose marks a document bears: several if it mixes them, none if these are no messages."""
     if mcplab.sniff(document):
         # Its lines hold messages too, but say themselves what they are.
         return []
     opening = [family.name for family in _ALL if family.open is not None and family.open(document) is not None]
     if opening:
-        return _narrowest(opening)
-    found = _entries(document)
+        return _drop_wider_formats(opening)
+    found = _find_entries(document)
     if found is None:
         return []
-    marked = _narrowest([family.name for family in _ALL if any(family.marks(entry) for entry in found)])
+    marked = _drop_wider_formats([family.name for family in _ALL if any(family.marks(entry) for entry in found)])
     if marked:
         return marked
     if not all(_is_common(entry) for entry in found):
@@ -246,14 +254,14 @@ def formats_of(document: Json) -> list[str]:
     return ["ag2"] if messages_ag2.is_history(found) else ["openai"]
 
 
-def reader(name: str) -> Callable[[Json], list[Evidence]]:
-    """Reads a document of this format."""
-    return lambda document: [_read(document, FAMILIES[name])]
+def make_reader(name: str) -> Callable[[Json], list[Evidence]]:
+    """Return the function that reads a document of this format."""
+    return lambda document: [_read(document, MESSAGE_FORMATS[name])]
 
 
-def unreadable(document: Json) -> EvidenceError | None:
-    """Why a list that begins like messages is none: the first entry that is not one."""
-    found = _entries(document)
+def find_broken_entry(document: Json) -> EvidenceError | None:
+    """Return the error for a list that begins like messages but has an entry that is none, else None."""
+    found = _find_entries(document)
     if not found or not _is_common(found[0]):
         return None
     at = next((index for index, entry in enumerate(found) if not _is_common(entry)), None)
@@ -261,12 +269,12 @@ def unreadable(document: Json) -> EvidenceError | None:
     return None if at is None else EvidenceError(f"{where}[{at}]: not a message: it has no role with content, parts or tool calls")
 
 
-def _narrowest(names: list[str]) -> list[str]:
-    covered = {wider for name in names for wider in FAMILIES[name].extends}
+def _drop_wider_formats(names: list[str]) -> list[str]:
+    covered = {wider for name in names for wider in MESSAGE_FORMATS[name].extends}
     return [name for name in names if name not in covered]
 
 
-def _entries(document: Json) -> list[dict[str, Any]] | None:
+def _find_entries(document: Json) -> list[dict[str, Any]] | None:
     entries = document.get("messages") if isinstance(document, dict) else document
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         return None
@@ -278,7 +286,7 @@ def _is_common(entry: dict[str, Any]) -> bool:
     return isinstance(entry.get("role"), str) and any(key in entry for key in ("content", "tool_calls", "function_call"))
 
 
-def _read(document: Json, family: Family) -> Evidence:
+def _read(document: Json, family: MessageFormat) -> Evidence:
     opened = (family.open(document) if family.open is not None else None) or _open_plainly(document)
     doubts = Doubts()
     for part, why in opened.doubts:
@@ -296,34 +304,34 @@ def _read(document: Json, family: Family) -> Evidence:
         doubts.doubt("answer", "the assistant begins and nobody answers the user, so the roles may be the wrong way round")
     # MCPJam judges calls by its spans; what a tool answered may be left out.
     promised = not (family.name == "ai-sdk" and "spans" in opened.beside)
-    usage = opened.usage or usage_in(opened.beside)
+    usage = opened.usage or find_usage(opened.beside)
     if usage is not None and usage.total_tokens is None and (usage.input_tokens is None or usage.output_tokens is None):
         doubts.doubt("usage", "$.usage: tokens of one kind are not told")
-    evidence = evidence_of(messages, doubts, usage=usage, results_promised=promised)
+    evidence = build_evidence(messages, doubts, usage=usage, results_promised=promised)
     if family.name == "ai-sdk":
         calls = messages_ai_sdk.mark_failed_calls(evidence.tool_calls or (), opened.beside.get("spans"))
         evidence = msgspec.structs.replace(evidence, tool_calls=calls)
     evidence = _with_envelope(evidence, opened, family, doubts)
     weigh_signs(document, entries, evidence.tool_calls or (), doubts)
-    return msgspec.structs.replace(evidence, account=doubts.account(f"{family.name} messages"))
+    return msgspec.structs.replace(evidence, account=doubts.close_account(f"{family.name} messages"))
 
 
 def _open_plainly(document: Json) -> Opened:
     if isinstance(document, list):
-        return Opened(entries=placed(document, "$"))
+        return Opened(entries=list_with_paths(document, "$"))
     if not isinstance(document, dict) or not isinstance(document.get("messages"), list):
         raise EvidenceError("$: expected a list of messages, or an object with a list under messages")
     return Opened(
-        entries=placed(document["messages"], "$.messages"),
+        entries=list_with_paths(document["messages"], "$.messages"),
         beside={key: value for key, value in document.items() if key != "messages"},
     )
 
 
-def _with_envelope(evidence: Evidence, opened: Opened, family: Family, doubts: Doubts) -> Evidence:
+def _with_envelope(evidence: Evidence, opened: Opened, family: MessageFormat, doubts: Doubts) -> Evidence:
     envelope = opened.beside
     strange = _weigh_envelope(evidence, envelope, family, doubts)
     given = {key: value for key, value in envelope.items() if key in BESIDE and value is not None}
-    tools = _offered(envelope.get("tools"))
+    tools = _list_offered_tools(envelope.get("tools"))
     if tools and "available_tools" not in given:
         given["available_tools"] = tools
     model = opened.model or text_or_none(envelope.get("model")) or evidence.model
@@ -335,7 +343,7 @@ def _with_envelope(evidence: Evidence, opened: Opened, family: Family, doubts: D
     return msgspec.structs.replace(evidence, **fields, model=model, metadata={**strange, **ids, **beside.metadata})
 
 
-def _weigh_envelope(evidence: Evidence, envelope: dict[str, Json], family: Family, doubts: Doubts) -> dict[str, Json]:
+def _weigh_envelope(evidence: Evidence, envelope: dict[str, Json], family: MessageFormat, doubts: Doubts) -> dict[str, Json]:
     """Refuse what could hold more messages, doubt what could be the answer; return what is kept beside."""
     kept: dict[str, Json] = {}
     for key, value in envelope.items():
@@ -345,7 +353,7 @@ def _weigh_envelope(evidence: Evidence, envelope: dict[str, Json], family: Famil
             told = f"$.{shorten(key, 40)}: this key beside the messages is not understood ({family.name})"
             raise EvidenceError(f"{told}; leave it out, or put it into metadata")
         kept[key] = value
-        if tells_gap(key, value) and not key.endswith(_HARMLESS_ENDS):
+        if tells_of_gap(key, value) and not key.endswith(_HARMLESS_ENDS):
             for part in EVERYTHING:
                 doubts.doubt(part, f"$.{shorten(key, 40)}: {MISSING}")
         if isinstance(value, str) and value != evidence.text and not key.endswith(_HARMLESS_ENDS):
@@ -353,11 +361,11 @@ def _weigh_envelope(evidence: Evidence, envelope: dict[str, Json], family: Famil
     return kept
 
 
-def _offered(tools: Json) -> list[str]:
-    """Names of the tools a request offered, in each provider's spelling."""
+def _list_offered_tools(tools: Json) -> list[str]:
+    """Return the names of the tools a request offered, in each provider's spelling."""
     names: list[str] = []
-    for tool in map(dict_of, list_of(tools)):
-        declared = [tool, dict_of(tool.get("function")), dict_of(tool.get("toolSpec"))]
-        declared.extend(map(dict_of, list_of(first_of(tool, "functionDeclarations", "function_declarations"))))
+    for tool in map(dict_or_empty, list_of(tools)):
+        declared = [tool, dict_or_empty(tool.get("function")), dict_or_empty(tool.get("toolSpec"))]
+        declared.extend(map(dict_or_empty, list_of(find_first(tool, "functionDeclarations", "function_declarations"))))
         names.extend(entry["name"] for entry in declared if isinstance(entry.get("name"), str))
     return names

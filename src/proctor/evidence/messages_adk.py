@@ -12,10 +12,10 @@ from typing import Any
 
 from proctor.evidence.account import Doubts
 from proctor.evidence.conversation import Message, Role
-from proctor.evidence.messages_common import Draft, Entries, Fields, Opened, not_a_message, placed, role_at
-from proctor.evidence.messages_gaps import miss_earlier
+from proctor.evidence.messages_common import Draft, Entries, Fields, Opened, list_with_paths, not_a_message_error, read_role
+from proctor.evidence.messages_gaps import doubt_earlier
 from proctor.evidence.messages_gemini import ROLES, add_parts, add_searches
-from proctor.evidence.shape import dict_of, first_of, list_of, text_or_none
+from proctor.evidence.shape import dict_or_empty, find_first, list_of, text_or_none
 
 _EVENT_KEYS = frozenset(
     (
@@ -55,7 +55,7 @@ _EVENT_KEYS = frozenset(
 _SESSION_KEYS = frozenset(("id", "appName", "app_name", "userId", "user_id", "state", "events", "lastUpdateTime", "last_update_time"))
 
 
-def marks(event: dict[str, Any]) -> bool:
+def is_own_message(event: dict[str, Any]) -> bool:
     """Return whether an entry can only be an event of ADK."""
     return (
         isinstance(event.get("author"), str)
@@ -67,10 +67,10 @@ def marks(event: dict[str, Any]) -> bool:
 def open_session(document: dict[str, Any]) -> Opened | None:
     """Find the events of a session."""
     events = document.get("events")
-    if not isinstance(events, list) or not any(marks(dict_of(event)) for event in events):
+    if not isinstance(events, list) or not any(is_own_message(dict_or_empty(event)) for event in events):
         return None
     beside = {key: value for key, value in document.items() if key not in _SESSION_KEYS}
-    return Opened(entries=placed(events, "$.events"), beside=beside)
+    return Opened(entries=list_with_paths(events, "$.events"), beside=beside)
 
 
 def read(entries: Entries, doubts: Doubts) -> list[Message]:
@@ -81,36 +81,36 @@ def read(entries: Entries, doubts: Doubts) -> list[Message]:
         if entry.get("partial") is True:
             streaming = at
             continue
-        message = _event(entry, at, doubts)
+        message = _read_event(entry, at, doubts)
         if message is not None:
             found.append(message)
             streaming = None
     _weigh_compactions(entries, doubts)
     if streaming is not None:
-        Draft("assistant", streaming, doubts).misunderstand(streaming, "a partial event that no whole one follows")
+        Draft("assistant", streaming, doubts).doubt_everything(streaming, "a partial event that no whole one follows")
     return found
 
 
 def _weigh_compactions(entries: Entries, doubts: Doubts) -> None:
-    """A compaction leaves the events it sums up in the session; where they are not, something was taken away."""
+    """Doubt a session whose compactions sum up events that are not in it: a compaction leaves them there."""
     times = [entry["timestamp"] for _, entry in entries if isinstance(entry.get("timestamp"), (int, float)) and entry.get("content")]
     for at, entry in entries:
-        compaction = dict_of(entry.get("actions")).get("compaction")
-        start = first_of(dict_of(compaction), "startTimestamp", "start_timestamp")
+        compaction = dict_or_empty(entry.get("actions")).get("compaction")
+        start = find_first(dict_or_empty(compaction), "startTimestamp", "start_timestamp")
         if compaction and not (isinstance(start, (int, float)) and any(time <= start for time in times)):
-            miss_earlier(doubts, f"{at}.actions: a compaction of events that are not here")
+            doubt_earlier(doubts, f"{at}.actions: a compaction of events that are not here")
 
 
-def _event(entry: dict[str, Any], at: str, doubts: Doubts) -> Message | None:
+def _read_event(entry: dict[str, Any], at: str, doubts: Doubts) -> Message | None:
     fields = Fields(entry, at, doubts)
     author = fields.take("author")
     if not isinstance(author, str):
-        raise not_a_message(at, "an ADK session", "an event has an author")
+        raise not_a_message_error(at, "an ADK session", "an event has an author")
     fields.take("partial")
-    content = fields.object("content")
+    content = fields.take_object("content")
     role: Role = "user" if author == "user" else "assistant"
     if content is not None:
-        told = role_at(content.take("role") or ("user" if author == "user" else "model"), content.at, ROLES, "an ADK session")
+        told = read_role(content.take("role") or ("user" if author == "user" else "model"), content.at, ROLES, "an ADK session")
         role = told if author == "user" or told != "user" else "tool"
     draft = Draft(role, at, doubts)
     if content is not None:
@@ -118,13 +118,13 @@ def _event(entry: dict[str, Any], at: str, doubts: Doubts) -> Message | None:
         content.close()
         if role == "tool" and not draft.results:
             draft.role = "assistant"
-    draft.usage = fields.usage("usageMetadata", "usage_metadata")
+    draft.usage = fields.take_usage("usageMetadata", "usage_metadata")
     draft.model = text_or_none(fields.take("modelVersion", "model_version"))
     add_searches(draft, fields)
-    spoken = dict_of(fields.take("outputTranscription", "output_transcription")).get("text")
+    spoken = dict_or_empty(fields.take("outputTranscription", "output_transcription")).get("text")
     if role == "assistant" and not draft.texts:
         draft.add_text(spoken, at)
     fields.close(_EVENT_KEYS, role=role)
     # An event without words or tools (a change of state, an end) is no message; a tool that answers is none of the user's.
-    is_empty = content is None or not list_of(dict_of(entry.get("content")).get("parts"))
+    is_empty = content is None or not list_of(dict_or_empty(entry.get("content")).get("parts"))
     return None if is_empty and not draft.texts and not draft.calls and draft.usage is None else draft.build()

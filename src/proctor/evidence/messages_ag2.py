@@ -13,19 +13,19 @@ from typing import Any
 from proctor.errors import EvidenceError
 from proctor.evidence.account import Doubts
 from proctor.evidence.conversation import Message
-from proctor.evidence.messages_common import Draft, Entries, Fields, fields_at
-from proctor.evidence.messages_openai import add_call, result_value
+from proctor.evidence.messages_common import Draft, Entries, Fields, open_fields
+from proctor.evidence.messages_openai import add_call, read_result_value
 
 _ROLES = ("assistant", "user", "tool", "function", "system")
 
 
-def marks(message: dict[str, Any]) -> bool:
+def is_own_message(message: dict[str, Any]) -> bool:
     """Return whether a message can only be AG2's."""
     return isinstance(message.get("role"), str) and isinstance(message.get("tool_responses"), list)
 
 
 def is_history(entries: list[dict[str, Any]]) -> bool:
-    """Return whether these are words of two that the keeper of the history calls `assistant` and `user` the wrong way round."""
+    """Return whether a chat of two is kept by one of them, so that `assistant` may be the one who asks."""
     named = [entry for entry in entries if isinstance(entry.get("name"), str)]
     return (
         len(named) == len(entries) > 1
@@ -41,24 +41,26 @@ def read(entries: Entries, doubts: Doubts) -> list[Message]:
     names = list(dict.fromkeys(name for name in named if isinstance(name, str)))
     if len(names) != 2 or not all(isinstance(name, str) for name in named):
         raise EvidenceError(f"$: expected a chat of two, each named in their messages; found {len(names)}")
-    return [_message(entry, at, doubts, names[0]) for at, entry in entries]
+    return [_read_message(entry, at, doubts, names[0]) for at, entry in entries]
 
 
-def _message(entry: dict[str, Any], at: str, doubts: Doubts, asker: str) -> Message:
+def _read_message(entry: dict[str, Any], at: str, doubts: Doubts, asker: str) -> Message:
     fields = Fields(entry, at, doubts)
     role, name = fields.take("role"), fields.take("name")
     if role not in _ROLES:
         raise EvidenceError(f"{at}.role: {role!r} is no role of ag2 messages; known: {', '.join(_ROLES)}")
-    responses, calls, content = fields.entries("tool_responses"), fields.entries("tool_calls"), fields.take("content")
+    responses, calls, content = fields.take_list("tool_responses"), fields.take_list("tool_calls"), fields.take("content")
     if responses or role in ("tool", "function"):
         draft = Draft("tool", at, doubts)
         for index, value in enumerate(responses):
-            answer = fields_at(value, f"{at}.tool_responses[{index}]", doubts)
+            answer = open_fields(value, f"{at}.tool_responses[{index}]", doubts)
             if answer is not None:
-                draft.add_result(result_value(answer.take("content")), answer.at, id=answer.take("tool_call_id"), name=answer.take("name"))
+                draft.add_result(
+                    read_result_value(answer.take("content")), answer.at, id=answer.take("tool_call_id"), name=answer.take("name")
+                )
                 answer.close(("role",), role="tool")
         if not responses:
-            draft.misunderstand(at, "a message of a tool without its responses")
+            draft.doubt_everything(at, "a message of a tool without its responses")
     else:
         draft = Draft("system" if role == "system" else "user" if name == asker and not calls else "assistant", at, doubts)
         draft.add_text(content, f"{at}.content")

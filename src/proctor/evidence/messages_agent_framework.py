@@ -14,23 +14,23 @@ from proctor.errors import EvidenceError
 from proctor.evidence.account import Doubts
 from proctor.evidence.calls import PROTOCOL_ERROR, says_error
 from proctor.evidence.conversation import Message, Role
-from proctor.evidence.json_bytes import container_in
+from proctor.evidence.json_bytes import decode_container
 from proctor.evidence.messages_common import (
     EVERYTHING,
     Draft,
     Entries,
     Fields,
     Opened,
-    fields_at,
-    parts_of,
-    placed,
+    list_parts,
+    list_with_paths,
+    open_fields,
+    read_role,
+    read_usage_at,
     require_key,
-    role_at,
-    usage_at,
 )
-from proctor.evidence.messages_gaps import is_running, miss_earlier, still_runs
-from proctor.evidence.shape import dict_of, first_of, text_or_none
-from proctor.evidence.usage import usage_in
+from proctor.evidence.messages_gaps import doubt_earlier, doubt_end, is_running
+from proctor.evidence.shape import dict_or_empty, find_first, text_or_none
+from proctor.evidence.usage import find_usage
 from proctor.model.evidence import Json, Usage
 from proctor.model.show import show
 
@@ -104,37 +104,40 @@ _RESPONSE_KEYS = frozenset(
 )
 
 
-def marks(message: dict[str, Any]) -> bool:
+def is_own_message(message: dict[str, Any]) -> bool:
     """Return whether a message can only be Agent Framework's."""
     parts = message.get("contents")
-    typed = all("type" in part or "$type" in part for part in parts_of(message, "contents"))
+    typed = all("type" in part or "$type" in part for part in list_parts(message, "contents"))
     return isinstance(parts, list) and "role" in message and typed
 
 
 def open_session(document: dict[str, Any]) -> Opened | None:
     """Find the messages of a session, a thread or a response."""
-    if document.get("type") == "session" and "session_id" in document and not dict_of(document.get("state")).get("in_memory"):
+    if document.get("type") == "session" and "session_id" in document and not dict_or_empty(document.get("state")).get("in_memory"):
         kept = document.get("service_session_id")
         where = f": the service keeps them under {show(kept, 60)[1:-1]}" if isinstance(kept, str) else ""
         raise EvidenceError(f"$: a session of Agent Framework without messages{where}; write the messages of the response instead")
     for path in (("state", "in_memory"), ("chat_message_store_state",), ("storeState",), ("message_store_state",)):
         holder: Json = document
         for step in path:
-            holder = dict_of(holder).get(step)
-        listed = dict_of(holder).get("messages")
-        if isinstance(listed, list) and any(marks(dict_of(entry)) for entry in listed):
+            holder = dict_or_empty(holder).get(step)
+        listed = dict_or_empty(holder).get("messages")
+        if isinstance(listed, list) and any(is_own_message(dict_or_empty(entry)) for entry in listed):
             _refuse_others(document, path)
-            return Opened(entries=placed(listed, f"$.{'.'.join(path)}.messages"))
+            return Opened(entries=list_with_paths(listed, f"$.{'.'.join(path)}.messages"))
     listed = document.get("messages")
     if document.get("type") not in ("agent_response", "agent_run_response", "chat_response") and "responseId" not in document:
         return None
-    if not isinstance(listed, list) or not any(marks(dict_of(entry)) for entry in listed):
+    if not isinstance(listed, list) or not any(is_own_message(dict_or_empty(entry)) for entry in listed):
         return None
     beside = {key: value for key, value in document.items() if key not in _RESPONSE_KEYS}
     doubts = Doubts()
-    usage = _usage(first_of(document, "usage_details", "usage"), "$.usage_details", doubts)
+    usage = _read_usage(find_first(document, "usage_details", "usage"), "$.usage_details", doubts)
     return Opened(
-        entries=placed(listed, "$.messages"), beside=beside, usage=usage or usage_in(document), doubts=tuple(doubts.unknown.items())
+        entries=list_with_paths(listed, "$.messages"),
+        beside=beside,
+        usage=usage or find_usage(document),
+        doubts=tuple(doubts.unknown.items()),
     )
 
 
@@ -150,7 +153,7 @@ def _refuse_others(document: dict[str, Any], path: tuple[str, ...]) -> None:
         "stateBag",
     )
     strange = [key for key, value in document.items() if key not in known and value not in (None, {}, [], "")]
-    inner = dict_of(document.get(path[0]))
+    inner = dict_or_empty(document.get(path[0]))
     if len(path) == 1:
         strange.extend(f"{path[0]}.{key}" for key, value in inner.items() if key not in ("messages", "type") and value)
     if strange:
@@ -159,31 +162,31 @@ def _refuse_others(document: dict[str, Any], path: tuple[str, ...]) -> None:
 
 def read(entries: Entries, doubts: Doubts) -> list[Message]:
     """Read messages of Agent Framework."""
-    summed_up = {_annotation(entry, "_summarized_by_summary_id") for _, entry in entries} - {None}
+    summed_up = {_read_annotation(entry, "_summarized_by_summary_id") for _, entry in entries} - {None}
     for at, entry in entries:
         # What is summed up stays in the list and is marked as such.
         if (
-            _annotation(entry, "_summary_of_message_ids", "_summary_of_group_ids")
+            _read_annotation(entry, "_summary_of_message_ids", "_summary_of_group_ids")
             and text_or_none(entry.get("message_id")) not in summed_up
         ):
-            miss_earlier(doubts, f"{at}: a summary of messages that are not here")
-    return [_message(entry, at, doubts) for at, entry in entries]
+            doubt_earlier(doubts, f"{at}: a summary of messages that are not here")
+    return [_read_message(entry, at, doubts) for at, entry in entries]
 
 
-def _annotation(entry: dict[str, Any], *keys: str) -> str | bool | None:
-    """What compaction noted at a message."""
-    noted = dict_of(entry.get("additional_properties"))
-    found = first_of({**noted, **dict_of(noted.get("_group"))}, *keys)
+def _read_annotation(entry: dict[str, Any], *keys: str) -> str | bool | None:
+    """Return the note that compaction left at a message."""
+    noted = dict_or_empty(entry.get("additional_properties"))
+    found = find_first({**noted, **dict_or_empty(noted.get("_group"))}, *keys)
     return found if isinstance(found, str) else bool(found) or None
 
 
-def _message(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
+def _read_message(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
     require_key(entry, at, "agent-framework messages", "contents")
     fields = Fields(entry, at, doubts)
     role = fields.take("role")
-    draft = Draft(role_at(dict_of(role).get("value", role), at, _ROLES, "agent-framework messages"), at, doubts)
-    for index, value in enumerate(fields.entries("contents")):
-        part = fields_at(value, f"{at}.contents[{index}]", doubts)
+    draft = Draft(read_role(dict_or_empty(role).get("value", role), at, _ROLES, "agent-framework messages"), at, doubts)
+    for index, value in enumerate(fields.take_list("contents")):
+        part = open_fields(value, f"{at}.contents[{index}]", doubts)
         if part is not None:
             _add_content(draft, part)
     fields.close(_KEYS, role=draft.role)
@@ -192,14 +195,14 @@ def _message(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
 
 def _add_content(draft: Draft, part: Fields) -> None:
     named = part.take("$type", "type")
-    kind = _camel(named) if isinstance(named, str) else None
+    kind = _to_camel_case(named) if isinstance(named, str) else None
     if kind is not None:
         kind = kind.removesuffix("Content")
     role: Role | None = draft.role
     if kind == "text":
         draft.add_text(part.take("text"), part.at)
     elif kind == "usage":
-        draft.usage = _usage(part.take("usage_details", "details", "usageDetails"), part.at, draft.doubts)
+        draft.usage = _read_usage(part.take("usage_details", "details", "usageDetails"), part.at, draft.doubts)
     elif kind == "error":
         part.doubt(("answer",), ": the answer broke off with an error")
         return
@@ -212,18 +215,18 @@ def _add_content(draft: Draft, part: Fields) -> None:
     elif kind in _SILENT:
         return
     else:
-        draft.misunderstand(part.at, f"content of type {named!r} is not understood")
+        draft.doubt_everything(part.at, f"content of type {named!r} is not understood")
         return
     part.close(_CONTENT_KEYS, role=role)
 
 
 def _add_call(draft: Draft, part: Fields, kind: str) -> None:
-    id, status = part.take("call_id", "callId"), part.word("status", _STATUS, EVERYTHING)
+    id, status = part.take("call_id", "callId"), part.take_word("status", _STATUS, EVERYTHING)
     if is_running(status):
-        still_runs(draft.doubts, f"{part.at}.status", status)
+        doubt_end(draft.doubts, f"{part.at}.status", status)
     name = part.take("name", "tool_name", "toolName")
     if name is None and kind not in ("functionCall", "mcpServerToolCall"):
-        name = _snake(kind.removesuffix("Call").removesuffix("Tool"))
+        name = _to_snake_case(kind.removesuffix("Call").removesuffix("Tool"))
     given = part.take("arguments", "inputs", "commands", "actions")
     draft.add_call(name, given, part.at, id=id, server=part.take("server_name", "serverName"))
     if kind not in _CALLS:
@@ -234,8 +237,8 @@ def _add_call(draft: Draft, part: Fields, kind: str) -> None:
 
 
 def _add_result(draft: Draft, part: Fields) -> None:
-    told, status = part.take("exception"), part.word("status", _STATUS)
-    result = container_in(part.take("result", "output", "outputs", "screenshot"))
+    told, status = part.take("exception"), part.take_word("status", _STATUS)
+    result = decode_container(part.take("result", "output", "outputs", "screenshot"))
     failed = says_error(told) or status == "failed"
     error = (told if isinstance(told, str) else "the tool raised an error") if failed else None
     name = part.take("tool_name", "toolName", "name")
@@ -244,17 +247,17 @@ def _add_result(draft: Draft, part: Fields) -> None:
         part.take(key)
 
 
-def _snake(name: str) -> str:
+def _to_snake_case(name: str) -> str:
     return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
 
 
-def _camel(name: str) -> str:
+def _to_camel_case(name: str) -> str:
     first, *rest = name.split("_")
     return first + "".join(word.capitalize() for word in rest)
 
 
-def _usage(value: Json, at: str, doubts: Doubts) -> Usage | None:
-    told = dict_of(value)
+def _read_usage(value: Json, at: str, doubts: Doubts) -> Usage | None:
+    told = dict_or_empty(value)
     names = {"input_token_count": "input_tokens", "inputTokenCount": "input_tokens", "output_token_count": "output_tokens"}
     names |= {"outputTokenCount": "output_tokens", "total_token_count": "total_tokens", "totalTokenCount": "total_tokens"}
-    return usage_at({names.get(key, key): count for key, count in told.items()}, at, doubts) if told else None
+    return read_usage_at({names.get(key, key): count for key, count in told.items()}, at, doubts) if told else None

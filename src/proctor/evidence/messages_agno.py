@@ -13,10 +13,10 @@ from typing import Any
 from proctor.errors import EvidenceError
 from proctor.evidence.account import Doubts
 from proctor.evidence.conversation import Message
-from proctor.evidence.messages_common import Entries, Opened, placed, usage_at
-from proctor.evidence.messages_gaps import still_runs
+from proctor.evidence.messages_common import Entries, Opened, list_with_paths, read_usage_at
+from proctor.evidence.messages_gaps import doubt_end
 from proctor.evidence.messages_openai import read_message
-from proctor.evidence.shape import dict_of, list_of, text_or_none
+from proctor.evidence.shape import dict_or_empty, list_of, text_or_none
 from proctor.model.evidence import Json
 
 _OWN = (
@@ -44,7 +44,7 @@ _RUN_KEYS = frozenset(
 )
 
 
-def marks(message: dict[str, Any]) -> bool:
+def is_own_message(message: dict[str, Any]) -> bool:
     """Return whether a message can only be Agno's."""
     return "role" in message and ("from_history" in message or "stop_after_tool_call" in message or "tool_call_error" in message)
 
@@ -67,20 +67,20 @@ def open_runs(document: Json) -> Opened | None:
         strange = [key for key, value in run.items() if key not in _RUN_KEYS and value not in (None, [], {}, "", False)]
         if strange:
             raise EvidenceError(f"{at}.{strange[0]}: this key of a run of Agno is not understood")
-        found = placed(run["messages"], f"{at}.messages")
+        found = list_with_paths(run["messages"], f"{at}.messages")
         # The first run keeps what it was given as history: nobody else tells of it.
-        entries.extend((place, entry) for place, entry in found if index == 0 or dict_of(entry).get("from_history") is not True)
-    doubts = list(_gaps(runs[-1], f"$[{len(runs) - 1}]" if isinstance(document, list) else "$").unknown.items())
-    made = {text_or_none(dict_of(call).get("id")) for _, entry in entries for call in list_of(dict_of(entry).get("tool_calls"))}
-    if any(text_or_none(dict_of(call).get("tool_call_id")) not in made for run in runs for call in list_of(run.get("tools"))):
+        entries.extend((place, entry) for place, entry in found if index == 0 or dict_or_empty(entry).get("from_history") is not True)
+    doubts = list(_find_gaps(runs[-1], f"$[{len(runs) - 1}]" if isinstance(document, list) else "$").unknown.items())
+    made = {text_or_none(dict_or_empty(call).get("id")) for _, entry in entries for call in list_of(dict_or_empty(entry).get("tool_calls"))}
+    if any(text_or_none(dict_or_empty(call).get("tool_call_id")) not in made for run in runs for call in list_of(run.get("tools"))):
         doubts.append(("tool_calls", "$.tools: a call stands here that no message makes"))
     return Opened(entries=entries, model=runs[-1].get("model") if isinstance(runs[-1].get("model"), str) else None, doubts=tuple(doubts))
 
 
-def _gaps(run: dict[str, Any], at: str) -> Doubts:
+def _find_gaps(run: dict[str, Any], at: str) -> Doubts:
     doubts, status = Doubts(), run.get("status")
     if status is not None and status not in _ENDED:
-        still_runs(doubts, f"{at}.status", status)
+        doubt_end(doubts, f"{at}.status", status)
     return doubts
 
 
@@ -89,6 +89,6 @@ def read(entries: Entries, doubts: Doubts) -> list[Message]:
     found: list[Message] = []
     for at, entry in entries:
         message = read_message({key: value for key, value in entry.items() if key != "metrics"}, at, doubts, "agno messages", *_OWN)
-        usage = usage_at(entry.get("metrics"), f"{at}.metrics", doubts) if message.role == "assistant" else None
+        usage = read_usage_at(entry.get("metrics"), f"{at}.metrics", doubts) if message.role == "assistant" else None
         found.append(Message(role=message.role, text=message.text, calls=message.calls, results=message.results, usage=usage))
     return found

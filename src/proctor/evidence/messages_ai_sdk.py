@@ -15,10 +15,10 @@ import msgspec
 
 from proctor.evidence.account import Doubts
 from proctor.evidence.calls import CONTENT_ERROR, PROTOCOL_ERROR, mcp_error, says_error
-from proctor.evidence.conversation import Message, Role, failure
+from proctor.evidence.conversation import Message, Role, describe_failure
 from proctor.evidence.messages_ai_sdk_ui import is_tool, is_ui, read_ui
-from proctor.evidence.messages_common import Draft, Entries, Fields, fields_at, require_key, role_at
-from proctor.evidence.shape import dict_of, first_of, list_of
+from proctor.evidence.messages_common import Draft, Entries, Fields, open_fields, read_role, require_key
+from proctor.evidence.shape import dict_or_empty, find_first, list_of
 from proctor.evidence.usage import read_usage
 from proctor.model.evidence import Json, ToolCall
 
@@ -51,11 +51,11 @@ _PART_KEYS = frozenset(
 _CALLING = ("tool-call", "tool-result", "tool-error", "tool-approval-request", "tool-approval-response")
 
 
-def marks(message: dict[str, Any]) -> bool:
+def is_own_message(message: dict[str, Any]) -> bool:
     """Return whether a message can only be the AI SDK's."""
     if is_ui(message):
         return True
-    parts = [dict_of(part) for part in list_of(message.get("content"))]
+    parts = [dict_or_empty(part) for part in list_of(message.get("content"))]
     own = any((part.get("type") in _CALLING and "tool_name" not in part) or is_tool(part) for part in parts)
     return "role" in message and (
         own or any("providerOptions" in part and "type" in part for part in parts) or "providerOptions" in message
@@ -64,23 +64,23 @@ def marks(message: dict[str, Any]) -> bool:
 
 def read(entries: Entries, doubts: Doubts) -> list[Message]:
     """Read model messages or UI messages."""
-    return [read_ui(entry, at, doubts) if is_ui(entry) else _message(entry, at, doubts) for at, entry in entries]
+    return [read_ui(entry, at, doubts) if is_ui(entry) else _read_message(entry, at, doubts) for at, entry in entries]
 
 
-def _message(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
+def _read_message(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
     require_key(entry, at, "ai-sdk messages", "content")
     fields = Fields(entry, at, doubts)
-    draft = Draft(role_at(fields.take("role"), at, _ROLES, "ai-sdk messages"), at, doubts)
+    draft = Draft(read_role(fields.take("role"), at, _ROLES, "ai-sdk messages"), at, doubts)
     content = fields.take("content")
     if isinstance(content, list):
         for index, value in enumerate(content):
-            part = fields_at(value, f"{at}.content[{index}]", doubts)
+            part = open_fields(value, f"{at}.content[{index}]", doubts)
             if part is not None:
                 _add_part(draft, part)
     else:
         draft.add_text(content, f"{at}.content")
     drop_blank_text(draft)
-    draft.usage = read_usage(dict_of(entry.get("metadata")).get("usage")) or read_usage(entry.get("usage"))
+    draft.usage = read_usage(dict_or_empty(entry.get("metadata")).get("usage")) or read_usage(entry.get("usage"))
     fields.close(_MESSAGE_KEYS, role=draft.role)
     return draft.build()
 
@@ -102,7 +102,7 @@ def _add_part(draft: Draft, part: Fields) -> None:
     elif kind in ("tool-result", "tool-error"):
         _add_result(draft, part, failed=kind == "tool-error")
     elif kind not in _SILENT:
-        draft.misunderstand(part.at, f"a part of type {kind!r} is not understood")
+        draft.doubt_everything(part.at, f"a part of type {kind!r} is not understood")
 
 
 def _add_result(draft: Draft, part: Fields, *, failed: bool) -> None:
@@ -111,25 +111,25 @@ def _add_result(draft: Draft, part: Fields, *, failed: bool) -> None:
     output = part.take("output", "result")
     wrapped = isinstance(output, dict) and output.get("type") in _OUTPUT_TYPES and ("value" in output or "reason" in output)
     if is_typed and not wrapped:
-        part.doubt(("tool_results",), f".output: an output of type {dict_of(output).get('type')!r} is not understood")
-    value = first_of(output, "value", "reason") if wrapped else output
-    error, kind = _error(part, output if wrapped else {}, value)
+        part.doubt(("tool_results",), f".output: an output of type {dict_or_empty(output).get('type')!r} is not understood")
+    value = find_first(output, "value", "reason") if wrapped else output
+    error, kind = _read_error(part, output if wrapped else {}, value)
     if failed and error is None:
         error, kind = "the call failed", PROTOCOL_ERROR
     draft.add_result(value, part.at, id=part.take("toolCallId"), name=part.take("toolName"), error=error, kind=kind or CONTENT_ERROR)
     part.close((*_PART_KEYS, "args", "input"), role="tool")
 
 
-def _error(part: Fields, wrapper: dict[str, Any], value: Json) -> tuple[Json, str | None]:
+def _read_error(part: Fields, wrapper: dict[str, Any], value: Json) -> tuple[Json, str | None]:
     told = part.take("error")
-    told = dict_of(told).get("message", told)
-    is_error = part.flag("isError")
+    told = dict_or_empty(told).get("message", told)
+    is_error = part.take_flag("isError")
     if says_error(told):
         return told, PROTOCOL_ERROR
     if wrapper.get("type") in ("error-text", "error-json", "execution-denied"):
-        return failure(value, "the call failed"), PROTOCOL_ERROR
+        return describe_failure(value, "the call failed"), PROTOCOL_ERROR
     if is_error or wrapper.get("isError") is True:
-        return mcp_error(value) or failure(value, "the tool reported an error"), CONTENT_ERROR
+        return mcp_error(value) or describe_failure(value, "the tool reported an error"), CONTENT_ERROR
     error = mcp_error(value)
     return error, CONTENT_ERROR if error is not None else None
 
@@ -137,7 +137,7 @@ def _error(part: Fields, wrapper: dict[str, Any], value: Json) -> tuple[Json, st
 def mark_failed_calls(calls: tuple[ToolCall, ...], spans: Json) -> tuple[ToolCall, ...]:
     """Mark calls that a trace's spans of category `tool` report as failed, where the messages did not say it."""
     marked = list(calls)
-    for span in map(dict_of, list_of(spans)):
+    for span in map(dict_or_empty, list_of(spans)):
         if span.get("category") == "tool" and span.get("status") == "error":
             index = _call_of_span(marked, span)
             if index is not None and not marked[index].failed():

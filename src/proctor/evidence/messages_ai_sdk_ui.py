@@ -12,10 +12,10 @@ from typing import Any
 
 from proctor.evidence.account import Doubts
 from proctor.evidence.calls import PROTOCOL_ERROR
-from proctor.evidence.conversation import Message, Role, failure
-from proctor.evidence.messages_common import Draft, Fields, fields_at, role_at
-from proctor.evidence.messages_gaps import still_runs
-from proctor.evidence.shape import dict_of, list_of, text_or_none
+from proctor.evidence.conversation import Message, Role, describe_failure
+from proctor.evidence.messages_common import Draft, Fields, open_fields, read_role
+from proctor.evidence.messages_gaps import doubt_end
+from proctor.evidence.shape import dict_or_empty, list_of, text_or_none
 from proctor.evidence.usage import read_usage
 from proctor.model.evidence import Json
 
@@ -74,7 +74,7 @@ def is_ui(message: dict[str, Any]) -> bool:
     if isinstance(content, dict) and isinstance(content.get("parts"), list) and "format" in content:
         return True
     parts = message.get("parts")
-    if isinstance(parts, list) and parts and all(isinstance(dict_of(part).get("type"), str) for part in parts):
+    if isinstance(parts, list) and parts and all(isinstance(dict_or_empty(part).get("type"), str) for part in parts):
         return True
     return isinstance(message.get("toolInvocations"), list)
 
@@ -88,18 +88,18 @@ def is_tool(part: dict[str, Any]) -> bool:
 def read_ui(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
     """Read one UI message."""
     fields = Fields(entry, at, doubts)
-    draft = Draft(role_at(fields.take("role"), at, _ROLES, "ai-sdk messages"), at, doubts)
+    draft = Draft(read_role(fields.take("role"), at, _ROLES, "ai-sdk messages"), at, doubts)
     inner = fields
     if isinstance(entry.get("content"), dict):
-        stored = fields.object("content")
+        stored = fields.take_object("content")
         inner = stored if stored is not None else fields
     _add_all(draft, inner)
     if inner is not fields:
         inner.close(_KEYS, role=draft.role)
-        draft.model = text_or_none(dict_of(inner.left.get("metadata")).get("modelId"))
+        draft.model = text_or_none(dict_or_empty(inner.left.get("metadata")).get("modelId"))
     if draft.role != "user" and not "".join(draft.texts).strip():
         draft.texts.clear()
-    metadata = dict_of(entry.get("metadata"))
+    metadata = dict_or_empty(entry.get("metadata"))
     draft.usage = read_usage(metadata.get("usage")) or read_usage(metadata.get("totalUsage"))
     fields.close(_KEYS, role=draft.role)
     return draft.build()
@@ -109,16 +109,16 @@ def _add_all(draft: Draft, fields: Fields) -> None:
     parts = fields.take("parts")
     spoken = fields.take("content")
     for index, value in enumerate(list_of(parts)):
-        part = fields_at(value, f"{fields.at}.parts[{index}]", draft.doubts)
+        part = open_fields(value, f"{fields.at}.parts[{index}]", draft.doubts)
         if part is not None:
             _add_part(draft, part)
     if parts is not None and not isinstance(parts, list):
-        draft.misunderstand(f"{fields.at}.parts", "expected a list of parts")
+        draft.doubt_everything(f"{fields.at}.parts", "expected a list of parts")
     if not draft.texts:
         # Version 4 keeps the text beside its parts too; before there were parts it stood only there.
         draft.add_text(spoken, f"{fields.at}.content")
-    for index, value in enumerate(fields.entries("toolInvocations")):
-        call = fields_at(value, f"{fields.at}.toolInvocations[{index}]", draft.doubts)
+    for index, value in enumerate(fields.take_list("toolInvocations")):
+        call = open_fields(value, f"{fields.at}.toolInvocations[{index}]", draft.doubts)
         if call is not None and not draft.knows(call.left.get("toolCallId")):
             _add_tool(draft, call, call.take("toolName"))
 
@@ -126,14 +126,14 @@ def _add_all(draft: Draft, fields: Fields) -> None:
 def _add_part(draft: Draft, part: Fields) -> None:
     kind: Json = part.left.get("type")
     if part.left.get("state") in ("streaming", "input-streaming"):
-        still_runs(draft.doubts, f"{part.at}.state", part.left["state"])
+        doubt_end(draft.doubts, f"{part.at}.state", part.left["state"])
     if kind == "text":
         draft.add_text(part.take("text"), part.at)
         part.close(("type", "state", "providerMetadata", "createdAt"), role=draft.role)
     elif kind == "tool-invocation":
-        inner = part.object("toolInvocation")
+        inner = part.take_object("toolInvocation")
         if inner is None:
-            draft.misunderstand(part.at, "a tool invocation without what was called")
+            draft.doubt_everything(part.at, "a tool invocation without what was called")
         else:
             _add_tool(draft, inner, inner.take("toolName"))
         part.close(_TOOL_KEYS)
@@ -143,17 +143,17 @@ def _add_part(draft: Draft, part: Fields) -> None:
         told = part.take("toolName")
         _add_tool(draft, part, told if told is not None else kind.removeprefix("tool-"))
     elif kind not in _SILENT and not (isinstance(kind, str) and kind.startswith("data-")):
-        draft.misunderstand(part.at, f"a part of type {kind!r} is not understood")
+        draft.doubt_everything(part.at, f"a part of type {kind!r} is not understood")
 
 
 def _add_tool(draft: Draft, part: Fields, name: Json) -> None:
-    id, state = part.take("toolCallId"), part.word("state", (*_STATES, "partial-call"))
+    id, state = part.take("toolCallId"), part.take_word("state", (*_STATES, "partial-call"))
     if state == "partial-call":
-        still_runs(draft.doubts, f"{part.at}.state", state)
+        doubt_end(draft.doubts, f"{part.at}.state", state)
     draft.add_call(name, part.take("input", "args"), part.at, id=id)
     output, error = part.take("output", "result"), part.take("errorText")
     if state in ("output-error", "output-denied"):
-        told = failure(error, "the call was denied" if state == "output-denied" else "the call failed")
+        told = describe_failure(error, "the call was denied" if state == "output-denied" else "the call failed")
         draft.add_result(output, part.at, id=id, name=name, error=told, kind=PROTOCOL_ERROR)
     elif state in _DONE:
         draft.add_result(output, part.at, id=id, name=name)

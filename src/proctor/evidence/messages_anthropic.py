@@ -12,10 +12,20 @@ from typing import Any
 
 from proctor.evidence.account import Doubts
 from proctor.evidence.conversation import Message, Role
-from proctor.evidence.messages_common import Draft, Entries, Fields, Opened, fields_at, joined_text, placed, require_key, role_at
-from proctor.evidence.messages_gaps import miss_earlier, miss_later, still_runs, weigh_edits
-from proctor.evidence.shape import dict_of, list_of, text_or_none
-from proctor.evidence.usage import usage_in
+from proctor.evidence.messages_common import (
+    Draft,
+    Entries,
+    Fields,
+    Opened,
+    join_text_parts,
+    list_with_paths,
+    open_fields,
+    read_role,
+    require_key,
+)
+from proctor.evidence.messages_gaps import doubt_earlier, doubt_end, doubt_later, weigh_edits
+from proctor.evidence.shape import dict_or_empty, list_of, text_or_none
+from proctor.evidence.usage import find_usage
 from proctor.model.evidence import Json
 
 ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "system": "system"}
@@ -45,16 +55,16 @@ def open_answer(document: dict[str, Any]) -> Opened | None:
     answer = {key: value for key, value in document.items() if key not in ("messages", "tools", "case")}
     beside = {key: document[key] for key in ("tools", "case", "id", "model") if key in document}
     return Opened(
-        entries=[*placed(sent, "$.messages"), ("$", answer)],
+        entries=[*list_with_paths(sent, "$.messages"), ("$", answer)],
         beside=beside,
-        usage=usage_in(document),
+        usage=find_usage(document),
         model=text_or_none(document.get("model")),
     )
 
 
-def marks(message: dict[str, Any]) -> bool:
+def is_own_message(message: dict[str, Any]) -> bool:
     """Return whether a message can only be Anthropic's; LangChain keeps such blocks too, in messages that have a type instead of a role."""
-    return "role" in message and any(is_tool_block(dict_of(block).get("type")) for block in list_of(message.get("content")))
+    return "role" in message and any(is_tool_block(dict_or_empty(block).get("type")) for block in list_of(message.get("content")))
 
 
 def is_tool_block(kind: Json) -> bool:
@@ -62,7 +72,7 @@ def is_tool_block(kind: Json) -> bool:
     return isinstance(kind, str) and (kind in ("thinking", "redacted_thinking") or _is_use(kind) or kind.endswith("tool_result"))
 
 
-def harmless_envelope() -> frozenset[str]:
+def list_harmless_keys() -> frozenset[str]:
     """Return the keys of a request that carry no messages."""
     return _ENVELOPE
 
@@ -72,29 +82,29 @@ def read(entries: Entries, doubts: Doubts) -> list[Message]:
     found: list[Message] = []
     calls = 0
     for at, entry in entries:
-        found.append(_message(entry, at, doubts))
+        found.append(_read_message(entry, at, doubts))
         weigh_edits(entry.get("context_management"), at, calls, doubts)
         calls += len(found[-1].calls)
     last = entries[-1] if entries else ("$", {})
     if last[1].get("stop_reason") in _PAUSES:
-        still_runs(doubts, f"{last[0]}.stop_reason", last[1]["stop_reason"])
+        doubt_end(doubts, f"{last[0]}.stop_reason", last[1]["stop_reason"])
     return found
 
 
-def _message(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
+def _read_message(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
     require_key(entry, at, "anthropic messages", "content")
     fields = Fields(entry, at, doubts)
-    draft = Draft(role_at(fields.take("role"), at, ROLES, "anthropic messages"), at, doubts)
+    draft = Draft(read_role(fields.take("role"), at, ROLES, "anthropic messages"), at, doubts)
     content = fields.take("content")
     if isinstance(content, list):
         for index, block in enumerate(content):
             add_block(draft, block, f"{at}.content[{index}]")
     else:
         draft.add_text(content, f"{at}.content")
-    draft.usage = fields.usage("usage")
+    draft.usage = fields.take_usage("usage")
     draft.model = text_or_none(fields.take("model"))
     if "stop_reason" in entry and entry["stop_reason"] is None:
-        miss_later(doubts, f"{at}.stop_reason: none yet, so the run was not over")
+        doubt_later(doubts, f"{at}.stop_reason: none yet, so the run was not over")
     draft.end_with(fields.take("stop_reason"))
     fields.close(_MESSAGE_KEYS, role=draft.role)
     return draft.build()
@@ -102,7 +112,7 @@ def _message(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
 
 def add_block(draft: Draft, value: Json, at: str) -> None:
     """Add one block of content."""
-    block = fields_at(value, at, draft.doubts)
+    block = open_fields(value, at, draft.doubts)
     if block is None:
         return
     kind = block.take("type")
@@ -115,9 +125,9 @@ def add_block(draft: Draft, value: Json, at: str) -> None:
     elif isinstance(kind, str) and kind.endswith("tool_result"):
         _add_result(draft, block, is_server=kind not in ("tool_result", "mcp_tool_result"))
     elif kind == "compaction":
-        miss_earlier(draft.doubts, f"{at}: a compaction stands for what was before it")
+        doubt_earlier(draft.doubts, f"{at}: a compaction stands for what was before it")
     elif kind not in _SILENT:
-        draft.misunderstand(at, f"a block of type {kind!r} is not understood")
+        draft.doubt_everything(at, f"a block of type {kind!r} is not understood")
 
 
 def _is_use(kind: str) -> bool:
@@ -126,14 +136,14 @@ def _is_use(kind: str) -> bool:
 
 def _add_result(draft: Draft, block: Fields, *, is_server: bool) -> None:
     content = block.take("content")
-    value = joined_text(content) if isinstance(content, (str, list)) else content
-    failed, told = block.flag("is_error"), None
+    value = join_text_parts(content) if isinstance(content, (str, list)) else content
+    failed, told = block.take_flag("is_error"), None
     if is_server:
         # Tools the provider runs itself answer with types of their own: {"type": "web_search_tool_result_error", "error_code": ...}.
-        kinds = [dict_of(entry).get("type") for entry in (content if isinstance(content, list) else [content])]
+        kinds = [dict_or_empty(entry).get("type") for entry in (content if isinstance(content, list) else [content])]
         if not all(isinstance(kind, str) and kind.endswith(("result", "result_error")) for kind in kinds):
             block.doubt(("tool_results",), ".content: what this tool answered is not understood")
         failed = failed or any(isinstance(kind, str) and kind.endswith("error") for kind in kinds)
-        told = dict_of(value).get("error_code") if failed else None
+        told = dict_or_empty(value).get("error_code") if failed else None
     draft.add_result(value, block.at, id=block.take("tool_use_id"), error=told, failed=failed)
     block.close(("cache_control", "caller", "index", "id"), role="tool")

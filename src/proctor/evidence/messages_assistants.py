@@ -17,11 +17,21 @@ from proctor.errors import EvidenceError
 from proctor.evidence.account import Doubts
 from proctor.evidence.calls import PROTOCOL_ERROR
 from proctor.evidence.conversation import Message
-from proctor.evidence.json_bytes import container_in
-from proctor.evidence.messages_common import EVERYTHING, Draft, Entries, Fields, Opened, fields_at, not_a_message, placed, role_at
-from proctor.evidence.messages_gaps import is_running, still_runs
+from proctor.evidence.json_bytes import decode_container
+from proctor.evidence.messages_common import (
+    EVERYTHING,
+    Draft,
+    Entries,
+    Fields,
+    Opened,
+    list_with_paths,
+    not_a_message_error,
+    open_fields,
+    read_role,
+)
+from proctor.evidence.messages_gaps import doubt_end, is_running
 from proctor.evidence.messages_openai import ROLES
-from proctor.evidence.shape import dict_of, list_of, text_or_none
+from proctor.evidence.shape import dict_or_empty, list_of, text_or_none
 from proctor.evidence.usage import read_usage
 from proctor.model.account import Part
 from proctor.model.evidence import Json
@@ -41,16 +51,16 @@ _STEP_KEYS = frozenset(
 )
 
 
-def marks(entry: dict[str, Any]) -> bool:
+def is_own_message(entry: dict[str, Any]) -> bool:
     """Return whether an entry is a message of a thread or a step of a run."""
     return entry.get("object") in _OBJECTS
 
 
 def open_lists(document: dict[str, Any]) -> Opened | None:
     """Find messages and steps in a list of the API, or in two of them."""
-    if document.get("object") == "list" and any(marks(dict_of(entry)) for entry in list_of(document.get("data"))):
+    if document.get("object") == "list" and any(is_own_message(dict_or_empty(entry)) for entry in list_of(document.get("data"))):
         beside = {key: value for key, value in document.items() if key not in ("object", "data", "first_id", "last_id", "has_more")}
-        return Opened(entries=placed(document["data"], "$.data"), beside=beside, doubts=_more(document, "$"))
+        return Opened(entries=list_with_paths(document["data"], "$.data"), beside=beside, doubts=_doubt_other_pages(document, "$"))
     entries: list[tuple[str, Json]] = []
     doubts: tuple[tuple[Part, str], ...] = ()
     keys = [key for key in ("messages", "run_steps", "steps") if key in document]
@@ -59,14 +69,14 @@ def open_lists(document: dict[str, Any]) -> Opened | None:
         listed = inner.get("data") if isinstance(inner, dict) else inner
         if not isinstance(listed, list):
             return None
-        entries.extend(placed(listed, f"$.{key}"))
-        doubts += _more(dict_of(inner), f"$.{key}")
-    if not any(marks(dict_of(entry)) for _, entry in entries):
+        entries.extend(list_with_paths(listed, f"$.{key}"))
+        doubts += _doubt_other_pages(dict_or_empty(inner), f"$.{key}")
+    if not any(is_own_message(dict_or_empty(entry)) for _, entry in entries):
         return None
     return Opened(entries=entries, beside={key: value for key, value in document.items() if key not in keys}, doubts=doubts)
 
 
-def _more(listed: dict[str, Any], at: str) -> tuple[tuple[Part, str], ...]:
+def _doubt_other_pages(listed: dict[str, Any], at: str) -> tuple[tuple[Part, str], ...]:
     # Pages may be in either order, so what is on the others could be anything.
     if listed.get("has_more") in (None, False):
         return ()
@@ -76,12 +86,12 @@ def _more(listed: dict[str, Any], at: str) -> tuple[tuple[Part, str], ...]:
 def read(entries: Entries, doubts: Doubts) -> list[Message]:
     """Read messages and steps in the order in which they were made."""
     for at, entry in entries:
-        if not marks(entry):
-            raise not_a_message(at, "assistants", "its object is neither thread.message nor thread.run.step")
+        if not is_own_message(entry):
+            raise not_a_message_error(at, "assistants", "its object is neither thread.message nor thread.run.step")
         if isinstance(entry.get("created_at"), bool) or not isinstance(entry.get("created_at"), (int, float)):
             raise EvidenceError(f"{at}.created_at: expected a number")
         if is_running(entry.get("status")):
-            still_runs(doubts, f"{at}.status", entry["status"])
+            doubt_end(doubts, f"{at}.status", entry["status"])
     steps_of = [entry.get("run_id") for _, entry in entries if entry["object"] == "thread.run.step"]
     steps_of = {run for run in steps_of if isinstance(run, str)}
     missing = next(
@@ -91,12 +101,12 @@ def read(entries: Entries, doubts: Doubts) -> list[Message]:
         for part in ("tool_calls", "tool_arguments", "tool_results"):
             doubts.doubt(part, f"{missing or '$'}: messages of a thread do not tell of tools, and the steps of its run are not here")
     told = {
-        text_or_none(dict_of(dict_of(entry.get("step_details")).get("message_creation")).get("message_id")): entry.get("usage")
+        text_or_none(dict_or_empty(dict_or_empty(entry.get("step_details")).get("message_creation")).get("message_id")): entry.get("usage")
         for _, entry in entries
     }
     found: list[Message] = []
-    for at, entry in _in_order(entries):
-        message = _message(entry, at, doubts) if entry["object"] == "thread.message" else _step(entry, at, doubts)
+    for at, entry in _sort_entries(entries):
+        message = _read_message(entry, at, doubts) if entry["object"] == "thread.message" else _step(entry, at, doubts)
         if message is not None:
             spent = read_usage(told.get(text_or_none(entry.get("id")))) if message.role == "assistant" else None
             found.append(message if spent is None else msgspec.structs.replace(message, usage=spent))
@@ -105,10 +115,10 @@ def read(entries: Entries, doubts: Doubts) -> list[Message]:
     return found
 
 
-def _in_order(entries: Entries) -> Entries:
+def _sort_entries(entries: Entries) -> Entries:
     """Return messages in the order in which they were written, each after the steps of the run that wrote it."""
-    messages = _oldest_first([placed_entry for placed_entry in entries if placed_entry[1]["object"] == "thread.message"])
-    steps = _oldest_first([placed_entry for placed_entry in entries if placed_entry[1]["object"] == "thread.run.step"])
+    messages = _sort_oldest_first([placed_entry for placed_entry in entries if placed_entry[1]["object"] == "thread.message"])
+    steps = _sort_oldest_first([placed_entry for placed_entry in entries if placed_entry[1]["object"] == "thread.run.step"])
     by_run: dict[str | None, Entries] = {}
     for step in steps:
         by_run.setdefault(text_or_none(step[1].get("run_id")), []).append(step)
@@ -121,45 +131,45 @@ def _in_order(entries: Entries) -> Entries:
     return [*ordered, *(step for left in by_run.values() for step in left)]
 
 
-def _oldest_first(entries: Entries) -> Entries:
+def _sort_oldest_first(entries: Entries) -> Entries:
     if entries and entries[0][1]["created_at"] > entries[-1][1]["created_at"]:
         entries = entries[::-1]
     return sorted(entries, key=lambda placed_entry: placed_entry[1]["created_at"])
 
 
-def _message(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
+def _read_message(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
     fields = Fields(entry, at, doubts)
-    draft = Draft(role_at(fields.take("role"), at, ROLES, "assistants"), at, doubts)
-    for index, value in enumerate(fields.entries("content")):
-        part = fields_at(value, f"{at}.content[{index}]", doubts)
+    draft = Draft(read_role(fields.take("role"), at, ROLES, "assistants"), at, doubts)
+    for index, value in enumerate(fields.take_list("content")):
+        part = open_fields(value, f"{at}.content[{index}]", doubts)
         if part is None:
             continue
         kind = part.take("type")
         if kind == "text":
             text = part.take("text")
-            draft.add_text(dict_of(text).get("value", text), part.at)
+            draft.add_text(dict_or_empty(text).get("value", text), part.at)
         elif kind == "refusal":
             draft.add_text(part.take("refusal"), part.at)
         elif kind not in ("image_file", "image_url"):
-            draft.misunderstand(part.at, f"a part of type {kind!r} is not understood")
+            draft.doubt_everything(part.at, f"a part of type {kind!r} is not understood")
     fields.close(_MESSAGE_KEYS, role=draft.role)
     return draft.build()
 
 
 def _step(entry: dict[str, Any], at: str, doubts: Doubts) -> Message | None:
     fields = Fields(entry, at, doubts)
-    details = fields.object("step_details")
+    details = fields.take_object("step_details")
     kind = details.take("type") if details is not None else None
-    status = fields.word("status", ("completed", "in_progress", "failed", "cancelled", "expired"))
+    status = fields.take_word("status", ("completed", "in_progress", "failed", "cancelled", "expired"))
     draft = Draft("assistant", at, doubts)
     fields.close(_STEP_KEYS)
     if details is None or kind not in ("tool_calls", "message_creation"):
-        draft.misunderstand(at, f"a step of type {kind!r} is not understood")
+        draft.doubt_everything(at, f"a step of type {kind!r} is not understood")
         return None
     if kind == "message_creation":
         return None
-    for index, value in enumerate(details.entries("tool_calls")):
-        call = fields_at(value, f"{details.at}.tool_calls[{index}]", doubts)
+    for index, value in enumerate(details.take_list("tool_calls")):
+        call = open_fields(value, f"{details.at}.tool_calls[{index}]", doubts)
         if call is not None:
             _add_call(draft, call, failed=status in ("failed", "cancelled", "expired"))
     details.close()
@@ -169,14 +179,14 @@ def _step(entry: dict[str, Any], at: str, doubts: Doubts) -> Message | None:
 
 def _add_call(draft: Draft, call: Fields, *, failed: bool) -> None:
     kind, id = call.take("type"), call.take("id")
-    inner = call.object(kind) if isinstance(kind, str) else None
+    inner = call.take_object(kind) if isinstance(kind, str) else None
     if inner is None:
-        draft.misunderstand(call.at, f"a call of type {kind!r} is not understood")
+        draft.doubt_everything(call.at, f"a call of type {kind!r} is not understood")
         return
     name = inner.take("name") if kind == "function" else kind
     given = inner.take("arguments", "input")
     draft.add_call(name, given, call.at, id=id)
-    output = container_in(inner.take("output", "outputs", "results"))
+    output = decode_container(inner.take("output", "outputs", "results"))
     if output is not None or kind != "function":
         draft.add_result(output, call.at, id=id, name=name, failed=failed, kind=PROTOCOL_ERROR)
     inner.close(("ranking_options",))

@@ -13,9 +13,9 @@ from typing import Any
 from proctor.errors import EvidenceError
 from proctor.evidence.account import Doubts
 from proctor.evidence.conversation import Message, Role
-from proctor.evidence.json_bytes import container_in
-from proctor.evidence.messages_common import Draft, Entries, Fields, Opened, fields_at, not_a_message, placed, require_key
-from proctor.evidence.shape import dict_of
+from proctor.evidence.json_bytes import decode_container
+from proctor.evidence.messages_common import Draft, Entries, Fields, Opened, list_with_paths, not_a_message_error, open_fields, require_key
+from proctor.evidence.shape import dict_or_empty
 from proctor.evidence.text import as_text
 from proctor.model.evidence import Json
 
@@ -37,7 +37,7 @@ _RESULTS = ("ToolCallExecutionEvent", "FunctionExecutionResultMessage")
 _KEYS = frozenset(("id", "metadata", "created_at", "thought", "target", "context", "format_string", "full_message_id"))
 
 
-def marks(message: dict[str, Any]) -> bool:
+def is_own_message(message: dict[str, Any]) -> bool:
     """Return whether a message can only be AutoGen's."""
     return _is_type(message.get("type")) and "role" not in message
 
@@ -52,14 +52,14 @@ def open_state(document: Json) -> Opened | None:
         return _open_results(document)
     if not isinstance(document, dict):
         return None
-    context = dict_of(document.get("llm_context")).get("messages")
-    if isinstance(context, list) and any(marks(dict_of(entry)) for entry in context):
+    context = dict_or_empty(document.get("llm_context")).get("messages")
+    if isinstance(context, list) and any(is_own_message(dict_or_empty(entry)) for entry in context):
         beside = {key: value for key, value in document.items() if key not in ("type", "version", "llm_context")}
-        return Opened(entries=placed(context, "$.llm_context.messages"), beside=beside)
+        return Opened(entries=list_with_paths(context, "$.llm_context.messages"), beside=beside)
     listed = document.get("messages")
-    if isinstance(listed, list) and any(marks(dict_of(entry)) for entry in listed):
+    if isinstance(listed, list) and any(is_own_message(dict_or_empty(entry)) for entry in listed):
         beside = {key: value for key, value in document.items() if key not in ("messages", "stop_reason")}
-        return Opened(entries=placed(listed, "$.messages"), beside=beside)
+        return Opened(entries=list_with_paths(listed, "$.messages"), beside=beside)
     return None
 
 
@@ -74,7 +74,7 @@ def _open_results(results: list[Json]) -> Opened | None:
         raise EvidenceError(
             "$: several results of AutoGen in one list are several runs or one conversation; give one at a time, or as JSON Lines"
         )
-    return Opened(entries=placed(results[0]["messages"], "$[0].messages"))
+    return Opened(entries=list_with_paths(results[0]["messages"], "$[0].messages"))
 
 
 def read(entries: Entries, doubts: Doubts) -> list[Message]:
@@ -82,18 +82,18 @@ def read(entries: Entries, doubts: Doubts) -> list[Message]:
     found: list[Message] = []
     made: set[str] = set()
     for at, entry in entries:
-        message = _message(entry, at, doubts, made)
+        message = _read_message(entry, at, doubts, made)
         if message is not None:
             found.append(message)
             made.update(call.id for call in message.calls if call.id is not None)
     return found
 
 
-def _message(entry: dict[str, Any], at: str, doubts: Doubts, made: set[str]) -> Message | None:
+def _read_message(entry: dict[str, Any], at: str, doubts: Doubts, made: set[str]) -> Message | None:
     fields = Fields(entry, at, doubts)
     kind, source = fields.take("type"), fields.take("source")
     if not _is_type(kind):
-        raise not_a_message(at, "autogen messages", f"{kind!r} is no type of message that is understood")
+        raise not_a_message_error(at, "autogen messages", f"{kind!r} is no type of message that is understood")
     if kind in _SILENT:
         return None
     require_key(entry, at, "autogen messages", "content")
@@ -101,7 +101,7 @@ def _message(entry: dict[str, Any], at: str, doubts: Doubts, made: set[str]) -> 
     role: Role = "tool" if kind in _RESULTS else "user" if from_user else "assistant"
     draft = Draft(role, at, doubts)
     if not isinstance(source, str) and kind in _SPOKEN:
-        draft.misunderstand(at, "nobody is named as the source")
+        draft.doubt_everything(at, "nobody is named as the source")
     content = fields.take("content")
     if kind in _RESULTS:
         _add_results(draft, content, f"{at}.content")
@@ -115,7 +115,7 @@ def _message(entry: dict[str, Any], at: str, doubts: Doubts, made: set[str]) -> 
         draft.ids.update(made)
         _add_calls(draft, fields.take("tool_calls") or [], f"{at}.tool_calls")
         fields.take("results")
-    draft.usage = fields.usage("models_usage")
+    draft.usage = fields.take_usage("models_usage")
     fields.close(_KEYS, role=role)
     return draft.build()
 
@@ -128,16 +128,16 @@ def _add_spoken(draft: Draft, content: Json, at: str) -> None:
         # Pictures are objects with their data.
         if isinstance(part, str):
             draft.add_text(part, f"{at}[{index}]")
-        elif "data" not in dict_of(part) and "url" not in dict_of(part):
-            draft.misunderstand(f"{at}[{index}]", "a part of this kind is not understood")
+        elif "data" not in dict_or_empty(part) and "url" not in dict_or_empty(part):
+            draft.doubt_everything(f"{at}[{index}]", "a part of this kind is not understood")
 
 
 def _add_calls(draft: Draft, content: Json, at: str) -> None:
     if not isinstance(content, list):
-        draft.misunderstand(at, "expected a list of calls")
+        draft.doubt_everything(at, "expected a list of calls")
         return
     for index, value in enumerate(content):
-        call = fields_at(value, f"{at}[{index}]", draft.doubts)
+        call = open_fields(value, f"{at}[{index}]", draft.doubts)
         if call is not None:
             draft.add_call(call.take("name"), call.take("arguments"), call.at, id=call.take("id"))
             call.close()
@@ -145,12 +145,12 @@ def _add_calls(draft: Draft, content: Json, at: str) -> None:
 
 def _add_results(draft: Draft, content: Json, at: str) -> None:
     if not isinstance(content, list):
-        draft.misunderstand(at, "expected a list of results")
+        draft.doubt_everything(at, "expected a list of results")
         return
     for index, value in enumerate(content):
-        result = fields_at(value, f"{at}[{index}]", draft.doubts)
+        result = open_fields(value, f"{at}[{index}]", draft.doubts)
         if result is not None:
-            failed = result.flag("is_error")
-            answer = container_in(result.take("content"))
+            failed = result.take_flag("is_error")
+            answer = decode_container(result.take("content"))
             draft.add_result(answer, result.at, id=result.take("call_id"), name=result.take("name"), failed=failed)
             result.close(role="tool")

@@ -14,11 +14,22 @@ from typing import Any
 from proctor.errors import EvidenceError
 from proctor.evidence.account import Doubts
 from proctor.evidence.conversation import Message, Role
-from proctor.evidence.messages_common import Draft, Entries, Fields, Opened, fields_at, joined_text, parts_of, placed, require_key, role_at
-from proctor.evidence.messages_gaps import miss_earlier
+from proctor.evidence.messages_common import (
+    Draft,
+    Entries,
+    Fields,
+    Opened,
+    join_text_parts,
+    list_parts,
+    list_with_paths,
+    open_fields,
+    read_role,
+    require_key,
+)
+from proctor.evidence.messages_gaps import doubt_earlier
 from proctor.evidence.messages_outputs import fold_outputs
-from proctor.evidence.shape import dict_of
-from proctor.evidence.usage import usage_in
+from proctor.evidence.shape import dict_or_empty
+from proctor.evidence.usage import find_usage
 from proctor.model.evidence import Json
 
 _ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "system": "system"}
@@ -30,11 +41,11 @@ _ENVELOPE = frozenset(
 _STORED_KEYS = frozenset(("message_id", "redact_message", "created_at", "updated_at"))
 
 
-def marks(message: dict[str, Any]) -> bool:
+def is_own_message(message: dict[str, Any]) -> bool:
     """Return whether a message can only be of this form."""
     if isinstance(message.get("message"), dict) and "message_id" in message:
-        return marks(message["message"])
-    parts = parts_of(message, "content")
+        return is_own_message(message["message"])
+    parts = list_parts(message, "content")
     if message.get("role") not in tuple(_ROLES) or not parts or {"meta", "name"} & message.keys():
         return False
     tools = any("toolUse" in part or "toolResult" in part for part in parts)
@@ -52,9 +63,9 @@ def open_answer(document: dict[str, Any]) -> Opened | None:
     answer = {**output["message"], "stopReason": document["stopReason"]}
     taken = ("output", "stopReason", "messages", "usage")
     return Opened(
-        entries=[*placed(sent, "$.messages"), ("$.output.message", answer)],
+        entries=[*list_with_paths(sent, "$.messages"), ("$.output.message", answer)],
         beside={key: value for key, value in document.items() if key not in taken and key not in _ENVELOPE},
-        usage=usage_in(document),
+        usage=find_usage(document),
     )
 
 
@@ -64,14 +75,14 @@ def read(entries: Entries, doubts: Doubts) -> list[Message]:
     for at, entry in entries:
         if isinstance(entry.get("message"), dict) and "message_id" in entry:
             stored = Fields(entry, at, doubts)
-            found.append(_message(stored.take("message"), f"{at}.message", doubts))
+            found.append(_read_message(stored.take("message"), f"{at}.message", doubts))
             stored.close(_STORED_KEYS)
         else:
-            found.append(_message(entry, at, doubts))
+            found.append(_read_message(entry, at, doubts))
     for (at, _), message, following in zip(entries, found, found[1:], strict=False):
         # Converse takes no two messages of the user in a row: Strands' summary of what it took away stands like that.
         if message.role == following.role == "user":
-            miss_earlier(doubts, f"{at}: nobody answers this message: it sums up what was taken away, or an answer is missing")
+            doubt_earlier(doubts, f"{at}: nobody answers this message: it sums up what was taken away, or an answer is missing")
     return _fold_outputs(found)
 
 
@@ -88,21 +99,21 @@ def _fold_outputs(messages: list[Message]) -> list[Message]:
     return fold_outputs(messages, set(taken.values()), taken)
 
 
-def _message(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
+def _read_message(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
     require_key(entry, at, "bedrock messages", "content")
     fields = Fields(entry, at, doubts)
-    draft = Draft(role_at(fields.take("role"), at, _ROLES, "bedrock messages"), at, doubts)
+    draft = Draft(read_role(fields.take("role"), at, _ROLES, "bedrock messages"), at, doubts)
     content = fields.take("content")
     if not isinstance(content, list):
         draft.add_text(content, f"{at}.content")
     else:
         for index, value in enumerate(content):
-            block = fields_at(value, f"{at}.content[{index}]", doubts)
+            block = open_fields(value, f"{at}.content[{index}]", doubts)
             if block is not None:
                 _add_block(draft, block)
-    metadata = fields.object("metadata")
+    metadata = fields.take_object("metadata")
     if metadata is not None:
-        draft.usage = metadata.usage("usage")
+        draft.usage = metadata.take_usage("usage")
         metadata.close(("metrics", "custom"), role=draft.role)
     draft.end_with(fields.take("stopReason", "stop_reason"))
     fields.close(("trackingId", "type"), role=draft.role)
@@ -111,28 +122,28 @@ def _message(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
 
 def _add_block(draft: Draft, block: Fields) -> None:
     if not any(key in block.left for key in _BLOCKS):
-        draft.misunderstand(block.at, f"a block with the keys {', '.join(list(block.left)[:4])} is not understood")
+        draft.doubt_everything(block.at, f"a block with the keys {', '.join(list(block.left)[:4])} is not understood")
         return
     draft.add_text(block.take("text"), block.at)
-    use = block.object("toolUse")
+    use = block.take_object("toolUse")
     if use is not None:
         draft.add_call(use.take("name"), use.take("input"), use.at, id=use.take("toolUseId"))
-        use.word("type", ("server_tool_use", "tool_use"), ("tool_calls",))
+        use.take_word("type", ("server_tool_use", "tool_use"), ("tool_calls",))
         use.close(("reasoningSignature",))
-    result = block.object("toolResult")
+    result = block.take_object("toolResult")
     if result is not None:
-        failed = result.word("status", ("success", "error")) == "error"
-        draft.add_result(_value(result.take("content")), result.at, id=result.take("toolUseId"), failed=failed)
+        failed = result.take_word("status", ("success", "error")) == "error"
+        draft.add_result(_read_value(result.take("content")), result.at, id=result.take("toolUseId"), failed=failed)
         result.close(("type",), role="tool")
-    cited = block.object("citationsContent")
+    cited = block.take_object("citationsContent")
     if cited is not None:
-        draft.add_text(joined_text(cited.take("content")), cited.at)
+        draft.add_text(join_text_parts(cited.take("content")), cited.at)
         cited.close(("citations",), role=draft.role)
     block.close((*_SILENT, "type"), role=draft.role)
 
 
-def _value(content: Json) -> Json:
+def _read_value(content: Json) -> Json:
     # One block of JSON is what the tool answered.
-    if isinstance(content, list) and len(content) == 1 and "json" in dict_of(content[0]):
+    if isinstance(content, list) and len(content) == 1 and "json" in dict_or_empty(content[0]):
         return content[0]["json"]
-    return joined_text(content)
+    return join_text_parts(content)

@@ -12,34 +12,34 @@ from typing import Any
 from proctor.evidence.account import Doubts
 from proctor.evidence.calls import read_arguments
 from proctor.evidence.conversation import Message, Role
-from proctor.evidence.messages_common import Draft, Entries, Fields, fields_at, joined_text, require_key, role_at
-from proctor.evidence.shape import dict_of, list_of
+from proctor.evidence.messages_common import Draft, Entries, Fields, join_text_parts, open_fields, read_role, require_key
+from proctor.evidence.shape import dict_or_empty, list_of
 from proctor.evidence.text import as_text
 
 _ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "tool": "tool", "system": "system"}
 _ANSWER = "final_answer"
 
 
-def marks(message: dict[str, Any]) -> bool:
+def is_own_message(message: dict[str, Any]) -> bool:
     """Return whether a message can only be BeeAI's."""
-    parts = [dict_of(part) for part in list_of(message.get("content"))]
+    parts = [dict_or_empty(part) for part in list_of(message.get("content"))]
     return "role" in message and any(part.get("type") in ("tool-call", "tool-result") and "tool_name" in part for part in parts)
 
 
 def read(entries: Entries, doubts: Doubts) -> list[Message]:
     """Read messages of BeeAI."""
-    return [message for at, entry in entries if (message := _message(entry, at, doubts)) is not None]
+    return [message for at, entry in entries if (message := _read_message(entry, at, doubts)) is not None]
 
 
-def _message(entry: dict[str, Any], at: str, doubts: Doubts) -> Message | None:
+def _read_message(entry: dict[str, Any], at: str, doubts: Doubts) -> Message | None:
     require_key(entry, at, "beeai messages", "content")
     fields = Fields(entry, at, doubts)
-    draft = Draft(role_at(fields.take("role"), at, _ROLES, "beeai messages"), at, doubts)
+    draft = Draft(read_role(fields.take("role"), at, _ROLES, "beeai messages"), at, doubts)
     content = fields.take("content")
     if not isinstance(content, list):
         draft.add_text(content, f"{at}.content")
     for index, value in enumerate(list_of(content)):
-        part = fields_at(value, f"{at}.content[{index}]", doubts)
+        part = open_fields(value, f"{at}.content[{index}]", doubts)
         if part is not None:
             _add_part(draft, part)
     fields.close(("id", "meta"), role=draft.role)
@@ -55,15 +55,15 @@ def _add_part(draft: Draft, part: Fields) -> None:
         name, given = part.take("tool_name"), part.take("args")
         if name == _ANSWER:
             answer = read_arguments(given)
-            draft.add_text(as_text(dict_of(answer).get("response", answer)), part.at)
+            draft.add_text(as_text(dict_or_empty(answer).get("response", answer)), part.at)
             part.take("id")
         else:
             draft.add_call(name, given, part.at, id=part.take("id"))
         part.close()
     elif kind == "tool-result":
-        name, id, value = part.take("tool_name"), part.take("tool_call_id"), joined_text(part.take("result"))
+        name, id, value = part.take("tool_name"), part.take("tool_call_id"), join_text_parts(part.take("result"))
         if name != _ANSWER:
             draft.add_result(value, part.at, id=id, name=name)
         part.close(role="tool")
     elif kind not in ("image_url", "file"):
-        draft.misunderstand(part.at, f"a part of type {kind!r} is not understood")
+        draft.doubt_everything(part.at, f"a part of type {kind!r} is not understood")

@@ -16,10 +16,10 @@ import msgspec
 from proctor.evidence import messages_anthropic
 from proctor.evidence.account import Doubts
 from proctor.evidence.conversation import Message
-from proctor.evidence.messages_common import Draft, Entries, Fields, Opened, placed
-from proctor.evidence.messages_gaps import miss_earlier, miss_later
-from proctor.evidence.shape import dict_of, text_or_none
-from proctor.evidence.usage import usage_in
+from proctor.evidence.messages_common import Draft, Entries, Fields, Opened, list_with_paths
+from proctor.evidence.messages_gaps import doubt_earlier, doubt_later
+from proctor.evidence.shape import dict_or_empty, text_or_none
+from proctor.evidence.usage import find_usage
 from proctor.model.evidence import Json
 
 _SPEAKING = ("assistant", "user")
@@ -64,57 +64,57 @@ _NO_TURN = ("isMeta", "isSynthetic", "isCompactSummary")
 """Members of entries whose text nobody asked."""
 
 
-def marks(entry: dict[str, Any]) -> bool:
+def is_own_message(entry: dict[str, Any]) -> bool:
     """Return whether an entry can only be one of this stream: a message in an envelope, or the end of a run."""
     kind = entry.get("type")
     if kind in _SPEAKING:
-        return "role" not in entry and dict_of(entry.get("message")).get("role") == kind
+        return "role" not in entry and dict_or_empty(entry.get("message")).get("role") == kind
     return kind == "result" and isinstance(entry.get("subtype"), str) and "num_turns" in entry
 
 
 def open_stream(document: Json) -> Opened | None:
     """Find the entries of a run; what it cost stands in its last one."""
     entries = document.get("messages") if isinstance(document, dict) else document
-    if not isinstance(entries, list) or not any(isinstance(entry, dict) and marks(entry) for entry in entries):
+    if not isinstance(entries, list) or not any(isinstance(entry, dict) and is_own_message(entry) for entry in entries):
         return None
-    ends = [entry for entry in entries if dict_of(entry).get("type") == "result"]
+    ends = [entry for entry in entries if dict_or_empty(entry).get("type") == "result"]
     beside = {key: value for key, value in document.items() if key != "messages"} if isinstance(document, dict) else {}
     # A session with several runs has an end for each.
     return Opened(
-        entries=placed(entries, "$.messages" if isinstance(document, dict) else "$"),
+        entries=list_with_paths(entries, "$.messages" if isinstance(document, dict) else "$"),
         beside=beside,
-        usage=usage_in(ends[0]) if len(ends) == 1 else None,
+        usage=find_usage(ends[0]) if len(ends) == 1 else None,
     )
 
 
 def read(entries: Entries, doubts: Doubts) -> list[Message]:
     """Read the messages of the stream in order."""
     found: list[Message] = []
-    for at, entry in _joined(entries):
+    for at, entry in _join_blocks(entries):
         kind = entry.get("type")
         if kind in (*_SPEAKING, "result"):
             Fields(entry, at, doubts).close(_KEYS, role="user" if kind == "user" else "assistant")
         if kind in _SPEAKING and isinstance(entry.get("message"), dict):
-            found.append(_message(entry, at, doubts))
+            found.append(_read_message(entry, at, doubts))
         elif kind == "result":
             _weigh_end(entry, at, found, doubts)
         elif not isinstance(kind, str) or kind not in _SILENT:
-            Draft("assistant", at, doubts).misunderstand(at, f"an entry of type {kind!r} is not understood")
+            Draft("assistant", at, doubts).doubt_everything(at, f"an entry of type {kind!r} is not understood")
         if (entry.get("subtype") == "compact_boundary" or entry.get("isCompactSummary")) and not any(
             one.calls or one.text for one in found
         ):
-            miss_earlier(doubts, f"{at}: a compaction of messages that are not here")
+            doubt_earlier(doubts, f"{at}: a compaction of messages that are not here")
     if any(entry.get("type") == "stream_event" for _, entry in entries) and not any(one.role == "assistant" for one in found):
-        miss_later(doubts, "$: pieces of a stream that no whole message follows")
+        doubt_later(doubts, "$: pieces of a stream that no whole message follows")
     return found
 
 
-def _joined(entries: Entries) -> Entries:
-    """Put the blocks of one answer together, which came one by one under the same id."""
+def _join_blocks(entries: Entries) -> Entries:
+    """Join the blocks of one answer that came one by one under the same id."""
     joined: Entries = []
     places: dict[str, int] = {}
     for at, entry in entries:
-        message = dict_of(entry.get("message"))
+        message = dict_or_empty(entry.get("message"))
         id, blocks = text_or_none(message.get("id")), message.get("content")
         if entry.get("type") == "assistant" and id is not None and isinstance(blocks, list):
             if id in places:
@@ -127,7 +127,7 @@ def _joined(entries: Entries) -> Entries:
     return joined
 
 
-def _message(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
+def _read_message(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
     inner = dict(entry["message"])
     if inner.get("stop_reason", "") is None:
         del inner["stop_reason"]  # the stream writes an answer down before it is over, and tells the end of the run apart
@@ -139,9 +139,9 @@ def _message(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
 
 
 def _weigh_end(entry: dict[str, Any], at: str, found: list[Message], doubts: Doubts) -> None:
-    """Weigh how a run ended."""
+    """Doubt what the end of a run leaves open."""
     if entry.get("subtype") != "success" or entry.get("is_error") is True:
-        miss_later(doubts, f"{at}: the run broke off ({entry.get('subtype')})")
+        doubt_later(doubts, f"{at}: the run broke off ({entry.get('subtype')})")
     last = next((message for message in reversed(found) if message.role == "assistant"), None)
     if entry.get("structured_output") is not None:
         doubts.doubt("answer", f"{at}.structured_output: an answer in a given form, which is not read")

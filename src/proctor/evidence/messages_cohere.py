@@ -11,18 +11,20 @@ from typing import Any
 
 from proctor.evidence.account import Doubts
 from proctor.evidence.conversation import Message, Role
-from proctor.evidence.messages_common import Draft, Entries, Fields, Opened, fields_at, placed, role_at, usage_at
+from proctor.evidence.messages_common import Draft, Entries, Fields, Opened, list_with_paths, open_fields, read_role, read_usage_at
 from proctor.evidence.messages_openai import read_message
-from proctor.evidence.shape import dict_of, list_of
+from proctor.evidence.shape import dict_or_empty, list_of
 
 _OLD_ROLES: dict[str, Role] = {"USER": "user", "CHATBOT": "assistant", "TOOL": "tool", "SYSTEM": "system"}
 
 
-def marks(message: dict[str, Any]) -> bool:
+def is_own_message(message: dict[str, Any]) -> bool:
     """Return whether a message can only be Cohere's."""
     if isinstance(message.get("role"), str) and message["role"] in _OLD_ROLES and ("message" in message or "tool_results" in message):
         return True
-    has_document = any(dict_of(part).get("type") == "document" and "document" in dict_of(part) for part in list_of(message.get("content")))
+    has_document = any(
+        dict_or_empty(part).get("type") == "document" and "document" in dict_or_empty(part) for part in list_of(message.get("content"))
+    )
     return "tool_plan" in message or (message.get("role") == "tool" and has_document)
 
 
@@ -32,9 +34,12 @@ def open_answer(document: dict[str, Any]) -> Opened | None:
     if not isinstance(message, dict) or "finish_reason" not in document or not isinstance(document.get("messages", []), list):
         return None
     doubts = Doubts()
-    counted = dict_of(document.get("usage")).get("tokens")
-    usage = usage_at(counted, "$.usage.tokens", doubts)
-    entries = [*placed(document.get("messages", []), "$.messages"), ("$.message", {**message, "finish_reason": document["finish_reason"]})]
+    counted = dict_or_empty(document.get("usage")).get("tokens")
+    usage = read_usage_at(counted, "$.usage.tokens", doubts)
+    entries = [
+        *list_with_paths(document.get("messages", []), "$.messages"),
+        ("$.message", {**message, "finish_reason": document["finish_reason"]}),
+    ]
     beside = {
         key: value for key, value in document.items() if key not in ("message", "messages", "finish_reason", "usage", "logprobs", "prompt")
     }
@@ -44,26 +49,26 @@ def open_answer(document: dict[str, Any]) -> Opened | None:
 def read(entries: Entries, doubts: Doubts) -> list[Message]:
     """Read messages of either version."""
     return [
-        _old(entry, at, doubts)
+        _read_old_message(entry, at, doubts)
         if entry.get("role") in tuple(_OLD_ROLES)
         else read_message(entry, at, doubts, "cohere messages", "tool_plan")
         for at, entry in entries
     ]
 
 
-def _old(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
+def _read_old_message(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
     fields = Fields(entry, at, doubts)
-    draft = Draft(role_at(fields.take("role"), at, _OLD_ROLES, "cohere messages"), at, doubts)
+    draft = Draft(read_role(fields.take("role"), at, _OLD_ROLES, "cohere messages"), at, doubts)
     draft.add_text(fields.take("message"), f"{at}.message")
-    for index, value in enumerate(fields.entries("tool_calls")):
-        call = fields_at(value, f"{at}.tool_calls[{index}]", doubts)
+    for index, value in enumerate(fields.take_list("tool_calls")):
+        call = open_fields(value, f"{at}.tool_calls[{index}]", doubts)
         if call is not None:
             draft.add_call(call.take("name"), call.take("parameters"), call.at)
             call.close(("generation_id",))
-    for index, value in enumerate(fields.entries("tool_results")):
-        result = fields_at(value, f"{at}.tool_results[{index}]", doubts)
+    for index, value in enumerate(fields.take_list("tool_results")):
+        result = open_fields(value, f"{at}.tool_results[{index}]", doubts)
         if result is not None:
-            draft.add_result(result.take("outputs"), result.at, name=dict_of(result.take("call")).get("name"))
+            draft.add_result(result.take("outputs"), result.at, name=dict_or_empty(result.take("call")).get("name"))
             result.close(role="tool")
     fields.close(role=draft.role)
     return draft.build()

@@ -26,9 +26,9 @@ import msgspec
 from proctor.errors import EvidenceError
 from proctor.evidence.account import Doubts
 from proctor.evidence.calls import CONTENT_ERROR, read_arguments
-from proctor.evidence.conversation import Message, Result, Role
-from proctor.evidence.json_bytes import container_in
-from proctor.evidence.messages_gaps import gap_in, tells_gap
+from proctor.evidence.conversation import Message, Role, ToolResult
+from proctor.evidence.json_bytes import decode_container
+from proctor.evidence.messages_gaps import find_gap, tells_of_gap
 from proctor.evidence.signs import end_of
 from proctor.evidence.spoken_calls import call_in_words
 from proctor.evidence.text import as_text
@@ -43,6 +43,7 @@ EVERYTHING: tuple[Part, ...] = ("tool_calls", "tool_arguments", "tool_results", 
 MISSING = "messages are missing that this speaks of"
 
 _SHOWN = 40
+"""Characters of a value from the record in a doubt."""
 _HARMLESS_ENDS = ("id", "_at", "At", "time", "Time", "timestamp", "Timestamp", "_ms", "Ms")
 _CALLING = re.compile(r"tool|function|call|action|invo|command|handoff|transfer|execut", re.IGNORECASE)
 
@@ -50,7 +51,7 @@ _WRITTEN_TYPES = ("text", "output_text", "input_text", "TextContent")
 
 
 class Fields:
-    """One object of a message list, and which of its keys nobody has taken yet."""
+    """One object of a message list, and the keys that nobody has taken yet."""
 
     __slots__ = ("at", "doubts", "left")
 
@@ -60,7 +61,7 @@ class Fields:
         self.doubts = doubts
 
     def take(self, *keys: str) -> Json:
-        """Take these keys; return the first value that is not null."""
+        """Remove these keys, and return the first value that is not null."""
         found: Json = None
         for key in keys:
             value = self.left.pop(key, None)
@@ -68,64 +69,64 @@ class Fields:
                 found = value
         return found
 
-    def text(self, *keys: str, about: Iterable[Part] = EVERYTHING) -> str | None:
-        """Take a text; anything else that is not null is not understood."""
+    def take_text(self, *keys: str, about: Iterable[Part] = EVERYTHING) -> str | None:
+        """Take a text, and doubt anything else that is not null."""
         value = self.take(*keys)
         if value is None or isinstance(value, str):
             return value
         self.doubt(about, f".{keys[0]}: expected text, found {kind_of(value)}")
         return None
 
-    def flag(self, *keys: str) -> bool:
-        """Take true or false; anything else leaves open how the tool ended."""
+    def take_flag(self, *keys: str) -> bool:
+        """Take true or false, and doubt how the tool ended for anything else."""
         value = self.take(*keys)
         if value is not None and not isinstance(value, bool):
             self.doubt(("tool_results",), f".{keys[0]}: expected true or false, found {kind_of(value)}")
         return value is True
 
-    def word(self, key: str, known: Collection[str], about: Iterable[Part] = ("tool_results",)) -> str | None:
-        """Take one of the words that are known; another one is not understood."""
+    def take_word(self, key: str, known: Collection[str], about: Iterable[Part] = ("tool_results",)) -> str | None:
+        """Take one of the known words, and doubt any other."""
         value = self.take(key)
         if value is None or (isinstance(value, str) and value in known):
             return value
         self.doubt(about, f".{key}: {show(value, _SHOWN)} is not understood")
         return None
 
-    def entries(self, *keys: str) -> list[Any]:
-        """Take a list; anything else that is not null is not understood."""
+    def take_list(self, *keys: str) -> list[Any]:
+        """Take a list, and doubt anything else that is not null."""
         value = self.take(*keys)
         if value is None or isinstance(value, list):
             return value or []
         self.doubt(EVERYTHING, f".{keys[0]}: expected a list, found {kind_of(value)}")
         return []
 
-    def object(self, *keys: str) -> Fields | None:
-        """Take an object to look into; anything else that is not null is not understood."""
+    def take_object(self, *keys: str) -> Fields | None:
+        """Take an object to look into, and doubt anything else that is not null."""
         value = self.take(*keys)
         if value is None:
             return None
-        return fields_at(value, f"{self.at}.{keys[0]}", self.doubts)
+        return open_fields(value, f"{self.at}.{keys[0]}", self.doubts)
 
-    def usage(self, *keys: str) -> Usage | None:
+    def take_usage(self, *keys: str) -> Usage | None:
         """Take the tokens spent."""
-        return usage_at(self.take(*keys), f"{self.at}.{keys[0]}", self.doubts)
+        return read_usage_at(self.take(*keys), f"{self.at}.{keys[0]}", self.doubts)
 
     def doubt(self, about: Iterable[Part], why: str) -> None:
-        """Say that parts are not known, because of something in here."""
+        """Doubt parts because of something in this object."""
         for part in about:
             self.doubts.doubt(part, self.at + why)
 
     def close(self, harmless: Collection[str] = (), *, role: Role | None = None) -> None:
-        """Weigh the keys that nobody took."""
+        """Weigh the keys that nobody took, so that none is passed over in silence."""
         for key, value in self.left.items():
             if key not in harmless:
                 weigh_key(self, key, value, role)
-            elif (told := gap_in(key, value)) is not None:
+            elif (told := find_gap(key, value)) is not None:
                 self.doubt(EVERYTHING, f".{key}.{show(told, _SHOWN)[1:-1]}: {MISSING}")
 
 
-def fields_at(value: Json, at: str, doubts: Doubts) -> Fields | None:
-    """Return the fields of an object; anything else is not understood."""
+def open_fields(value: Json, at: str, doubts: Doubts) -> Fields | None:
+    """Return the fields of an object, and doubt everything if it is no object."""
     if isinstance(value, dict):
         return Fields(value, at, doubts)
     for part in EVERYTHING:
@@ -134,10 +135,10 @@ def fields_at(value: Json, at: str, doubts: Doubts) -> Fields | None:
 
 
 def weigh_key(fields: Fields, key: str, value: Json, role: Role | None) -> None:
-    """Say what a key that is not understood leaves open."""
+    """Doubt the parts that a key which is not understood could hold."""
     if value is None or value is False or (isinstance(value, (str, list, dict)) and not value):
         return
-    if tells_gap(key, value):
+    if tells_of_gap(key, value):
         fields.doubt(EVERYTHING, f".{show(key, _SHOWN)[1:-1]}: {MISSING}")
         return
     spoken: Part = "tool_results" if role == "tool" else "input" if role == "user" else "answer"
@@ -148,7 +149,7 @@ def weigh_key(fields: Fields, key: str, value: Json, role: Role | None) -> None:
     elif isinstance(value, str):
         if key.endswith(_HARMLESS_ENDS) and role != "tool" and not _CALLING.search(key):
             return
-        calls = in_call or bool(_CALLING.search(key)) or speaks_call(value) or isinstance(container_in(value), (dict, list))
+        calls = in_call or bool(_CALLING.search(key)) or speaks_of_call(value) or isinstance(decode_container(value), (dict, list))
         if calls or role != "system":
             # What a user said and nobody saw is a turn that nobody counted.
             fields.doubt(EVERYTHING if calls else ("input", "turns") if spoken == "input" else (spoken,), why)
@@ -158,14 +159,14 @@ def weigh_key(fields: Fields, key: str, value: Json, role: Role | None) -> None:
         fields.doubt(("tool_results",), why)
 
 
-def speaks_call(text: str) -> bool:
-    """Whether a text holds what looks like a tool call in words."""
+def speaks_of_call(text: str) -> bool:
+    """Return whether a text holds what looks like a tool call in words."""
     return call_in_words(text) is not None
 
 
 def is_written_parts(text: str) -> bool:
-    """Whether a text is the JSON of parts that somebody wrote into one text, or of one part."""
-    parts = container_in(text) if text[:1] in ("[", "{") else None
+    """Return whether a text is the JSON of parts that somebody wrote into one text, or of one part."""
+    parts = decode_container(text) if text[:1] in ("[", "{") else None
     if isinstance(parts, dict):
         # An agent may answer {"text": ...}; with a type it is a part.
         return isinstance(parts.get("text"), str) and parts.get("type") in _WRITTEN_TYPES
@@ -175,8 +176,8 @@ def is_written_parts(text: str) -> bool:
     )
 
 
-def usage_at(value: Json, at: str, doubts: Doubts) -> Usage | None:
-    """Read the tokens spent; what is not understood leaves their number open."""
+def read_usage_at(value: Json, at: str, doubts: Doubts) -> Usage | None:
+    """Read the tokens spent, and doubt their number if something is not understood."""
     if value is None or value == {}:
         return None
     found = read_usage(value)
@@ -196,32 +197,32 @@ class Draft:
         self.doubts = doubts
         self.texts: list[str] = []
         self.calls: list[ToolCall] = []
-        self.results: list[Result] = []
+        self.results: list[ToolResult] = []
         self.usage: Usage | None = None
         self.model: str | None = None
         self.ids: set[str] = set()
 
-    def misunderstand(self, at: str, why: str) -> None:
-        """Say that something could have been anything."""
+    def doubt_everything(self, at: str, why: str) -> None:
+        """Doubt every part: what is here could be anything."""
         for part in EVERYTHING:
             self.doubts.doubt(part, f"{at}: {why}")
 
     def add_text(self, value: Json, at: str) -> None:
-        """Add text that was said; what is no text could be anything."""
+        """Add text that was said, and doubt everything if it is no text."""
         if isinstance(value, str):
             self.texts.append(value)
             spoken = call_in_words(value) if self.role == "assistant" else None
             if spoken is not None:
                 self.doubts.doubt("tool_calls", f"{at}: {spoken}")
-            if self.role == "assistant" and (is_written_parts(value) or (spoken and isinstance(container_in(value), list))):
-                self.misunderstand(at, "parts of a message written as one text")
+            if self.role == "assistant" and (is_written_parts(value) or (spoken and isinstance(decode_container(value), list))):
+                self.doubt_everything(at, "parts of a message written as one text")
         elif value is not None:
-            self.misunderstand(at, f"expected text, found {kind_of(value)}")
+            self.doubt_everything(at, f"expected text, found {kind_of(value)}")
 
     def add_call(self, name: Json, arguments: Json, at: str, *, id: Json = None, server: Json = None, alias: Json = None) -> None:
-        """Add a call; one whose id is known already is told twice."""
+        """Add a call, unless its id is known already: such a call stands twice in the record."""
         if not isinstance(name, str) or not name:
-            self.misunderstand(at, "a tool call without a name")
+            self.doubt_everything(at, "a tool call without a name")
             return
         if isinstance(id, str):
             if id in self.ids:
@@ -255,7 +256,7 @@ class Draft:
         if failed and error is None:
             error = as_text(value) or "the tool reported an error"
         self.results.append(
-            Result(
+            ToolResult(
                 id=id if isinstance(id, str) else None,
                 name=name if isinstance(name, str) else None,
                 value=value,
@@ -269,7 +270,7 @@ class Draft:
         return isinstance(id, str) and id in self.ids
 
     def end_with(self, reason: Json) -> None:
-        """Take why the model stopped: one that stopped to call tools called some."""
+        """Note why the model stopped: one that stopped to call tools called some."""
         if end_of(reason) == "calls" and not self.calls:
             self.doubts.doubt("tool_calls", f"{self.at}: the model stopped to call tools ({reason}), and no call is here")
 
@@ -286,7 +287,7 @@ class Draft:
 
 
 class Opened(msgspec.Struct, frozen=True, kw_only=True):
-    """A document whose messages were found: where each stands, and what stands beside them."""
+    """A document whose messages were found, with their places and with what stands beside them."""
 
     entries: list[tuple[str, Json]]
     beside: dict[str, Json] = {}
@@ -300,49 +301,49 @@ Entries = list[tuple[str, dict[str, Any]]]
 Reader = Callable[[Entries, Doubts], list[Message]]
 
 
-def placed(entries: Iterable[Json], at: str) -> list[tuple[str, Json]]:
-    """Return entries of a list with their paths."""
+def list_with_paths(entries: Iterable[Json], at: str) -> list[tuple[str, Json]]:
+    """Return the entries of a list, each with its path."""
     return [(f"{at}[{index}]", entry) for index, entry in enumerate(entries)]
 
 
-def role_at(value: Json, at: str, roles: dict[str, Role], whose: str) -> Role:
-    """Return a role by a format's own words; raises for one it does not have."""
+def read_role(value: Json, at: str, roles: dict[str, Role], whose: str) -> Role:
+    """Return the role that a word of the format means. Raises `EvidenceError` for an unknown word."""
     role = roles.get(value) if isinstance(value, str) else None
     if role is None:
         raise EvidenceError(f"{at}.role: {show(value, _SHOWN)} is no role of {whose}; known: {', '.join(roles)}")
     return role
 
 
-def not_a_message(at: str, whose: str, expected: str) -> EvidenceError:
+def not_a_message_error(at: str, whose: str, expected: str) -> EvidenceError:
     """Return the error for an entry that is no message of a format."""
     return EvidenceError(f"{at}: not a message of {whose}: {expected}; name another format with --evidence-format")
 
 
 def require_key(entry: dict[str, Any], at: str, whose: str, *keys: str) -> None:
-    """Refuse a message that has nothing to say at all."""
+    """Refuse a message that has none of these keys: it says nothing at all."""
     if not any(key in entry for key in keys):
-        raise not_a_message(at, whose, f"it has no {' or '.join(keys[:2])}")
+        raise not_a_message_error(at, whose, f"it has no {' or '.join(keys[:2])}")
 
 
-def parts_of(entry: dict[str, Any], key: str) -> list[dict[str, Any]]:
-    """Return the parts of a message that are objects, for a look at what they are."""
+def list_parts(entry: dict[str, Any], key: str) -> list[dict[str, Any]]:
+    """Return the parts of a message that are objects."""
     value = entry.get(key)
     return [part for part in value if isinstance(part, dict)] if isinstance(value, list) else []
 
 
-def joined_text(value: Json, keys: tuple[str, ...] = ("text",)) -> Json:
+def join_text_parts(value: Json, keys: tuple[str, ...] = ("text",)) -> Json:
     """Return the text of a result that is nothing but parts of text, parsed if it is JSON; any other result as it is."""
     if isinstance(value, str):
-        return container_in(value)
+        return decode_container(value)
     if not isinstance(value, list) or not value:
         return value
-    texts = [part if isinstance(part, str) else _only_text(part, keys) for part in value]
+    texts = [part if isinstance(part, str) else _read_only_text(part, keys) for part in value]
     if any(text is None for text in texts):
         return value
-    return container_in("".join(text for text in texts if text is not None))
+    return decode_container("".join(text for text in texts if text is not None))
 
 
-def _only_text(part: Json, keys: tuple[str, ...]) -> str | None:
+def _read_only_text(part: Json, keys: tuple[str, ...]) -> str | None:
     if not isinstance(part, dict):
         return None
     for key in keys:

@@ -2,7 +2,7 @@
 
 A list of messages is what the model was given next, and that is often less than what happened: a summary stands for the beginning, tool
 uses were cleared, the provider keeps the rest under an id, a stream is still running, an answer came in several versions. Where the record
-tells it, what could be missing is not known. `miss_earlier` is for what came before, `miss_later` for what was still to come.
+tells it, what could be missing is not known. `doubt_earlier` is for what came before, `doubt_later` for what was still to come.
 
 A list that was shortened and does not say so looks like any other; no reader can tell.
 """
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from proctor.evidence.account import Doubts
 from proctor.evidence.conversation import Message
-from proctor.evidence.shape import dict_of, list_of
+from proctor.evidence.shape import dict_or_empty, list_of
 from proctor.model.account import Part
 from proctor.model.evidence import Json
 from proctor.model.show import show
@@ -34,39 +34,40 @@ _GAP = re.compile(
 _TELLING = re.compile(r"meta|propert|additional_kwargs|provider|details|extra", re.IGNORECASE)
 """Keys under which a format keeps what it says about a message; under the others stands what was said and done."""
 _MOST_LOOKED_AT = 1_000
+"""Objects under a harmless key that are looked through for words about missing messages."""
 
 
-def miss_earlier(doubts: Doubts, why: str) -> None:
-    """Say that something stood before what is here."""
+def doubt_earlier(doubts: Doubts, why: str) -> None:
+    """Doubt what stood before the first message."""
     for part in _EARLIER:
         doubts.doubt(part, why)
 
 
-def miss_later(doubts: Doubts, why: str) -> None:
-    """Say that the run was not over."""
+def doubt_later(doubts: Doubts, why: str) -> None:
+    """Doubt what follows: the run was not over."""
     for part in _LATER:
         doubts.doubt(part, why)
 
 
-def still_runs(doubts: Doubts, at: str, word: Json) -> None:
-    """Say that by this word the run was not over."""
-    miss_later(doubts, f"{at}: {show(word, 40)}, so the run was not over")
+def doubt_end(doubts: Doubts, at: str, word: Json) -> None:
+    """Doubt what follows: this word says that the run was not over."""
+    doubt_later(doubts, f"{at}: {show(word, 40)}, so the run was not over")
 
 
 def is_running(word: Json) -> bool:
-    """Whether a status says that something goes on."""
+    """Return whether a status says that something goes on."""
     return isinstance(word, str) and word.lower() in RUNNING
 
 
-def tells_gap(key: str, value: Json) -> bool:
-    """Whether a key that nobody understands speaks of messages that are not here, by its name or by its one word."""
+def tells_of_gap(key: str, value: Json) -> bool:
+    """Return whether an unknown key speaks of missing messages, by its name or by its one word."""
     if value is None or value is False or value in ("", 0) or value == [] or value == {}:
         return False
     return _GAP.search(key) is not None or (isinstance(value, str) and " " not in value and _GAP.search(value[:60]) is not None)
 
 
-def gap_in(key: str, value: Json) -> str | None:
-    """The key under a harmless one that says messages are missing; nothing, if none does."""
+def find_gap(key: str, value: Json) -> str | None:
+    """Return the key under a harmless one that says messages are missing, or None."""
     if not isinstance(value, (dict, list)) or not _TELLING.search(key):
         return None
     waiting: list[Json] = [value]
@@ -95,16 +96,16 @@ def weigh_edits(management: Json, at: str, calls: int, doubts: Doubts) -> None:
 
     Its edits leave the caller's own list as it was. So tool uses that were cleared are missing only where fewer of them are here.
     """
-    for edit in map(dict_of, list_of(dict_of(management).get("applied_edits"))):
+    for edit in map(dict_or_empty, list_of(dict_or_empty(management).get("applied_edits"))):
         kind, cleared = edit.get("type"), edit.get("cleared_tool_uses")
         if isinstance(kind, str) and kind.startswith("clear_thinking"):
             continue
         if not (isinstance(kind, str) and kind.startswith("clear_tool_uses") and isinstance(cleared, int) and cleared <= calls):
-            miss_earlier(doubts, f"{at}.context_management: {kind!r} took away what is not in these messages")
+            doubt_earlier(doubts, f"{at}.context_management: {kind!r} took away what is not in these messages")
 
 
 def compare_choices(choices: Sequence[Message], at: str, doubts: Doubts) -> None:
-    """Say what is open where an answer came in several versions: nobody knows which of them was acted upon."""
+    """Doubt an answer that came in several versions: nobody knows which of them was acted upon."""
     calls = [[(call.name, call.arguments) for call in choice.calls] for choice in choices]
     if any(made != calls[0] for made in calls):
         for part in _CALLS:

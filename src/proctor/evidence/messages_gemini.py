@@ -16,10 +16,10 @@ from proctor.errors import EvidenceError
 from proctor.evidence.account import Doubts
 from proctor.evidence.calls import CONTENT_ERROR, says_error
 from proctor.evidence.conversation import Message, Role
-from proctor.evidence.messages_common import Draft, Entries, Fields, Opened, fields_at, placed, role_at
+from proctor.evidence.messages_common import Draft, Entries, Fields, Opened, list_with_paths, open_fields, read_role
 from proctor.evidence.messages_gaps import compare_choices
-from proctor.evidence.shape import dict_of, first_of, list_of, text_or_none
-from proctor.evidence.usage import usage_in
+from proctor.evidence.shape import dict_or_empty, find_first, list_of, text_or_none
+from proctor.evidence.usage import find_usage
 from proctor.model.evidence import Json
 
 # A request may leave the role out; it is the user who speaks then.
@@ -91,7 +91,7 @@ _GROUNDING_KEYS = frozenset(
 _HISTORY = ("automaticFunctionCallingHistory", "automatic_function_calling_history")
 
 
-def marks(content: dict[str, Any]) -> bool:
+def is_own_message(content: dict[str, Any]) -> bool:
     """Return whether a message can only be Gemini's: parts without a type."""
     parts = content.get("parts")
     known = (*_TEXT, *_TOOLS, *_SILENT, *_CODE, *_SERVER)
@@ -104,36 +104,38 @@ def marks(content: dict[str, Any]) -> bool:
 
 
 def open_contents(document: dict[str, Any]) -> Opened | None:
-    """Find what was sent and the first candidate, in order; what other candidates do otherwise is not known."""
+    """Find what was sent and the first candidate, in order, and doubt what other candidates do otherwise."""
     contents, candidates = document.get("contents"), document.get("candidates")
-    if not isinstance(candidates, list) and not (isinstance(contents, list) and any(marks(dict_of(content)) for content in contents)):
+    if not isinstance(candidates, list) and not (
+        isinstance(contents, list) and any(is_own_message(dict_or_empty(content)) for content in contents)
+    ):
         return None
-    history = first_of(document, *_HISTORY)
+    history = find_first(document, *_HISTORY)
     sent, at = (history, f"$.{_HISTORY[0]}") if isinstance(history, list) and history else (contents, "$.contents")
     if sent is not None and not isinstance(sent, list):
         raise EvidenceError(f"{at}: expected a list of contents")
-    doubts, entries = Doubts(), placed(sent or [], at)
+    doubts, entries = Doubts(), list_with_paths(sent or [], at)
     if candidates is not None:
-        answers = [_candidate(candidates, index, doubts) for index in range(max(1, len(list_of(candidates))))]
+        answers = [_choose_candidate(candidates, index, doubts) for index in range(max(1, len(list_of(candidates))))]
         if len(answers) > 1:
             compare_choices([read_content(answer, place, doubts) for place, answer in answers], "$.candidates", doubts)
         entries.append(answers[0])
     return Opened(
-        entries=[*placed(list_of(document.get("messages")), "$.messages"), *entries],
+        entries=[*list_with_paths(list_of(document.get("messages")), "$.messages"), *entries],
         beside={
             key: value
             for key, value in document.items()
             if key not in ("contents", "candidates", "messages") and key not in _ENVELOPE and key not in _HISTORY
         },
-        usage=usage_in(document),
-        model=text_or_none(first_of(document, "modelVersion", "model_version")),
+        usage=find_usage(document),
+        model=text_or_none(find_first(document, "modelVersion", "model_version")),
         doubts=tuple(doubts.unknown.items()),
     )
 
 
-def _candidate(candidates: Json, index: int, doubts: Doubts) -> tuple[str, dict[str, Any]]:
+def _choose_candidate(candidates: Json, index: int, doubts: Doubts) -> tuple[str, dict[str, Any]]:
     at = f"$.candidates[{index}]"
-    first = fields_at(candidates[index] if isinstance(candidates, list) and candidates else None, at, doubts)
+    first = open_fields(candidates[index] if isinstance(candidates, list) and candidates else None, at, doubts)
     content = first.take("content") if first is not None else None
     if first is None or not isinstance(content, dict):
         raise EvidenceError(f"{at}.content: an answer without content")
@@ -164,7 +166,7 @@ def read_content(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
     """Read one content."""
     fields = Fields(entry, at, doubts)
     role = fields.take("role")
-    draft = Draft(role_at("user" if role is None else role, at, ROLES, "gemini contents"), at, doubts)
+    draft = Draft(read_role("user" if role is None else role, at, ROLES, "gemini contents"), at, doubts)
     add_parts(draft, fields)
     add_searches(draft, fields)
     draft.end_with(fields.take("finishReason", "finish_reason"))
@@ -175,16 +177,16 @@ def read_content(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
 
 def add_parts(draft: Draft, fields: Fields) -> None:
     """Add the parts of a content."""
-    for index, value in enumerate(fields.entries("parts")):
-        part = fields_at(value, f"{fields.at}.parts[{index}]", draft.doubts)
+    for index, value in enumerate(fields.take_list("parts")):
+        part = open_fields(value, f"{fields.at}.parts[{index}]", draft.doubts)
         if part is not None:
             _add_part(draft, part)
 
 
 def _page_read(value: Json, at: str, doubts: Doubts) -> str | None:
-    """Return the address of a page that Gemini read; it is not known which, where none is told."""
-    page = fields_at(value, f"{at}.urlMetadata", doubts)
-    url = page.text("retrievedUrl", "retrieved_url") if page is not None else None
+    """Return the address of a page that Gemini read, and doubt which page it was if none is told."""
+    page = open_fields(value, f"{at}.urlMetadata", doubts)
+    url = page.take_text("retrievedUrl", "retrieved_url") if page is not None else None
     if page is not None and url is None:
         page.doubt(("tool_arguments",), ": it does not say which page was read")
     return url
@@ -192,17 +194,17 @@ def _page_read(value: Json, at: str, doubts: Doubts) -> str | None:
 
 def add_searches(draft: Draft, fields: Fields) -> None:
     """Add the searches that Gemini made itself, and the pages it read."""
-    pages = fields.object("urlContextMetadata", "url_context_metadata")
+    pages = fields.take_object("urlContextMetadata", "url_context_metadata")
     if pages is not None:
-        read = pages.entries("urlMetadata", "url_metadata")
+        read = pages.take_list("urlMetadata", "url_metadata")
         if read:
             draft.add_call("url_context", {"urls": [_page_read(page, pages.at, draft.doubts) for page in read]}, pages.at)
             draft.add_result(read, pages.at, name="url_context")
         pages.close()
-    grounding = fields.object("groundingMetadata", "grounding_metadata")
+    grounding = fields.take_object("groundingMetadata", "grounding_metadata")
     if grounding is None:
         return
-    queries = grounding.entries("webSearchQueries", "web_search_queries")
+    queries = grounding.take_list("webSearchQueries", "web_search_queries")
     found = grounding.take("groundingChunks", "grounding_chunks")
     if queries:
         draft.add_call("google_search", {"queries": queries}, grounding.at)
@@ -213,10 +215,10 @@ def add_searches(draft: Draft, fields: Fields) -> None:
 
 
 def _add_part(draft: Draft, part: Fields) -> None:
-    thought = part.flag("thought")
+    thought = part.take_flag("thought")
     if not any(key in part.left for key in (*_TEXT, *_TOOLS, *_SILENT, *_CODE, *_SERVER)):
         if part.left:
-            draft.misunderstand(part.at, f"a part with the keys {', '.join(list(part.left)[:4])} is not understood")
+            draft.doubt_everything(part.at, f"a part with the keys {', '.join(list(part.left)[:4])} is not understood")
         return
     text = part.take("text")
     if not thought:
@@ -229,15 +231,15 @@ def _add_part(draft: Draft, part: Fields) -> None:
 
 def _add_tools(draft: Draft, part: Fields) -> None:
     for keys in (("functionCall", "function_call"), ("toolCall", "tool_call")):
-        call = part.object(*keys)
+        call = part.take_object(*keys)
         if call is not None:
             draft.add_call(call.take("name", "toolType", "tool_type"), call.take("args"), call.at, id=call.take("id"))
             call.close(_CALL_KEYS)
     for keys in (("functionResponse", "function_response"), ("toolResponse", "tool_response")):
-        result = part.object(*keys)
+        result = part.take_object(*keys)
         if result is not None:
             response = result.take("response")
-            error = dict_of(response).get("error")
+            error = dict_or_empty(response).get("error")
             draft.add_result(
                 response,
                 result.at,
@@ -247,12 +249,12 @@ def _add_tools(draft: Draft, part: Fields) -> None:
                 kind=CONTENT_ERROR,
             )
             result.close(_RESULT_KEYS, role="tool")
-    code = part.object("executableCode", "executable_code")
+    code = part.take_object("executableCode", "executable_code")
     if code is not None:
         draft.add_call("code_execution", {"code": code.take("code"), "language": code.take("language")}, code.at, id=code.take("id"))
         code.close()
-    ran = part.object("codeExecutionResult", "code_execution_result")
+    ran = part.take_object("codeExecutionResult", "code_execution_result")
     if ran is not None:
-        outcome = ran.word("outcome", ("OUTCOME_OK", "OUTCOME_FAILED", "OUTCOME_DEADLINE_EXCEEDED", "OUTCOME_UNSPECIFIED"))
+        outcome = ran.take_word("outcome", ("OUTCOME_OK", "OUTCOME_FAILED", "OUTCOME_DEADLINE_EXCEEDED", "OUTCOME_UNSPECIFIED"))
         draft.add_result(ran.take("output"), ran.at, id=ran.take("id"), name="code_execution", failed=outcome != "OUTCOME_OK")
         ran.close(role="tool")

@@ -11,16 +11,16 @@ from typing import Any
 
 from proctor.evidence.account import Doubts
 from proctor.evidence.conversation import Message, Role
-from proctor.evidence.messages_common import Draft, Entries, Fields, fields_at, parts_of, require_key, role_at
+from proctor.evidence.messages_common import Draft, Entries, Fields, list_parts, open_fields, read_role, require_key
 from proctor.model.evidence import Json
 
 _ROLES: dict[str, Role] = {"user": "user", "model": "assistant", "tool": "tool", "system": "system"}
 _SILENT = ("media", "reasoning", "data", "resource")
 
 
-def marks(message: dict[str, Any]) -> bool:
+def is_own_message(message: dict[str, Any]) -> bool:
     """Return whether a message can only be Genkit's."""
-    parts = parts_of(message, "content")
+    parts = list_parts(message, "content")
     return any("toolRequest" in part or "toolResponse" in part for part in parts) or (
         message.get("role") == "model" and bool(parts) and all("type" not in part for part in parts)
     )
@@ -28,19 +28,19 @@ def marks(message: dict[str, Any]) -> bool:
 
 def read(entries: Entries, doubts: Doubts) -> list[Message]:
     """Read messages of Genkit."""
-    return [_message(entry, at, doubts) for at, entry in entries]
+    return [_read_message(entry, at, doubts) for at, entry in entries]
 
 
-def _message(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
+def _read_message(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
     require_key(entry, at, "genkit messages", "content")
     fields = Fields(entry, at, doubts)
-    draft = Draft(role_at(fields.take("role"), at, _ROLES, "genkit messages"), at, doubts)
+    draft = Draft(read_role(fields.take("role"), at, _ROLES, "genkit messages"), at, doubts)
     content: Json = fields.take("content")
     if not isinstance(content, list):
         draft.add_text(content, f"{at}.content")
     else:
         for index, value in enumerate(content):
-            part = fields_at(value, f"{at}.content[{index}]", doubts)
+            part = open_fields(value, f"{at}.content[{index}]", doubts)
             if part is not None:
                 _add_part(draft, part)
     fields.close(("metadata",), role=draft.role)
@@ -49,14 +49,14 @@ def _message(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
 
 def _add_part(draft: Draft, part: Fields) -> None:
     if not any(key in part.left for key in ("text", "toolRequest", "toolResponse", *_SILENT)):
-        draft.misunderstand(part.at, f"a part with the keys {', '.join(list(part.left)[:4])} is not understood")
+        draft.doubt_everything(part.at, f"a part with the keys {', '.join(list(part.left)[:4])} is not understood")
         return
     draft.add_text(part.take("text"), part.at)
-    request = part.object("toolRequest")
+    request = part.take_object("toolRequest")
     if request is not None:
         draft.add_call(request.take("name"), request.take("input"), request.at, id=request.take("ref"))
         request.close(("partial",))
-    response = part.object("toolResponse")
+    response = part.take_object("toolResponse")
     if response is not None:
         draft.add_result(response.take("output"), response.at, id=response.take("ref"), name=response.take("name"))
         response.close(("content", "strategy"), role="tool")

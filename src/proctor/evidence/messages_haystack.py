@@ -13,8 +13,8 @@ from typing import Any
 from proctor.evidence.account import Doubts
 from proctor.evidence.calls import PROTOCOL_ERROR
 from proctor.evidence.conversation import Message, Role
-from proctor.evidence.messages_common import Draft, Entries, Fields, fields_at, joined_text, parts_of, require_key, role_at
-from proctor.evidence.shape import first_of, text_or_none
+from proctor.evidence.messages_common import Draft, Entries, Fields, join_text_parts, list_parts, open_fields, read_role, require_key
+from proctor.evidence.shape import find_first, text_or_none
 from proctor.model.evidence import Json
 
 _ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "tool": "tool", "system": "system", "function": "tool"}
@@ -22,39 +22,39 @@ _BLOCKS = ("text", "tool_call", "tool_call_result")
 _SILENT = ("image", "file", "reasoning")
 
 
-def marks(message: dict[str, Any]) -> bool:
+def is_own_message(message: dict[str, Any]) -> bool:
     """Return whether a message can only be Haystack's."""
     if "_role" in message and "_content" in message:
         return True
     if not isinstance(message.get("role"), str):
         return False
-    parts = parts_of(message, "content")
+    parts = list_parts(message, "content")
     tools = any("tool_call" in part or "tool_call_result" in part for part in parts)
     return (tools and not any("type" in part for part in parts)) or (isinstance(message.get("meta"), dict) and "content" in message)
 
 
 def read(entries: Entries, doubts: Doubts) -> list[Message]:
     """Read messages of Haystack."""
-    return [_message(entry, at, doubts) for at, entry in entries]
+    return [_read_message(entry, at, doubts) for at, entry in entries]
 
 
-def _message(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
+def _read_message(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
     require_key(entry, at, "haystack messages", "content", "_content")
     fields = Fields(entry, at, doubts)
-    draft = Draft(role_at(fields.take("role", "_role"), at, _ROLES, "haystack messages"), at, doubts)
+    draft = Draft(read_role(fields.take("role", "_role"), at, _ROLES, "haystack messages"), at, doubts)
     content: Json = fields.take("content", "_content")
     if not isinstance(content, list):
         draft.add_text(content, f"{at}.content")
     else:
         for index, value in enumerate(content):
-            block = fields_at(value, f"{at}.content[{index}]", doubts)
+            block = open_fields(value, f"{at}.content[{index}]", doubts)
             if block is not None:
                 _add_block(draft, block)
-    meta = fields.object("meta", "_meta")
+    meta = fields.take_object("meta", "_meta")
     if meta is not None:
-        draft.usage = meta.usage("usage")
+        draft.usage = meta.take_usage("usage")
         draft.model = text_or_none(meta.left.get("model"))
-        draft.end_with(first_of(meta.left, "finish_reason", "stop_reason"))
+        draft.end_with(find_first(meta.left, "finish_reason", "stop_reason"))
         _add_old_calls(draft, meta)
     fields.close(("name", "_name"), role=draft.role)
     return draft.build()
@@ -64,23 +64,23 @@ def _add_old_calls(draft: Draft, meta: Fields) -> None:
     # Before 2.9 calls stood in the meta data of OpenAI's generator, or as JSON text.
     for key in ("tool_calls", "function_call"):
         if meta.left.get(key):
-            draft.misunderstand(f"{meta.at}.{key}", "calls in meta data are not understood")
+            draft.doubt_everything(f"{meta.at}.{key}", "calls in meta data are not understood")
 
 
 def _add_block(draft: Draft, block: Fields) -> None:
     if not any(key in block.left for key in (*_BLOCKS, *_SILENT)):
-        draft.misunderstand(block.at, f"a block with the keys {', '.join(list(block.left)[:4])} is not understood")
+        draft.doubt_everything(block.at, f"a block with the keys {', '.join(list(block.left)[:4])} is not understood")
         return
     draft.add_text(block.take("text"), block.at)
-    call = block.object("tool_call")
+    call = block.take_object("tool_call")
     if call is not None:
         draft.add_call(call.take("tool_name"), call.take("arguments"), call.at, id=call.take("id"))
         call.close(("extra",))
-    result = block.object("tool_call_result")
+    result = block.take_object("tool_call_result")
     if result is not None:
-        origin = result.object("origin")
-        failed = result.flag("error")
+        origin = result.take_object("origin")
+        failed = result.take_flag("error")
         id, name = (None, None) if origin is None else (origin.take("id"), origin.take("tool_name"))
-        draft.add_result(joined_text(result.take("result")), result.at, id=id, name=name, failed=failed, kind=PROTOCOL_ERROR)
+        draft.add_result(join_text_parts(result.take("result")), result.at, id=id, name=name, failed=failed, kind=PROTOCOL_ERROR)
         result.close(role="tool")
     block.close(_SILENT, role=draft.role)

@@ -20,13 +20,23 @@ from proctor.evidence.account import Doubts
 from proctor.evidence.calls import PROTOCOL_ERROR
 from proctor.evidence.conversation import Message, Role
 from proctor.evidence.messages_anthropic import add_block, is_tool_block
-from proctor.evidence.messages_common import EVERYTHING, MISSING, Draft, Entries, Fields, fields_at, joined_text, not_a_message, require_key
-from proctor.evidence.messages_gaps import gap_in, is_running, still_runs, weigh_edits
+from proctor.evidence.messages_common import (
+    EVERYTHING,
+    MISSING,
+    Draft,
+    Entries,
+    Fields,
+    join_text_parts,
+    not_a_message_error,
+    open_fields,
+    require_key,
+)
+from proctor.evidence.messages_gaps import doubt_end, find_gap, is_running, weigh_edits
 from proctor.evidence.messages_openai import add_call, add_spoken
 from proctor.evidence.messages_outputs import fold_outputs, with_answer
-from proctor.evidence.shape import dict_of, first_of, list_of, text_or_none
-from proctor.evidence.text import json_in
-from proctor.evidence.usage import usage_in
+from proctor.evidence.shape import dict_or_empty, find_first, list_of, text_or_none
+from proctor.evidence.text import parse_json
+from proctor.evidence.usage import find_usage
 from proctor.model.evidence import Json, ToolCall
 
 _TYPES: dict[str, Role] = {
@@ -109,13 +119,13 @@ _CALL_KEYS = ("type", "id", "index", "extras", "error", "status", "caller", "par
 """Keys of calls that tell nothing more of them."""
 
 
-def marks(message: dict[str, Any]) -> bool:
+def is_own_message(message: dict[str, Any]) -> bool:
     """Return whether a message can only be LangChain's."""
     if message.get("lc") is not None and isinstance(message.get("kwargs"), dict):
         return True
     if text_or_none(message.get("type")) in _TYPES and "role" not in message and ("content" in message or "data" in message):
         return True
-    calls = [dict_of(call) for call in list_of(message.get("tool_calls"))]
+    calls = [dict_or_empty(call) for call in list_of(message.get("tool_calls"))]
     return isinstance(message.get("role"), str) and any("args" in call and "name" in call for call in calls)
 
 
@@ -124,7 +134,7 @@ def read(entries: Entries, doubts: Doubts) -> list[Message]:
     found: list[Message] = []
     calls = 0
     for at, entry in entries:
-        found.append(_message(entry, at, doubts, calls))
+        found.append(_read_message(entry, at, doubts, calls))
         calls += len(found[-1].calls)
     return found
 
@@ -139,21 +149,21 @@ def finish(messages: list[Message], beside: dict[str, Json], doubts: Doubts) -> 
         return messages
     answer = beside[key]
     # `dumpd` writes down no more than how a value of the user's own class looks.
-    is_written = dict_of(answer).get("type") != "not_implemented" or "lc" not in dict_of(answer)
-    outputs = [call for call in _returned(messages) if _is_output(call, answer, is_written)]
+    is_written = dict_or_empty(answer).get("type") != "not_implemented" or "lc" not in dict_or_empty(answer)
+    outputs = [call for call in _list_returned_calls(messages) if _is_output(call, answer, is_written)]
     messages = fold_outputs(messages, {call.name for call in outputs}, {call.id for call in outputs})
     last = next((index for index in reversed(range(len(messages))) if messages[index].role == "assistant"), None)
     if last is None:
         doubts.doubt("answer", f"$.{key}: an answer that no message gives")
     elif is_written:
         messages[last] = with_answer(messages[last], answer)
-    elif not outputs and json_in(messages[last].text) is None:
+    elif not outputs and parse_json(messages[last].text) is None:
         doubts.doubt("answer", f"$.{key}: only its repr was written down")
     return messages
 
 
-def _returned(messages: list[Message]) -> list[ToolCall]:
-    """Calls of which LangChain says that they returned the answer."""
+def _list_returned_calls(messages: list[Message]) -> list[ToolCall]:
+    """Return calls of which LangChain says that they returned the answer."""
     said = {
         result.id
         for message in messages
@@ -165,13 +175,13 @@ def _returned(messages: list[Message]) -> list[ToolCall]:
 
 def _is_output(call: ToolCall, answer: Json, is_written: bool) -> bool:
     if not is_written:
-        return list_of(dict_of(answer).get("id"))[-1:] == [call.name]
+        return list_of(dict_or_empty(answer).get("id"))[-1:] == [call.name]
     # The answer may hold more than was given: what the form has by default.
     given = call.arguments
     return isinstance(given, dict) and bool(given) and isinstance(answer, dict) and given.items() <= answer.items()
 
 
-def _message(entry: dict[str, Any], at: str, doubts: Doubts, calls: int) -> Message:
+def _read_message(entry: dict[str, Any], at: str, doubts: Doubts, calls: int) -> Message:
     role, inner, place = _unwrap(entry, at, doubts)
     require_key(inner, place, "langchain messages", "content")
     fields = Fields(inner, place, doubts)
@@ -181,18 +191,18 @@ def _message(entry: dict[str, Any], at: str, doubts: Doubts, calls: int) -> Mess
     else:
         _add_calls(fields, draft)
         _add_content(fields, draft)
-        metadata = dict_of(inner.get("response_metadata"))
-        draft.usage = fields.usage("usage_metadata") or usage_in(inner)
-        draft.model = text_or_none(first_of(metadata, "model_name", "model", "model_id"))
-        draft.end_with(first_of(metadata, "finish_reason", "stop_reason", "stopReason"))
-    more = fields.object("additional_kwargs")
+        metadata = dict_or_empty(inner.get("response_metadata"))
+        draft.usage = fields.take_usage("usage_metadata") or find_usage(inner)
+        draft.model = text_or_none(find_first(metadata, "model_name", "model", "model_id"))
+        draft.end_with(find_first(metadata, "finish_reason", "stop_reason", "stopReason"))
+    more = fields.take_object("additional_kwargs")
     if more is not None:
         refusal = more.take("refusal")
         if refusal not in draft.texts:
             draft.add_text(refusal, f"{more.at}.refusal")
-        add_spoken(draft, more.object("audio"))
+        add_spoken(draft, more.take_object("audio"))
         more.close(_MORE_KEYS, role=role)
-    told = fields.object("response_metadata")
+    told = fields.take_object("response_metadata")
     if told is not None:
         _weigh_metadata(told, calls)
     fields.close(_KEYS, role=role)
@@ -203,11 +213,11 @@ def _weigh_metadata(metadata: Fields, calls: int) -> None:
     """Weigh what the provider and LangChain say about a message: it carries none, but may say that something was taken away."""
     status = metadata.take("status")
     if is_running(status):
-        still_runs(metadata.doubts, f"{metadata.at}.status", status)
+        doubt_end(metadata.doubts, f"{metadata.at}.status", status)
     if metadata.take("context_editing"):
         metadata.doubt(("tool_arguments", "tool_results"), ".context_editing: what a tool was given or answered was cleared")
     weigh_edits(metadata.take("context_management"), metadata.at, calls, metadata.doubts)
-    told = gap_in("metadata", metadata.left)
+    told = find_gap("metadata", metadata.left)
     if told is not None:
         metadata.doubt(EVERYTHING, f".{told}: {MISSING}")
 
@@ -223,7 +233,7 @@ def _unwrap(entry: dict[str, Any], at: str, doubts: Doubts) -> tuple[Role, dict[
     elif "role" in entry:
         role = _ROLES.get(entry["role"]) if isinstance(entry["role"], str) else None
         if role is None:
-            raise not_a_message(at, "langchain messages", f"{entry['role']!r} is no role; known: {', '.join(_ROLES)}")
+            raise not_a_message_error(at, "langchain messages", f"{entry['role']!r} is no role; known: {', '.join(_ROLES)}")
         return role, entry, at
     else:
         outer, inner, place = None, entry, at
@@ -231,14 +241,14 @@ def _unwrap(entry: dict[str, Any], at: str, doubts: Doubts) -> tuple[Role, dict[
         Fields(entry, at, doubts).close(outer)
     role = _TYPES.get(kind) if isinstance(kind, str) else None
     if role is None:
-        raise not_a_message(at, "langchain messages", f"{kind!r} is no type of message; known: {', '.join(_TYPES)}")
+        raise not_a_message_error(at, "langchain messages", f"{kind!r} is no type of message; known: {', '.join(_TYPES)}")
     return role, inner, place
 
 
 def _add_result(fields: Fields, draft: Draft) -> None:
-    failed = fields.word("status", ("success", "error")) == "error"
+    failed = fields.take_word("status", ("success", "error")) == "error"
     draft.add_result(
-        joined_text(fields.take("content")),
+        join_text_parts(fields.take("content")),
         fields.at,
         id=fields.take("tool_call_id"),
         name=fields.take("name"),
@@ -250,9 +260,9 @@ def _add_result(fields: Fields, draft: Draft) -> None:
 def _add_calls(fields: Fields, draft: Draft) -> None:
     # Arguments that were not JSON are in `invalid_tool_calls`; the model did call.
     for key in ("tool_calls", "invalid_tool_calls"):
-        for index, value in enumerate(fields.entries(key)):
+        for index, value in enumerate(fields.take_list(key)):
             place = f"{fields.at}.{key}[{index}]"
-            if "function" in dict_of(value):
+            if "function" in dict_or_empty(value):
                 add_call(draft, value, place)
             else:
                 _add_call(draft, value, place)
@@ -263,30 +273,30 @@ def _add_calls(fields: Fields, draft: Draft) -> None:
     raw = Fields(more, f"{fields.at}.additional_kwargs", draft.doubts)
     fields.left["additional_kwargs"] = raw.left
     told = bool(draft.calls)
-    for index, value in enumerate(raw.entries("tool_calls")):
-        if not told or not draft.knows(dict_of(value).get("id")):
+    for index, value in enumerate(raw.take_list("tool_calls")):
+        if not told or not draft.knows(dict_or_empty(value).get("id")):
             add_call(draft, value, f"{raw.at}.tool_calls[{index}]")
-    old = raw.object("function_call")
+    old = raw.take_object("function_call")
     if old is not None and not told:
         draft.add_call(old.take("name"), old.take("arguments"), old.at)
-    for index, value in enumerate(raw.entries("tool_outputs")):
+    for index, value in enumerate(raw.take_list("tool_outputs")):
         _add_hosted(draft, value, f"{raw.at}.tool_outputs[{index}]")
 
 
 def _weigh_chunks(fields: Fields, draft: Draft) -> None:
     """Weigh the pieces of calls that a stream left behind: whole calls stand in `tool_calls`."""
     known = {call.name for call in draft.calls}
-    for chunk in fields.entries("tool_call_chunks"):
-        name = dict_of(chunk).get("name")
+    for chunk in fields.take_list("tool_call_chunks"):
+        name = dict_or_empty(chunk).get("name")
         if (name is None and not known) or (name is not None and not (isinstance(name, str) and name in (*known, ""))):
             fields.doubt(("tool_calls", "tool_arguments", "tool_results"), ".tool_call_chunks: a piece of a call that is not in tool_calls")
 
 
 def _add_call(draft: Draft, value: Json, at: str) -> None:
-    call = fields_at(value, at, draft.doubts)
+    call = open_fields(value, at, draft.doubts)
     if call is None:
         return
-    call.word("type", ("tool_call", "invalid_tool_call", "function", "tool_use"), ("tool_calls", "tool_arguments"))
+    call.take_word("type", ("tool_call", "invalid_tool_call", "function", "tool_use"), ("tool_calls", "tool_arguments"))
     draft.add_call(call.take("name"), call.take("args", "arguments"), at, id=call.take("id"))
     call.close(("error", "index", "extras"))
 
@@ -305,7 +315,7 @@ def _add_content(fields: Fields, draft: Draft) -> None:
 
 
 def _add_block(draft: Draft, value: Json, at: str) -> None:
-    block = fields_at(value, at, draft.doubts)
+    block = open_fields(value, at, draft.doubts)
     if block is None:
         return
     kind = block.left.get("type")
@@ -319,7 +329,7 @@ def _add_block(draft: Draft, value: Json, at: str) -> None:
             draft.add_call(block.take("name"), block.take("args", "arguments", "input"), at, id=id)
             block.close(_CALL_KEYS)
     elif kind == "server_tool_result":
-        status = block.word("status", ("success", "error"))
+        status = block.take_word("status", ("success", "error"))
         draft.add_result(block.take("output"), at, id=block.take("tool_call_id"), failed=status == "error")
         block.close(("type", "id", "index", "extras"), role="tool")
     elif is_tool_block(kind):
@@ -327,20 +337,20 @@ def _add_block(draft: Draft, value: Json, at: str) -> None:
     elif isinstance(kind, str) and kind.endswith("_call"):
         _add_hosted(draft, value, at)
     elif kind not in _SILENT:
-        draft.misunderstand(at, f"a block of type {kind!r} is not understood")
+        draft.doubt_everything(at, f"a block of type {kind!r} is not understood")
 
 
 def _add_hosted(draft: Draft, value: Json, at: str) -> None:
     """Add a call that the provider made itself, as the Responses API writes it."""
-    item = dict_of(value)
+    item = dict_or_empty(value)
     kind = item.get("type")
     if not isinstance(kind, str) or not kind.endswith("_call"):
-        draft.misunderstand(at, f"an item of type {kind!r} is not understood")
+        draft.doubt_everything(at, f"an item of type {kind!r} is not understood")
         return
     failed = item.get("status") == "failed"
-    given = first_of(item, "action", "arguments") or {key: item[key] for key in ("queries", "code") if item.get(key) is not None}
-    name = first_of(item, "name") or kind.removesuffix("_call")
-    draft.add_call(name, given, at, id=first_of(item, "call_id", "id"), server=item.get("server_label"))
+    given = find_first(item, "action", "arguments") or {key: item[key] for key in ("queries", "code") if item.get(key) is not None}
+    name = find_first(item, "name") or kind.removesuffix("_call")
+    draft.add_call(name, given, at, id=find_first(item, "call_id", "id"), server=item.get("server_label"))
     told = "the call failed" if failed else item.get("error")
-    result = first_of(item, "output", "results", "outputs", "result")
-    draft.add_result(result, at, id=first_of(item, "call_id", "id"), error=told, kind=PROTOCOL_ERROR)
+    result = find_first(item, "output", "results", "outputs", "result")
+    draft.add_result(result, at, id=find_first(item, "call_id", "id"), error=told, kind=PROTOCOL_ERROR)

@@ -13,9 +13,19 @@ from typing import Any
 from proctor.errors import EvidenceError
 from proctor.evidence.account import Doubts
 from proctor.evidence.conversation import Message, Role
-from proctor.evidence.messages_common import Draft, Entries, Fields, Opened, fields_at, joined_text, placed, require_key, role_at
+from proctor.evidence.messages_common import (
+    Draft,
+    Entries,
+    Fields,
+    Opened,
+    join_text_parts,
+    list_with_paths,
+    open_fields,
+    read_role,
+    require_key,
+)
 from proctor.evidence.messages_openai import add_call
-from proctor.evidence.shape import dict_of, list_of
+from proctor.evidence.shape import dict_or_empty, list_of
 from proctor.evidence.usage import read_usage
 from proctor.model.evidence import Json
 
@@ -48,9 +58,9 @@ _MORE_KEYS = frozenset(
 )
 
 
-def marks(message: dict[str, Any]) -> bool:
+def is_own_message(message: dict[str, Any]) -> bool:
     """Return whether a message can only be LlamaIndex's."""
-    blocks = [dict_of(block) for block in list_of(message.get("blocks"))]
+    blocks = [dict_or_empty(block) for block in list_of(message.get("blocks"))]
     return isinstance(message.get("role"), str) and (
         any("block_type" in block for block in blocks) or ("additional_kwargs" in message and ("blocks" in message or "content" in message))
     )
@@ -59,41 +69,43 @@ def marks(message: dict[str, Any]) -> bool:
 def open_store(document: dict[str, Any]) -> Opened | None:
     """Find the messages of a chat store that holds one conversation."""
     store = document.get("chat_store", document)
-    kept = dict_of(store).get("store")
+    kept = dict_or_empty(store).get("store")
     if not isinstance(kept, dict) or not kept or not all(isinstance(listed, list) for listed in kept.values()):
         return None
     if len(kept) > 1:
         raise EvidenceError(f"$.store: {len(kept)} conversations in one chat store; give one at a time")
     key, listed = next(iter(kept.items()))
     known = ("store", "class_name", "chat_store", "chat_store_key", "token_limit")
-    return Opened(entries=placed(listed, f"$.store.{key}"), beside={name: value for name, value in document.items() if name not in known})
+    return Opened(
+        entries=list_with_paths(listed, f"$.store.{key}"), beside={name: value for name, value in document.items() if name not in known}
+    )
 
 
 def read(entries: Entries, doubts: Doubts) -> list[Message]:
     """Read messages of LlamaIndex."""
-    return [_message(entry, at, doubts) for at, entry in entries]
+    return [_read_message(entry, at, doubts) for at, entry in entries]
 
 
-def _message(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
+def _read_message(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
     require_key(entry, at, "llama-index messages", "blocks", "content")
     fields = Fields(entry, at, doubts)
-    draft = Draft(role_at(fields.take("role"), at, _ROLES, "llama-index messages"), at, doubts)
-    more = fields.object("additional_kwargs") or Fields({}, f"{at}.additional_kwargs", doubts)
-    blocks, content = fields.entries("blocks"), fields.take("content")
+    draft = Draft(read_role(fields.take("role"), at, _ROLES, "llama-index messages"), at, doubts)
+    more = fields.take_object("additional_kwargs") or Fields({}, f"{at}.additional_kwargs", doubts)
+    blocks, content = fields.take_list("blocks"), fields.take("content")
     if draft.role == "tool":
-        value = joined_text([_text_of(block) for block in blocks]) if blocks else joined_text(content)
+        value = join_text_parts([_read_text(block) for block in blocks]) if blocks else join_text_parts(content)
         name = more.left.get("name")
-        draft.add_result(value, at, id=more.take("tool_call_id"), name=name, failed=more.flag("is_error"))
+        draft.add_result(value, at, id=more.take("tool_call_id"), name=name, failed=more.take_flag("is_error"))
         _doubt_strange_blocks(draft, blocks)
     else:
         _add_blocks(draft, blocks)
         if not blocks:
             draft.add_text(content, f"{at}.content")
         told = bool(draft.calls)
-        for index, value in enumerate(more.entries("tool_calls")):
-            if not told or not draft.knows(dict_of(value).get("id")):
+        for index, value in enumerate(more.take_list("tool_calls")):
+            if not told or not draft.knows(dict_or_empty(value).get("id")):
                 add_call(draft, value, f"{more.at}.tool_calls[{index}]")
-        old = more.object("function_call")
+        old = more.take_object("function_call")
         if old is not None:
             draft.add_call(old.take("name"), old.take("arguments"), old.at)
         draft.usage = read_usage(dict(more.left))
@@ -102,20 +114,20 @@ def _message(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
     return draft.build()
 
 
-def _text_of(block: Json) -> Json:
-    inner = dict_of(block)
+def _read_text(block: Json) -> Json:
+    inner = dict_or_empty(block)
     return {"text": inner["text"]} if inner.get("block_type") == "text" and "text" in inner else block
 
 
 def _doubt_strange_blocks(draft: Draft, blocks: list[Json]) -> None:
     for index, block in enumerate(blocks):
-        if dict_of(block).get("block_type") not in ("text", *_SILENT):
+        if dict_or_empty(block).get("block_type") not in ("text", *_SILENT):
             draft.doubts.doubt("tool_results", f"{draft.at}.blocks[{index}]: a block of this kind is not understood")
 
 
 def _add_blocks(draft: Draft, blocks: list[Json]) -> None:
     for index, value in enumerate(blocks):
-        block = fields_at(value, f"{draft.at}.blocks[{index}]", draft.doubts)
+        block = open_fields(value, f"{draft.at}.blocks[{index}]", draft.doubts)
         if block is None:
             continue
         kind = block.take("block_type")
@@ -126,4 +138,4 @@ def _add_blocks(draft: Draft, blocks: list[Json]) -> None:
             draft.add_call(block.take("tool_name"), block.take("tool_kwargs"), block.at, id=block.take("tool_call_id"))
             block.close()
         elif kind not in _SILENT:
-            draft.misunderstand(block.at, f"a block of type {kind!r} is not understood")
+            draft.doubt_everything(block.at, f"a block of type {kind!r} is not understood")

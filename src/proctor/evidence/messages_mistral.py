@@ -12,7 +12,7 @@ from typing import Any
 
 from proctor.evidence.account import Doubts
 from proctor.evidence.conversation import Message, Role
-from proctor.evidence.messages_common import Draft, Entries, Fields, joined_text, not_a_message, role_at
+from proctor.evidence.messages_common import Draft, Entries, Fields, join_text_parts, not_a_message_error, read_role
 from proctor.evidence.messages_openai import ROLES, add_content, read_message
 
 _ENTRY_TYPES = ("message.input", "message.output", "function.call", "function.result", "tool.execution", "agent.handoff")
@@ -33,7 +33,7 @@ _ENTRY_KEYS = frozenset(
 )
 
 
-def marks(message: dict[str, Any]) -> bool:
+def is_own_message(message: dict[str, Any]) -> bool:
     """Return whether a message can only be Mistral's."""
     kind = message.get("type")
     return (isinstance(kind, str) and kind in _ENTRY_TYPES) or ("role" in message and ("prefix" in message or "toolCalls" in message))
@@ -44,20 +44,20 @@ def read(entries: Entries, doubts: Doubts) -> list[Message]:
     found: list[Message] = []
     for at, entry in entries:
         if entry.get("type") in _ENTRY_TYPES:
-            found.append(_entry(entry, at, doubts))
+            found.append(_read_entry(entry, at, doubts))
         elif "role" in entry:
             found.append(read_message(entry, at, doubts, "mistral messages"))
         else:
-            raise not_a_message(at, "mistral messages", "it has neither a role nor a type of entry")
+            raise not_a_message_error(at, "mistral messages", "it has neither a role nor a type of entry")
     return found
 
 
-def _entry(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
+def _read_entry(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
     fields = Fields(entry, at, doubts)
     kind = fields.take("type")
     role: Role = "tool" if kind == "function.result" else "system" if kind == "agent.handoff" else "assistant"
     if kind in ("message.input", "message.output"):
-        role = role_at(fields.take("role") or ("user" if kind == "message.input" else "assistant"), at, ROLES, "mistral messages")
+        role = read_role(fields.take("role") or ("user" if kind == "message.input" else "assistant"), at, ROLES, "mistral messages")
     draft = Draft(role, at, doubts)
     harmless = set(_ENTRY_KEYS)
     match kind:
@@ -66,7 +66,7 @@ def _entry(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
         case "function.call":
             draft.add_call(fields.take("name"), fields.take("arguments"), at, id=fields.take("tool_call_id", "toolCallId"))
         case "function.result":
-            draft.add_result(joined_text(fields.take("result")), at, id=fields.take("tool_call_id", "toolCallId"))
+            draft.add_result(join_text_parts(fields.take("result")), at, id=fields.take("tool_call_id", "toolCallId"))
         case "tool.execution":
             name = fields.take("name", "function")
             draft.add_call(name, fields.take("arguments"), at, id=entry.get("id"))

@@ -15,10 +15,20 @@ from typing import Any
 from proctor.errors import EvidenceError
 from proctor.evidence.account import Doubts
 from proctor.evidence.conversation import Message, Role
-from proctor.evidence.messages_common import Draft, Entries, Fields, Opened, fields_at, joined_text, placed, require_key, role_at
+from proctor.evidence.messages_common import (
+    Draft,
+    Entries,
+    Fields,
+    Opened,
+    join_text_parts,
+    list_with_paths,
+    open_fields,
+    read_role,
+    require_key,
+)
 from proctor.evidence.messages_gaps import compare_choices
-from proctor.evidence.shape import dict_of, list_of, text_or_none
-from proctor.evidence.usage import usage_in
+from proctor.evidence.shape import dict_or_empty, list_of, text_or_none
+from proctor.evidence.usage import find_usage
 from proctor.model.evidence import Json
 
 ROLES: dict[str, Role] = {
@@ -137,18 +147,18 @@ _ENVELOPE = frozenset(
 )
 
 
-def marks(message: dict[str, Any]) -> bool:
+def is_own_message(message: dict[str, Any]) -> bool:
     """Return whether a message can only be of this form."""
     if not isinstance(message.get("role"), str):
         return False
     calls = list_of(message.get("tool_calls"))
-    return any("function" in dict_of(call) for call in calls) or "function_call" in message or message.get("role") == "developer"
+    return any("function" in dict_or_empty(call) for call in calls) or "function_call" in message or message.get("role") == "developer"
 
 
 def is_completion(document: dict[str, Any]) -> bool:
     """Return whether this is the answer of the chat endpoint."""
     return document.get("object") == "chat.completion" or (
-        isinstance(document.get("choices"), list) and any("message" in dict_of(choice) for choice in document["choices"])
+        isinstance(document.get("choices"), list) and any("message" in dict_or_empty(choice) for choice in document["choices"])
     )
 
 
@@ -158,27 +168,27 @@ def open_completion(document: dict[str, Any]) -> Opened | None:
         return None
     beside = {key: value for key, value in document.items() if key not in ("choices", "messages") and key not in _ENVELOPE}
     choices = document.get("choices")
-    if not isinstance(choices, list) or not choices or not isinstance(dict_of(choices[0]).get("message"), dict):
+    if not isinstance(choices, list) or not choices or not isinstance(dict_or_empty(choices[0]).get("message"), dict):
         raise EvidenceError("$.choices[0].message: a chat completion without an answer")
     sent = document.get("messages")
     if sent is not None and not isinstance(sent, list):
         raise EvidenceError("$.messages: expected a list of messages")
     doubts = Doubts()
-    answers = [_choice(choice, f"$.choices[{index}]", doubts) for index, choice in enumerate(choices)]
+    answers = [_choose_choice(choice, f"$.choices[{index}]", doubts) for index, choice in enumerate(choices)]
     if len(answers) > 1:
         compare_choices([read_message(answer, at, doubts, "openai messages") for at, answer in answers], "$.choices", doubts)
-    entries = [*placed(sent or [], "$.messages"), answers[0]]
+    entries = [*list_with_paths(sent or [], "$.messages"), answers[0]]
     return Opened(
         entries=entries,
         beside=beside,
-        usage=usage_in(document),
+        usage=find_usage(document),
         model=text_or_none(document.get("model")),
         doubts=tuple(doubts.unknown.items()),
     )
 
 
-def _choice(value: Json, at: str, doubts: Doubts) -> tuple[str, dict[str, Any]]:
-    choice = fields_at(value, at, doubts)
+def _choose_choice(value: Json, at: str, doubts: Doubts) -> tuple[str, dict[str, Any]]:
+    choice = open_fields(value, at, doubts)
     message = choice.take("message") if choice is not None else None
     if choice is None or not isinstance(message, dict):
         raise EvidenceError(f"{at}.message: a choice without an answer")
@@ -196,15 +206,15 @@ def read_message(entry: dict[str, Any], at: str, doubts: Doubts, whose: str, *ha
     """Read one message of this form, written by `whose` with keys of its own that are harmless."""
     require_key(entry, at, whose, *_SAYING)
     fields = Fields(entry, at, doubts)
-    draft = Draft(role_at(fields.take("role"), at, ROLES, whose), at, doubts)
+    draft = Draft(read_role(fields.take("role"), at, ROLES, whose), at, doubts)
     if draft.role == "tool":
         _add_result(fields, draft)
     else:
         add_content(draft, fields.take("content"), f"{at}.content")
         _add_calls(fields, draft)
         draft.add_text(fields.take("refusal"), f"{at}.refusal")
-        add_spoken(draft, fields.object("audio"))
-        draft.usage = fields.usage("usage")
+        add_spoken(draft, fields.take_object("audio"))
+        draft.usage = fields.take_usage("usage")
         draft.model = text_or_none(fields.take("model"))
         draft.end_with(fields.take("finish_reason", "finishReason"))
     fields.close(HARMLESS | frozenset(harmless), role=draft.role)
@@ -221,7 +231,7 @@ def add_content(draft: Draft, content: Json, at: str) -> None:
         if isinstance(part, str):
             draft.add_text(part, place)
             continue
-        fields = fields_at(part, place, draft.doubts)
+        fields = open_fields(part, place, draft.doubts)
         if fields is None:
             continue
         kind = fields.take("type")
@@ -229,13 +239,13 @@ def add_content(draft: Draft, content: Json, at: str) -> None:
             draft.add_text(fields.take("text", "refusal"), place)
             fields.close(("cache_control", "annotations", "citations", "logprobs", "id"), role=draft.role)
         elif kind not in _HARMLESS_PARTS:
-            draft.misunderstand(place, f"a part of type {kind!r} is not understood")
+            draft.doubt_everything(place, f"a part of type {kind!r} is not understood")
 
 
 def _add_calls(fields: Fields, draft: Draft) -> None:
-    for index, call in enumerate(fields.entries("tool_calls", "toolCalls")):
+    for index, call in enumerate(fields.take_list("tool_calls", "toolCalls")):
         add_call(draft, call, f"{fields.at}.tool_calls[{index}]")
-    old = fields.object("function_call")
+    old = fields.take_object("function_call")
     if old is not None:
         draft.add_call(old.take("name"), old.take("arguments"), old.at)
         old.close()
@@ -243,13 +253,13 @@ def _add_calls(fields: Fields, draft: Draft) -> None:
 
 def add_call(draft: Draft, value: Json, at: str) -> None:
     """Add one entry of `tool_calls`."""
-    call = fields_at(value, at, draft.doubts)
+    call = open_fields(value, at, draft.doubts)
     if call is None:
         return
-    kind = call.word("type", ("function", "custom", "null"), ("tool_calls", "tool_arguments", "tool_results"))
-    function = call.object("custom" if kind == "custom" else "function")
+    kind = call.take_word("type", ("function", "custom", "null"), ("tool_calls", "tool_arguments", "tool_results"))
+    function = call.take_object("custom" if kind == "custom" else "function")
     if function is None:
-        draft.misunderstand(at, "a tool call without a function")
+        draft.doubt_everything(at, "a tool call without a function")
     else:
         draft.add_call(function.take("name"), function.take("arguments", "input"), at, id=call.take("id"))
         function.close(_FUNCTION_KEYS)
@@ -268,9 +278,9 @@ def add_spoken(draft: Draft, audio: Fields | None) -> None:
 
 def _add_result(fields: Fields, draft: Draft) -> None:
     content = fields.take("content")
-    failed = fields.flag("tool_call_error", "is_error")
+    failed = fields.take_flag("tool_call_error", "is_error")
     draft.add_result(
-        result_value(content),
+        read_result_value(content),
         fields.at,
         id=fields.take("tool_call_id", "toolCallId"),
         name=fields.take("name", "tool_name"),
@@ -278,15 +288,15 @@ def _add_result(fields: Fields, draft: Draft) -> None:
     )
 
 
-def result_value(content: Json) -> Json:
+def read_result_value(content: Json) -> Json:
     """Return what a tool answered: its text, or the data of its documents (Cohere)."""
-    documents = [dict_of(dict_of(part).get("document")).get("data") for part in list_of(content)]
+    documents = [dict_or_empty(dict_or_empty(part).get("document")).get("data") for part in list_of(content)]
     if documents and all(data is not None for data in documents):
         return (
-            joined_text(documents)
+            join_text_parts(documents)
             if all(isinstance(data, str) for data in documents)
             else documents[0]
             if len(documents) == 1
             else documents
         )
-    return joined_text(content)
+    return join_text_parts(content)

@@ -14,11 +14,21 @@ from typing import Any
 from proctor.evidence.account import Doubts
 from proctor.evidence.calls import PROTOCOL_ERROR
 from proctor.evidence.conversation import Message
-from proctor.evidence.messages_common import Draft, Entries, Fields, Opened, fields_at, not_a_message, parts_of, placed, require_key
-from proctor.evidence.messages_gaps import miss_earlier, still_runs
+from proctor.evidence.messages_common import (
+    Draft,
+    Entries,
+    Fields,
+    Opened,
+    list_parts,
+    list_with_paths,
+    not_a_message_error,
+    open_fields,
+    require_key,
+)
+from proctor.evidence.messages_gaps import doubt_earlier, doubt_end
 from proctor.evidence.messages_outputs import fold_outputs
 from proctor.evidence.shape import list_of, text_or_none
-from proctor.evidence.usage import usage_in
+from proctor.evidence.usage import find_usage
 from proctor.model.evidence import Json
 
 _MESSAGE_KEYS = frozenset(
@@ -53,18 +63,18 @@ _OUTCOMES = ("success", "failed", "denied", "retried", "interrupted")
 _SILENT_CONTENT = ("image-url", "audio-url", "video-url", "document-url", "binary", "cache-point", "uploaded-file")
 
 
-def marks(message: dict[str, Any]) -> bool:
+def is_own_message(message: dict[str, Any]) -> bool:
     """Return whether a message can only be Pydantic AI's."""
-    return message.get("kind") in ("request", "response") and any("part_kind" in part for part in parts_of(message, "parts"))
+    return message.get("kind") in ("request", "response") and any("part_kind" in part for part in list_parts(message, "parts"))
 
 
 def open_result(document: dict[str, Any]) -> Opened | None:
     """Find the messages in a dumped result of a run."""
     for key in ("all_messages", "message_history", "messages", "_all_messages"):
         listed = document.get(key)
-        if isinstance(listed, list) and any(marks(entry) for entry in listed if isinstance(entry, dict)):
+        if isinstance(listed, list) and any(is_own_message(entry) for entry in listed if isinstance(entry, dict)):
             beside = {name: value for name, value in document.items() if name not in (key, "output", "new_messages", "run_id", "usage")}
-            return Opened(entries=placed(listed, f"$.{key}"), beside=beside, usage=usage_in(document))
+            return Opened(entries=list_with_paths(listed, f"$.{key}"), beside=beside, usage=find_usage(document))
     return None
 
 
@@ -73,8 +83,8 @@ def read(entries: Entries, doubts: Doubts) -> list[Message]:
     found: list[Message] = []
     for at, entry in entries:
         if entry.get("kind") not in ("request", "response"):
-            raise not_a_message(at, "pydantic-ai messages", f"its kind is {entry.get('kind')!r}, neither request nor response")
-        found.extend(_message(entry, at, doubts))
+            raise not_a_message_error(at, "pydantic-ai messages", f"its kind is {entry.get('kind')!r}, neither request nor response")
+        found.extend(_read_messages(entry, at, doubts))
     return _fold_outputs(found, doubts)
 
 
@@ -95,25 +105,25 @@ def _is_output(name: str | None) -> bool:
     return name is not None and (name == _OUTPUT or name.startswith(f"{_OUTPUT}_"))
 
 
-def _message(entry: dict[str, Any], at: str, doubts: Doubts) -> list[Message]:
+def _read_messages(entry: dict[str, Any], at: str, doubts: Doubts) -> list[Message]:
     require_key(entry, at, "pydantic-ai messages", "parts")
     fields = Fields(entry, at, doubts)
     is_response = entry["kind"] == "response"
     draft = Draft("assistant" if is_response else "tool", at, doubts)
     asked = Draft("user", at, doubts)
-    for index, value in enumerate(fields.entries("parts")):
-        part = fields_at(value, f"{at}.parts[{index}]", doubts)
+    for index, value in enumerate(fields.take_list("parts")):
+        part = open_fields(value, f"{at}.parts[{index}]", doubts)
         if part is not None:
             _add_part(draft if is_response else asked, draft, part)
     state = fields.take("state")
     if state == "interrupted":
         fields.doubt(("answer",), ".state: the answer was cut off")
     elif state not in (None, "complete"):
-        still_runs(doubts, f"{at}.state", state)
-    if fields.entries("failed_attempts"):
+        doubt_end(doubts, f"{at}.state", state)
+    if fields.take_list("failed_attempts"):
         doubts.doubt("usage", f"{at}.failed_attempts: attempts at other models spent tokens of their own")
     if is_response:
-        draft.usage = fields.usage("usage")
+        draft.usage = fields.take_usage("usage")
         draft.model = text_or_none(fields.take("model_name"))
         draft.end_with(fields.take("finish_reason"))
     fields.close(_MESSAGE_KEYS, role="assistant" if is_response else "user")
@@ -126,7 +136,7 @@ def _add_part(said: Draft, draft: Draft, part: Fields) -> None:
     if kind in _SILENT:
         return
     if kind == "compaction":
-        miss_earlier(draft.doubts, f"{part.at}: a compaction stands for what was before it")
+        doubt_earlier(draft.doubts, f"{part.at}: a compaction stands for what was before it")
         return
     role = draft.role
     if kind == "text":
@@ -137,7 +147,7 @@ def _add_part(said: Draft, draft: Draft, part: Fields) -> None:
         draft.add_call(part.take("tool_name"), part.take("args"), part.at, id=part.take("tool_call_id"))
     elif isinstance(kind, str) and kind.endswith("tool-return"):
         role = "tool"
-        outcome = part.word("outcome", _OUTCOMES)
+        outcome = part.take_word("outcome", _OUTCOMES)
         _add_result(draft, part, failed=outcome not in (None, "success"))
     elif kind == "retry-prompt":
         role = "tool"
@@ -147,7 +157,7 @@ def _add_part(said: Draft, draft: Draft, part: Fields) -> None:
             part.take("content", "tool_name")
             part.take("tool_call_id")
     else:
-        draft.misunderstand(part.at, f"a part of kind {kind!r} is not understood")
+        draft.doubt_everything(part.at, f"a part of kind {kind!r} is not understood")
         return
     part.close(_PART_KEYS, role=role)
 
@@ -168,10 +178,10 @@ def _add_prompt(said: Draft, part: Fields) -> None:
         if isinstance(value, str):
             said.add_text(value, part.at)
             continue
-        piece = fields_at(value, f"{part.at}.content[{index}]", said.doubts)
+        piece = open_fields(value, f"{part.at}.content[{index}]", said.doubts)
         if piece is None or piece.left.get("kind") in _SILENT_CONTENT:
             continue
         if piece.left.get("kind") in ("text", "text-content"):
             said.add_text(piece.take("content", "text"), piece.at)
         else:
-            said.misunderstand(piece.at, f"content of kind {piece.left.get('kind')!r} is not understood")
+            said.doubt_everything(piece.at, f"content of kind {piece.left.get('kind')!r} is not understood")

@@ -17,23 +17,23 @@ from proctor.errors import EvidenceError
 from proctor.evidence.account import Doubts
 from proctor.evidence.calls import PROTOCOL_ERROR, says_error
 from proctor.evidence.conversation import Message
-from proctor.evidence.json_bytes import container_in
+from proctor.evidence.json_bytes import decode_container
 from proctor.evidence.messages_common import (
     Draft,
     Entries,
     Fields,
     Opened,
-    fields_at,
-    joined_text,
-    not_a_message,
-    placed,
+    join_text_parts,
+    list_with_paths,
+    not_a_message_error,
+    open_fields,
+    read_role,
     require_key,
-    role_at,
 )
-from proctor.evidence.messages_gaps import is_running, miss_earlier, still_runs
+from proctor.evidence.messages_gaps import doubt_earlier, doubt_end, is_running
 from proctor.evidence.messages_openai import ROLES
-from proctor.evidence.shape import dict_of, first_of, list_of, text_or_none
-from proctor.evidence.usage import usage_in
+from proctor.evidence.shape import dict_or_empty, find_first, list_of, text_or_none
+from proctor.evidence.usage import find_usage
 from proctor.model.evidence import Json
 
 _CALLS = ("function_call", "custom_tool_call", "mcp_call", "hosted_tool_call")
@@ -117,14 +117,14 @@ _ENVELOPE = frozenset(
 
 def is_item(entry: Json) -> bool:
     """Return whether an entry can only be an item of the Responses API."""
-    item = dict_of(entry)
+    item = dict_or_empty(entry)
     kind = item.get("type")
     if not isinstance(kind, str) or isinstance(item.get("contents"), list):
         return False
     if kind in (*_CALLS, *_OUTPUTS, *_HOSTED, *_HOSTED_OUTPUTS, *_SILENT, *_COMPACTIONS, "item_reference") or _is_new_call(kind):
         return "role" not in item
     parts = list_of(item.get("content"))
-    return kind == "message" and "role" in item and (not parts or any(dict_of(part).get("type") in _TEXT_PARTS[:3] for part in parts))
+    return kind == "message" and "role" in item and (not parts or any(dict_or_empty(part).get("type") in _TEXT_PARTS[:3] for part in parts))
 
 
 def is_response(document: dict[str, Any]) -> bool:
@@ -144,26 +144,28 @@ def open_response(document: dict[str, Any]) -> Opened | None:
     if not isinstance(sent, list) or not (given is None or isinstance(given, (str, list))):
         raise EvidenceError(f"$.{'input' if isinstance(sent, list) else 'messages'}: expected text or a list of items")
     before = (
-        [("$.input", {"type": "message", "role": "user", "content": given})] if isinstance(given, str) else placed(given or [], "$.input")
+        [("$.input", {"type": "message", "role": "user", "content": given})]
+        if isinstance(given, str)
+        else list_with_paths(given or [], "$.input")
     )
     taken = ("output", "input", "messages", "status", *_KEPT_ELSEWHERE)
     return Opened(
-        entries=[*placed(sent, "$.messages"), *before, *placed(output, "$.output")],
+        entries=[*list_with_paths(sent, "$.messages"), *before, *list_with_paths(output, "$.output")],
         beside={key: value for key, value in document.items() if key not in taken and key not in _ENVELOPE},
-        usage=usage_in(document),
+        usage=find_usage(document),
         model=text_or_none(document.get("model")),
-        doubts=tuple(_gaps(document).unknown.items()),
+        doubts=tuple(_find_gaps(document).unknown.items()),
     )
 
 
-def _gaps(document: dict[str, Any]) -> Doubts:
-    """What a response says itself about not being whole."""
+def _find_gaps(document: dict[str, Any]) -> Doubts:
+    """Return what a response says itself about not being whole."""
     doubts, status = Doubts(), document.get("status")
     if status not in (None, "completed", "incomplete"):
-        still_runs(doubts, "$.status", status)
+        doubt_end(doubts, "$.status", status)
     for key in _KEPT_ELSEWHERE:
         if document.get(key):
-            miss_earlier(doubts, f"$.{key}: what was before is kept by the provider, not here")
+            doubt_earlier(doubts, f"$.{key}: what was before is kept by the provider, not here")
     return doubts
 
 
@@ -171,7 +173,7 @@ def read(entries: Entries, doubts: Doubts) -> list[Message]:
     """Read items; what the assistant does in a row is one message."""
     found: list[Message] = []
     for at, item in entries:
-        message = _item(item, at, doubts)
+        message = _read_item(item, at, doubts)
         if message is None:
             continue
         if message.role == "assistant" and found and found[-1].role == "assistant":
@@ -181,27 +183,27 @@ def read(entries: Entries, doubts: Doubts) -> list[Message]:
     return found
 
 
-def _item(item: dict[str, Any], at: str, doubts: Doubts) -> Message | None:
+def _read_item(item: dict[str, Any], at: str, doubts: Doubts) -> Message | None:
     fields = Fields(item, at, doubts)
     kind = fields.take("type")
     if is_running(item.get("status")):
-        still_runs(doubts, f"{at}.status", item["status"])
+        doubt_end(doubts, f"{at}.status", item["status"])
     if kind in ("message", None) and "role" in item:
-        return _message(fields)
+        return _read_message(fields)
     if not isinstance(kind, str):
-        raise not_a_message(at, "responses items", "it has neither a type nor a role")
+        raise not_a_message_error(at, "responses items", "it has neither a type nor a role")
     if kind in _COMPACTIONS:
-        miss_earlier(doubts, f"{at}: a compaction stands for what was before it")
+        doubt_earlier(doubts, f"{at}: a compaction stands for what was before it")
         return None
     if kind in _SILENT:
         return None
     if kind in _CALLS:
         return _call(fields, kind)
     if kind in _HOSTED or _is_new_call(kind):
-        return _hosted(fields, kind)
+        return _read_hosted_call(fields, kind)
     if kind in (*_OUTPUTS, *_HOSTED_OUTPUTS) or kind.endswith(("_call_output", "_call_result")):
-        return _output(fields)
-    Draft("assistant", at, doubts).misunderstand(at, f"an item of type {kind!r} is not understood")
+        return _read_output(fields)
+    Draft("assistant", at, doubts).doubt_everything(at, f"an item of type {kind!r} is not understood")
     return None
 
 
@@ -209,16 +211,16 @@ def _is_new_call(kind: str) -> bool:
     return kind.endswith("_call") and kind not in _CALLS
 
 
-def _message(fields: Fields) -> Message:
+def _read_message(fields: Fields) -> Message:
     require_key(fields.left, fields.at, "responses items", "content")
-    draft = Draft(role_at(fields.take("role"), fields.at, ROLES, "responses items"), fields.at, fields.doubts)
+    draft = Draft(read_role(fields.take("role"), fields.at, ROLES, "responses items"), fields.at, fields.doubts)
     content = fields.take("content")
     if draft.role == "tool":
-        raise not_a_message(fields.at, "responses items", "results are items of type function_call_output")
+        raise not_a_message_error(fields.at, "responses items", "results are items of type function_call_output")
     if not isinstance(content, list):
         draft.add_text(content, f"{fields.at}.content")
     for index, value in enumerate(list_of(content)):
-        part = fields_at(value, f"{fields.at}.content[{index}]", fields.doubts)
+        part = open_fields(value, f"{fields.at}.content[{index}]", fields.doubts)
         if part is None:
             continue
         kind = part.take("type")
@@ -226,7 +228,7 @@ def _message(fields: Fields) -> Message:
             draft.add_text(part.take("text", "refusal"), part.at)
             part.close(("annotations", "logprobs", "parsed", "providerData", "id"), role=draft.role)
         elif kind not in _HARMLESS_PARTS:
-            draft.misunderstand(part.at, f"a part of type {kind!r} is not understood")
+            draft.doubt_everything(part.at, f"a part of type {kind!r} is not understood")
     _take_model(draft, fields)
     fields.close(_ITEM_KEYS | {"name"}, role=draft.role)
     return draft.build()
@@ -234,7 +236,7 @@ def _message(fields: Fields) -> Message:
 
 def _take_model(draft: Draft, fields: Fields) -> None:
     # The Agents SDK tells the model of each item, where it speaks to others than the Responses API.
-    draft.model = text_or_none(dict_of(fields.left.get("provider_data")).get("model"))
+    draft.model = text_or_none(dict_or_empty(fields.left.get("provider_data")).get("model"))
 
 
 def _call(fields: Fields, kind: str) -> Message:
@@ -242,7 +244,7 @@ def _call(fields: Fields, kind: str) -> Message:
     own = fields.take("id")
     id = fields.take("call_id", "callId") or own
     name = fields.take("name")
-    status = fields.word("status", _STATUS)
+    status = fields.take_word("status", _STATUS)
     if status == "incomplete":
         fields.doubt(("tool_arguments",), ".status: the call was cut before its arguments were whole")
     draft.add_call(name, fields.take("arguments", "input"), fields.at, id=id, server=fields.take("server_label"))
@@ -251,16 +253,16 @@ def _call(fields: Fields, kind: str) -> Message:
         error = fields.take("error")
         failed = says_error(error) or status == "failed"
         told = (error if says_error(error) else "the call failed") if failed else None
-        draft.add_result(container_in(fields.take("output")), fields.at, id=id, name=name, error=told, kind=PROTOCOL_ERROR)
+        draft.add_result(decode_container(fields.take("output")), fields.at, id=id, name=name, error=told, kind=PROTOCOL_ERROR)
     _take_model(draft, fields)
     fields.close(_CALL_KEYS)
     return draft.build()
 
 
-def _hosted(fields: Fields, kind: str) -> Message:
+def _read_hosted_call(fields: Fields, kind: str) -> Message:
     draft = Draft("assistant", fields.at, fields.doubts)
     item = dict(fields.left)
-    status = fields.word("status", _STATUS)
+    status = fields.take_word("status", _STATUS)
     action = fields.take("action")
     given = {key: item[key] for key in _HOSTED_ARGUMENTS if item.get(key) is not None}
     for key in _HOSTED_ARGUMENTS:
@@ -277,11 +279,11 @@ def _hosted(fields: Fields, kind: str) -> Message:
     return draft.build()
 
 
-def _output(fields: Fields) -> Message:
+def _read_output(fields: Fields) -> Message:
     draft = Draft("tool", fields.at, fields.doubts)
     output = fields.take("output")
-    value = joined_text([output] if isinstance(dict_of(output).get("text"), str) else output)
-    status = fields.word("status", _STATUS)
+    value = join_text_parts([output] if isinstance(dict_or_empty(output).get("text"), str) else output)
+    status = fields.take_word("status", _STATUS)
     id, name = fields.take("call_id", "callId"), fields.take("name")
     draft.add_result(value, fields.at, id=id, name=name, failed=status == "failed", kind=PROTOCOL_ERROR)
     fields.close(_HOSTED_KEYS, role="tool")
@@ -295,6 +297,6 @@ def _join(before: Message, after: Message) -> Message:
         text="".join(texts) if texts else None,
         calls=before.calls + after.calls,
         results=before.results + after.results,
-        usage=first_of({"before": before.usage, "after": after.usage}, "before", "after"),
+        usage=find_first({"before": before.usage, "after": after.usage}, "before", "after"),
         model=after.model or before.model,
     )

@@ -12,10 +12,10 @@ from typing import Any
 
 from proctor.evidence.account import Doubts
 from proctor.evidence.conversation import Message, Role
-from proctor.evidence.json_bytes import container_in
-from proctor.evidence.messages_common import EVERYTHING, MISSING, Draft, Entries, Fields, fields_at, require_key, role_at
-from proctor.evidence.messages_gaps import gap_in
-from proctor.evidence.shape import dict_of, text_or_none
+from proctor.evidence.json_bytes import decode_container
+from proctor.evidence.messages_common import EVERYTHING, MISSING, Draft, Entries, Fields, open_fields, read_role, require_key
+from proctor.evidence.messages_gaps import find_gap
+from proctor.evidence.shape import dict_or_empty, text_or_none
 from proctor.model.evidence import Json
 
 _ROLES: dict[str, Role] = {"user": "user", "assistant": "assistant", "tool": "tool", "system": "system", "developer": "system"}
@@ -45,7 +45,7 @@ _ITEM_KEYS = frozenset(
 _SILENT = ("image", "file_reference", "annotation", "streaming_annotation", "audio", "binary", "reasoning", "ImageContent", "AudioContent")
 
 
-def marks(message: dict[str, Any]) -> bool:
+def is_own_message(message: dict[str, Any]) -> bool:
     """Return whether a message can only be Semantic Kernel's."""
     return (message.get("content_type") == "message" and "items" in message) or (
         isinstance(message.get("Items"), list) and "Role" in message
@@ -54,23 +54,23 @@ def marks(message: dict[str, Any]) -> bool:
 
 def read(entries: Entries, doubts: Doubts) -> list[Message]:
     """Read messages of a chat history."""
-    return [_message(entry, at, doubts) for at, entry in entries]
+    return [_read_message(entry, at, doubts) for at, entry in entries]
 
 
-def _message(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
+def _read_message(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
     require_key(entry, at, "semantic-kernel messages", "items", "Items")
     fields = Fields(entry, at, doubts)
     role = fields.take("role", "Role")
-    draft = Draft(role_at(dict_of(role).get("Label", role), at, _ROLES, "semantic-kernel messages"), at, doubts)
-    for index, value in enumerate(fields.entries("items", "Items")):
-        item = fields_at(value, f"{at}.items[{index}]", doubts)
+    draft = Draft(read_role(dict_or_empty(role).get("Label", role), at, _ROLES, "semantic-kernel messages"), at, doubts)
+    for index, value in enumerate(fields.take_list("items", "Items")):
+        item = open_fields(value, f"{at}.items[{index}]", doubts)
         if item is not None:
             _add_item(draft, item)
-    metadata = fields.object("metadata", "Metadata")
+    metadata = fields.take_object("metadata", "Metadata")
     if metadata is not None:
-        usage = metadata.usage("usage", "Usage")
+        usage = metadata.take_usage("usage", "Usage")
         draft.usage = usage if draft.role == "assistant" else None
-        told = gap_in("metadata", metadata.left)
+        told = find_gap("metadata", metadata.left)
         if told is not None:
             metadata.doubt(EVERYTHING, f".{told}: {MISSING}")
     draft.model = text_or_none(fields.take("ai_model_id"))
@@ -86,18 +86,18 @@ def _add_item(draft: Draft, item: Fields) -> None:
         draft.add_text(item.take("text", "Text"), item.at)
     elif kind in ("function_call", "FunctionCallContent"):
         role = None
-        own, plugin = item.text("function_name", "FunctionName"), item.text("plugin_name", "PluginName")
+        own, plugin = item.take_text("function_name", "FunctionName"), item.take_text("plugin_name", "PluginName")
         name = item.take("name") or (f"{plugin}-{own}" if plugin else own)
         draft.add_call(name, item.take("arguments", "Arguments"), item.at, id=item.take("id", "Id"), alias=own)
     elif kind in ("function_result", "FunctionResultContent"):
         role = "tool"
         id = item.take("id", "CallId")
         draft.add_result(
-            container_in(item.take("result", "Result")), item.at, id=id, name=item.take("name", "function_name", "FunctionName")
+            decode_container(item.take("result", "Result")), item.at, id=id, name=item.take("name", "function_name", "FunctionName")
         )
     elif kind in _SILENT:
         return
     else:
-        draft.misunderstand(item.at, f"an item of type {kind!r} is not understood")
+        draft.doubt_everything(item.at, f"an item of type {kind!r} is not understood")
         return
     item.close(_ITEM_KEYS, role=role)

@@ -15,8 +15,8 @@ from typing import Any
 
 from proctor.evidence.account import Doubts
 from proctor.evidence.messages_common import Entries
-from proctor.evidence.shape import dict_of, list_of
-from proctor.evidence.signs import CALLS, END_KEYS, end_of, plain_key, sign_of, sign_of_end
+from proctor.evidence.shape import dict_or_empty, list_of
+from proctor.evidence.signs import CALLS, END_KEYS, end_of, sign_of, sign_of_end, to_plain_key
 from proctor.evidence.usage import HOLDERS
 from proctor.model.evidence import Json, ToolCall
 from proctor.model.show import shorten
@@ -30,6 +30,7 @@ _TELLING = frozenset(
 )
 """Objects in which is kept what is told of an answer."""
 _DEPTH = 4
+"""Levels below an answer that are looked at; deeper ones belong to what the agent was asked for."""
 _FOUND = ("citations", "search_results", "annotations", "url_citations", "web_search_results")
 _LOOKED_UP = re.compile(r"search|fetch|brows|retriev|ground|url|http|web|lookup|citation|interpreter|shell|computer", re.IGNORECASE)
 """Names of tools that find sources."""
@@ -47,26 +48,26 @@ _SAID = frozenset(
 
 def weigh_signs(document: Json, entries: Entries, calls: Sequence[ToolCall], doubts: Doubts) -> None:
     """Say what the answers, and the document they stand in, leave open by what they say of themselves."""
-    followers = _followers(entries)
+    followers = _list_followers(entries)
     for (at, entry), follower in zip(entries, followers, strict=True):
         inner = next((entry[key] for key in ("data", "kwargs", "message") if isinstance(entry.get(key), dict)), entry)
-        if _is_others(_speaker(entry)) or _is_others(_speaker(inner)):
+        if _is_others(_find_speaker(entry)) or _is_others(_find_speaker(inner)):
             continue
-        _Look(calls, doubts, is_end=follower is None or follower.lower() in _USERS).into(inner, at)
+        _Look(calls, doubts, is_end=follower is None or follower.lower() in _USERS).weigh_members(inner, at)
         for place, block in enumerate(list_of(inner.get("content"))):
             for key in _FOUND:
-                _weigh_sources(key, dict_of(block).get(key), f"{at}.content[{place}]", calls, doubts)
+                _weigh_sources(key, dict_or_empty(block).get(key), f"{at}.content[{place}]", calls, doubts)
     if isinstance(document, dict) and not any(document is entry for _, entry in entries):
-        _Look(calls, doubts, is_end=True).into({key: value for key, value in document.items() if key not in _SAID}, "$")
+        _Look(calls, doubts, is_end=True).weigh_members({key: value for key, value in document.items() if key not in _SAID}, "$")
 
 
-def _followers(entries: Entries) -> list[str | None]:
-    """Who speaks after each entry; nobody after the last."""
+def _list_followers(entries: Entries) -> list[str | None]:
+    """Return who speaks after each entry; nobody after the last."""
     followers: list[str | None] = []
     after: str | None = None
     for _, entry in reversed(entries):
         followers.append(after)
-        who = _speaker(entry)
+        who = _find_speaker(entry)
         after = who if who not in _ASIDE else after
     return followers[::-1]
 
@@ -77,15 +78,17 @@ class _Look:
     def __init__(self, calls: Sequence[ToolCall], doubts: Doubts, *, is_end: bool) -> None:
         self._calls, self._doubts, self._is_end = calls, doubts, is_end
 
-    def into(self, entry: dict[str, Any], at: str, depth: int = _DEPTH) -> None:
+    def weigh_members(self, entry: dict[str, Any], at: str, depth: int = _DEPTH) -> None:
         """Weigh each member that says something of the answer."""
         for key, value in entry.items():
             place = f"{at}.{shorten(key, 40)}"
             if isinstance(value, dict) and depth and (key in _TELLING or depth < _DEPTH):
-                self.into(value, place, depth - 1)
+                self.weigh_members(value, place, depth - 1)
             elif key in _FOUND:
                 _weigh_sources(key, value, at, self._calls, self._doubts)
-            elif plain_key(key) in END_KEYS or (key == "status" and value == "incomplete") or (key == "reason" and at.endswith("details")):
+            elif (
+                to_plain_key(key) in END_KEYS or (key == "status" and value == "incomplete") or (key == "reason" and at.endswith("details"))
+            ):
                 self._weigh_end(value, place)
             elif (sign := sign_of(key, value, self._calls)) is not None and (self._is_end or sign.parts == CALLS):
                 for part in sign.parts:
@@ -99,10 +102,10 @@ class _Look:
             self._doubts.doubt(part, f"{place}: {sign.why}" if sign is not None else "")
 
 
-def _speaker(entry: dict[str, Any]) -> str | None:
-    """Who an entry is from, or what it is, in the words of its format."""
+def _find_speaker(entry: dict[str, Any]) -> str | None:
+    """Return who an entry is from, or what it is, in the words of its format."""
     content = entry.get("content")
-    for value in (entry.get("role"), entry.get("type"), entry.get("kind"), dict_of(content).get("role"), entry.get("author")):
+    for value in (entry.get("role"), entry.get("type"), entry.get("kind"), dict_or_empty(content).get("role"), entry.get("author")):
         if isinstance(value, str) and value not in ("message", "constructor"):
             return value
     path = list_of(entry.get("id"))
@@ -123,6 +126,6 @@ def _weigh_sources(key: str, value: Json, at: str, calls: Sequence[ToolCall], do
 def _is_source(member: Json) -> bool:
     if isinstance(member, str):
         return member.startswith(("http://", "https://"))
-    entry = dict_of(member)
+    entry = dict_or_empty(member)
     address = next((entry[key] for key in ("url", "uri", "url_citation", "file_citation") if entry.get(key)), None)
     return address is not None

@@ -14,10 +14,10 @@ from typing import Any
 from proctor.evidence.account import Doubts
 from proctor.evidence.calls import PROTOCOL_ERROR, says_error
 from proctor.evidence.conversation import Message
-from proctor.evidence.json_bytes import container_in
-from proctor.evidence.messages_common import Draft, Entries, Fields, not_a_message
+from proctor.evidence.json_bytes import decode_container
+from proctor.evidence.messages_common import Draft, Entries, Fields, not_a_message_error
 from proctor.evidence.messages_openai import add_call
-from proctor.evidence.shape import dict_of
+from proctor.evidence.shape import dict_or_empty
 from proctor.evidence.text import as_text
 
 _STEP_KEYS = frozenset(
@@ -28,7 +28,7 @@ _STEP_KEYS = frozenset(
 )
 
 
-def marks(step: dict[str, Any]) -> bool:
+def is_own_message(step: dict[str, Any]) -> bool:
     """Return whether an entry can only be a step of smolagents."""
     if "role" in step or "type" in step:
         return False
@@ -54,7 +54,7 @@ def read(entries: Entries, doubts: Doubts) -> list[Message]:
             draft.add_text(as_text(fields.take("output", "final_answer")), at)
             found.append(draft.build())
         else:
-            raise not_a_message(at, "smolagents steps", "it is neither a task nor a step")
+            raise not_a_message_error(at, "smolagents steps", "it is neither a task nor a step")
     return found
 
 
@@ -62,12 +62,12 @@ def _step(fields: Fields) -> Message:
     draft = Draft("assistant", fields.at, fields.doubts)
     asked = Draft("assistant", fields.at, fields.doubts)
     # A call that failed stands only in what the model wrote.
-    wrote = fields.object("model_output_message")
+    wrote = fields.take_object("model_output_message")
     if wrote is not None:
-        for index, value in enumerate(wrote.entries("tool_calls")):
+        for index, value in enumerate(wrote.take_list("tool_calls")):
             add_call(asked, value, f"{wrote.at}.tool_calls[{index}]")
         wrote.close(("role", "content", "raw", "token_usage"))
-    for index, value in enumerate(fields.entries("tool_calls")):
+    for index, value in enumerate(fields.take_list("tool_calls")):
         add_call(asked, value, f"{fields.at}.tool_calls[{index}]")
     observed, output, error = fields.take("observations"), fields.take("action_output"), fields.take("error")
     if fields.take("code_action") is not None or any(call.name == "python_interpreter" for call in asked.calls):
@@ -75,16 +75,16 @@ def _step(fields: Fields) -> Message:
             fields.doubts.doubt(part, f"{fields.at}.code_action: this agent calls its tools inside of code, which is not read")
     tools = [call for call in asked.calls if call.name != "final_answer"]
     draft.calls.extend(tools)
-    told = (dict_of(error).get("message") or as_text(error)) if says_error(error) else None
+    told = (dict_or_empty(error).get("message") or as_text(error)) if says_error(error) else None
     for call in tools:
-        draft.add_result(container_in(observed), fields.at, id=call.id, name=call.name, error=told, kind=PROTOCOL_ERROR)
+        draft.add_result(decode_container(observed), fields.at, id=call.id, name=call.name, error=told, kind=PROTOCOL_ERROR)
     if len(tools) > 1:
         fields.doubts.note(f"{fields.at}.observations: {len(tools)} calls share what was observed")
     for call in asked.calls:
         if call.name == "final_answer":
-            draft.add_text(as_text(dict_of(call.arguments).get("answer", call.arguments)), fields.at)
+            draft.add_text(as_text(dict_or_empty(call.arguments).get("answer", call.arguments)), fields.at)
     if not asked.calls and told is None and output is not None:
         draft.add_text(as_text(output), fields.at)
-    draft.usage = fields.usage("token_usage")
+    draft.usage = fields.take_usage("token_usage")
     fields.close(_STEP_KEYS)
     return draft.build()

@@ -19,45 +19,55 @@ import msgspec
 
 from proctor.evidence import flowise, n8n
 from proctor.evidence.account import Doubts
-from proctor.evidence.agreement import only_one_of, unite_calls
+from proctor.evidence.agreement import read_only_one, unite_calls
 from proctor.evidence.calls import read_call, read_calls
-from proctor.evidence.json_bytes import container_in
+from proctor.evidence.json_bytes import decode_container
 from proctor.evidence.members import (
+    describe_unknown_member,
     has_object_with,
     holds_more,
     is_misspelt,
+    list_unknown_members,
     may_hold_call,
-    not_understood,
-    unknown_members,
-    words,
+    split_words,
 )
 from proctor.evidence.n8n_account import doubt_agent_output
-from proctor.evidence.n8n_tools import call_of_step
-from proctor.evidence.plain import nested_in_nodes
+from proctor.evidence.n8n_tools import read_step_call
+from proctor.evidence.plain import nest_calls_in_nodes
 from proctor.evidence.plain_nodes import doubt_status
-from proctor.evidence.shape import dict_of, first_of, integer_at, list_at, list_of, number_at, object_at, text_or_none, wrong
-from proctor.evidence.span_evidence import evidence_of
+from proctor.evidence.shape import (
+    dict_or_empty,
+    find_first,
+    list_at,
+    list_of,
+    number_at,
+    read_integer,
+    read_object,
+    text_or_none,
+    wrong_kind_error,
+)
+from proctor.evidence.span_evidence import build_evidence
 from proctor.evidence.spans import read_span
-from proctor.evidence.text import HTTP_KEYS, as_text, json_in, misspelt_answer, text_in
-from proctor.evidence.usage import HOLDERS, holds_counts, usage_in
-from proctor.evidence.workflow import answer_of, answering_node, usage_of, with_parameters
+from proctor.evidence.text import HTTP_KEYS, as_text, find_misspelt_answer, find_text, parse_json
+from proctor.evidence.usage import HOLDERS, find_usage, holds_counts
+from proctor.evidence.workflow import find_answering_node, read_answer, sum_usage, with_parameters
 from proctor.model.account import PARTS
 from proctor.model.evidence import Evidence, Json, Node, ToolCall
 from proctor.model.show import kind_of, shorten, show
 
 _ENVELOPE = frozenset(("data", "spans", "status", "metadata", "externalMetadata", "platformId", "externalId", "case", "input", "context"))
-_NODE = words("name output type status error parameters input tools_called tool_calls items duration_ms executionTime usage")
-_LIST = words("input nodes status")
-_LISTED = words("nodeName items nodeType type")
-_DEFINED = words("nodes connections name active settings staticData pinData")
+_NODE = split_words("name output type status error parameters input tools_called tool_calls items duration_ms executionTime usage")
+_LIST = split_words("input nodes status")
+_LISTED = split_words("nodeName items nodeType type")
+_DEFINED = split_words("nodes connections name active settings staticData pinData")
 _COMMON = frozenset((*HTTP_KEYS, *HOLDERS, "tool_calls", "status"))
-_PLATFORMS = words("resultData runData executionIndex agentFlowExecutedData usedTools agentReasoning spans resourceSpans nodeName")
+_PLATFORMS = split_words("resultData runData executionIndex agentFlowExecutedData usedTools agentReasoning spans resourceSpans nodeName")
 """Members by which documents of platforms are known; one that was not recognised may hold anything."""
 _READER = "Mibo data body"
 
 
 def sniff(document: Json) -> bool:
-    """Whether this is a `data` or `spans` body, and nothing else stands beside it."""
+    """Return whether this is a `data` or `spans` body, and nothing else stands beside it."""
     if not isinstance(document, dict) or not _ENVELOPE.issuperset(document) or n8n.has_run_data(document):
         return False
     if "spans" in document:
@@ -66,19 +76,19 @@ def sniff(document: Json) -> bool:
 
 
 def read(document: Json) -> list[Evidence]:
-    """The body as evidence."""
-    body = object_at(document, "$")
+    """Return the body as evidence."""
+    body = read_object(document, "$")
     found = _read_spans(body) if "spans" in body else _read_data(body)
-    metadata = dict_of(body.get("metadata"))
+    metadata = dict_or_empty(body.get("metadata"))
     kept = {key: body[key] for key in ("platformId", "externalId", "externalMetadata") if body.get(key) is not None}
-    status = integer_at(metadata.get("http_status"), "$.metadata.http_status")
+    status = read_integer(metadata.get("http_status"), "$.metadata.http_status")
     duration = number_at(metadata.get("duration_ms"), "$.metadata.duration_ms")
     return [
         msgspec.structs.replace(
             evidence,
             case=text_or_none(body.get("case")),
-            input=first_of({"own": body.get("input"), "read": evidence.input}, "own", "read"),
-            context=object_at(body["context"], "$.context") if body.get("context") is not None else None,
+            input=find_first({"own": body.get("input"), "read": evidence.input}, "own", "read"),
+            context=read_object(body["context"], "$.context") if body.get("context") is not None else None,
             http_status=evidence.http_status if status is None else status,
             duration_ms=evidence.duration_ms if duration is None else duration,
             metadata={**evidence.metadata, **kept, **metadata},
@@ -93,30 +103,30 @@ def _are_spans(value: Json) -> bool:
 
 def _read_spans(body: dict[str, Any]) -> list[Evidence]:
     found = [read_span(span, f"$.spans[{index}]") for index, span in enumerate(list_at(body["spans"], "$.spans"))]
-    return [evidence_of(found, canonical=True)]
+    return [build_evidence(found, canonical=True)]
 
 
 def _read_data(body: dict[str, Any]) -> list[Evidence]:
-    data = container_in(body.get("data"))
+    data = decode_container(body.get("data"))
     if not isinstance(data, (dict, str)):
-        raise wrong("$.data", "an object", data)
-    inner = dict_of(data)
+        raise wrong_kind_error("$.data", "an object", data)
+    inner = dict_or_empty(data)
     doubts = Doubts()
     if n8n.has_run_data(inner):
         return n8n.read(inner)
     if flowise.sniff(inner):
         return flowise.read(inner)
-    _doubt_all(unknown_members(body, _ENVELOPE), body, _ENVELOPE, "$", doubts)
+    _doubt_all(list_unknown_members(body, _ENVELOPE), body, _ENVELOPE, "$", doubts)
     if isinstance(body.get("status"), str) and _is_node_map(inner):
-        return [_of_nodes(_mapped_nodes(inner, "$.data", doubts), doubts)]
-    deeper = container_in(inner.get("data"))
+        return [_build_from_nodes(_read_mapped_nodes(inner, "$.data", doubts), doubts)]
+    deeper = decode_container(inner.get("data"))
     if isinstance(inner.get("status"), str) and _is_node_map(deeper):
         known = frozenset(("status", "data", "metadata"))
-        _doubt_all(unknown_members(inner, known), inner, known, "$.data", doubts)
-        return [_of_nodes(_mapped_nodes(deeper, "$.data.data", doubts), doubts, dict_of(inner.get("metadata")))]
+        _doubt_all(list_unknown_members(inner, known), inner, known, "$.data", doubts)
+        return [_build_from_nodes(_read_mapped_nodes(deeper, "$.data.data", doubts), doubts, dict_or_empty(inner.get("metadata")))]
     if _is_node_list(inner.get("nodes")):
-        return [_of_nodes(_listed_nodes(inner, doubts), doubts)]
-    return [_common(data, doubts)]
+        return [_build_from_nodes(_read_listed_nodes(inner, doubts), doubts)]
+    return [_read_common(data, doubts)]
 
 
 def _doubt_all(keys: list[str], entry: dict[str, Any], known: frozenset[str], path: str, doubts: Doubts) -> None:
@@ -124,7 +134,7 @@ def _doubt_all(keys: list[str], entry: dict[str, Any], known: frozenset[str], pa
     for key in keys:
         if holds_more(entry[key]) or isinstance(entry[key], str):
             for part in PARTS:
-                doubts.doubt(part, not_understood(path, key, known, advice=""))
+                doubts.doubt(part, describe_unknown_member(path, key, known, advice=""))
 
 
 def _is_node_map(value: Json) -> bool:
@@ -139,39 +149,39 @@ def _is_node_list(value: Json) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(node, dict) and "nodeName" in node for node in value)
 
 
-def _of_nodes(nodes: tuple[Node, ...], doubts: Doubts, metadata: dict[str, Any] | None = None) -> Evidence:
-    text, body = answer_of(answering_node(nodes))
+def _build_from_nodes(nodes: tuple[Node, ...], doubts: Doubts, metadata: dict[str, Any] | None = None) -> Evidence:
+    text, body = read_answer(find_answering_node(nodes))
     return Evidence(
         text=text,
         body=body,
-        tool_calls=nested_calls(nodes),
+        tool_calls=list_nested_calls(nodes),
         nodes=nodes,
-        usage=usage_of(nodes),
-        account=doubts.account(_READER),
+        usage=sum_usage(nodes),
+        account=doubts.close_account(_READER),
         metadata=metadata or {},
     )
 
 
-def nested_calls(nodes: tuple[Node, ...]) -> tuple[ToolCall, ...]:
-    """All calls of all nodes, in order."""
+def list_nested_calls(nodes: tuple[Node, ...]) -> tuple[ToolCall, ...]:
+    """Return all calls of all nodes, in order."""
     return tuple(call for node in nodes for call in node.tool_calls)
 
 
-def _mapped_nodes(members: dict[str, Any], path: str, doubts: Doubts) -> tuple[Node, ...]:
+def _read_mapped_nodes(members: dict[str, Any], path: str, doubts: Doubts) -> tuple[Node, ...]:
     nodes: list[Node] = []
     for name, node in members.items():
         at = f"{path}.{shorten(name, 60)}"
         if not isinstance(node, dict) or not ("output" in node or "status" in node):
             _say_unknown(f"{at} is no node: it has neither output nor status", doubts)
         if isinstance(node, dict):
-            nodes.append(_mapped_node(name, node, at, doubts))
+            nodes.append(_read_mapped_node(name, node, at, doubts))
     return with_parameters(nodes)
 
 
-def _mapped_node(name: str, node: dict[str, Any], path: str, doubts: Doubts) -> Node:
+def _read_mapped_node(name: str, node: dict[str, Any], path: str, doubts: Doubts) -> Node:
     output, error = node.get("output"), node.get("error")
     status = text_or_none(node.get("status"))
-    called = only_one_of(node, path, "tools_called", "tool_calls")
+    called = read_only_one(node, path, "tools_called", "tool_calls")
     calls = read_calls(called, f"{path}.tools_called", doubts) if isinstance(called, list) else ()
     _doubt_node(node, called, path, doubts)
     return Node(
@@ -184,7 +194,7 @@ def _mapped_node(name: str, node: dict[str, Any], path: str, doubts: Doubts) -> 
         tool_calls=tuple(msgspec.structs.replace(call, node=name) for call in calls),
         error=error,
         items=len(output) if isinstance(output, list) else 1,
-        usage=usage_in(output, doubts),
+        usage=find_usage(output, doubts),
     )
 
 
@@ -195,8 +205,8 @@ def _doubt_node(node: dict[str, Any], called: Json, path: str, doubts: Doubts) -
     if node.get("type") is not None and not isinstance(node["type"], str):
         for part in PARTS:
             doubts.doubt(part, f"the type at {path} is {kind_of(node['type'])} instead of text")
-    for key in unknown_members(node, _NODE):
-        why = not_understood(path, key, _NODE, advice="")
+    for key in list_unknown_members(node, _NODE):
+        why = describe_unknown_member(path, key, _NODE, advice="")
         # Which node gives the answer hangs on types and outputs, and so do the tokens.
         for part in ("nodes", "answer", "usage"):
             doubts.doubt(part, why)
@@ -204,15 +214,15 @@ def _doubt_node(node: dict[str, Any], called: Json, path: str, doubts: Doubts) -
             doubts.doubt("tool_calls", why)
 
 
-def _listed_nodes(data: dict[str, Any], doubts: Doubts) -> tuple[Node, ...]:
-    captured = dict_of((list_of(data.get("input")) or [None])[0])
+def _read_listed_nodes(data: dict[str, Any], doubts: Doubts) -> tuple[Node, ...]:
+    captured = dict_or_empty((list_of(data.get("input")) or [None])[0])
     defined = {text_or_none(node.get("name")): node for node in list_of(captured.get("nodes")) if isinstance(node, dict)}
     _doubt_list(data, captured, defined, doubts)
     nodes: list[Node] = []
     for entry in data["nodes"]:
         name = as_text(entry["nodeName"]) or ""
-        items = [_item(item) for item in list_of(entry.get("items"))]
-        definition = dict_of(defined.get(name))
+        items = [_unwrap_item(item) for item in list_of(entry.get("items"))]
+        definition = dict_or_empty(defined.get(name))
         output = items[0] if len(items) == 1 else (items or None)
         node_type = text_or_none(definition.get("type"))
         doubt_agent_output(node_type, items, name, doubts)
@@ -222,29 +232,29 @@ def _listed_nodes(data: dict[str, Any], doubts: Doubts) -> tuple[Node, ...]:
                 type=node_type,
                 output=output,
                 parameters=definition.get("parameters"),
-                tool_calls=tuple(call for item in items for call in _item_calls(item, name, doubts)),
+                tool_calls=tuple(call for item in items for call in _read_item_calls(item, name, doubts)),
                 items=len(items),
-                usage=usage_in(output, doubts),
+                usage=find_usage(output, doubts),
             )
         )
     return with_parameters(nodes)
 
 
 def _doubt_list(data: dict[str, Any], captured: dict[str, Any], defined: dict[str | None, Any], doubts: Doubts) -> None:
-    _doubt_all(unknown_members(data, _LIST), data, _LIST, "$.data", doubts)
+    _doubt_all(list_unknown_members(data, _LIST), data, _LIST, "$.data", doubts)
     if not isinstance(captured.get("nodes"), list):
-        _doubt_all(unknown_members(captured, _DEFINED), captured, _DEFINED, "$.data.input[0]", doubts)
+        _doubt_all(list_unknown_members(captured, _DEFINED), captured, _DEFINED, "$.data.input[0]", doubts)
     listed = captured.get("nodes")
     if (holds_more(data.get("input")) and not captured) or (listed is not None and not isinstance(listed, list)):
         _say_unknown("the workflow in $.data.input is not understood", doubts)
     for index, entry in enumerate(data["nodes"]):
         path = f"$.data.nodes[{index}]"
-        _doubt_all(unknown_members(entry, _LISTED), entry, _LISTED, path, doubts)
+        _doubt_all(list_unknown_members(entry, _LISTED), entry, _LISTED, path, doubts)
         if not isinstance(entry["nodeName"], str) or not isinstance(entry.get("items", []), list):
             _say_unknown(f"{path} is not understood", doubts)
         elif any(not isinstance(item, dict) for item in entry.get("items", [])):
             _say_unknown(f"an item of {path} is not understood", doubts)
-        if defined and not isinstance(dict_of(defined.get(as_text(entry["nodeName"]))).get("type"), str):
+        if defined and not isinstance(dict_or_empty(defined.get(as_text(entry["nodeName"]))).get("type"), str):
             _say_unknown(f"the workflow does not tell the type of {path}", doubts)
 
 
@@ -253,40 +263,40 @@ def _say_unknown(why: str, doubts: Doubts) -> None:
         doubts.doubt(part, why)
 
 
-def _item(item: Json) -> Json:
+def _unwrap_item(item: Json) -> Json:
     # n8n wraps an item in `json`; the collector's manual mode may or may not have unwrapped it.
     if isinstance(item, dict) and isinstance(item.get("json"), dict) and set(item) <= {"json", "pairedItem", "binary"}:
         return item["json"]
     return item
 
 
-def _item_calls(item: Json, node: str, doubts: Doubts) -> list[ToolCall]:
-    calls = [call_of_step(step, node, doubts) for step in list_of(dict_of(item).get("intermediateSteps"))]
+def _read_item_calls(item: Json, node: str, doubts: Doubts) -> list[ToolCall]:
+    calls = [read_step_call(step, node, doubts) for step in list_of(dict_or_empty(item).get("intermediateSteps"))]
     return [call for call in calls if call is not None]
 
 
-def _common(data: Json, doubts: Doubts) -> Evidence:
-    document = dict_of(data)
+def _read_common(data: Json, doubts: Doubts) -> Evidence:
+    document = dict_or_empty(data)
     members = [(name, node) for name, node in document.items() if isinstance(node, dict) and "output" in node]
-    nodes = with_parameters([_mapped_node(name, node, f"$.data.{shorten(name, 60)}", doubts) for name, node in members])
+    nodes = with_parameters([_read_mapped_node(name, node, f"$.data.{shorten(name, 60)}", doubts) for name, node in members])
     called = document.get("tool_calls")
     listed = called if isinstance(called, list) else ()
     root = tuple(read_call(call, f"$.data.tool_calls[{index}]", doubts) for index, call in enumerate(listed))
     if nodes and all(document.get(key) is None for key in HTTP_KEYS):
-        text, body = answer_of(answering_node(nodes))
+        text, body = read_answer(find_answering_node(nodes))
     else:
-        text, body = text_in(data), data if not isinstance(data, str) else json_in(data)
-    usage = usage_in(data, doubts)
+        text, body = find_text(data), data if not isinstance(data, str) else parse_json(data)
+    usage = find_usage(data, doubts)
     _doubt_response(document, {name for name, _ in members}, usage is not None, doubts)
-    complete, _ = nested_in_nodes(nodes, root)
-    inside = nested_calls(nodes)
+    complete, _ = nest_calls_in_nodes(nodes, root)
+    inside = list_nested_calls(nodes)
     return Evidence(
         text=text,
         body=body,
         tool_calls=unite_calls(root, inside, ("$.data.tool_calls", "the nodes in $.data"), doubts) if root else inside,
         nodes=complete,
-        usage=usage or usage_of(nodes),
-        account=doubts.account(_READER),
+        usage=usage or sum_usage(nodes),
+        account=doubts.close_account(_READER),
     )
 
 
@@ -295,9 +305,9 @@ def _doubt_response(document: dict[str, Any], nodes: set[str], usage_told: bool,
     called = document.get("tool_calls")
     if called is not None and not isinstance(called, list):
         doubts.doubt("tool_calls", f"tool_calls is {kind_of(called)} instead of a list")
-    misspelt = misspelt_answer(document)
+    misspelt = find_misspelt_answer(document)
     if misspelt is not None:
-        doubts.doubt("answer", not_understood("$.data", misspelt, HTTP_KEYS, advice=""))
+        doubts.doubt("answer", describe_unknown_member("$.data", misspelt, HTTP_KEYS, advice=""))
     speechless = all(document.get(key) is None for key in HTTP_KEYS)
     for key, value in document.items():
         if key in nodes or key in _COMMON:

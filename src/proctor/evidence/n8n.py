@@ -17,19 +17,19 @@ import msgspec
 from proctor.errors import EvidenceError
 from proctor.evidence.account import Doubts
 from proctor.evidence.n8n_account import doubt_agent_output, doubt_execution
-from proctor.evidence.n8n_expressions import Resolved, outputs_by_item, resolve_for_items
-from proctor.evidence.n8n_tools import ToolRun, tool_calls_of
-from proctor.evidence.shape import dict_of, first_of, list_of, text_or_none
+from proctor.evidence.n8n_expressions import Resolved, iterate_outputs, resolve_for_items
+from proctor.evidence.n8n_tools import ToolRun, list_tool_calls
+from proctor.evidence.shape import dict_or_empty, find_first, list_of, text_or_none
 from proctor.evidence.text import as_text
-from proctor.evidence.times import iso_ms_between
-from proctor.evidence.usage import add_usage, usage_in
-from proctor.evidence.workflow import answer_of, answering_node, is_ai, is_http_request, is_trigger, usage_of, with_method
+from proctor.evidence.times import measure_ms_between
+from proctor.evidence.usage import add_usage, find_usage
+from proctor.evidence.workflow import find_answering_node, is_ai, is_http_request, is_trigger, read_answer, sum_usage, with_method
 from proctor.model.evidence import Evidence, Json, Node, ToolCall, Usage
 
 _INPUT_KEYS = ("chatInput", "message", "input", "text", "question", "prompt", "query")
 
 
-class Run(msgspec.Struct, kw_only=True):
+class NodeRun(msgspec.Struct, kw_only=True):
     """One run of a node as n8n recorded it, with its place in the order."""
 
     name: str
@@ -44,7 +44,7 @@ class Run(msgspec.Struct, kw_only=True):
 
 
 def sniff(document: Json) -> bool:
-    """Whether this is an execution or a page of executions."""
+    """Return whether this is an execution or a page of executions."""
     if not isinstance(document, dict):
         return False
     data = document.get("data")
@@ -54,21 +54,21 @@ def sniff(document: Json) -> bool:
 
 
 def read(document: Json) -> list[Evidence]:
-    """Every execution in the document."""
-    data = dict_of(document).get("data")
+    """Return every execution in the document."""
+    data = dict_or_empty(document).get("data")
     if isinstance(data, list):
-        return [_execution(dict_of(entry), f"$.data[{index}]") for index, entry in enumerate(data)]
-    return [_execution(dict_of(document), "$")]
+        return [_read_execution(dict_or_empty(entry), f"$.data[{index}]") for index, entry in enumerate(data)]
+    return [_read_execution(dict_or_empty(document), "$")]
 
 
 def has_run_data(document: Json) -> bool:
-    """Whether `data.resultData.runData` is there."""
-    return isinstance(dict_of(dict_of(dict_of(document).get("data")).get("resultData")).get("runData"), dict)
+    """Return whether `data.resultData.runData` is there."""
+    return isinstance(dict_or_empty(dict_or_empty(dict_or_empty(document).get("data")).get("resultData")).get("runData"), dict)
 
 
-def answered_by_webhook(evidence: Evidence) -> bool:
-    """Whether the answer is that of a Respond to Webhook node: it passes on what came in, and what it said is not recorded."""
-    node = answering_node(evidence.nodes or ())
+def is_answered_by_webhook(evidence: Evidence) -> bool:
+    """Return whether the answer is that of a Respond to Webhook node: it passes on what came in, and what it said is not recorded."""
+    node = find_answering_node(evidence.nodes or ())
     return node is not None and is_respond_to_webhook(node.type)
 
 
@@ -77,21 +77,21 @@ def _is_execution(document: Json) -> bool:
     return has_run_data(document) or (isinstance(document, dict) and "workflowId" in document and "startedAt" in document)
 
 
-def _execution(document: dict[str, Any], path: str) -> Evidence:
+def _read_execution(document: dict[str, Any], path: str) -> Evidence:
     if not has_run_data(document):
         raise EvidenceError(f"{path}: an n8n execution without its run data; export it with includeData=true")
     result = document["data"]["resultData"]
-    workflow = dict_of(document.get("workflowData"))
+    workflow = dict_or_empty(document.get("workflowData"))
     doubts = Doubts()
     doubt_execution(document, result["runData"], path, doubts)
-    runs = _runs(dict_of(result["runData"]), workflow)
+    runs = _read_runs(dict_or_empty(result["runData"]), workflow)
     for run in runs:
         if not run.is_tool and not run.is_sub_node:
             doubt_agent_output(text_or_none(run.definition.get("type")), run.items, run.name, doubts)
-    calls = tool_calls_of([_tool_run(run) for run in runs if run.is_tool], _agent_steps(runs), doubts)
-    nodes = _nodes(runs, calls, doubts)
+    calls = list_tool_calls([_read_tool_run(run) for run in runs if run.is_tool], _list_agent_steps(runs), doubts)
+    nodes = _build_nodes(runs, calls, doubts)
     sub_nodes = frozenset(run.name for run in runs if run.is_sub_node)
-    text, body = answer_of(answering_node(nodes, sub_nodes))
+    text, body = read_answer(find_answering_node(nodes, sub_nodes))
     message, metadata = _request(runs, document, workflow)
     error = result.get("error")
     return Evidence(
@@ -101,38 +101,38 @@ def _execution(document: dict[str, Any], path: str) -> Evidence:
         body=body,
         tool_calls=tuple(call for _, call in calls),
         nodes=nodes,
-        http_status=_http_status(runs),
-        duration_ms=iso_ms_between(document.get("startedAt"), document.get("stoppedAt")),
-        usage=_usage(nodes, sub_nodes, runs, doubts),
+        http_status=_find_http_status(runs),
+        duration_ms=measure_ms_between(document.get("startedAt"), document.get("stoppedAt")),
+        usage=_sum_usage(nodes, sub_nodes, runs, doubts),
         now=text_or_none(document.get("startedAt")),
-        error=None if error is None else as_text(dict_of(error).get("message")) or as_text(error),
-        account=doubts.account("n8n execution"),
+        error=None if error is None else as_text(dict_or_empty(error).get("message")) or as_text(error),
+        account=doubts.close_account("n8n execution"),
         metadata=metadata,
     )
 
 
-def _runs(run_data: dict[str, Any], workflow: dict[str, Any]) -> list[Run]:
+def _read_runs(run_data: dict[str, Any], workflow: dict[str, Any]) -> list[NodeRun]:
     definitions = {
         node["name"]: node for node in list_of(workflow.get("nodes")) if isinstance(node, dict) and isinstance(node.get("name"), str)
     }
-    connections = dict_of(workflow.get("connections"))
-    runs: list[Run] = []
+    connections = dict_or_empty(workflow.get("connections"))
+    runs: list[NodeRun] = []
     for name, records in run_data.items():
-        wired = set(dict_of(connections.get(name)))
+        wired = set(dict_or_empty(connections.get(name)))
         for index, record in enumerate(list_of(records)):
             if not isinstance(record, dict):
                 continue
-            data = dict_of(record.get("data"))
-            kinds = set(data) | set(dict_of(record.get("inputOverride"))) | wired
+            data = dict_or_empty(record.get("data"))
+            kinds = set(data) | set(dict_or_empty(record.get("inputOverride"))) | wired
             runs.append(
-                Run(
+                NodeRun(
                     name=name,
                     index=index,
                     # Before executionIndex existed there was only the start time.
                     order=(_number(record.get("executionIndex")), _number(record.get("startTime")), len(runs)),
                     record=record,
-                    definition=dict_of(definitions.get(name)),
-                    items=_items(data),
+                    definition=dict_or_empty(definitions.get(name)),
+                    items=_read_items(data),
                     is_tool="ai_tool" in kinds,
                     is_sub_node="main" not in kinds and any(kind.startswith("ai_") for kind in kinds),
                 )
@@ -141,44 +141,44 @@ def _runs(run_data: dict[str, Any], workflow: dict[str, Any]) -> list[Run]:
     return runs
 
 
-def _items(data: dict[str, Any]) -> list[Json]:
+def _read_items(data: dict[str, Any]) -> list[Json]:
     # data.<connection type>[branch][item].json: all branches in order, whatever the connection type.
     branches = [branch for outputs in data.values() for branch in list_of(outputs)]
-    return [dict_of(item).get("json") for branch in branches for item in list_of(branch)]
+    return [dict_or_empty(item).get("json") for branch in branches for item in list_of(branch)]
 
 
-def _usage(nodes: tuple[Node, ...], sub_nodes: frozenset[str], runs: list[Run], doubts: Doubts) -> Usage | None:
+def _sum_usage(nodes: tuple[Node, ...], sub_nodes: frozenset[str], runs: list[NodeRun], doubts: Doubts) -> Usage | None:
     """Return the tokens of the models, and of the AI nodes that no model serves; what a served node reports repeats its models."""
     models = [node.usage for node in nodes if node.name in sub_nodes]
-    served = {_source(run)[0] for run in runs if run.is_sub_node} if any(models) else set[str | None]()
+    served = {_find_source(run)[0] for run in runs if run.is_sub_node} if any(models) else set[str | None]()
     others = [node for node in nodes if node.name not in sub_nodes and node.name not in served]
-    models_asked = {run.name for run in runs if "ai_languageModel" in dict_of(run.record.get("data"))}
+    models_asked = {run.name for run in runs if "ai_languageModel" in dict_or_empty(run.record.get("data"))}
     counted = [node.usage for node in nodes if node.name in models_asked]
     counted += [node.usage for node in others if is_ai(node.type) and not is_trigger(node.type)]
     if any(counted) and not all(counted):
         doubts.doubt("usage", "one of the models reports no tokens, and others do")
-    return add_usage((*models, usage_of(others)))
+    return add_usage((*models, sum_usage(others)))
 
 
 def _number(value: Json) -> float:
     return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e18 else 0.0
 
 
-def _source(run: Run) -> tuple[str | None, int]:
-    source = dict_of((list_of(run.record.get("source")) or [None])[0])
+def _find_source(run: NodeRun) -> tuple[str | None, int]:
+    source = dict_or_empty((list_of(run.record.get("source")) or [None])[0])
     number = source.get("previousNodeRun")
     return text_or_none(source.get("previousNode")), number if isinstance(number, int) else 0
 
 
-def _output(run: Run) -> Json:
+def _read_output(run: NodeRun) -> Json:
     return run.items[0] if len(run.items) == 1 else (run.items or None)
 
 
-def _tool_run(run: Run) -> ToolRun:
-    agent, agent_run = _source(run)
-    override = _items(dict_of(run.record.get("inputOverride")))
+def _read_tool_run(run: NodeRun) -> ToolRun:
+    agent, agent_run = _find_source(run)
+    override = _read_items(dict_or_empty(run.record.get("inputOverride")))
     arguments = override[0] if override else None
-    own_name = text_or_none(dict_of(run.definition.get("parameters")).get("name"))
+    own_name = text_or_none(dict_or_empty(run.definition.get("parameters")).get("name"))
     if _offers_several_tools(run) and isinstance(arguments, dict) and isinstance(arguments.get("tool"), str):
         # n8n adds to the arguments which of them was called.
         own_name = arguments["tool"]
@@ -189,25 +189,25 @@ def _tool_run(run: Run) -> ToolRun:
         agent=agent,
         agent_run=agent_run,
         arguments=arguments,
-        output=_output(run),
-        error=_tool_error(run.record),
+        output=_read_output(run),
+        error=_read_tool_error(run.record),
         duration_ms=run.record.get("executionTime"),
     )
 
 
-def _tool_error(record: dict[str, Any]) -> Json:
+def _read_tool_error(record: dict[str, Any]) -> Json:
     error = record.get("error")
     return "the run of the tool ended in an error" if error is None and record.get("executionStatus") in ("error", "crashed") else error
 
 
-def _offers_several_tools(run: Run) -> bool:
+def _offers_several_tools(run: NodeRun) -> bool:
     return "mcp" in str(run.definition.get("type")).rsplit(".", 1)[-1].lower()
 
 
-def _agent_steps(runs: list[Run]) -> list[tuple[str, int, list[Any]]]:
+def _list_agent_steps(runs: list[NodeRun]) -> list[tuple[str, int, list[Any]]]:
     found: list[tuple[str, int, list[Any]]] = []
     for run in runs:
-        steps = [step for item in run.items for step in list_of(dict_of(item).get("intermediateSteps"))]
+        steps = [step for item in run.items for step in list_of(dict_or_empty(item).get("intermediateSteps"))]
         if steps and not run.is_sub_node and not run.is_tool:
             found.append((run.name, run.index, steps))
     return found
@@ -216,25 +216,25 @@ def _agent_steps(runs: list[Run]) -> list[tuple[str, int, list[Any]]]:
 class _Flow:
     """The runs before the one that is looked at; `passed` moves on to the next."""
 
-    def __init__(self, runs: list[Run]) -> None:
-        self._places: dict[tuple[str | None, int], Run] = {(run.name, run.index): run for run in runs}
+    def __init__(self, runs: list[NodeRun]) -> None:
+        self._places: dict[tuple[str | None, int], NodeRun] = {(run.name, run.index): run for run in runs}
         self._named: dict[str, list[Json]] = {}
 
-    def source(self, run: Run) -> Run | None:
-        return self._places.get(_source(run))
+    def find_source(self, run: NodeRun) -> NodeRun | None:
+        return self._places.get(_find_source(run))
 
-    def resolve(self, run: Run, parameters: Json) -> Resolved:
-        source = self.source(run)
+    def resolve(self, run: NodeRun, parameters: Json) -> Resolved:
+        source = self.find_source(run)
         current = [source.items] if source is not None and source.order < run.order and source.items else []
         most = max((len(items) for items in (*current, *self._named.values())), default=1)
-        return resolve_for_items(parameters, outputs_by_item(current, self._named), most)
+        return resolve_for_items(parameters, iterate_outputs(current, self._named), most)
 
-    def passed(self, run: Run) -> None:
+    def move_past(self, run: NodeRun) -> None:
         if run.items:
             self._named[run.name] = run.items
 
 
-def _nodes(runs: list[Run], calls: list[tuple[int, ToolCall]], doubts: Doubts) -> tuple[Node, ...]:
+def _build_nodes(runs: list[NodeRun], calls: list[tuple[int, ToolCall]], doubts: Doubts) -> tuple[Node, ...]:
     made: dict[tuple[str | None, int], list[ToolCall]] = {}
     for agent_run, call in calls:
         made.setdefault((call.node, agent_run), []).append(call)
@@ -242,12 +242,12 @@ def _nodes(runs: list[Run], calls: list[tuple[int, ToolCall]], doubts: Doubts) -
     nodes: list[Node] = []
     for run in runs:
         if not run.is_tool:
-            nodes.append(_node(run, flow, tuple(made.get((run.name, run.index), ())), doubts))
-        flow.passed(run)
+            nodes.append(_build_node(run, flow, tuple(made.get((run.name, run.index), ())), doubts))
+        flow.move_past(run)
     return tuple(nodes)
 
 
-def _node(run: Run, flow: _Flow, calls: tuple[ToolCall, ...], doubts: Doubts) -> Node:
+def _build_node(run: NodeRun, flow: _Flow, calls: tuple[ToolCall, ...], doubts: Doubts) -> Node:
     node_type = text_or_none(run.definition.get("type"))
     parameters, more, notes = None, (), ()
     if is_http_request(node_type):
@@ -259,54 +259,54 @@ def _node(run: Run, flow: _Flow, calls: tuple[ToolCall, ...], doubts: Doubts) ->
         name=run.name,
         type=node_type,
         status="error" if error is not None or run.record.get("executionStatus") == "error" else "success",
-        input=_input(run, flow),
-        output=_output(run),
+        input=_find_input(run, flow),
+        output=_read_output(run),
         parameters=parameters,
         more_parameters=more,
         tool_calls=calls,
         duration_ms=duration if isinstance(duration, (int, float)) else None,
-        error=None if error is None else dict_of(error).get("message") or error,
+        error=None if error is None else dict_or_empty(error).get("message") or error,
         items=len(run.items),
-        usage=usage_in(_output(run), doubts),
+        usage=find_usage(_read_output(run), doubts),
         notes=notes,
     )
 
 
-def _input(run: Run, flow: _Flow) -> Json:
-    override = _items(dict_of(run.record.get("inputOverride")))
+def _find_input(run: NodeRun, flow: _Flow) -> Json:
+    override = _read_items(dict_or_empty(run.record.get("inputOverride")))
     if override:
         return override[0] if len(override) == 1 else override
-    source = flow.source(run)
-    return None if source is None else _output(source)
+    source = flow.find_source(run)
+    return None if source is None else _read_output(source)
 
 
-def _http_status(runs: list[Run]) -> int | None:
+def _find_http_status(runs: list[NodeRun]) -> int | None:
     flow = _Flow(runs)
     for run in runs:
         if is_respond_to_webhook(run.definition.get("type")):
-            options = dict_of(dict_of(run.definition.get("parameters")).get("options"))
+            options = dict_or_empty(dict_or_empty(run.definition.get("parameters")).get("options"))
             code = flow.resolve(run, options.get("responseCode", 200)).value
             if isinstance(code, str) and code.isascii() and code.isdigit() and len(code) == 3:
                 code = int(code)
             return code if isinstance(code, int) and not isinstance(code, bool) and 100 <= code <= 599 else None
-        flow.passed(run)
+        flow.move_past(run)
     return None
 
 
 def is_respond_to_webhook(node_type: Json) -> bool:
-    """Whether nodes of this type answer the webhook."""
+    """Return whether nodes of this type answer the webhook."""
     return isinstance(node_type, str) and node_type.endswith(".respondToWebhook")
 
 
-def _request(runs: list[Run], document: dict[str, Any], workflow: dict[str, Any]) -> tuple[Json, dict[str, Json]]:
-    """What the run was started with, and what identifies it."""
+def _request(runs: list[NodeRun], document: dict[str, Any], workflow: dict[str, Any]) -> tuple[Json, dict[str, Json]]:
+    """Return what the run was started with, and what identifies it."""
     started = next(
-        (run for run in runs if not _source(run)[0] and (run.items or is_trigger(text_or_none(run.definition.get("type"))))), None
+        (run for run in runs if not _find_source(run)[0] and (run.items or is_trigger(text_or_none(run.definition.get("type"))))), None
     )
-    item = dict_of(started.items[0]) if started is not None and started.items else {}
+    item = dict_or_empty(started.items[0]) if started is not None and started.items else {}
     body = item.get("body", item)
-    message = first_of(dict_of(body), *_INPUT_KEYS)
-    headers = {key.lower(): value for key, value in dict_of(item.get("headers")).items()}
+    message = find_first(dict_or_empty(body), *_INPUT_KEYS)
+    headers = {key.lower(): value for key, value in dict_or_empty(item.get("headers")).items()}
     known = {
         "execution_id": document.get("id"),
         "workflow_id": document.get("workflowId") or workflow.get("id"),

@@ -10,39 +10,39 @@ from __future__ import annotations
 from typing import Any
 
 from proctor.evidence.account import Doubts
-from proctor.evidence.members import holds_more, is_misspelt, may_hold_call, not_understood, unknown_members, words
-from proctor.evidence.shape import SHOWN, dict_of, list_of
+from proctor.evidence.members import describe_unknown_member, holds_more, is_misspelt, list_unknown_members, may_hold_call, split_words
+from proctor.evidence.shape import SHOWN, dict_or_empty, list_of
 from proctor.evidence.workflow import is_ai
 from proctor.model.account import Part
 from proctor.model.evidence import Json
 from proctor.model.show import kind_of, shorten, show
 
-_EXECUTION = words(
+_EXECUTION = split_words(
     "id finished mode retryOf retrySuccessId status createdAt startedAt stoppedAt deletedAt workflowId waitTill storedAt data workflowData"
     " customData annotation case workflowName workflowVersionId jsonSizeBytes nextCursor"
 )
-_RECORD = words(
+_RECORD = split_words(
     "startTime executionIndex source hints executionTime executionStatus data inputOverride metadata error redaction"
     " usedDynamicCredentials attemptedDynamicCredentials"
 )
-_SOURCE = words("previousNode previousNodeOutput previousNodeRun")
-_ITEM = words("json binary pairedItem error metadata evaluationData redaction sendMessage index")
-_WORKFLOW = words(
+_SOURCE = split_words("previousNode previousNodeOutput previousNodeRun")
+_ITEM = split_words("json binary pairedItem error metadata evaluationData redaction sendMessage index")
+_WORKFLOW = split_words(
     "id name active activeVersionId activeVersion isArchived createdAt updatedAt nodes connections settings staticData pinData meta tags"
     " versionId versionCounter triggerCount shared description parentFolder homeProject sharedWithProjects nodeGroups scopes"
 )
-_DEFINITION = words(
+_DEFINITION = split_words(
     "parameters id name type typeVersion position credentials disabled notes notesInFlow continueOnFail onError retryOnFail maxTries"
     " waitBetweenTries alwaysOutputData executeOnce webhookId color issues extendsCredential rewireOutputLogTo forceCustomOperation"
 )
-_CONNECTIONS = words(
+_CONNECTIONS = split_words(
     "main ai_tool ai_languageModel ai_memory ai_agent ai_chain ai_document ai_embedding ai_outputParser ai_retriever ai_reranker"
     " ai_textSplitter ai_vectorStore"
 )
-_STATUSES = words("success error canceled crashed new running unknown waiting")
-_OPEN = words("new running unknown waiting")
+_STATUSES = split_words("success error canceled crashed new running unknown waiting")
+_OPEN = split_words("new running unknown waiting")
 """Of a run that is said to be one of these nobody knows how it ended."""
-_AGENT_OUTPUT = words("output text intermediateSteps message content response usage tokenUsage")
+_AGENT_OUTPUT = split_words("output text intermediateSteps message content response usage tokenUsage")
 _STEP_NAMES = ("tool", "toolName", "tool_name", "toolInput", "toolCallId", "function")
 _EVERY: tuple[Part, ...] = ("tool_calls", "tool_arguments", "tool_results", "answer", "input", "usage", "nodes")
 
@@ -51,12 +51,12 @@ def doubt_execution(document: dict[str, Any], runs: dict[str, Any], path: str, d
     """Note everything in an execution that is not understood and could be a call, a node or the answer."""
     workflow = document.get("workflowData")
     if not isinstance(workflow, dict):
-        for key in unknown_members(document, _EXECUTION):
+        for key in list_unknown_members(document, _EXECUTION):
             if holds_more(document[key]):
-                _doubt(not_understood(path, key, _EXECUTION, advice=""), doubts)
+                _doubt(describe_unknown_member(path, key, _EXECUTION, advice=""), doubts)
         if workflow is not None:
             _doubt(f"workflowData is {kind_of(workflow)} instead of an object", doubts)
-    _doubt_workflow(dict_of(workflow), runs, doubts)
+    _doubt_workflow(dict_or_empty(workflow), runs, doubts)
     for name, records in runs.items():
         at = f"runData.{shorten(name, 60)}"
         if not isinstance(records, list):
@@ -66,7 +66,7 @@ def doubt_execution(document: dict[str, Any], runs: dict[str, Any], path: str, d
                 _doubt(f"{at}[{index}] is {kind_of(record)} instead of a run", doubts)
                 continue
             _doubt_record(record, f"{at}[{index}]", doubts)
-            _doubt_kind(name, record, dict_of(workflow), f"{at}[{index}]", doubts)
+            _doubt_kind(name, record, dict_or_empty(workflow), f"{at}[{index}]", doubts)
 
 
 def doubt_agent_output(node_type: str | None, items: list[Json], name: str, doubts: Doubts) -> None:
@@ -74,11 +74,11 @@ def doubt_agent_output(node_type: str | None, items: list[Json], name: str, doub
     if node_type is not None and not is_ai(node_type):
         return
     for item in items:
-        for key, value in dict_of(item).items():
+        for key, value in dict_or_empty(item).items():
             if key not in _AGENT_OUTPUT and (may_hold_call(key, value, _STEP_NAMES) or is_misspelt(key, ("intermediateSteps",))):
                 why = f"{show(shorten(key, 60))} in the output of {show(name, SHOWN)} may tell of tool calls and is not understood"
                 doubts.doubt("tool_calls", why)
-        steps = dict_of(item).get("intermediateSteps")
+        steps = dict_or_empty(item).get("intermediateSteps")
         if steps is not None and not isinstance(steps, list):
             doubts.doubt("tool_calls", f"intermediateSteps of {show(name, SHOWN)} is {kind_of(steps)} instead of a list")
 
@@ -91,15 +91,15 @@ def _doubt(why: str, doubts: Doubts) -> None:
 def _doubt_workflow(workflow: dict[str, Any], runs: dict[str, Any], doubts: Doubts) -> None:
     nodes, connections = workflow.get("nodes"), workflow.get("connections")
     if not isinstance(nodes, list) or not isinstance(connections, dict):
-        for key in unknown_members(workflow, _WORKFLOW):
+        for key in list_unknown_members(workflow, _WORKFLOW):
             if holds_more(workflow[key]):
-                _doubt(not_understood("workflowData", key, _WORKFLOW, advice=""), doubts)
+                _doubt(describe_unknown_member("workflowData", key, _WORKFLOW, advice=""), doubts)
     for key, value, kind in (("nodes", nodes, list), ("connections", connections, dict)):
         if value is not None and not isinstance(value, kind):
             _doubt(f"workflowData.{key} is {kind_of(value)}, which is not understood", doubts)
     defined: set[str] = set()
     for index, node in enumerate(list_of(nodes)):
-        name = dict_of(node).get("name")
+        name = dict_or_empty(node).get("name")
         if not isinstance(name, str):
             _doubt(f"workflowData.nodes[{index}] has no name", doubts)
         elif name in runs:
@@ -116,14 +116,14 @@ def _doubt_definition(node: dict[str, Any], path: str, doubts: Doubts) -> None:
     parameters = node.get("parameters")
     if parameters is not None and not isinstance(parameters, dict):
         _doubt(f"the parameters at {path} are {kind_of(parameters)} instead of an object", doubts)
-    for key in unknown_members(node, _DEFINITION):
+    for key in list_unknown_members(node, _DEFINITION):
         if parameters is None and holds_more(node[key]):
-            _doubt(not_understood(path, key, _DEFINITION, advice=""), doubts)
+            _doubt(describe_unknown_member(path, key, _DEFINITION, advice=""), doubts)
 
 
 def _doubt_record(record: dict[str, Any], path: str, doubts: Doubts) -> None:
-    for key in unknown_members(record, _RECORD):
-        _doubt(not_understood(path, key, _RECORD, advice=""), doubts)
+    for key in list_unknown_members(record, _RECORD):
+        _doubt(describe_unknown_member(path, key, _RECORD, advice=""), doubts)
     status = record.get("executionStatus")
     if status is not None and not (isinstance(status, str) and status in _STATUSES):
         _doubt(f"the status {show(status, SHOWN)} at {path} is not understood", doubts)
@@ -142,14 +142,14 @@ def _doubt_record(record: dict[str, Any], path: str, doubts: Doubts) -> None:
 
 
 def _is_source(value: Json) -> bool:
-    """Whether this says which run a run came from, or that it came from none."""
+    """Return whether this says which run a run came from, or that it came from none."""
     if not value:
         return value is None or isinstance(value, dict)
     return (
         isinstance(value, dict)
         and isinstance(value.get("previousNode"), str)
         and isinstance(value.get("previousNodeRun") or 0, int)
-        and not unknown_members(value, _SOURCE)
+        and not list_unknown_members(value, _SOURCE)
     )
 
 
@@ -157,25 +157,25 @@ def _doubt_items(data: Json, path: str, doubts: Doubts) -> None:
     """Note what is not of the form `{<connection type>: [[{json: ...}]]}`."""
     if data is not None and not isinstance(data, dict):
         _doubt(f"{path} is {kind_of(data)} instead of an object", doubts)
-    for kind, outputs in dict_of(data).items():
+    for kind, outputs in dict_or_empty(data).items():
         if kind not in _CONNECTIONS:
-            _doubt(not_understood(path, kind, _CONNECTIONS, advice=""), doubts)
+            _doubt(describe_unknown_member(path, kind, _CONNECTIONS, advice=""), doubts)
         if outputs is not None and not isinstance(outputs, list):
             _doubt(f"{path}.{kind} is {kind_of(outputs)} instead of a list", doubts)
         for branch in list_of(outputs):
             if branch is not None and not isinstance(branch, list):
                 _doubt(f"an output at {path}.{kind} is {kind_of(branch)} instead of a list of items", doubts)
             for item in list_of(branch):
-                if not isinstance(item, dict) or "json" not in item or unknown_members(item, _ITEM):
+                if not isinstance(item, dict) or "json" not in item or list_unknown_members(item, _ITEM):
                     _doubt(f"an item at {path}.{kind} is not understood", doubts)
 
 
 def _doubt_kind(name: str, record: dict[str, Any], workflow: dict[str, Any], path: str, doubts: Doubts) -> None:
     """Note a run that could be one of a tool, or could not: one without data is told by how its node is wired."""
-    if dict_of(record.get("data")) or dict_of(record.get("inputOverride")):
+    if dict_or_empty(record.get("data")) or dict_or_empty(record.get("inputOverride")):
         return
     connections = workflow.get("connections")
-    wired = dict_of(connections).get(name)
+    wired = dict_or_empty(connections).get(name)
     if wired is not None and (not isinstance(wired, dict) or not _CONNECTIONS.issuperset(wired)):
         _doubt(f"how {show(name, SHOWN)} is wired is not understood", doubts)
     if wired is None and (not isinstance(connections, dict) or _is_tool_type(name, workflow)):
@@ -183,6 +183,6 @@ def _doubt_kind(name: str, record: dict[str, Any], workflow: dict[str, Any], pat
 
 
 def _is_tool_type(name: str, workflow: dict[str, Any]) -> bool:
-    node_type = next((node.get("type") for node in list_of(workflow.get("nodes")) if dict_of(node).get("name") == name), None)
+    node_type = next((node.get("type") for node in list_of(workflow.get("nodes")) if dict_or_empty(node).get("name") == name), None)
     own = str(node_type).rsplit(".", 1)[-1]
     return own.startswith("tool") or own.endswith("Tool")

@@ -22,6 +22,7 @@ from proctor.model.evidence import Json
 from proctor.model.missing import MISSING, Missing
 
 _DEPTH = 32
+"""Levels of parameters that are resolved; they are walked by recursion."""
 
 _QUOTED = r"""(?:"([^"\\]*)"|'([^'\\]*)')"""
 _CURRENT = re.compile(r"\$json|\$input\s*\.\s*(?:item|first\(\))\s*\.\s*json")
@@ -53,7 +54,7 @@ class Resolved(msgspec.Struct, frozen=True):
 
 
 def resolve(parameters: Json, outputs: Outputs, *, only_parts: bool = False) -> Resolved:
-    """Parameters with every expression in them resolved, at any depth.
+    """Return parameters with every expression in them resolved, at any depth.
 
     With `only_parts` a text after `=` is an expression only where a part in `{{ }}` stands in it: elsewhere than in n8n's own documents
     `=` may well be meant.
@@ -63,20 +64,22 @@ def resolve(parameters: Json, outputs: Outputs, *, only_parts: bool = False) -> 
     return Resolved(value, tuple(notes))
 
 
-def outputs_by_item(current: Sequence[Sequence[Json]], named: Mapping[str, Sequence[Json]]) -> Iterator[Outputs]:
-    """What expressions may refer to, for one item after another; each source is given with all its items."""
+def iterate_outputs(current: Sequence[Sequence[Json]], named: Mapping[str, Sequence[Json]]) -> Iterator[Outputs]:
+    """Yield what expressions may refer to, for one item after another; each source is given with all its items."""
     first = Outputs([items[0] for items in current], {name: items[0] for name, items in named.items()})
     yield first
     for index in range(1, min(MOST_ITEMS, max((len(items) for items in (*current, *named.values())), default=1))):
-        yield Outputs([_item(items, index) for items in current], {name: _item(items, index) for name, items in named.items()}, first)
+        yield Outputs(
+            [_pick_item(items, index) for items in current], {name: _pick_item(items, index) for name, items in named.items()}, first
+        )
 
 
-def _item(items: Sequence[Json], index: int) -> Json:
+def _pick_item(items: Sequence[Json], index: int) -> Json:
     return items[index] if index < len(items) else items[0]
 
 
 def resolve_for_items(parameters: Json, outputs: Iterable[Outputs], most: int, *, only_parts: bool = False) -> Resolved:
-    """Parameters resolved for one item after another: those of the first, and what others have that is different.
+    """Return the parameters of the first item, and what is different for other items, each resolved.
 
     `most` is how many items there are. Of items beyond `MOST_ITEMS` the parameters are those that were written.
     """
@@ -101,7 +104,7 @@ def resolve_for_items(parameters: Json, outputs: Iterable[Outputs], most: int, *
 
 
 def has_expression(parameters: Json) -> bool:
-    """Whether an expression with a part in `{{ }}` stands anywhere in parameters."""
+    """Return whether an expression with a part in `{{ }}` stands anywhere in parameters."""
     waiting: list[tuple[Json, int]] = [(parameters, 0)]
     while waiting:
         value, depth = waiting.pop()
@@ -115,7 +118,7 @@ def has_expression(parameters: Json) -> bool:
 
 def _resolve(value: Json, outputs: Outputs, field: str, notes: list[str], depth: int, mark: str) -> Json:
     if isinstance(value, str):
-        return _text(value, outputs, field, notes) if value.startswith("=") and mark in value else value
+        return _resolve_text(value, outputs, field, notes) if value.startswith("=") and mark in value else value
     if depth >= _DEPTH:
         return value
     if isinstance(value, dict):
@@ -125,7 +128,7 @@ def _resolve(value: Json, outputs: Outputs, field: str, notes: list[str], depth:
     return value
 
 
-def _text(written: str, outputs: Outputs, field: str, notes: list[str]) -> Json:
+def _resolve_text(written: str, outputs: Outputs, field: str, notes: list[str]) -> Json:
     parts: list[Json] = []
     rest = written[1:]
     while True:
@@ -135,7 +138,7 @@ def _text(written: str, outputs: Outputs, field: str, notes: list[str]) -> Json:
         if not opened:
             break
         inside, closed, rest = after.partition("}}")
-        found = _lookup(inside.strip(), outputs) if closed else MISSING
+        found = _look_up(inside.strip(), outputs) if closed else MISSING
         if isinstance(found, Missing):
             notes.append(f"parameter {field}: expression {written} was not resolved")
             return written
@@ -145,7 +148,7 @@ def _text(written: str, outputs: Outputs, field: str, notes: list[str]) -> Json:
     return "".join(as_text(part) or "" for part in parts)
 
 
-def _lookup(expression: str, outputs: Outputs) -> Json | Missing:
+def _look_up(expression: str, outputs: Outputs) -> Json | Missing:
     found = _CURRENT.match(expression)
     named = _NAMED.match(expression) if found is None else None
     if outputs.first is not None and (told := found or named) is not None and "first()" in told.group():

@@ -17,12 +17,12 @@ import msgspec
 
 from proctor.evidence.account import Doubts
 from proctor.evidence.calls import CONTENT_ERROR, PROTOCOL_ERROR, mcp_error, read_arguments
-from proctor.evidence.members import not_understood, unknown_members, words
-from proctor.evidence.shape import dict_of, list_of, text_or_none
+from proctor.evidence.members import describe_unknown_member, list_unknown_members, split_words
+from proctor.evidence.shape import dict_or_empty, list_of, text_or_none
 from proctor.evidence.text import as_text
 from proctor.model.evidence import Json, ToolCall
 
-_ACTION = words("tool toolInput toolCallId log messageLog type")
+_ACTION = split_words("tool toolInput toolCallId log messageLog type")
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]+")
 
 
@@ -39,7 +39,7 @@ class ToolRun(msgspec.Struct, frozen=True, kw_only=True):
     duration_ms: Json
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True):
+class AgentStep(msgspec.Struct, frozen=True, kw_only=True):
     """One entry of `intermediateSteps`."""
 
     tool: str
@@ -48,15 +48,15 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     id: str | None
 
 
-def tool_calls_of(runs: list[ToolRun], agents: list[tuple[str, int, list[Any]]], doubts: Doubts) -> list[tuple[int, ToolCall]]:
-    """The calls in order, each with the run of the agent that made it."""
+def list_tool_calls(runs: list[ToolRun], agents: list[tuple[str, int, list[Any]]], doubts: Doubts) -> list[tuple[int, ToolCall]]:
+    """Return the calls in order, each with the run of the agent that made it."""
     steps = {
         (name, index): [step for entry in entries if (step := read_step(entry, doubts)) is not None] for name, index, entries in agents
     }
     by_agent: dict[tuple[str, int], list[ToolRun]] = {}
     for run in runs:
         by_agent.setdefault((run.agent or "", run.agent_run), []).append(run)
-    paired: dict[int, Step] = {}
+    paired: dict[int, AgentStep] = {}
     for key, made in by_agent.items():
         found = _pair(made, steps.get(key, []))
         if len(found) < len(steps.get(key, [])):
@@ -69,35 +69,38 @@ def tool_calls_of(runs: list[ToolRun], agents: list[tuple[str, int, list[Any]]],
     return calls
 
 
-def read_step(entry: Json, doubts: Doubts) -> Step | None:
+def read_step(entry: Json, doubts: Doubts) -> AgentStep | None:
     """Read one intermediate step; arguments are `toolInput`, else those of the message the step came from."""
-    action = dict_of(dict_of(entry).get("action"))
+    action = dict_or_empty(dict_or_empty(entry).get("action"))
     tool = text_or_none(action.get("tool"))
     if tool is None:
         doubts.doubt("tool_calls", "an intermediate step does not name its tool")
         return None
-    for key in unknown_members(action, _ACTION):
-        doubts.doubt("tool_arguments", not_understood("an intermediate step", key, _ACTION, advice=""))
+    for key in list_unknown_members(action, _ACTION):
+        doubts.doubt("tool_arguments", describe_unknown_member("an intermediate step", key, _ACTION, advice=""))
     call_id, arguments = text_or_none(action.get("toolCallId")), action.get("toolInput")
     if arguments is None or arguments == "" or arguments == {}:
-        logged = [call for message in list_of(action.get("messageLog")) for call in _logged_calls(message)]
+        logged = [call for message in list_of(action.get("messageLog")) for call in _list_logged_calls(message)]
         same = [call for call in logged if call.get("id") == call_id] or logged
         arguments = same[0].get("args") if same else arguments
     if arguments is None:
         doubts.doubt("tool_arguments", f"an intermediate step does not tell the arguments of {tool!r}")
-    return Step(
-        tool=tool, arguments=None if arguments is None else read_arguments(arguments), result=dict_of(entry).get("observation"), id=call_id
+    return AgentStep(
+        tool=tool,
+        arguments=None if arguments is None else read_arguments(arguments),
+        result=dict_or_empty(entry).get("observation"),
+        id=call_id,
     )
 
 
-def _logged_calls(message: Json) -> list[dict[str, Any]]:
-    inner = dict_of(message).get("kwargs")
-    calls = dict_of(inner if isinstance(inner, dict) else message).get("tool_calls")
+def _list_logged_calls(message: Json) -> list[dict[str, Any]]:
+    inner = dict_or_empty(message).get("kwargs")
+    calls = dict_or_empty(inner if isinstance(inner, dict) else message).get("tool_calls")
     return [call for call in list_of(calls) if isinstance(call, dict)]
 
 
-def _pair(runs: list[ToolRun], steps: list[Step]) -> dict[int, Step]:
-    paired: dict[int, Step] = {}
+def _pair(runs: list[ToolRun], steps: list[AgentStep]) -> dict[int, AgentStep]:
+    paired: dict[int, AgentStep] = {}
     free = dict(enumerate(steps))
     for exactly in (True, False):
         waiting: dict[tuple[str, str | None], deque[int]] = {}
@@ -107,7 +110,7 @@ def _pair(runs: list[ToolRun], steps: list[Step]) -> dict[int, Step]:
             if id(run) in paired or (exactly and run.arguments is None):
                 continue
             arguments = as_text(read_arguments(run.arguments)) if exactly else None
-            found = [queue for name in _names(run) if (queue := waiting.get((name, arguments)))]
+            found = [queue for name in _list_names(run) if (queue := waiting.get((name, arguments)))]
             if found:
                 paired[id(run)] = free.pop(min(found, key=lambda queue: queue[0]).popleft())
     if len(runs) == len(steps):
@@ -116,27 +119,27 @@ def _pair(runs: list[ToolRun], steps: list[Step]) -> dict[int, Step]:
     return paired
 
 
-def _names(run: ToolRun) -> set[str]:
-    return {name for name in (run.name, _model_name(run.name), run.own_name) if name is not None}
+def _list_names(run: ToolRun) -> set[str]:
+    return {name for name in (run.name, _spell_for_model(run.name), run.own_name) if name is not None}
 
 
-def _model_name(node_name: str) -> str:
+def _spell_for_model(node_name: str) -> str:
     # n8n offers a tool to the model under its node's name, other characters replaced.
     return _NOT_IN_NAMES.sub("_", node_name)
 
 
-def _call(run: ToolRun, step: Step | None, doubts: Doubts) -> ToolCall:
+def _call(run: ToolRun, step: AgentStep | None, doubts: Doubts) -> ToolCall:
     result = run.output
     if isinstance(result, dict) and set(result) == {"response"}:
         result = result["response"]
     arguments = run.arguments if run.arguments is not None else (step.arguments if step is not None else None)
     if arguments is None:
         doubts.doubt("tool_arguments", f"the run of {run.name!r} does not tell what was passed to it")
-    aliases = dict.fromkeys(name for name in (step.tool if step else None, run.own_name, _model_name(run.name)) if name)
+    aliases = dict.fromkeys(name for name in (step.tool if step else None, run.own_name, _spell_for_model(run.name)) if name)
     aliases.pop(run.name, None)
     error, kind = None, None
     if run.error is not None:
-        error, kind = dict_of(run.error).get("message") or run.error, PROTOCOL_ERROR
+        error, kind = dict_or_empty(run.error).get("message") or run.error, PROTOCOL_ERROR
     elif mcp_error(result) is not None:
         error, kind = mcp_error(result), CONTENT_ERROR
     return ToolCall(
@@ -152,11 +155,11 @@ def _call(run: ToolRun, step: Step | None, doubts: Doubts) -> ToolCall:
     )
 
 
-def call_of_step(entry: Json, agent: str, doubts: Doubts) -> ToolCall | None:
+def read_step_call(entry: Json, agent: str, doubts: Doubts) -> ToolCall | None:
     """Return the call an intermediate step tells of."""
     step = read_step(entry, doubts)
     return None if step is None else _from_step(step, agent)
 
 
-def _from_step(step: Step, agent: str) -> ToolCall:
+def _from_step(step: AgentStep, agent: str) -> ToolCall:
     return ToolCall(name=step.tool, arguments=step.arguments, result=step.result, node=agent, id=step.id)

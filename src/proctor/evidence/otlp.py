@@ -1,7 +1,7 @@
 """OTLP: traces as OpenTelemetry exports them, in JSON and in protobuf.
 
 A document may hold several traces; each is one evidence. A trace may be spread over several documents: `merge_spans` puts them
-together before `evidence_of` reads them.
+together before `build_evidence` reads them.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from collections.abc import Iterable
 
 from proctor.errors import EvidenceError
 from proctor.evidence import otlp_logs
-from proctor.evidence.otlp_logs import spans_of_logs
-from proctor.evidence.otlp_logs_protobuf import spans_in_protobuf
-from proctor.evidence.shape import dict_of
-from proctor.evidence.span_evidence import evidence_of
-from proctor.evidence.spans import Span, is_event_only, merge_spans, spans_of_request
+from proctor.evidence.otlp_logs import read_logs
+from proctor.evidence.otlp_logs_protobuf import read_traces_or_logs
+from proctor.evidence.shape import dict_or_empty
+from proctor.evidence.span_evidence import build_evidence
+from proctor.evidence.spans import Span, is_event_only, merge_spans, read_request_spans
 from proctor.model.evidence import Evidence, Json
 
 _KEYS = ("resourceSpans", "resource_spans")
 
 
 def sniff(document: Json) -> bool:
-    """Whether this is an OTLP request (or a trace as Tempo stores it, with `batches`)."""
+    """Return whether this is an OTLP request (or a trace as Tempo stores it, with `batches`)."""
     if not isinstance(document, dict):
         return False
     if any(isinstance(document.get(key), list) for key in _KEYS):
@@ -29,31 +29,31 @@ def sniff(document: Json) -> bool:
     if otlp_logs.sniff(document):
         return True
     batches = document.get("batches")
-    return isinstance(batches, list) and any("scopeSpans" in dict_of(batch) for batch in batches)
+    return isinstance(batches, list) and any("scopeSpans" in dict_or_empty(batch) for batch in batches)
 
 
 def read(document: Json) -> list[Evidence]:
-    """Every trace in one request."""
-    return read_batches([spans_in_request(document)])
+    """Return every trace in one request."""
+    return read_batches([read_request(document)])
 
 
-def spans_in_request(document: Json, path: str = "$") -> list[Span]:
+def read_request(document: Json, path: str = "$") -> list[Span]:
     """Return the spans of one request, and what its logs tell of spans."""
-    found = spans_of_logs(document, path) if otlp_logs.sniff(document) else []
+    found = read_logs(document, path) if otlp_logs.sniff(document) else []
     if isinstance(document, dict) and any(key in document for key in (*_KEYS, "batches")):
-        found = [*spans_of_request(document, path), *found]
+        found = [*read_request_spans(document, path), *found]
     return found
 
 
 def read_protobuf(data: bytes) -> list[Evidence]:
-    """Every trace in one binary request, with spans or with logs."""
-    spans = spans_in_protobuf(data)
+    """Return every trace in one binary request, with spans or with logs."""
+    spans = read_traces_or_logs(data)
     if not spans:
         raise EvidenceError("OTLP protobuf without spans")
     return read_batches([spans])
 
 
 def read_batches(batches: Iterable[Iterable[Span]]) -> list[Evidence]:
-    """The traces of several requests, spans of the same trace merged."""
+    """Return the traces of several requests, spans of the same trace merged."""
     traces = merge_spans(batches).values()
-    return [evidence_of(spans) for spans in traces if not all(is_event_only(span) for span in spans)]
+    return [build_evidence(spans) for spans in traces if not all(is_event_only(span) for span in spans)]

@@ -14,17 +14,19 @@ import msgspec
 from proctor.errors import EvidenceError
 from proctor.evidence import otlp_logs
 from proctor.evidence.broken_texts import decode_otlp
-from proctor.evidence.otlp_logs import gather_events, records_in, span_of_record
-from proctor.evidence.otlp_logs_protobuf import log_groups_of_protobuf
-from proctor.evidence.otlp_protobuf import groups_of_protobuf
-from proctor.evidence.shape import dict_of, list_of, object_at
-from proctor.evidence.spans import Span, SpanGroup, read_attributes, read_span, scope_name, scopes_in, spans_in_scope
+from proctor.evidence.otlp_logs import gather_events, list_records, read_record
+from proctor.evidence.otlp_logs_protobuf import read_log_groups
+from proctor.evidence.otlp_protobuf import read_protobuf_groups
+from proctor.evidence.shape import dict_or_empty, list_of, read_object
+from proctor.evidence.spans import Span, SpanGroup, find_scope_name, list_scope_spans, list_scopes, read_attributes, read_span
 from proctor.evidence.wire_format import WireLimits
 from proctor.model.evidence import Json
 
 _KEYS = ("resourceSpans", "resource_spans")
 _LONGEST_ID = 255
+"""Characters of an id; those of the protocol have 32 and 16."""
 _TOLD = 5
+"""Reasons in the answer to a request that was refused in part."""
 
 
 class Received(msgspec.Struct):
@@ -39,7 +41,7 @@ class Received(msgspec.Struct):
     """What its sender counts in."""
 
     def count(self, span: Span) -> int:
-        """How much of the request a span stands for: itself, or every log record that tells of it."""
+        """Return how much of the request a span stands for: itself, or every log record that tells of it."""
         return 1 if self.noun == "spans" else len(span.events)
 
     def refuse(self, reason: str, count: int = 1) -> None:
@@ -52,8 +54,8 @@ class Received(msgspec.Struct):
 def receive_protobuf(data: bytes, limits: WireLimits | None = None) -> Received:
     """Read a binary request. Raises `EvidenceError` when it is none, `TooMuch` when it holds more than `limits` allow."""
     received = Received([])
-    received.groups = groups_of_protobuf(data, received.refuse, limits)
-    return _checked(received)
+    received.groups = read_protobuf_groups(data, received.refuse, limits)
+    return _check_request(received)
 
 
 def receive_text(data: bytes, read: Callable[[Json], Received]) -> Received:
@@ -66,66 +68,66 @@ def receive_text(data: bytes, read: Callable[[Json], Received]) -> Received:
 
 
 def receive_json(document: Json) -> Received:
-    """A request in JSON. Raises `EvidenceError` when it is none."""
-    entry = dict_of(document)
+    """Return a request in JSON. Raises `EvidenceError` when it is none."""
+    entry = dict_or_empty(document)
     key = next((key for key in _KEYS if isinstance(entry.get(key), list)), None)
     if key is None:
         raise EvidenceError("$: expected OTLP with resourceSpans, a list")
     received = Received([])
     for index, group in enumerate(list_of(entry[key])):
         try:
-            received.groups.append(_group(dict_of(group), f"$.{key}[{index}]", received))
+            received.groups.append(_group(dict_or_empty(group), f"$.{key}[{index}]", received))
         except EvidenceError as error:
             received.refuse(error.message)
-    return _checked(received)
+    return _check_request(received)
 
 
 def receive_logs_protobuf(data: bytes, limits: WireLimits | None = None) -> Received:
     """Read a binary request with logs. Raises `EvidenceError` when it is none, `TooMuch` when it holds more than `limits` allow."""
     received = Received([], noun="log records")
-    received.groups = log_groups_of_protobuf(data, received.refuse, limits)
-    return _checked(received)
+    received.groups = read_log_groups(data, received.refuse, limits)
+    return _check_request(received)
 
 
 def receive_logs_json(document: Json) -> Received:
-    """A request with logs in JSON. Raises `EvidenceError` when it is none."""
-    entry = dict_of(document)
+    """Return a request with logs in JSON. Raises `EvidenceError` when it is none."""
+    entry = dict_or_empty(document)
     key = next((key for key in otlp_logs.KEYS if isinstance(entry.get(key), list)), None)
     if key is None:
         raise EvidenceError("$: expected OTLP with resourceLogs, a list")
     received = Received([], noun="log records")
-    for index, group in enumerate(map(dict_of, list_of(entry[key]))):
+    for index, group in enumerate(map(dict_or_empty, list_of(entry[key]))):
         spans: list[Span] = []
         try:
-            records = records_in(group, f"$.{key}[{index}]")
+            records = list_records(group, f"$.{key}[{index}]")
         except EvidenceError as error:
             received.refuse(error.message)
             continue
         for record in records:
             try:
-                span = span_of_record(object_at(record, "a log record"))
+                span = read_record(read_object(record, "a log record"))
             except EvidenceError as error:
                 received.refuse(error.message)
             else:
                 spans.extend([span] if span is not None else [])
-        resource = read_attributes(dict_of(group.get("resource")).get("attributes"))
+        resource = read_attributes(dict_or_empty(group.get("resource")).get("attributes"))
         received.groups.append(SpanGroup(resource, gather_events(spans)))
-    return _checked(received)
+    return _check_request(received)
 
 
 def _group(group: dict[str, Json], path: str, received: Received) -> SpanGroup:
     spans: list[Span] = []
-    for number, scope in enumerate(scopes_in(group, path)):
-        at, name = f"{path}.scopeSpans[{number}].spans", scope_name(scope)
-        for place, span in enumerate(spans_in_scope(scope, at)):
+    for number, scope in enumerate(list_scopes(group, path)):
+        at, name = f"{path}.scopeSpans[{number}].spans", find_scope_name(scope)
+        for place, span in enumerate(list_scope_spans(scope, at)):
             try:
-                spans.append(_lowered(read_span(span, f"{at}[{place}]", scope=name)))
+                spans.append(_lower_ids(read_span(span, f"{at}[{place}]", scope=name)))
             except EvidenceError as error:
                 received.refuse(error.message)
-    return SpanGroup(read_attributes(dict_of(group.get("resource")).get("attributes")), spans)
+    return SpanGroup(read_attributes(dict_or_empty(group.get("resource")).get("attributes")), spans)
 
 
-def _checked(received: Received) -> Received:
+def _check_request(received: Received) -> Received:
     for index, group in enumerate(received.groups):
         if any(not _is_id(span.trace_id) or not _is_id(span.id) for span in group.spans):
             good = [span for span in group.spans if _is_id(span.trace_id) and _is_id(span.id)]
@@ -136,8 +138,8 @@ def _checked(received: Received) -> Received:
     return received
 
 
-def _lowered(span: Span) -> Span:
-    """Ids are hexadecimal, in either case."""
+def _lower_ids(span: Span) -> Span:
+    """Return a span with its ids in lower case: they are hexadecimal, in either case."""
     ids = {"trace_id": span.trace_id.lower(), "id": span.id.lower(), "parent_id": span.parent_id and span.parent_id.lower()}
     if all(getattr(span, name) == value for name, value in ids.items()):
         return span

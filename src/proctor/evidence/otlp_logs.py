@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 from proctor.errors import EvidenceError
-from proctor.evidence.shape import first_of, list_at, object_at, text_or_none, wrong
-from proctor.evidence.spans import Span, SpanEvent, any_value, read_attributes
+from proctor.evidence.shape import find_first, list_at, read_object, text_or_none, wrong_kind_error
+from proctor.evidence.spans import Span, SpanEvent, convert_any_value, read_attributes
 from proctor.model.evidence import Json
 from proctor.model.show import show
 
@@ -23,57 +23,57 @@ VERDICT = "gen_ai.evaluation.result"
 
 
 def sniff(document: Json) -> bool:
-    """Whether this is an OTLP request with logs."""
+    """Return whether this is an OTLP request with logs."""
     return isinstance(document, dict) and any(isinstance(document.get(key), list) for key in KEYS)
 
 
-def spans_of_logs(document: Json, path: str = "$") -> list[Span]:
+def read_logs(document: Json, path: str = "$") -> list[Span]:
     """Return the events of one OTLP JSON request with logs, by their spans, which have nothing else."""
-    entry = object_at(document, path)
+    entry = read_object(document, path)
     key = next(key for key in KEYS if key in entry)
     found: list[Span] = []
     for index, resource in enumerate(list_at(entry[key], f"{path}.{key}")):
         at = f"{path}.{key}[{index}]"
-        records = records_in(object_at(resource, at), at)
-        found.extend(span for record in records if (span := span_of_record(object_at(record, f"a log record in {at}"))) is not None)
+        records = list_records(read_object(resource, at), at)
+        found.extend(span for record in records if (span := read_record(read_object(record, f"a log record in {at}"))) is not None)
     return gather_events(found)
 
 
-def records_in(resource: dict[str, Json], path: str) -> list[Json]:
+def list_records(resource: dict[str, Json], path: str) -> list[Json]:
     """Return the log records of one resource; one that has something else in their place is refused."""
-    scopes = _entries(resource, ("scopeLogs", "scope_logs"), ("resource", "schemaUrl", "schema_url"), path)
+    scopes = _list_entries(resource, ("scopeLogs", "scope_logs"), ("resource", "schemaUrl", "schema_url"), path)
     found: list[Json] = []
     for index, scope in enumerate(scopes):
         at = f"{path}.scopeLogs[{index}]"
-        found.extend(_entries(object_at(scope, at), ("logRecords", "log_records"), ("scope", "schemaUrl", "schema_url"), at))
+        found.extend(_list_entries(read_object(scope, at), ("logRecords", "log_records"), ("scope", "schemaUrl", "schema_url"), at))
     return found
 
 
-def _entries(holder: dict[str, Json], keys: tuple[str, str], beside: tuple[str, ...], path: str) -> list[Json]:
+def _list_entries(holder: dict[str, Json], keys: tuple[str, str], beside: tuple[str, ...], path: str) -> list[Json]:
     odd = next((key for key in holder if key not in keys and key not in beside), None)
     if odd is not None:
         raise EvidenceError(f"{path}: expected {keys[0]}, found {show(odd)}")
-    entries = first_of(holder, *keys)
+    entries = find_first(holder, *keys)
     return [] if entries is None else list_at(entries, f"{path}.{keys[0]}")
 
 
-def span_of_record(record: dict[str, Any]) -> Span | None:
-    """Return a log record in JSON as an event of its span; nothing where it is no event of one."""
+def read_record(record: dict[str, Any]) -> Span | None:
+    """Return a log record in JSON as an event of its span, or None if it is no event of one."""
     odd = next((key for key in record if key not in _RECORD_KEYS), None)
     if odd is not None:
         raise EvidenceError(f"a log record: {show(odd)} is not understood")
     for key in _TEXTS:
         if not isinstance(record.get(key), (str, type(None))):
-            raise wrong(f"a log record: {key}", "text", record[key])
-    trace_id = text_or_none(first_of(record, "traceId", "trace_id"))
-    span_id = text_or_none(first_of(record, "spanId", "span_id"))
+            raise wrong_kind_error(f"a log record: {key}", "text", record[key])
+    trace_id = text_or_none(find_first(record, "traceId", "trace_id"))
+    span_id = text_or_none(find_first(record, "spanId", "span_id"))
     if not trace_id or not span_id:
         return None
     attributes = record.get("attributes")
     if not isinstance(attributes, (list, dict, type(None))):
-        raise wrong("a log record: attributes", "a list", attributes)
-    name = text_or_none(first_of(record, "eventName", "event_name"))
-    return event_span(trace_id.lower(), span_id.lower(), name, read_attributes(attributes), any_value(record.get("body")))
+        raise wrong_kind_error("a log record: attributes", "a list", attributes)
+    name = text_or_none(find_first(record, "eventName", "event_name"))
+    return make_event_span(trace_id.lower(), span_id.lower(), name, read_attributes(attributes), convert_any_value(record.get("body")))
 
 
 _TEXTS = ("traceId", "trace_id", "spanId", "span_id", "eventName", "event_name")
@@ -86,8 +86,8 @@ _RECORD_KEYS = frozenset(
 )
 
 
-def event_span(trace_id: str, span_id: str, name: str | None, attributes: dict[str, Json], body: Json) -> Span | None:
-    """Return a span that holds nothing but one event of the span with these ids; nothing where no agent's event is told."""
+def make_event_span(trace_id: str, span_id: str, name: str | None, attributes: dict[str, Json], body: Json) -> Span | None:
+    """Return a span that holds nothing but one event of the span with these ids, or None where no agent's event is told."""
     name = name or text_or_none(attributes.get("event.name"))
     # Ids of zeros stand for none.
     if not name or name == VERDICT or not trace_id.strip("0") or not span_id.strip("0"):

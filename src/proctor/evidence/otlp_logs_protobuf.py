@@ -8,26 +8,26 @@ from __future__ import annotations
 from typing import Any
 
 from proctor.errors import EvidenceError, MissingExtra
-from proctor.evidence.otlp_logs import event_span, gather_events
-from proctor.evidence.otlp_protobuf import plain_attributes, plain_value, spans_of_protobuf
+from proctor.evidence.otlp_logs import gather_events, make_event_span
+from proctor.evidence.otlp_protobuf import convert_attributes, convert_value, read_protobuf_spans
 from proctor.evidence.otlp_salvage import Envelope, Refuse, salvage
 from proctor.evidence.spans import Span, SpanGroup
-from proctor.evidence.wire_format import TooMuch, WireLimits, check_size, shape_of
+from proctor.evidence.wire_format import TooMuch, WireLimits, build_shape, check_size
 
 
-def log_groups_of_protobuf(data: bytes, refuse: Refuse, limits: WireLimits | None = None) -> list[SpanGroup]:
+def read_log_groups(data: bytes, refuse: Refuse, limits: WireLimits | None = None) -> list[SpanGroup]:
     """Return the events of one binary request with logs, by resource and span; records that are broken are refused one by one."""
     try:
-        groups = [(group.resource, _records(group)) for group in _parsed(data, limits).resource_logs]
+        groups = [(group.resource, _list_records(group)) for group in _parse(data, limits).resource_logs]
     except TooMuch:
         raise
     except EvidenceError:
-        found = salvage(data, _envelope(), refuse)
+        found = salvage(data, _build_envelope(), refuse)
         groups = [(resource, [record for _, records in scopes for record in records]) for resource, scopes in found]
-    return [SpanGroup(plain_attributes(resource.attributes), gather_events(_events_in(records))) for resource, records in groups]
+    return [SpanGroup(convert_attributes(resource.attributes), gather_events(_read_events(records))) for resource, records in groups]
 
 
-def _envelope() -> Envelope:
+def _build_envelope() -> Envelope:
     from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
     from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
     from opentelemetry.proto.resource.v1.resource_pb2 import Resource
@@ -35,25 +35,25 @@ def _envelope() -> Envelope:
     return Envelope(resource=Resource, scope=InstrumentationScope, item=LogRecord, noun="log record")
 
 
-def _records(group: Any) -> list[Any]:
+def _list_records(group: Any) -> list[Any]:
     return [record for scope in group.scope_logs for record in scope.log_records]
 
 
-def spans_in_protobuf(data: bytes) -> list[Span]:
+def read_traces_or_logs(data: bytes) -> list[Span]:
     """Return the spans of one binary request with traces, or what one with logs tells of spans; `EvidenceError` if it is neither.
 
     Both have the same envelope, and nothing in it says which of them it is: spans read as log records have no ids, and the reverse.
     """
     try:
-        spans = spans_of_protobuf(data)
+        spans = read_protobuf_spans(data)
         if any(span.id for span in spans):
             return spans
     except EvidenceError as error:
         spans = error
     try:
-        logs = _parsed(data)
+        logs = _parse(data)
         if any(_is_record(record) for group in logs.resource_logs for scope in group.scope_logs for record in scope.log_records):
-            return gather_events(span for group in logs.resource_logs for span in _events_in(_records(group)))
+            return gather_events(span for group in logs.resource_logs for span in _read_events(_list_records(group)))
     except EvidenceError:
         pass  # No logs: what was found out first counts.
     if isinstance(spans, EvidenceError):
@@ -61,22 +61,22 @@ def spans_in_protobuf(data: bytes) -> list[Span]:
     return spans
 
 
-def _events_in(records: list[Any]) -> list[Span]:
-    return [span for record in records if (span := _event(record)) is not None]
+def _read_events(records: list[Any]) -> list[Span]:
+    return [span for record in records if (span := _read_event(record)) is not None]
 
 
-def _event(record: Any) -> Span | None:
+def _read_event(record: Any) -> Span | None:
     if not record.trace_id or not record.span_id:
         return None
-    attributes = plain_attributes(record.attributes)
-    return event_span(record.trace_id.hex(), record.span_id.hex(), record.event_name, attributes, plain_value(record.body))
+    attributes = convert_attributes(record.attributes)
+    return make_event_span(record.trace_id.hex(), record.span_id.hex(), record.event_name, attributes, convert_value(record.body))
 
 
 def _is_record(record: Any) -> bool:
     return bool(record.time_unix_nano or record.observed_time_unix_nano or record.trace_id)
 
 
-def _parsed(data: bytes, limits: WireLimits | None = None) -> Any:
+def _parse(data: bytes, limits: WireLimits | None = None) -> Any:
     # Delayed: protobuf costs a tenth of a second to load, and the part is optional.
     try:
         from google.protobuf.message import DecodeError
@@ -84,7 +84,7 @@ def _parsed(data: bytes, limits: WireLimits | None = None) -> Any:
     except ImportError:
         raise MissingExtra("OTLP protobuf", "otlp") from None
     if limits is not None:
-        check_size(data, shape_of(ExportLogsServiceRequest.DESCRIPTOR), limits)
+        check_size(data, build_shape(ExportLogsServiceRequest.DESCRIPTOR), limits)
     request = ExportLogsServiceRequest()
     try:
         request.ParseFromString(data)

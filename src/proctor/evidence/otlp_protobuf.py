@@ -12,43 +12,46 @@ from typing import Any
 from proctor.errors import EvidenceError, MissingExtra
 from proctor.evidence.otlp_salvage import Envelope, Refuse, salvage
 from proctor.evidence.spans import Span, SpanEvent, SpanGroup
-from proctor.evidence.wire_format import TooMuch, WireLimits, check_size, shape_of
+from proctor.evidence.wire_format import TooMuch, WireLimits, build_shape, check_size
 from proctor.model.evidence import Json
 
 # proto3 counts an unset enumeration as 0; 2 is STATUS_CODE_ERROR.
 _ERROR = 2
 _CLIENT = 3
+"""`SPAN_KIND_CLIENT`: what the span tells of happened elsewhere."""
 _NONE: dict[str, Json] = {}
 
 
-def spans_of_protobuf(data: bytes) -> list[Span]:
-    """The spans in one binary request; `EvidenceError` if it is none."""
+def read_protobuf_spans(data: bytes) -> list[Span]:
+    """Return the spans in one binary request; `EvidenceError` if it is none."""
     found: list[Span] = []
-    for group in _parsed(data).resource_spans:
-        resource = plain_attributes(group.resource.attributes)
+    for group in _parse(data).resource_spans:
+        resource = convert_attributes(group.resource.attributes)
         for scope in group.scope_spans:
             name = scope.scope.name
-            found.extend([_span(span, resource, name) for span in scope.spans])
+            found.extend([_convert_span(span, resource, name) for span in scope.spans])
     return found
 
 
-def groups_of_protobuf(data: bytes, refuse: Refuse, limits: WireLimits | None = None) -> list[SpanGroup]:
+def read_protobuf_groups(data: bytes, refuse: Refuse, limits: WireLimits | None = None) -> list[SpanGroup]:
     """Return the same by resource, which stands beside the spans and not in each; spans that are broken are refused one by one."""
     try:
         groups = [
-            (group.resource, [(scope.scope, scope.spans) for scope in group.scope_spans]) for group in _parsed(data, limits).resource_spans
+            (group.resource, [(scope.scope, scope.spans) for scope in group.scope_spans]) for group in _parse(data, limits).resource_spans
         ]
     except TooMuch:
         raise
     except EvidenceError:
-        groups = salvage(data, _envelope(), refuse)
+        groups = salvage(data, _build_envelope(), refuse)
     return [
-        SpanGroup(plain_attributes(resource.attributes), [_span(span, _NONE, scope.name) for scope, spans in scopes for span in spans])
+        SpanGroup(
+            convert_attributes(resource.attributes), [_convert_span(span, _NONE, scope.name) for scope, spans in scopes for span in spans]
+        )
         for resource, scopes in groups
     ]
 
 
-def _envelope() -> Envelope:
+def _build_envelope() -> Envelope:
     from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope
     from opentelemetry.proto.resource.v1.resource_pb2 import Resource
     from opentelemetry.proto.trace.v1.trace_pb2 import Span as SpanMessage
@@ -56,7 +59,7 @@ def _envelope() -> Envelope:
     return Envelope(resource=Resource, scope=InstrumentationScope, item=SpanMessage, noun="span")
 
 
-def _parsed(data: bytes, limits: WireLimits | None = None) -> Any:
+def _parse(data: bytes, limits: WireLimits | None = None) -> Any:
     # Delayed: protobuf costs a tenth of a second to load, and the part is optional.
     try:
         from google.protobuf.message import DecodeError
@@ -64,7 +67,7 @@ def _parsed(data: bytes, limits: WireLimits | None = None) -> Any:
     except ImportError:
         raise MissingExtra("OTLP protobuf", "otlp") from None
     if limits is not None:
-        check_size(data, shape_of(ExportTraceServiceRequest.DESCRIPTOR), limits)
+        check_size(data, build_shape(ExportTraceServiceRequest.DESCRIPTOR), limits)
     request = ExportTraceServiceRequest()
     try:
         request.ParseFromString(data)
@@ -73,7 +76,7 @@ def _parsed(data: bytes, limits: WireLimits | None = None) -> Any:
     return request
 
 
-def _span(span: Any, resource: dict[str, Json], scope: str) -> Span:
+def _convert_span(span: Any, resource: dict[str, Json], scope: str) -> Span:
     status = span.status
     events = span.events
     return Span(
@@ -83,10 +86,10 @@ def _span(span: Any, resource: dict[str, Json], scope: str) -> Span:
         name=span.name,
         start_ns=span.start_time_unix_nano,
         end_ns=span.end_time_unix_nano,
-        attributes=plain_attributes(span.attributes),
+        attributes=convert_attributes(span.attributes),
         failed=status.code == _ERROR,
         message=status.message or None,
-        events=tuple([SpanEvent(event.name, plain_attributes(event.attributes)) for event in events]) if events else (),
+        events=tuple([SpanEvent(event.name, convert_attributes(event.attributes)) for event in events]) if events else (),
         resource=resource,
         scope=scope,
         is_remote=span.kind == _CLIENT,
@@ -94,22 +97,22 @@ def _span(span: Any, resource: dict[str, Json], scope: str) -> Span:
     )
 
 
-def plain_attributes(pairs: Any) -> dict[str, Json]:
+def convert_attributes(pairs: Any) -> dict[str, Json]:
     """Return attributes as an object."""
     # A text that is not empty was set, so nothing else was; nearly all attributes are texts, and asking costs more than looking.
-    return {pair.key: (value := pair.value).string_value or plain_value(value) for pair in pairs}
+    return {pair.key: (value := pair.value).string_value or convert_value(value) for pair in pairs}
 
 
-def plain_value(value: Any) -> Json:
+def convert_value(value: Any) -> Json:
     """Return one of OTLP's typed values as plain JSON."""
     # The parser itself refuses messages nested more than a hundred deep, so this recursion is bounded.
     kind = value.WhichOneof("value")
     if kind is None:
         return None
     if kind == "array_value":
-        return [plain_value(entry) for entry in value.array_value.values]
+        return [convert_value(entry) for entry in value.array_value.values]
     if kind == "kvlist_value":
-        return plain_attributes(value.kvlist_value.values)
+        return convert_attributes(value.kvlist_value.values)
     if kind == "bytes_value":
         return value.bytes_value.hex()
     if kind == "double_value" and not math.isfinite(value.double_value):

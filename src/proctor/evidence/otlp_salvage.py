@@ -12,10 +12,11 @@ from typing import Any
 
 import msgspec
 
-from proctor.evidence.wire_format import fields_in, is_well_formed, shape_of
+from proctor.evidence.wire_format import build_shape, is_well_formed, iterate_fields
 
 _FIRST, _SECOND = 1, 2
 _EXAMINED = 100
+"""Broken items whose fault is looked for; the others are only counted."""
 Refuse = Callable[[str, int], None]
 """Is told why how many spans, or log records, cannot be used."""
 
@@ -34,11 +35,11 @@ def salvage(data: bytes, envelope: Envelope, refuse: Refuse) -> list[tuple[Any, 
     """Return resources, their scopes and the items in them, without what is broken. Raises `EvidenceError` where the envelope is."""
     found: list[tuple[Any, list[tuple[Any, list[Any]]]]] = []
     decoder = _Decoder()
-    for group in _numbered(fields_in(data), _FIRST):
-        parts = list(fields_in(group))
-        scopes = [list(fields_in(scope)) for scope in _numbered(parts, _SECOND)]
+    for group in _select_fields(iterate_fields(data), _FIRST):
+        parts = list(iterate_fields(group))
+        scopes = [list(iterate_fields(scope)) for scope in _select_fields(parts, _SECOND)]
         count = sum(number == _SECOND for scope in scopes for number, _ in scope)
-        resource = decoder.decode(envelope.resource, b"".join(_numbered(parts, _FIRST)))
+        resource = decoder.decode(envelope.resource, b"".join(_select_fields(parts, _FIRST)))
         if isinstance(resource, str):
             refuse(f"the resource of a {envelope.noun} {resource}", count)
             continue
@@ -47,8 +48,8 @@ def salvage(data: bytes, envelope: Envelope, refuse: Refuse) -> list[tuple[Any, 
 
 
 def _salvage_scope(parts: list[tuple[int, bytes]], envelope: Envelope, decoder: _Decoder, refuse: Refuse) -> tuple[Any, list[Any]]:
-    items = list(_numbered(parts, _SECOND))
-    scope = decoder.decode(envelope.scope, b"".join(_numbered(parts, _FIRST)))
+    items = list(_select_fields(parts, _SECOND))
+    scope = decoder.decode(envelope.scope, b"".join(_select_fields(parts, _FIRST)))
     if isinstance(scope, str):
         refuse(f"the scope of a {envelope.noun} {scope}", len(items))
         return envelope.scope(), []
@@ -78,9 +79,9 @@ class _Decoder:
             self._broken += 1
             if self._broken > _EXAMINED:
                 return "cannot be decoded"
-            whole = is_well_formed(data, shape_of(kind.DESCRIPTOR))
+            whole = is_well_formed(data, build_shape(kind.DESCRIPTOR))
             return "has a text that is not UTF-8" if whole else "is no protobuf of OTLP"
 
 
-def _numbered(fields: Iterable[tuple[int, bytes]], number: int) -> Iterable[bytes]:
+def _select_fields(fields: Iterable[tuple[int, bytes]], number: int) -> Iterable[bytes]:
     return (content for one, content in fields if one == number)

@@ -28,21 +28,21 @@ from proctor.errors import EvidenceError
 from proctor.evidence.account import Doubts
 from proctor.evidence.agreement import doubt_difference, doubt_other_calls, unify_spellings, unite_calls, unite_nodes
 from proctor.evidence.calls import read_calls
-from proctor.evidence.members import holds_more, is_misspelt, may_hold_call, not_understood, unknown_members
+from proctor.evidence.members import describe_unknown_member, holds_more, is_misspelt, list_unknown_members, may_hold_call
 from proctor.evidence.plain_account import close_account, read_account, refuse_lost_account
 from proctor.evidence.plain_nodes import read_names, read_nodes, read_renders, read_usage_at
 from proctor.evidence.plain_signs import doubt_answer, doubt_members, doubt_usage
 from proctor.evidence.shape import (
-    dict_of,
-    integer_at,
+    dict_or_empty,
     list_at,
     number_at,
-    object_at,
-    text_at,
+    read_integer,
+    read_object,
+    read_text,
 )
 from proctor.evidence.state import read_state
-from proctor.evidence.text import HTTP_KEYS, as_text, json_in, may_be_json, misspelt_answer, text_in
-from proctor.evidence.usage import add_usage, holds_counts, usage_in
+from proctor.evidence.text import HTTP_KEYS, as_text, find_misspelt_answer, find_text, may_be_json, parse_json
+from proctor.evidence.usage import add_usage, find_usage, holds_counts
 from proctor.evidence.workflow import with_resolved_parameters
 from proctor.model.account import NO_CALLS_IN_TURN, Account, Part
 from proctor.model.evidence import Evidence, EvidenceTurn, Json, Node, ToolCall, Usage
@@ -63,24 +63,24 @@ _PARTS: tuple[Part, ...] = ("tool_calls", "nodes", "turns", "usage", "state")
 
 
 def sniff(document: Json) -> bool:
-    """Whether this is an object of our own keys: one that carries something, or nothing but known ones."""
+    """Return whether an object has keys of ours that carry something, or nothing but known keys."""
     return isinstance(document, dict) and (not CARRYING.isdisjoint(document) or KEYS.issuperset(document))
 
 
 def read(document: Json) -> list[Evidence]:
-    """One plain object as evidence."""
+    """Return one plain object as evidence."""
     return [read_plain(document)]
 
 
 def read_plain(document: Json, path: str = "$", *, weigh_answer: bool = True) -> Evidence:
-    """One plain object as evidence; `path` is where it stands in the file.
+    """Return one plain object as evidence; `path` is where it stands in the file.
 
     Without `weigh_answer` it does not matter what the body says about its own end.
     """
-    entry = unify_spellings(object_at(document, path), ALIASES, path)
+    entry = unify_spellings(read_object(document, path), ALIASES, path)
     stored = read_account(entry.get("account"), f"{path}.account")
     doubts = Doubts()
-    turns = _turns(entry.get("turns"), f"{path}.turns", doubts)
+    turns = _read_turns(entry.get("turns"), f"{path}.turns", doubts)
     observed = _compare_turns(_observe(entry, path, doubts, weigh_answer=weigh_answer), turns, path, doubts)
     state, other_families = read_state(entry["state"], f"{path}.state", doubts) if entry.get("state") is not None else (None, {})
     if not KEYS.issuperset(entry):
@@ -91,10 +91,10 @@ def read_plain(document: Json, path: str = "$", *, weigh_answer: bool = True) ->
         metadata["model"] = entry.pop("model")  # a model that is described rather than named
     if other_families:
         metadata["state"] = other_families
-    metadata.update(_members(entry.get("metadata"), f"{path}.metadata"))
-    nodes, calls = nested_in_nodes(observed.nodes, observed.tool_calls)
+    metadata.update(_read_members(entry.get("metadata"), f"{path}.metadata"))
+    nodes, calls = nest_calls_in_nodes(observed.nodes, observed.tool_calls)
     evidence = Evidence(
-        case=text_at(entry.get("case"), f"{path}.case"),
+        case=read_text(entry.get("case"), f"{path}.case"),
         input=entry.get("input"),
         text=observed.text,
         body=observed.body,
@@ -104,15 +104,15 @@ def read_plain(document: Json, path: str = "$", *, weigh_answer: bool = True) ->
         duration_ms=observed.duration_ms,
         usage=observed.usage,
         turns=turns,
-        context=None if entry.get("context") is None else object_at(entry["context"], f"{path}.context"),
+        context=None if entry.get("context") is None else read_object(entry["context"], f"{path}.context"),
         available_tools=read_names(entry.get("available_tools"), f"{path}.available_tools"),
         renders=read_renders(entry.get("renders"), f"{path}.renders"),
-        now=text_at(entry.get("now"), f"{path}.now"),
-        timezone=text_at(entry.get("timezone"), f"{path}.timezone"),
+        now=read_text(entry.get("now"), f"{path}.now"),
+        timezone=read_text(entry.get("timezone"), f"{path}.timezone"),
         state=state,
-        error=_error(entry.get("error"), f"{path}.error"),
-        no_run=text_at(entry.get("no_run"), f"{path}.no_run"),
-        model=text_at(entry.get("model"), f"{path}.model"),
+        error=_read_error(entry.get("error"), f"{path}.error"),
+        no_run=read_text(entry.get("no_run"), f"{path}.no_run"),
+        model=read_text(entry.get("model"), f"{path}.model"),
         account=close_account(doubts, stored),
         metadata=metadata,
     )
@@ -120,7 +120,7 @@ def read_plain(document: Json, path: str = "$", *, weigh_answer: bool = True) ->
 
 
 def _compare_turns(observed: _Observed, turns: tuple[EvidenceTurn, ...] | None, path: str, doubts: Doubts) -> _Observed:
-    """Return what the root tells, together with what only the turns tell; where they differ, the part is not known."""
+    """Return the calls of the root together with those that only the turns tell, and doubt a part in which they differ."""
     if not turns:
         return observed
     here, calls, nodes, last = f"{path}.turns", observed.tool_calls, observed.nodes, turns[-1]
@@ -149,16 +149,16 @@ def _doubt_strange(
     doubts: Doubts,
     inside: Sequence[ToolCall] = (),
 ) -> None:
-    """Note which parts of a run or a turn are not written under their own key, and may be what is not understood.
+    """Doubt the parts of a run or a turn that are missing under their own key and may be a member that is not understood.
 
     `inside` are the calls of its turns, which count where it lists none itself.
     """
-    strange = unknown_members(entry, known)
+    strange = list_unknown_members(entry, known)
     doubt_members(entry, strange, calls if calls is not None else inside or None, path, doubts)
     if strange and calls is not None:
         doubt_other_calls({key: entry[key] for key in strange}, calls, path, doubts)
     for key in strange:
-        why = not_understood(path, key, known)
+        why = describe_unknown_member(path, key, known)
         carries = holds_more(entry[key])
         if carries:
             for part in _PARTS:
@@ -176,7 +176,7 @@ def _may_be_body(text: Json) -> bool:
 
 
 def with_turn_defaults(evidence: Evidence) -> Evidence:
-    """What the case level does not state, taken from the turns."""
+    """Return the evidence with what its root leaves out, read from its turns."""
     turns = evidence.turns
     if not turns:
         return evidence
@@ -205,7 +205,7 @@ def with_turn_defaults(evidence: Evidence) -> Evidence:
 
 
 def _judge_silent_turns(turns: tuple[EvidenceTurn, ...], account: Account | None) -> tuple[tuple[EvidenceTurn, ...], Account | None]:
-    """Return the turns, and the account, with what it means that a turn records no calls while others do.
+    """Return the turns and the account after weighing turns that record no calls while others do.
 
     Who writes down calls where there are some leaves the list out where there are none. But who writes an empty list for one turn writes a
     list for every turn that was looked at, so a turn without one was not seen.
@@ -223,16 +223,16 @@ def _judge_silent_turns(turns: tuple[EvidenceTurn, ...], account: Account | None
 
 
 def turn_calls(turn: EvidenceTurn) -> tuple[ToolCall, ...]:
-    """The calls of a turn: its own, else those nested in its nodes."""
+    """Return the calls of a turn: its own, else those nested in its nodes."""
     if turn.tool_calls is not None:
         return turn.tool_calls
     return tuple(call for node in turn.nodes or () for call in node.tool_calls)
 
 
-def nested_in_nodes(
+def nest_calls_in_nodes(
     nodes: tuple[Node, ...] | None, calls: tuple[ToolCall, ...] | None
 ) -> tuple[tuple[Node, ...] | None, tuple[ToolCall, ...] | None]:
-    """Root calls that name a node, put into that node as well.
+    """Put root calls that name a node into that node as well.
 
     A node that lists calls of its own already has them. Of several runs of a node the first gets them.
     """
@@ -263,13 +263,13 @@ class _Observed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _observe(entry: dict[str, Any], path: str, doubts: Doubts, *, is_turn: bool = False, weigh_answer: bool = True) -> _Observed:
-    text, body = text_at(entry.get("text"), f"{path}.text"), entry.get("body")
+    text, body = read_text(entry.get("text"), f"{path}.text"), entry.get("body")
     calls = None if entry.get("tool_calls") is None else read_calls(entry["tool_calls"], f"{path}.tool_calls", doubts)
     if calls is None:
-        calls = _calls_in(body, entry.get("nodes") is not None or is_turn, f"{path}.body", doubts)
+        calls = _find_calls(body, entry.get("nodes") is not None or is_turn, f"{path}.body", doubts)
     elif body:
         calls = _with_calls_in(body, calls, path, doubts)
-    usage = read_usage_at(entry.get("usage"), f"{path}.usage", doubts) or usage_in(body, doubts)
+    usage = read_usage_at(entry.get("usage"), f"{path}.usage", doubts) or find_usage(body, doubts)
     _doubt_body(text, body, usage, f"{path}.body", doubts)
     nodes, inner = None, Doubts()
     if entry.get("nodes") is not None:
@@ -286,31 +286,31 @@ def _observe(entry: dict[str, Any], path: str, doubts: Doubts, *, is_turn: bool 
     if text is None and weigh_answer:
         doubt_answer(body, calls, f"{path}.body", doubts)
     return _Observed(
-        text=text if text is not None else text_in(body),
-        body=body if body is not None else json_in(text),
+        text=text if text is not None else find_text(body),
+        body=body if body is not None else parse_json(text),
         tool_calls=calls,
         nodes=None if nodes is None else with_resolved_parameters(nodes),
-        http_status=integer_at(entry.get("http_status"), f"{path}.http_status"),
+        http_status=read_integer(entry.get("http_status"), f"{path}.http_status"),
         duration_ms=number_at(entry.get("duration_ms"), f"{path}.duration_ms"),
         usage=usage,
     )
 
 
 def _doubt_body(text: str | None, body: Json, usage: Usage | None, path: str, doubts: Doubts) -> None:
-    """Note what an answer may tell under a misspelt name, where it is needed."""
+    """Doubt what an answer may tell under a misspelt name, if it is needed."""
     if not isinstance(body, dict):
         return
-    misspelt = misspelt_answer(body) if text is None else None
+    misspelt = find_misspelt_answer(body) if text is None else None
     if misspelt is not None:
-        doubts.doubt("answer", not_understood(path, misspelt, HTTP_KEYS, advice=""))
+        doubts.doubt("answer", describe_unknown_member(path, misspelt, HTTP_KEYS, advice=""))
     for key, value in body.items() if usage is None else ():
         if isinstance(value, (dict, list)) and holds_counts(value):
             doubts.doubt("usage", f"{show(shorten(key, 60))} at {path} counts tokens and is not understood")
 
 
-def _calls_in(body: Json, others_record: bool, path: str, doubts: Doubts) -> tuple[ToolCall, ...] | None:
-    """Return the calls an answer lists; the body belongs to the agent, so a member that only shares our word is no mistake in it."""
-    document = dict_of(body)
+def _find_calls(body: Json, others_record: bool, path: str, doubts: Doubts) -> tuple[ToolCall, ...] | None:
+    """Return the calls an answer lists; a member that only shares our word is no mistake, as the body belongs to the agent."""
+    document = dict_or_empty(body)
     if isinstance(document.get("tool_calls"), list):
         calls = _read_listed(document["tool_calls"], path, doubts)
         doubt_other_calls(document, calls, path, doubts, free={"tool_calls"})
@@ -331,8 +331,8 @@ def _read_listed(listed: Json, path: str, doubts: Doubts) -> tuple[ToolCall, ...
 
 
 def _with_calls_in(body: Json, calls: tuple[ToolCall, ...], path: str, doubts: Doubts) -> tuple[ToolCall, ...]:
-    """Return the calls that are recorded beside an answer, together with those that only the answer lists."""
-    document = dict_of(body) if not isinstance(body, list) else {"": body}
+    """Return the calls recorded beside an answer together with those that only the answer lists."""
+    document = dict_or_empty(body) if not isinstance(body, list) else {"": body}
     if isinstance(document.get("tool_calls"), list):
         told = _read_listed(document["tool_calls"], f"{path}.body", doubts) or ()
         calls = unite_calls(calls, told, (f"{path}.tool_calls", f"{path}.body"), doubts)
@@ -343,7 +343,7 @@ def _with_calls_in(body: Json, calls: tuple[ToolCall, ...], path: str, doubts: D
     return calls
 
 
-def _turns(value: Json, path: str, doubts: Doubts) -> tuple[EvidenceTurn, ...] | None:
+def _read_turns(value: Json, path: str, doubts: Doubts) -> tuple[EvidenceTurn, ...] | None:
     if value is None:
         return None
     turns: list[EvidenceTurn] = []
@@ -364,12 +364,12 @@ def _turns(value: Json, path: str, doubts: Doubts) -> tuple[EvidenceTurn, ...] |
 
 
 def _turn(value: Json, path: str, doubts: Doubts) -> EvidenceTurn:
-    entry = unify_spellings(object_at(value, path), ALIASES, path)
+    entry = unify_spellings(read_object(value, path), ALIASES, path)
     observed = _observe(entry, path, doubts, is_turn=True)
     _doubt_strange(entry, _TURN_KEYS, observed.tool_calls, path, doubts)
-    nodes, calls = nested_in_nodes(observed.nodes, observed.tool_calls)
+    nodes, calls = nest_calls_in_nodes(observed.nodes, observed.tool_calls)
     metadata = {key: member for key, member in entry.items() if key not in _TURN_KEYS}
-    metadata.update(_members(entry.get("metadata"), f"{path}.metadata"))
+    metadata.update(_read_members(entry.get("metadata"), f"{path}.metadata"))
     return EvidenceTurn(
         input=as_text(entry.get("input")),
         text=observed.text,
@@ -383,15 +383,15 @@ def _turn(value: Json, path: str, doubts: Doubts) -> EvidenceTurn:
     )
 
 
-def _members(value: Json, path: str) -> dict[str, Json]:
-    return {} if value is None else object_at(value, path)
+def _read_members(value: Json, path: str) -> dict[str, Json]:
+    return {} if value is None else read_object(value, path)
 
 
-def _error(value: Json, path: str) -> str | None:
+def _read_error(value: Json, path: str) -> str | None:
     if value is None or value is False or value == "":
         return None
     if isinstance(value, dict):
         return as_text(value.get("message")) or as_text(value)
     if value is True:
         return "the run ended in an error"
-    return text_at(value, path)
+    return read_text(value, path)

@@ -8,7 +8,7 @@ import msgspec
 
 from proctor.errors import EvidenceError
 from proctor.evidence.account import Doubts
-from proctor.evidence.members import unknown_members
+from proctor.evidence.members import list_unknown_members
 from proctor.model.account import PARTS, Account
 from proctor.model.evidence import Json
 from proctor.model.show import show
@@ -17,7 +17,7 @@ _FIELDS = frozenset(Account.__struct_fields__)
 
 
 def read_account(value: Json, path: str) -> Account | None:
-    """Read the account that was stored with evidence; one that cannot be read is an error, as what it says not to know would pass."""
+    """Read the account stored with evidence. Raises `EvidenceError` if it cannot be read, as its doubts would be lost."""
     if value is None:
         return None
     try:
@@ -28,7 +28,7 @@ def read_account(value: Json, path: str) -> Account | None:
 
 def refuse_lost_account(entry: dict[str, Any], known: frozenset[str], path: str) -> None:
     """Refuse evidence whose account stands under a name nobody looks at."""
-    for key in unknown_members(entry, known):
+    for key in list_unknown_members(entry, known):
         inside = entry[key]
         while isinstance(inside, list) and len(inside) == 1:
             inside = inside[0]
@@ -42,8 +42,8 @@ def _is_account(entry: dict[str, Any]) -> bool:
 
 
 def close_account(doubts: Doubts, stored: Account | None) -> Account | None:
-    """Close the account of plain evidence: none where everything was understood."""
+    """Return the account of plain evidence, or None if everything was understood."""
     if stored is None:
-        return doubts.account("plain") if doubts.unknown or doubts.notes else None
+        return doubts.close_account("plain") if doubts.unknown or doubts.notes else None
     notes = dict.fromkeys((*stored.notes, *doubts.notes))
     return Account(stored.reader, {**doubts.unknown, **stored.unknown}, tuple(notes))

@@ -8,17 +8,17 @@ import msgspec
 
 from proctor.errors import EvidenceError
 from proctor.evidence.account import Doubts
-from proctor.evidence.agreement import only_one_of
+from proctor.evidence.agreement import read_only_one
 from proctor.evidence.calls import read_calls
-from proctor.evidence.members import holds_more, not_understood, unknown_members, words
-from proctor.evidence.shape import SHOWN, first_of, integer_at, list_at, number_at, object_at, text_at, wrong
-from proctor.evidence.usage import read_usage, usage_in
+from proctor.evidence.members import describe_unknown_member, holds_more, list_unknown_members, split_words
+from proctor.evidence.shape import SHOWN, find_first, list_at, number_at, read_integer, read_object, read_text, wrong_kind_error
+from proctor.evidence.usage import find_usage, read_usage
 from proctor.model.evidence import Json, Node, Render, ToolCall, Usage
 from proctor.model.show import show
 
 _KNOWN = frozenset((*Node.__struct_fields__, "tools_called", "toolCalls", "durationMs"))
 _RENDER_KEYS = frozenset(("tool", "toolName", "status", "elapsed_ms", "elapsedMs", "console_errors", "consoleErrors"))
-NODE_STATUSES = words(
+NODE_STATUSES = split_words(
     "success succeeded ok completed complete done finished error errored failed failure skipped running waiting canceled cancelled"
 )
 """The words for how a node ended; of these only `skipped` says that it did not run."""
@@ -30,54 +30,54 @@ def read_nodes(value: Json, path: str, doubts: Doubts) -> tuple[Node, ...]:
 
 
 def doubt_status(status: str | None, path: str, doubts: Doubts) -> None:
-    """Note a status that does not say whether the node ran."""
+    """Doubt a status that does not say whether the node ran."""
     if status is not None and status.lower() not in NODE_STATUSES:
         doubts.doubt("nodes", f"the status {show(status, SHOWN)} at {path} is not understood; expected success, error or skipped")
 
 
 def read_usage_at(value: Json, path: str, doubts: Doubts) -> Usage | None:
-    """Read a usage object; nothing where it is null."""
-    return None if value is None else read_usage(object_at(value, path), doubts)
+    """Read a usage object, or None if it is null."""
+    return None if value is None else read_usage(read_object(value, path), doubts)
 
 
 def read_names(value: Json, path: str) -> tuple[str, ...] | None:
-    """Read a list of texts; nothing where it is null."""
+    """Read a list of texts, or None if it is null."""
     if value is None:
         return None
-    names = [text_at(entry, f"{path}[{index}]") for index, entry in enumerate(list_at(value, path))]
+    names = [read_text(entry, f"{path}[{index}]") for index, entry in enumerate(list_at(value, path))]
     return tuple(name for name in names if name is not None)
 
 
 def _read_node(value: Json, path: str, doubts: Doubts) -> Node:
-    entry = object_at(value, path)
-    name = text_at(entry.get("name"), f"{path}.name")
+    entry = read_object(value, path)
+    name = read_text(entry.get("name"), f"{path}.name")
     if name is None:
-        raise wrong(f"{path}.name", "text", None)
-    calls = only_one_of(entry, path, "tool_calls", "tools_called", "toolCalls")
-    items = integer_at(entry.get("items"), f"{path}.items")
-    status = text_at(entry.get("status"), f"{path}.status")
+        raise wrong_kind_error(f"{path}.name", "text", None)
+    calls = read_only_one(entry, path, "tool_calls", "tools_called", "toolCalls")
+    items = read_integer(entry.get("items"), f"{path}.items")
+    status = read_text(entry.get("status"), f"{path}.status")
     doubt_status(status, path, doubts)
     _doubt_strange(entry, calls is not None, path, doubts)
     return Node(
         name=name,
-        type=text_at(entry.get("type"), f"{path}.type"),
+        type=read_text(entry.get("type"), f"{path}.type"),
         status=status or "success",
         input=entry.get("input"),
         output=entry.get("output"),
         parameters=entry.get("parameters"),
         more_parameters=() if entry.get("more_parameters") is None else tuple(list_at(entry["more_parameters"], f"{path}.more_parameters")),
-        tool_calls=() if calls is None else tuple(_owned(call, name) for call in read_calls(calls, f"{path}.tool_calls", doubts)),
-        duration_ms=number_at(first_of(entry, "duration_ms", "durationMs"), f"{path}.duration_ms"),
+        tool_calls=() if calls is None else tuple(_give_to_node(call, name) for call in read_calls(calls, f"{path}.tool_calls", doubts)),
+        duration_ms=number_at(find_first(entry, "duration_ms", "durationMs"), f"{path}.duration_ms"),
         error=entry.get("error"),
         items=1 if items is None else items,
-        usage=read_usage_at(entry.get("usage"), f"{path}.usage", doubts) or usage_in(entry.get("output"), doubts),
+        usage=read_usage_at(entry.get("usage"), f"{path}.usage", doubts) or find_usage(entry.get("output"), doubts),
         notes=read_names(entry.get("notes"), f"{path}.notes") or (),
     )
 
 
 def _doubt_strange(entry: dict[str, Any], has_calls: bool, path: str, doubts: Doubts) -> None:
-    for key in unknown_members(entry, _KNOWN):
-        why = not_understood(path, key, _KNOWN)
+    for key in list_unknown_members(entry, _KNOWN):
+        why = describe_unknown_member(path, key, _KNOWN)
         doubts.doubt("nodes", why)
         if holds_more(entry[key]):
             if not has_calls:
@@ -86,7 +86,7 @@ def _doubt_strange(entry: dict[str, Any], has_calls: bool, path: str, doubts: Do
                 doubts.doubt("usage", why)
 
 
-def _owned(call: ToolCall, node: str) -> ToolCall:
+def _give_to_node(call: ToolCall, node: str) -> ToolCall:
     return call if call.node is not None else msgspec.structs.replace(call, node=node)
 
 
@@ -97,13 +97,13 @@ def read_renders(value: Json, path: str) -> tuple[Render, ...] | None:
     renders: list[Render] = []
     for index, given in enumerate(list_at(value, path)):
         at = f"{path}[{index}]"
-        entry = object_at(given, at)
-        for key in unknown_members(entry, _RENDER_KEYS):
-            raise EvidenceError(not_understood(at, key, _RENDER_KEYS, advice=""))
-        tool, status = text_at(first_of(entry, "tool", "toolName"), f"{at}.tool"), text_at(entry.get("status"), f"{at}.status")
+        entry = read_object(given, at)
+        for key in list_unknown_members(entry, _RENDER_KEYS):
+            raise EvidenceError(describe_unknown_member(at, key, _RENDER_KEYS, advice=""))
+        tool, status = read_text(find_first(entry, "tool", "toolName"), f"{at}.tool"), read_text(entry.get("status"), f"{at}.status")
         if tool is None or status is None:
-            raise wrong(f"{at}.{'tool' if tool is None else 'status'}", "text", None)
-        elapsed = number_at(first_of(entry, "elapsed_ms", "elapsedMs"), f"{at}.elapsed_ms")
-        errors = read_names(first_of(entry, "console_errors", "consoleErrors"), f"{at}.console_errors")
+            raise wrong_kind_error(f"{at}.{'tool' if tool is None else 'status'}", "text", None)
+        elapsed = number_at(find_first(entry, "elapsed_ms", "elapsedMs"), f"{at}.elapsed_ms")
+        errors = read_names(find_first(entry, "console_errors", "consoleErrors"), f"{at}.console_errors")
         renders.append(Render(tool=tool, status=status, elapsed_ms=elapsed, console_errors=errors or ()))
     return tuple(renders)

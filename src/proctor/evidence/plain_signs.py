@@ -7,7 +7,7 @@ from typing import Any
 
 from proctor.evidence.account import Doubts
 from proctor.evidence.members import HARMLESS
-from proctor.evidence.signs import CALLS, END_KEYS, Sign, plain_key, sign_of, sign_of_end, sign_of_failure
+from proctor.evidence.signs import CALLS, END_KEYS, Sign, sign_of, sign_of_end, sign_of_failure, to_plain_key
 from proctor.evidence.text import HTTP_KEYS
 from proctor.evidence.usage import HOLDERS
 from proctor.model.evidence import Json, ToolCall
@@ -18,20 +18,20 @@ _DEPTH = 4
 
 
 def doubt_members(entry: dict[str, Any], keys: Iterable[str], calls: Sequence[ToolCall] | None, path: str, doubts: Doubts) -> None:
-    """Note which of these members of a record say that it is not whole, or that more calls were made than it lists."""
+    """Doubt a record whose members say that it is not whole, or that more calls were made than it lists."""
     for key in keys:
         _doubt(key, sign_of(key, entry[key], calls or ()), calls, path, doubts)
 
 
 def doubt_usage(entry: dict[str, Any], calls: Sequence[ToolCall] | None, path: str, doubts: Doubts) -> None:
-    """Note which calls are counted beside the tokens, and are not listed."""
+    """Doubt the calls if more are counted beside the tokens than are listed."""
     for holder in HOLDERS:
         if calls is not None and isinstance(entry.get(holder), dict):
             _look_into(entry[holder], calls, f"{path}.{holder}", doubts, _DEPTH)
 
 
 def doubt_answer(body: Json, calls: Sequence[ToolCall] | None, path: str, doubts: Doubts) -> None:
-    """Note what an answer says about itself: one with a text in it, or the answer of a provider as it came.
+    """Doubt what an answer says about itself: one with a text in it, or the answer of a provider as it came.
 
     Where the whole answer is a document, its members are what the agent was asked for, and a `status` is the status of an order.
     """
@@ -55,13 +55,13 @@ def _look_into(entry: dict[str, Any], calls: Sequence[ToolCall], path: str, doub
 
 
 def _doubt_ends(value: Json, calls: Sequence[ToolCall] | None, path: str, doubts: Doubts, depth: int) -> None:
-    """Look for why a model stopped in the answer of a provider, which nobody took apart."""
+    """Doubt the answer of a provider that says why its model stopped early."""
     if isinstance(value, list):
         for index, member in enumerate(value[:100] if depth else ()):
             _doubt_ends(member, calls, f"{path}[{index}]", doubts, depth - 1)
     elif isinstance(value, dict):
         for key, member in value.items():
-            if plain_key(key) in END_KEYS:
+            if to_plain_key(key) in END_KEYS:
                 _doubt(key, sign_of_end(member, calls or ()), calls, path, doubts)
             elif depth and isinstance(member, (list, dict)):
                 _doubt_ends(member, calls, f"{path}.{shorten(key, 60)}", doubts, depth - 1)

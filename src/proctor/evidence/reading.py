@@ -13,28 +13,28 @@ from proctor.evidence.fast import decode_line
 from proctor.evidence.spans import Span
 from proctor.model.evidence import Evidence, Json
 
-__all__ = ["read_bytes", "read_document", "read_line", "spans_in"]
+__all__ = ["find_spans", "read_bytes", "read_document", "read_line"]
 
 
 def read_document(value: Json, *, format: str | None = None) -> list[Evidence]:
-    """All evidence in one decoded document."""
+    """Return all evidence in one decoded document."""
     from proctor.evidence.recognise import read_value  # loads a reader per format
 
     try:
         return read_value(value, format)
     except UnicodeEncodeError:
         # Half of a surrogate pair, in a document that a program made. Read from a file it would have been replaced.
-        return read_value(_mended(value), format)
+        return read_value(_mend_texts(value), format)
 
 
-def _mended(value: Json) -> Json:
-    """Return the document with every half of a character replaced; it was found not to be nested too deep."""
+def _mend_texts(value: Json) -> Json:
+    """Return the document with every half of a character replaced; the caller has checked its depth."""
     if isinstance(value, str):
         return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     if isinstance(value, list):
-        return [_mended(one) for one in cast(list[Json], value)]
+        return [_mend_texts(one) for one in cast(list[Json], value)]
     if isinstance(value, dict):
-        members = {str(_mended(key)): _mended(one) for key, one in cast(dict[str, Json], value).items()}
+        members = {str(_mend_texts(key)): _mend_texts(one) for key, one in cast(dict[str, Json], value).items()}
         if len(members) != len(value):
             raise EvidenceError("keys of an object differ only in halves of characters, which no text can carry")
         return members
@@ -42,7 +42,7 @@ def _mended(value: Json) -> Json:
 
 
 def read_bytes(data: bytes, *, format: str | None = None) -> list[Evidence]:
-    """All evidence in one document as bytes: JSON text, or OTLP protobuf."""
+    """Return all evidence in one document as bytes: JSON text, or OTLP protobuf."""
     if format is None:
         evidence = decode_line(data)
         if evidence is not None:
@@ -76,7 +76,7 @@ def _is_plain(entry: Json) -> bool:
 
 
 def read_line(line: bytes) -> Evidence | list[Evidence]:
-    """The evidence on one line of JSONL; an empty list for lines that are none (blank, or a trace's header)."""
+    """Return the evidence on one line of JSONL; an empty list for lines that are none (blank, or a trace's header)."""
     evidence = decode_line(line)
     if evidence is not None:
         return evidence
@@ -86,10 +86,10 @@ def read_line(line: bytes) -> Evidence | list[Evidence]:
     return found[0] if len(found) == 1 else found
 
 
-def spans_in(value: Json) -> list[Span] | None:
-    """The spans of an OTLP document (or of a list of them), for whoever merges traces over several; nothing for other documents."""
-    from proctor.evidence.otlp import sniff, spans_in_request  # loads what reads spans
+def find_spans(value: Json) -> list[Span] | None:
+    """Return the spans of an OTLP document or of a list of them, to merge traces over several, or None for other documents."""
+    from proctor.evidence.otlp import read_request, sniff  # loads what reads spans
 
     if isinstance(value, list) and value and all(sniff(entry) for entry in value):
-        return [span for index, entry in enumerate(value) for span in spans_in_request(entry, f"$[{index}]")]
-    return spans_in_request(value) if sniff(value) else None
+        return [span for index, entry in enumerate(value) for span in read_request(entry, f"$[{index}]")]
+    return read_request(value) if sniff(value) else None

@@ -14,8 +14,8 @@ import msgspec
 
 from proctor.errors import EvidenceError
 from proctor.evidence import flowise, mcplab, messages, mibo, n8n, otlp, plain
-from proctor.evidence.json_bytes import binary_kind, decode, exceeds_depth, too_deep
-from proctor.evidence.unknown import unknown_shape
+from proctor.evidence.json_bytes import decode, exceeds_depth, find_binary_kind, too_deep_error
+from proctor.evidence.unknown import unknown_shape_error
 from proctor.model.account import Account
 from proctor.model.evidence import Evidence, Json
 from proctor.model.show import nearest
@@ -35,7 +35,7 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
     """Keys of plain evidence that this format uses for itself."""
 
     def read_all(self, document: Json) -> list[Evidence]:
-        """Return the evidence in a document; where its reader keeps no account, it is named as the reader all the same."""
+        """Return the evidence in a document, each with its reader named in its account."""
         found = self.read(document)
         if self.name == "plain":
             return found
@@ -43,14 +43,16 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
         return [evidence if evidence.account is not None else msgspec.structs.replace(evidence, account=reader) for evidence in found]
 
 
-def _messages(family: messages.Family) -> Format:
+def _make_messages_format(family: messages.MessageFormat) -> Format:
     def sniff(document: Json) -> bool:
-        return family.name in messages.formats_of(document)
+        return family.name in messages.recognise_formats(document)
 
     owns = messages.BESIDE | {"usage", "input", "model"}
     if family.name == "responses":
         owns |= {"text"}
-    return Format(name=family.name, summary=family.summary, sniff=sniff, read=messages.reader(family.name), keys=family.keys, owns=owns)
+    return Format(
+        name=family.name, summary=family.summary, sniff=sniff, read=messages.make_reader(family.name), keys=family.keys, owns=owns
+    )
 
 
 _ALL = (
@@ -88,7 +90,7 @@ _ALL = (
         keys=("scenario_id",),
         owns=frozenset(("error",)),
     ),
-    *(_messages(family) for family in messages.FAMILIES.values()),
+    *(_make_messages_format(family) for family in messages.MESSAGE_FORMATS.values()),
 )
 
 FORMATS: dict[str, Format] = {entry.name: entry for entry in _ALL}
@@ -96,17 +98,17 @@ FORMATS: dict[str, Format] = {entry.name: entry for entry in _ALL}
 
 
 def read_value(value: Json, format: str | None) -> list[Evidence]:
-    """All evidence in one decoded document."""
-    named = _named(format)
+    """Return all evidence in one decoded document."""
+    named = _find_format(format)
     if exceeds_depth(value):
-        raise too_deep()
+        raise too_deep_error()
     return _read(value, named)
 
 
 def read_data(data: bytes, format: str | None) -> list[Evidence]:
-    """All evidence in one document as bytes: JSON text, or OTLP protobuf."""
-    named = _named(format)
-    meaning = binary_kind(data)
+    """Return all evidence in one document as bytes: JSON text, or OTLP protobuf."""
+    named = _find_format(format)
+    meaning = find_binary_kind(data)
     if meaning is not None:
         raise EvidenceError(meaning)
     try:
@@ -122,7 +124,7 @@ def read_data(data: bytes, format: str | None) -> list[Evidence]:
     return read_value(value, format)
 
 
-def _named(name: str | None) -> Format | None:
+def _find_format(name: str | None) -> Format | None:
     if name is None:
         return None
     if name not in FORMATS:
@@ -143,52 +145,52 @@ def _read(value: Json, named: Format | None) -> list[Evidence]:
         return _read_as(value, named)
     if isinstance(value, list):
         return _read_list(value)
-    return _recognised(value).read_all(value)
+    return _recognise(value).read_all(value)
 
 
 def _read_as(value: Json, named: Format) -> list[Evidence]:
-    if isinstance(value, list) and named.name not in messages.FAMILIES:
-        return [evidence for index, entry in enumerate(value) for evidence in _inside(entry, index, named)]
+    if isinstance(value, list) and named.name not in messages.MESSAGE_FORMATS:
+        return [evidence for index, entry in enumerate(value) for evidence in _read_entry(entry, index, named)]
     return named.read_all(value)
 
 
 def _read_list(value: list[Any]) -> list[Evidence]:
-    claims = messages.formats_of(value)
+    claims = messages.recognise_formats(value)
     if claims:
-        return _only([FORMATS[name] for name in claims], value).read_all(value)
-    broken = messages.unreadable(value)
+        return _choose_only([FORMATS[name] for name in claims], value).read_all(value)
+    broken = messages.find_broken_entry(value)
     if broken is not None:
         raise broken
     if not all(isinstance(entry, dict) for entry in value):
-        raise unknown_shape(value, _ALL)
+        raise unknown_shape_error(value, _ALL)
     if value and all(otlp.sniff(entry) for entry in value):
-        return otlp.read_batches(otlp.spans_in_request(entry, f"$[{index}]") for index, entry in enumerate(value))
-    return [evidence for index, entry in enumerate(value) for evidence in _inside(entry, index, None)]
+        return otlp.read_batches(otlp.read_request(entry, f"$[{index}]") for index, entry in enumerate(value))
+    return [evidence for index, entry in enumerate(value) for evidence in _read_entry(entry, index, None)]
 
 
-def _inside(entry: Json, index: int, named: Format | None) -> list[Evidence]:
+def _read_entry(entry: Json, index: int, named: Format | None) -> list[Evidence]:
     try:
-        return (named or _recognised(entry)).read_all(entry)
+        return (named or _recognise(entry)).read_all(entry)
     except EvidenceError as error:
         message = error.message
         place = message.replace("$", f"$[{index}]", 1) if message.startswith("$") else f"$[{index}]: {message}"
         raise EvidenceError(place, code=error.code) from None
 
 
-def _recognised(value: Json) -> Format:
+def _recognise(value: Json) -> Format:
     if not isinstance(value, dict):
-        raise unknown_shape(value, _ALL)
-    specific = [entry for entry in _ALL if entry.name not in messages.FAMILIES and entry.name != "plain" and entry.sniff(value)]
-    specific.extend(FORMATS[name] for name in messages.formats_of(value))
+        raise unknown_shape_error(value, _ALL)
+    specific = [entry for entry in _ALL if entry.name not in messages.MESSAGE_FORMATS and entry.name != "plain" and entry.sniff(value)]
+    specific.extend(FORMATS[name] for name in messages.recognise_formats(value))
     claims = list(specific)
     if plain.sniff(value) and not any(plain.CARRYING.isdisjoint(value.keys() - entry.owns) for entry in specific):
         claims.insert(0, FORMATS["plain"])
     if not claims:
-        raise messages.unreadable(value) or unknown_shape(value, _ALL)
-    return _only(claims, value)
+        raise messages.find_broken_entry(value) or unknown_shape_error(value, _ALL)
+    return _choose_only(claims, value)
 
 
-def _only(claims: list[Format], value: Json) -> Format:
+def _choose_only(claims: list[Format], value: Json) -> Format:
     if len(claims) > 1:
         names = " and ".join(f"{entry.name} ({entry.summary})" for entry in claims)
         raise EvidenceError(f"this could be {names}; say which with --evidence-format", code="ambiguous_evidence")

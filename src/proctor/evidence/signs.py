@@ -29,7 +29,7 @@ RUN: tuple[Part, ...] = (*CALLS, "answer")
 End = Literal["calls", "cut", "filtered", "broken"]
 
 END_KEYS = frozenset(("finish_reason", "stop_reason", "done_reason", "finish_reasons", "native_finish_reason", "incomplete_reason"))
-"""Members that say why a model stopped, as `plain_key` writes them."""
+"""Members that say why a model stopped, as `to_plain_key` writes them."""
 _STATUS_KEYS = frozenset(("status", "state", "run_status", "job_status", "response_status", "task_status"))
 
 _ENDS: tuple[tuple[End, re.Pattern[str]], ...] = (
@@ -80,27 +80,27 @@ _HUMPS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 class Sign(msgspec.Struct, frozen=True):
-    """What a member says, and of which parts nothing is known because of it."""
+    """A word of a record that leaves parts of the evidence unknown, and why."""
 
     parts: tuple[Part, ...]
     why: str
 
 
-def plain_key(word: str) -> str:
-    """Return a name or a word in small letters with underscores, however it is written."""
+def to_plain_key(word: str) -> str:
+    """Return a name in lower case with underscores, however it is written."""
     return _HUMPS.sub("_", word).lower().replace("-", "_").replace(" ", "_")
 
 
 def end_of(word: Json) -> End | None:
-    """What a word for why a model stopped means, where that was not simply the end."""
+    """Return what a word for why a model stopped means, or None if it was simply the end."""
     if not isinstance(word, str):
         return None
-    plain = plain_key(word) if not word.isupper() else word.lower()
+    plain = to_plain_key(word) if not word.isupper() else word.lower()
     return next((end for end, words in _ENDS if words.match(plain)), None)
 
 
 def sign_of_end(word: Json, calls: Sequence[ToolCall] = ()) -> Sign | None:
-    """What the reason why a model stopped leaves open."""
+    """Return the sign in the reasons why a model stopped, or None if they leave nothing open."""
     for one in word if isinstance(word, list) else [word]:
         end = end_of(one)
         if end is not None and not (end == "calls" and calls):
@@ -110,10 +110,10 @@ def sign_of_end(word: Json, calls: Sequence[ToolCall] = ()) -> Sign | None:
 
 
 def sign_of(key: str, value: Json, calls: Sequence[ToolCall]) -> Sign | None:
-    """What a member of a record or of an answer says beside the calls that are listed; nothing for nearly all members."""
+    """Return the sign in a member beside the listed calls, or None for nearly all members."""
     if value is None or (isinstance(value, (list, dict)) and not value):
         return None
-    name = plain_key(key)
+    name = to_plain_key(key)
     if name in END_KEYS:
         return sign_of_end(value, calls)
     if isinstance(value, (list, dict)):
@@ -132,12 +132,12 @@ def sign_of(key: str, value: Json, calls: Sequence[ToolCall]) -> Sign | None:
 
 
 def sign_of_failure(key: str, value: Json) -> Sign | None:
-    """What an answer says about having failed, in the words that only an answer has."""
-    return Sign(RUN, "the agent says itself that it did not succeed") if value is False and _SUCCEEDED.match(plain_key(key)) else None
+    """Return the sign that an answer failed, in the words that only an answer has, or None."""
+    return Sign(RUN, "the agent says itself that it did not succeed") if value is False and _SUCCEEDED.match(to_plain_key(key)) else None
 
 
 def _sign_of_status(value: str) -> Sign | None:
-    word = plain_key(value) if not value.isupper() else value.lower()
+    word = to_plain_key(value) if not value.isupper() else value.lower()
     if _UNFINISHED.match(word):
         return Sign(RUN, f"{show(value, 40)}, so the run was not over")
     return Sign(RUN, f"{show(value, 40)}, so the run broke off") if _FAILED.match(word) else None
@@ -158,7 +158,7 @@ def _sign_of_number(name: str, number: int, calls: Sequence[ToolCall]) -> Sign |
 
 
 def _number_in(value: Json) -> int:
-    """How many a value says: true is one at least."""
+    """Return how many calls a value counts; true is at least one."""
     if isinstance(value, str):
         return int(value) if value.isascii() and value.isdigit() and len(value) < 10 else int(value.lower() == "true")
     return int(value) if isinstance(value, (bool, int, float)) and 0 < value < 1e9 else 0

@@ -12,33 +12,33 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from proctor.evidence.conversation import Result
-from proctor.evidence.shape import dict_of
-from proctor.evidence.span_names import agree, can_be_one_tool, plain_name
+from proctor.evidence.conversation import ToolResult
+from proctor.evidence.shape import dict_or_empty
+from proctor.evidence.span_names import can_agree, can_be_one_tool, strip_framework_prefix
 from proctor.evidence.span_request import Exchange
 from proctor.model.evidence import ToolCall
 
 
 def find_asked(exchanges: Sequence[Exchange]) -> list[tuple[int, ToolCall]]:
-    """Return the calls that were asked for, each with its request; what only a later one remembers belongs to the one before it."""
+    """Return each call that a model asked for with its request; a call that only a later request repeats belongs to the one before."""
     asked = _Asked()
     before: Exchange | None = None
     for number, exchange in enumerate(exchanges):
         told = _Told()
         # A span may tell of several requests: what followed a question that the one before had not seen was asked for in this one.
-        is_new = before is not None and before.given is not None and before.asked() != exchange.asked()
+        is_new = before is not None and before.given is not None and before.list_questions() != exchange.list_questions()
         before = exchange
-        for call in exchange.remembered():
-            if not asked.repeats(call, told):
+        for call in exchange.list_remembered_calls():
+            if not asked.recognise_repeat(call, told):
                 told.places.add(asked.add(number if is_new else number - 1, call))
-        for call in exchange.calls():
-            if not asked.answers(number, call, told):
+        for call in exchange.list_calls():
+            if not asked.recognise_answer(number, call, told):
                 told.places.add(asked.add(number, call, answered=True))
     return asked.found
 
 
-def key_of(call: ToolCall) -> tuple[str, bytes]:
-    """Return what tells calls apart where they have no id: the tool, and what was passed."""
+def make_call_key(call: ToolCall) -> tuple[str, bytes]:
+    """Return the tool and the arguments of a call as a key for calls without an id."""
     return call.name, msgspec.json.encode(call.arguments, order="deterministic")
 
 
@@ -50,7 +50,7 @@ class _Told:
         self._passed: dict[object, int] = {}
 
     def take(self, places: Sequence[int], key: object = None) -> bool:
-        """Whether one of these is left to be repeated; where they are those of a key, the search goes on where it ended."""
+        """Return whether one of these calls is left to be repeated, and take it; a key continues where its last search ended."""
         at = self._passed.get(key, 0) if key is not None else 0
         while at < len(places) and places[at] in self.places:
             at += 1
@@ -63,7 +63,7 @@ class _Told:
 
 
 class _Asked:
-    """Calls as they are told one after the other, each kept once."""
+    """Collects calls as requests repeat them, each kept once."""
 
     def __init__(self) -> None:
         self.found: list[tuple[int, ToolCall]] = []
@@ -75,8 +75,8 @@ class _Asked:
         self._answered: set[int] = set()
 
     def add(self, number: int, call: ToolCall, *, answered: bool = False) -> int:
-        """Keep a call that was not told before, and return its place; `answered`: it is told by the answer that asks for it."""
-        place, (name, passed) = len(self.found), key_of(call)
+        """Keep a new call and return its place; `answered` if the answer that asks for it told it."""
+        place, (name, passed) = len(self.found), make_call_key(call)
         if answered:
             self._answered.add(place)
         self._by_key.setdefault((None, name, passed), []).append(place)
@@ -87,9 +87,9 @@ class _Asked:
             self._by_key.setdefault((call.id, name, passed), []).append(place)
         return place
 
-    def repeats(self, call: ToolCall, told: _Told) -> bool:
-        """Whether a request repeats a call that is known and that it has not told yet; its id is then the one that results go by."""
-        key = key_of(call)
+    def recognise_repeat(self, call: ToolCall, told: _Told) -> bool:
+        """Return whether a request repeats a known call that it has not repeated yet, and take over its id."""
+        key = make_call_key(call)
         exact = (call.id or None, *key)
         if told.take(self._by_key.get(exact, ()), exact):
             return True
@@ -108,8 +108,8 @@ class _Asked:
         self._by_key.setdefault(exact, []).append(place)
         return told.take([place])
 
-    def answers(self, number: int, call: ToolCall, told: _Told) -> bool:
-        """Whether an answer asks for what is known already: a list of messages remembered it before, or another span tells the same."""
+    def recognise_answer(self, number: int, call: ToolCall, told: _Told) -> bool:
+        """Return whether an answer asks for a call that is known already, from an earlier list of messages or from another span."""
         same = [place for place in self._by_id.get(call.id or "", ()) if _is_same(self.found[place][1], call)]
         # Some write the list down only when it has grown by the answer, and by all that came after it.
         early = next((place for place in same if place not in self._answered), None)
@@ -122,15 +122,15 @@ class _Asked:
 
 
 def _is_same(one: ToolCall, other: ToolCall) -> bool:
-    return one.name == other.name and agree(one.arguments, other.arguments)
+    return one.name == other.name and can_agree(one.arguments, other.arguments)
 
 
 class Results:
-    """What later requests tell of the results of calls: by id, else in order by name."""
+    """Finds the results of calls in later requests: by id, else in order by name."""
 
     def __init__(self, exchanges: Sequence[Exchange], asked: Iterable[ToolCall]) -> None:
-        self._by_id: dict[str, list[Result]] = {}
-        self._loose: dict[str | None, list[Result]] = {}
+        self._by_id: dict[str, list[ToolResult]] = {}
+        self._loose: dict[str | None, list[ToolResult]] = {}
         self._recent: set[int] = set()
         """Which of them were given after the last thing a user said: the calls they answer were made in this trace."""
         given = (message for exchange in exchanges for message in exchange.given or ())
@@ -142,7 +142,7 @@ class Results:
         for exchange in exchanges:
             here: Counter[tuple[str | None, str | None, bytes, bool]] = Counter()
             told: Counter[str] = Counter()
-            recent = {id(result) for message in exchange.of_this_turn() for result in message.results}
+            recent = {id(result) for message in exchange.list_messages_of_turn() for result in message.results}
             for result in (result for message in (*(exchange.given or ()), *(exchange.said or ())) for result in message.results):
                 if result.id and result.id in uses:
                     known = self._by_id.setdefault(result.id, [])
@@ -157,33 +157,33 @@ class Results:
                 here[key] += 1
                 if here[key] > seen[key]:
                     seen[key] += 1
-                    name = plain_name(result.name) if result.name is not None else None
+                    name = strip_framework_prefix(result.name) if result.name is not None else None
                     self._loose.setdefault(name, []).append(result)
                     if id(result) in recent:
                         self._recent.add(id(result))
 
-    def of(self, call: ToolCall) -> Result | None:
-        """Return the result of a call, each only once; the last of an id that tells fewer results than calls is none of theirs."""
+    def take_result_of(self, call: ToolCall) -> ToolResult | None:
+        """Return the result of a call and remove it; if an id has fewer results than calls, the last calls have none."""
         if call.id and self._by_id.get(call.id):
             return self._by_id[call.id].pop(0)
-        for name in (plain_name(call.name), None):
+        for name in (strip_framework_prefix(call.name), None):
             fitting = self._loose.get(name)
-            place = next((place for place, result in enumerate(fitting or ()) if _fits(result, call)), None)
+            place = next((place for place, result in enumerate(fitting or ()) if _can_answer(result, call)), None)
             if fitting and place is not None:
                 return fitting.pop(place)
         return None
 
     def has_stray_error(self) -> bool:
-        """Return whether an error is left when all calls have their results: one of them failed, and nobody knows which."""
+        """Return whether an error is left after all calls have their results: one of them failed, and nobody knows which."""
         loose = (result for waiting in self._loose.values() for result in waiting)
         return any(result.error is not None and result.id not in self._earlier for result in loose)
 
-    def strays(self, ran: Iterable[ToolCall], alone: Sequence[ToolCall]) -> list[Result]:
-        """Return results that are left when all calls have theirs, and that no tool span is the call of; `alone` nobody asked for."""
+    def list_strays(self, ran: Iterable[ToolCall], alone: Sequence[ToolCall]) -> list[ToolResult]:
+        """Return results left after all calls have theirs and that no tool span explains; `alone` are spans nobody asked for."""
         known, left = {call.id for call in ran if call.id}, list(alone)
-        found: list[Result] = []
+        found: list[ToolResult] = []
         for result in (result for loose in self._loose.values() for result in loose if id(result) in self._recent):
-            own = next((call for call in left if _fits(result, call)), None)
+            own = next((call for call in left if _can_answer(result, call)), None)
             if own is not None:
                 left.remove(own)
             elif (not result.id or result.id not in known) and not _is_definition(result):
@@ -191,11 +191,11 @@ class Results:
         return found
 
 
-def _is_definition(result: Result) -> bool:
-    """Whether this is no result: Langfuse lists the tools a model may use among the messages, as if they were tools that speak."""
-    value = dict_of(result.value)
+def _is_definition(result: ToolResult) -> bool:
+    """Return whether this is the definition of a tool, which Langfuse lists among the messages as if the tool had spoken."""
+    value = dict_or_empty(result.value)
     return not result.id and value.get("type") == "function" and isinstance(value.get("function"), dict)
 
 
-def _fits(result: Result, call: ToolCall) -> bool:
+def _can_answer(result: ToolResult, call: ToolCall) -> bool:
     return result.name is None or can_be_one_tool(result.name, call.name)

@@ -12,7 +12,7 @@ from typing import Final
 from proctor.evidence import vocabulary as names
 from proctor.evidence.members import is_misspelt
 from proctor.evidence.spans import NOT_UNDERSTOOD, Span
-from proctor.evidence.usage import count_of
+from proctor.evidence.usage import read_count
 
 CONVERSATION: Final = (
     *("gen_ai.conversation.id", "session.id", "langfuse.session.id", "mlflow.trace.session", "conversation.id"),
@@ -103,34 +103,34 @@ def looks_like_work(key: str) -> bool:
 
 
 def could_be_said(key: str) -> bool:
-    """Return whether an attribute may hold what was said, passed or given back: not a setting, nor one of the machinery."""
+    """Return whether an attribute may hold what was said, passed or returned, and is no setting."""
     return not key.startswith((*GENERAL, *SETTINGS))
 
 
 def is_foreign(key: str) -> bool:
     """Return whether an attribute belongs to a vocabulary that nobody here knows."""
-    return "." in key and not looks_like_work(key) and vocabulary_of(key) not in _VOCABULARIES
+    return "." in key and not looks_like_work(key) and find_vocabulary(key) not in _VOCABULARIES
 
 
-def vocabulary_of(key: str) -> str:
+def find_vocabulary(key: str) -> str:
     """Return the word before the first dot of an attribute."""
     return key.partition(".")[0]
 
 
-def misread_attribute(span: Span) -> str | None:
-    """Return the first attribute of a span whose value is not of the kind its name promises: a text, or a count of tokens."""
+def find_misread_attribute(span: Span) -> str | None:
+    """Return the first attribute of a span whose value is not the text or the token count that its name promises."""
     attributes = span.attributes
     for key in _TEXTS & attributes.keys():
         if not isinstance(attributes[key], (str, type(None))):
             return key
     for key in _COUNTS & attributes.keys():
-        if attributes[key] is not None and count_of(attributes[key]) is None:
+        if attributes[key] is not None and read_count(attributes[key]) is None:
             return key
     return None
 
 
-def strange_attribute(span: Span) -> str | None:
-    """Return the first attribute of a span that could be a misspelt one: not understood, and of no vocabulary of somebody's own."""
+def find_strange_attribute(span: Span) -> str | None:
+    """Return the first attribute of a span that could be misspelt: not understood, and of nobody's own vocabulary."""
     return next((key for key, value in span.attributes.items() if value is not None and is_strange(key)), None)
 
 
@@ -142,8 +142,8 @@ def is_strange(key: str) -> bool:
     return not is_foreign(key)
 
 
-def _names_of(value: object) -> Iterable[str]:
-    """The attributes that one table of the vocabulary names."""
+def _list_names(value: object) -> Iterable[str]:
+    """Return the attributes that one table of the vocabulary names."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, (tuple, frozenset, set)):
@@ -166,7 +166,7 @@ _NOT_ATTRIBUTES = frozenset(
 )
 _UNDERSTOOD = frozenset(
     (
-        *(name for table, value in vars(names).items() if table.isupper() and table not in _NOT_ATTRIBUTES for name in _names_of(value)),
+        *(name for table, value in vars(names).items() if table.isupper() and table not in _NOT_ATTRIBUTES for name in _list_names(value)),
         *CONVERSATION,
         *N8N_NODE,
     )
@@ -178,7 +178,7 @@ _PREFIXES = (
     *SETTINGS,
     *N8N_EXPORTER,
 )
-_VOCABULARIES = frozenset(vocabulary_of(name) for name in (*_UNDERSTOOD, *(mark for one in names.CONVENTIONS for mark in one.marks)))
+_VOCABULARIES = frozenset(find_vocabulary(name) for name in (*_UNDERSTOOD, *(mark for one in names.CONVENTIONS for mark in one.marks)))
 """The words before the first dot that some reader knows."""
 
 _TEXTS = frozenset((*names.KIND, *names.TOOL_MARKS, *names.SAID_TEXT, names.N8N_NAME, names.N8N_TYPE, names.N8N_STATUS))

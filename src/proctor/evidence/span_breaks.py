@@ -10,13 +10,13 @@ import re
 from collections.abc import Sequence
 
 from proctor.evidence.account import Doubts
-from proctor.evidence.messages_common import speaks_call
+from proctor.evidence.messages_common import speaks_of_call
 from proctor.evidence.messages_gaps import compare_choices
 from proctor.evidence.span_asked import find_asked
 from proctor.evidence.span_calls import Made
 from proctor.evidence.span_request import Exchange
 from proctor.evidence.span_tree import SpanTree
-from proctor.evidence.span_values import output_text
+from proctor.evidence.span_values import find_output_text
 from proctor.evidence.spans import Span
 from proctor.model.account import Part
 from proctor.model.show import show
@@ -36,7 +36,7 @@ def doubt_breaks(
     made: Sequence[Made],
     doubts: Doubts,
 ) -> None:
-    """Doubt whatever a trace shows to have broken off, or to be open."""
+    """Doubt whatever a trace shows to have broken off or to be open."""
     _doubt_spoken_calls(exchanges, made, doubts)
     _doubt_cut_answers(exchanges, talk, doubts)
     _doubt_choices(exchanges, doubts)
@@ -54,7 +54,7 @@ def _doubt_spoken_calls(exchanges: Sequence[Exchange], made: Sequence[Made], dou
         for message in (*((exchange.given or ()) if silent else ()), *(exchange.said or ()))
         if message.role == "assistant" and message.text and not message.calls
     }
-    spoken = [text for text in texts if speaks_call(text) and not _ENDS_LOOP.search(text)]
+    spoken = [text for text in texts if speaks_of_call(text) and not _ENDS_LOOP.search(text)]
     if spoken and len(spoken) > len(made) - len(find_asked(exchanges)):
         why = f"a text in the span {show(texts[spoken[0]])} looks like a tool call in words, which nobody reads"
         _doubt(doubts, _CALLS, why)
@@ -64,7 +64,7 @@ def _doubt_cut_answers(exchanges: Sequence[Exchange], talk: Sequence[Exchange], 
     """Doubt what a model may have gone on with where its answer broke off: calls after an error, words after any cut."""
     telling = [exchange for exchange in talk if exchange.said is not None]
     for exchange in exchanges:
-        why = exchange.why_cut()
+        why = exchange.explain_cut()
         if why is None:
             continue
         told = f"the answer in the span {show(exchange.span.name)} {why}"
@@ -92,20 +92,20 @@ def _doubt_choices(exchanges: Sequence[Exchange], doubts: Doubts) -> None:
 def _doubt_failed_run(tree: SpanTree, entries: Sequence[Span], doubts: Doubts) -> None:
     """Doubt what a run had not come to when it ended in an error."""
     # OpenInference marks an agent with the error of a tool, also where the agent went on and answered.
-    of_tools = {span.message for span in tree.of_kind("tool") if span.failed and span.message}
+    of_tools = {span.message for span in tree.list_kind("tool") if span.failed and span.message}
     for span in (*tree.roots, *entries):
-        if not span.failed or tree.kind(span) in ("model", "tool", "mcp") or (span.message in of_tools and output_text(span)):
+        if not span.failed or tree.find_kind(span) in ("model", "tool", "mcp") or (span.message in of_tools and find_output_text(span)):
             continue
         why = f"the span {show(span.name)} ended in an error{f': {span.message}' if span.message else ''}"
         _doubt(doubts, (*_CALLS, "answer", "nodes"), why)
 
 
 def _doubt_blind_agents(tree: SpanTree, exchanges: Sequence[Exchange], doubts: Doubts) -> None:
-    """Doubt the calls of a trace in which an agent ran elsewhere, of whose requests and tools nothing is told."""
-    for span in tree.of_kind("agent") if exchanges else ():
+    """Doubt the calls of a trace in which an agent ran elsewhere and left no requests or tools."""
+    for span in tree.list_kind("agent") if exchanges else ():
         if not span.is_remote:
             continue
-        below = tree.below([span]) - {span.id}
+        below = tree.list_ids_below([span]) - {span.id}
         if not any(tree.steps[id].kind in _WORKING for id in below if id in tree.steps):
             _doubt(doubts, ("tool_calls",), f"no span tells what the agent of the span {show(span.name)} did")
 

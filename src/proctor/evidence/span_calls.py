@@ -20,9 +20,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from proctor.evidence.conversation import Result
-from proctor.evidence.span_asked import Results, find_asked, key_of
-from proctor.evidence.span_names import agree, can_be_one_tool, plain_name
+from proctor.evidence.conversation import ToolResult
+from proctor.evidence.span_asked import Results, find_asked, make_call_key
+from proctor.evidence.span_names import can_agree, can_be_one_tool, strip_framework_prefix
 from proctor.evidence.span_request import Exchange
 from proctor.evidence.spans import Span
 from proctor.model.evidence import ToolCall
@@ -60,7 +60,7 @@ class Joined(msgspec.Struct, frozen=True):
 
     made: list[Made]
     """Every call once, in the order in which the calls were asked for."""
-    strays: list[Result]
+    strays: list[ToolResult]
     """Results that a model was given for calls that nothing tells of."""
     has_stray_error: bool
     """Whether there is an error among the results of which nobody knows whose it is."""
@@ -76,11 +76,12 @@ def join_calls(exchanges: Sequence[Exchange], ran: Sequence[Ran]) -> Joined:
     for index, (number, call) in enumerate(asked):
         twin = ran[pairs[index]] if index in pairs else None
         # In order of asking, whatever was given an id or not: results without one are handed out in that order.
-        result = results.of(call)
-        made.append(_made(call, twin, result, number, exchanges[number].span if number >= 0 else None))
+        result = results.take_result_of(call)
+        made.append(_join_call(call, twin, result, number, exchanges[number].span if number >= 0 else None))
     taken = set(pairs.values())
+    # Tools that ran although no recorded answer asked for them: the asking was not captured, the running was.
     alone = [entry for place, entry in enumerate(ran) if place not in taken]
-    strays = results.strays([entry.call for entry in ran], [entry.call for entry in alone])
+    strays = results.list_strays([entry.call for entry in ran], [entry.call for entry in alone])
     failed = results.has_stray_error()
     if not alone:
         return Joined(made, strays, failed)
@@ -93,7 +94,7 @@ def join_calls(exchanges: Sequence[Exchange], ran: Sequence[Ran]) -> Joined:
 def _without_handoffs(
     asked: Sequence[tuple[int, ToolCall]], exchanges: Sequence[Exchange], ran: Sequence[Ran], pairs: dict[int, int]
 ) -> Sequence[Ran]:
-    """Pair the spans that OpenInference writes for a handoff, as if it were a tool of its own, with the call the model asked for."""
+    """Pair the tool spans that OpenInference writes for handoffs with the calls the model asked for."""
     handoffs = [place for place, entry in enumerate(ran) if entry.call.name.startswith(_HANDOFF)]
     if not handoffs:
         return ran
@@ -119,19 +120,21 @@ _NO_NAME = re.compile(r"[^a-zA-Z0-9]")
 
 
 def _pair(asked: Sequence[ToolCall], ran: Sequence[Ran]) -> dict[int, int]:
-    """Which tool span is which call: by id, else by name, the earliest with the same arguments first."""
+    """Return which tool span is which call: by id, else by name, the earliest with the same arguments first."""
     pairs = _pair_by_id(asked, ran)
     known = {entry.call.id for entry in ran if entry.call.id}
     taken = set(pairs.values())
+    # The surest evidence first: the same arguments before any, the same name before one with a framework's prefix. Each round only takes
+    # what the rounds before left over.
     for with_arguments in (True, False):
         waiting: dict[tuple[str, bytes], list[int]] = {}
         for place, entry in enumerate(ran):
             if place not in taken:
-                waiting.setdefault(_pairing_key(entry.call, with_arguments), []).append(place)
+                waiting.setdefault(_make_pairing_key(entry.call, with_arguments), []).append(place)
         for exactly in (True, False):
             for index, call in enumerate(asked):
-                fitting = waiting.get(_pairing_key(call, with_arguments)) if index not in pairs else None
-                place = _first_fitting(call, fitting, ran, exactly=exactly, without_id=call.id in known) if fitting else None
+                fitting = waiting.get(_make_pairing_key(call, with_arguments)) if index not in pairs else None
+                place = _find_first_fitting(call, fitting, ran, exactly=exactly, without_id=call.id in known) if fitting else None
                 if fitting and place is not None:
                     fitting.remove(place)
                     pairs[index] = place
@@ -140,7 +143,7 @@ def _pair(asked: Sequence[ToolCall], ran: Sequence[Ran]) -> dict[int, int]:
 
 
 def _pair_by_id(asked: Sequence[ToolCall], ran: Sequence[Ran]) -> dict[int, int]:
-    """Which tool span has the id of which call; an id that is used again says it only of spans with the tool's name."""
+    """Return which tool span has the id of which call; an id used again counts only for spans with the tool's name."""
     pairs: dict[int, int] = {}
     by_id: dict[str, list[int]] = {}
     for place, entry in enumerate(ran):
@@ -148,20 +151,23 @@ def _pair_by_id(asked: Sequence[ToolCall], ran: Sequence[Ran]) -> dict[int, int]
             by_id.setdefault(entry.call.id, []).append(place)
     if not by_id:
         return pairs
+    # Some servers give every call the same id; an id is proof only where it is used once on both sides.
     uses = Counter(call.id for call in asked)
     for index, call in enumerate(asked):
         fitting = by_id.get(call.id or "")
         if not fitting:
             continue
-        place = fitting[0] if len(fitting) == 1 and uses[call.id] == 1 else _first_fitting(call, fitting, ran, exactly=False)
+        place = fitting[0] if len(fitting) == 1 and uses[call.id] == 1 else _find_first_fitting(call, fitting, ran, exactly=False)
         if place is not None:
             fitting.remove(place)
             pairs[index] = place
     return pairs
 
 
-def _first_fitting(call: ToolCall, places: Sequence[int], ran: Sequence[Ran], *, exactly: bool, without_id: bool = False) -> int | None:
-    """The first of these tool spans that can be the call; `without_id`: another span has the call's id, so none that has one."""
+def _find_first_fitting(
+    call: ToolCall, places: Sequence[int], ran: Sequence[Ran], *, exactly: bool, without_id: bool = False
+) -> int | None:
+    """Return the first tool span that can be the call; with `without_id` only spans that have no id."""
     for place in places:
         told = ran[place].call
         if (told.name == call.name if exactly else can_be_one_tool(told.name, call.name)) and not (without_id and told.id):
@@ -169,12 +175,13 @@ def _first_fitting(call: ToolCall, places: Sequence[int], ran: Sequence[Ran], *,
     return None
 
 
-def _pairing_key(call: ToolCall, with_arguments: bool) -> tuple[str, bytes]:
-    return plain_name(call.name), key_of(call)[1] if with_arguments else b""
+def _make_pairing_key(call: ToolCall, with_arguments: bool) -> tuple[str, bytes]:
+    return strip_framework_prefix(call.name), make_call_key(call)[1] if with_arguments else b""
 
 
-def _made(call: ToolCall, twin: Ran | None, result: Result | None, number: int, span: Span | None) -> Made:
+def _join_call(call: ToolCall, twin: Ran | None, result: ToolResult | None, number: int, span: Span | None) -> Made:
     holder, start = (span.parent_id or span.id, span.start_ns) if span is not None else (None, 0)
+    # No span shows the tool running; its result is what a later request was given.
     if twin is None:
         if result is not None:
             call = msgspec.structs.replace(call, result=result.value, error=result.error, error_kind=result.kind)
@@ -192,4 +199,4 @@ def _made(call: ToolCall, twin: Ran | None, result: Result | None, number: int, 
         id=call.id or ran.id,
         server=call.server or ran.server,
     )
-    return Made(joined, twin.holder, start, number, True, True, agree(call.arguments, ran.arguments))
+    return Made(joined, twin.holder, start, number, True, True, can_agree(call.arguments, ran.arguments))

@@ -14,16 +14,16 @@ from proctor.evidence import vocabulary as names
 from proctor.evidence import vocabulary_scopes as scopes
 from proctor.evidence.account import Doubts
 from proctor.evidence.conversation import Role
-from proctor.evidence.span_attributes import could_be_said, is_strange, misread_attribute, strange_attribute
+from proctor.evidence.span_attributes import could_be_said, find_misread_attribute, find_strange_attribute, is_strange
 from proctor.evidence.span_calls import Joined, Made
-from proctor.evidence.span_events import strange_events
-from proctor.evidence.span_kind import could_tell_of_work
+from proctor.evidence.span_events import list_strange_events
+from proctor.evidence.span_kind import find_sign_of_work
 from proctor.evidence.span_losses import Loss
 from proctor.evidence.span_messages import Heard
 from proctor.evidence.span_request import HOSTED, Exchange
 from proctor.evidence.span_tool import has_torn_arguments, is_named_tool
 from proctor.evidence.span_tree import SpanTree
-from proctor.evidence.span_values import output_value
+from proctor.evidence.span_values import decode_output
 from proctor.evidence.spans import NOT_UNDERSTOOD, Span, is_event_only
 from proctor.model.account import Part
 from proctor.model.evidence import Usage
@@ -36,42 +36,42 @@ _MODEL = frozenset(("model",))
 
 
 def doubt_spans(tree: SpanTree, doubts: Doubts, *, canonical: bool) -> None:
-    """Doubt what spans could hide: those that nobody understands, and attributes that are not what they should be."""
+    """Doubt what spans could hide: spans that nobody understands, and attributes of the wrong kind."""
     for span in tree.spans:
-        kind = tree.kind(span)
-        odd = span.attributes.get(NOT_UNDERSTOOD) or misread_attribute(span)
+        kind = tree.find_kind(span)
+        odd = span.attributes.get(NOT_UNDERSTOOD) or find_misread_attribute(span)
         for event in span.events:
             odd = odd or event.attributes.get(NOT_UNDERSTOOD)
         if odd is not None:
             _doubt(doubts, _EVERYTHING, f"{show(odd)} of the span {show(span.name)} is not understood")
-        elif kind in (None, "unknown") and (key := could_tell_of_work(span)) is not None and tree.nearest(span, _MODEL) is None:
+        elif kind in (None, "unknown") and (key := find_sign_of_work(span)) is not None and tree.find_nearest(span, _MODEL) is None:
             # What happens inside a request to a model is no act of the agent.
             told = f"the span {show(span.name)} is not understood: nothing says what {show(key)} means there"
             doubts.note(told)
-            is_answer = tree.nearest(span, _INSIDE) is None and output_value(span) is not None
+            is_answer = tree.find_nearest(span, _INSIDE) is None and decode_output(span) is not None
             _doubt(doubts, ("tool_calls", *_SAID) if is_answer else ("tool_calls",), told)
-        if kind != "model" and not _MESSAGES.keys().isdisjoint(span.attributes) and (strange := _strange_messages(span)) is not None:
+        if kind != "model" and not _MESSAGES.keys().isdisjoint(span.attributes) and (strange := _find_strange_message(span)) is not None:
             # A span that does not say what it is could be a request to a model.
             parts = ("tool_calls", *_SAID) if names.KIND_NAMES.isdisjoint(span.attributes) else _SAID
             _doubt(doubts, parts, f"{strange} in the span {show(span.name)} is not understood")
         if kind == "tool":
             _doubt_tool(span, doubts)
         elif span.events:
-            for name in strange_events(span)[:1]:
+            for name in list_strange_events(span)[:1]:
                 told = f"the event {show(name)} of the span {show(span.name)} is not understood"
                 doubts.note(told)
                 _doubt(doubts, ("tool_calls",), told)
-        if span.events and (key := _strange_event(span)) is not None:
+        if span.events and (key := _find_strange_event(span)) is not None:
             why = f"{show(key)} of an event of the span {show(span.name)} is not understood"
             _doubt(doubts, ("tool_calls", "tool_arguments", "tool_results", *_SAID), why)
-        if canonical and (key := strange_attribute(span)) is not None:
+        if canonical and (key := find_strange_attribute(span)) is not None:
             # Somebody wrote these spans by hand, and what is not in them did not happen: a misspelt attribute could be what is missing.
             told = kind if kind == "tool" or not names.KIND_NAMES.isdisjoint(span.attributes) else None
-            _doubt(doubts, _parts_of(told), f"{show(key)} of the span {show(span.name)} is not understood")
+            _doubt(doubts, _list_parts(told), f"{show(key)} of the span {show(span.name)} is not understood")
 
 
-def _strange_messages(span: Span) -> str | None:
-    """Return what is not understood of the messages that an agent, or a step around it, was given and gave back."""
+def _find_strange_message(span: Span) -> str | None:
+    """Return the first thing not understood in the messages that an agent or a step around it received and returned."""
     for key, role in _MESSAGES.items():
         value = span.attributes.get(key)
         if value is not None:
@@ -94,14 +94,14 @@ def _doubt_tool(span: Span, doubts: Doubts) -> None:
         _doubt(doubts, ("tool_arguments",), f"what was passed in the span {show(span.name)} is not understood")
 
 
-def _parts_of(kind: str | None) -> tuple[Part, ...]:
-    """What a span of this kind tells."""
+def _list_parts(kind: str | None) -> tuple[Part, ...]:
+    """Return the parts of the evidence that a span of this kind tells."""
     if kind == "tool":
         return ("tool_arguments", "tool_results")
     return _EVERYTHING if kind in (None, "unknown", "model") else ("usage", *_SAID)
 
 
-def _strange_event(span: Span) -> str | None:
+def _find_strange_event(span: Span) -> str | None:
     """Return the first attribute of an event with messages that could be a misspelt one."""
     for event in span.events:
         if event.name.startswith("gen_ai.") and not _EVENT_KEYS.issuperset(event.attributes):
@@ -135,14 +135,14 @@ def doubt_messages(exchanges: Sequence[Exchange], doubts: Doubts) -> None:
 
 
 def doubt_lone_logs(spans: Sequence[Span], doubts: Doubts) -> None:
-    """Doubt the talk of a trace where log records tell of a request to a model whose span is not there: it may have asked for tools."""
+    """Doubt the calls and the answer if log records tell of a request whose span is missing: it may have asked for tools."""
     if any(is_event_only(span) and any(event.name.startswith("gen_ai.") for event in span.events) for span in spans):
         why = "log records tell of a request to a model whose span is not in the trace"
         _doubt(doubts, ("tool_calls", "tool_results", "answer", "turns", "usage"), why)
 
 
 def doubt_losses(tree: SpanTree, losses: Sequence[Loss], doubts: Doubts) -> None:
-    """Doubt what a span may have told in what was left out of it, or cut."""
+    """Doubt what a span lost because it was left out or cut."""
     for loss in losses:
         step = tree.steps.get(loss.span_id)
         if step is None or (loss.key is not None and not could_be_said(loss.key)):
@@ -160,7 +160,7 @@ def doubt_losses(tree: SpanTree, losses: Sequence[Loss], doubts: Doubts) -> None
 
 
 def doubt_strays(joined: Joined, doubts: Doubts) -> None:
-    """Doubt the calls of a trace in which a model was given a result of a call that nothing tells of."""
+    """Doubt the calls if a model received the result of a call that nothing else tells."""
     if joined.has_stray_error:
         doubts.doubt("tool_results", "a result that tells an error answers no call in the trace")
     strays = joined.strays
@@ -171,15 +171,16 @@ def doubt_strays(joined: Joined, doubts: Doubts) -> None:
 
 
 def doubt_endings(tree: SpanTree, made: Sequence[Made], doubts: Doubts) -> None:
-    """Doubt how a call ended that a framework's model asked for and that no span shows to have run: it may have been refused."""
+    """Doubt how a call ended that a model asked for and no span shows to have run: it may have been refused."""
     refused = [entry.call.name for entry in made if not entry.ended]
-    if refused and tree.of_kind("agent", "workflow", "task", "chain", "tool"):
+    if refused and tree.list_kind("agent", "workflow", "task", "chain", "tool"):
         why = f"no span shows that {show(refused[0])} ran, and the result that the model was given does not say whether it failed"
         doubts.doubt("tool_results", why)
 
 
 def doubt_usage(told: Sequence[Usage | None], doubts: Doubts) -> None:
-    """Doubt a sum of tokens of which one part is missing: what is left is a lower bound."""
+    """Doubt a sum of tokens with a missing part: it is only a lower bound."""
+    # None at all is no doubt: the part is then simply not recorded.
     silent = sum(usage is None for usage in told)
     if 0 < silent < len(told):
         doubts.doubt("usage", f"{silent} of {len(told)} requests to a model do not tell their tokens")
@@ -190,27 +191,28 @@ def doubt_usage(told: Sequence[Usage | None], doubts: Doubts) -> None:
 
 
 def _is_repeated(exchange: Exchange, after: Exchange | None) -> bool:
-    """Whether the next request repeats the answer that was not captured here: it was given one more message of the assistant."""
+    """Return whether the next request repeats the answer that was not captured here, as one more message of the assistant."""
     if after is None or after.given is None or exchange.given is None or any(step.strange for step in (*exchange.steps, *after.steps)):
         return False
+    # A request inside a tool is not repeated by one outside of it; they belong to different conversations.
     if exchange.nested != after.nested:
         return False
     before = sum(message.role == "assistant" for message in exchange.given)
     repeated = [message for message in after.given if message.role == "assistant"][before:]
     # Every call is answered, and a result of no call is a doubt of its own: the results that the next was given are those of all calls.
-    if _results_in(after) > _results_in(exchange):
+    if _count_results(after) > _count_results(exchange):
         return True
     if exchange.says_tools():
         return any(message.calls for message in repeated)
     return any(message.calls or (message.text and message.text.strip()) for message in repeated)
 
 
-def _results_in(exchange: Exchange) -> int:
+def _count_results(exchange: Exchange) -> int:
     return sum(len(message.results) for message in exchange.given or ())
 
 
 def doubt_hosted_calls(exchanges: Sequence[Exchange], made: Sequence[Made], doubts: Doubts) -> None:
-    """Doubt which tools were called where a provider may have run some itself, beside those that the application was asked to run.
+    """Doubt which tools were called if the provider may have run some itself.
 
     A tool that was only offered is not among them: a provider may run one of the same name, from a server that the model was given.
     """
@@ -220,12 +222,14 @@ def doubt_hosted_calls(exchanges: Sequence[Exchange], made: Sequence[Made], doub
         doubts.doubt_other_tools(why, tuple(sorted(own)))
 
 
-def why_unknown(tree: SpanTree, exchanges: Sequence[Exchange], made: Sequence[Made]) -> str | None:
-    """Return why it is not known which tools were called; nothing where it is."""
-    ran = tree.of_kind("tool")
-    writers = {span.scope for span in tree.of_kind("agent", "workflow", "task", "chain")} & scopes.RUNS_ALL_TOOLS
+def explain_unknown_calls(tree: SpanTree, exchanges: Sequence[Exchange], made: Sequence[Made]) -> str | None:
+    """Explain why it is not known which tools were called, or return None if it is known."""
+    ran = tree.list_kind("tool")
+    writers = {span.scope for span in tree.list_kind("agent", "workflow", "task", "chain")} & scopes.RUNS_ALL_TOOLS
+    # A few instrumentations write a span for every tool that runs; where they wrote at all, a tool without one did not run.
     covered = any(span.scope in writers for span in ran)
     later: list[Exchange | None] = [*exchanges[1:], *([None] if exchanges else [])]
+    # A request whose calls are not known is forgiven only if the next one repeats its answer; the last has nobody to repeat it.
     blind = [
         exchange
         for exchange, after in zip(exchanges, later, strict=True)
@@ -234,11 +238,12 @@ def why_unknown(tree: SpanTree, exchanges: Sequence[Exchange], made: Sequence[Ma
     if blind:
         if any(exchange.says_tools() for exchange in blind) and not made:
             return "a model stopped to call tools, and the trace carries neither its answer nor spans of tools"
-        how = "wholly captured" if any(exchange.calls() for exchange in blind) else "captured"
+        how = "wholly captured" if any(exchange.list_calls() for exchange in blind) else "captured"
         return f"the answer of {len(blind)} of {len(exchanges)} requests to a model was not {how}"
     if not exchanges and not covered:
-        if tree.of_kind("agent", "workflow", "chain", "task") or ran:
+        if tree.list_kind("agent", "workflow", "chain", "task") or ran:
             return "the trace has no spans of requests to a model: spans of tools show which tools ran, and not that no other did"
+        # n8n writes a span for each node that ran, tools included.
         if any(names.N8N_TYPE in span.attributes for span in tree.spans):
             return None
         return "nothing in the trace tells of tools"

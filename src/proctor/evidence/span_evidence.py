@@ -15,7 +15,7 @@ import msgspec
 
 from proctor.evidence import vocabulary as names
 from proctor.evidence.account import Doubts
-from proctor.evidence.shape import first_of, text_or_none
+from proctor.evidence.shape import find_first, text_or_none
 from proctor.evidence.span_breaks import doubt_breaks
 from proctor.evidence.span_calls import Made, join_calls
 from proctor.evidence.span_doubts import (
@@ -27,27 +27,27 @@ from proctor.evidence.span_doubts import (
     doubt_spans,
     doubt_strays,
     doubt_usage,
-    why_unknown,
+    explain_unknown_calls,
 )
 from proctor.evidence.span_exchanges import find_exchanges, find_tools
-from proctor.evidence.span_kind import could_tell_of_work, name_of_span
+from proctor.evidence.span_kind import find_sign_of_work, name_of_span
 from proctor.evidence.span_losses import find_losses, without_broken
-from proctor.evidence.span_nodes import nodes_of, workflow_answer
+from proctor.evidence.span_nodes import build_nodes, find_workflow_answer
 from proctor.evidence.span_outputs import without_outputs
 from proctor.evidence.span_request import Exchange
-from proctor.evidence.span_step import duration_ms
+from proctor.evidence.span_step import find_duration_ms
 from proctor.evidence.span_talk import find_answer, find_entries, find_input, find_talk, find_turns
 from proctor.evidence.span_tree import SpanTree
 from proctor.evidence.spans import Span
-from proctor.evidence.times import iso_of_ns
-from proctor.evidence.usage import add_usage, count_of
+from proctor.evidence.times import write_ns_as_iso
+from proctor.evidence.usage import add_usage, read_count
 from proctor.model.evidence import Evidence, Json, ToolCall, Usage
 from proctor.model.show import show
 
 _RUN_KINDS = frozenset(("agent", "model", "tool", "workflow", "chain", "task"))
 
 
-def evidence_of(spans: Sequence[Span], *, canonical: bool = False) -> Evidence:
+def build_evidence(spans: Sequence[Span], *, canonical: bool = False) -> Evidence:
     """Return one trace as one evidence.
 
     `canonical`: spans that somebody wrote for Mibo. By its contract they are a run of an agent, the root has the answer where it has one,
@@ -68,11 +68,11 @@ def evidence_of(spans: Sequence[Span], *, canonical: bool = False) -> Evidence:
     entries = find_entries(tree)
     if not canonical:
         doubt_breaks(tree, exchanges, talk, entries, made, doubts)
-    calls = _known_calls(tree, exchanges, made, doubts, canonical)
-    nodes = nodes_of(tree, [(entry.holder, entry.call) for entry in made])
+    calls = _find_known_calls(tree, exchanges, made, doubts, canonical)
+    nodes = build_nodes(tree, [(entry.holder, entry.call) for entry in made])
     text, body = find_answer(tree, talk, entries, doubts, root_first=canonical)
     if text is None and body is None:
-        text, body = workflow_answer(tree, nodes)
+        text, body = find_workflow_answer(tree, nodes)
     turns = find_turns(tree, talk, exchanges, made, entries)
     root = tree.root
     return Evidence(
@@ -82,39 +82,39 @@ def evidence_of(spans: Sequence[Span], *, canonical: bool = False) -> Evidence:
         body=body,
         tool_calls=calls,
         nodes=nodes,
-        http_status=_http_status(tree),
-        duration_ms=_duration(tree),
-        usage=_usage(tree, exchanges, doubts),
+        http_status=_find_http_status(tree),
+        duration_ms=_find_duration_ms(tree),
+        usage=_sum_usage(tree, exchanges, doubts),
         turns=turns,
-        now=iso_of_ns(root.start_ns) if root is not None else None,
+        now=write_ns_as_iso(root.start_ns) if root is not None else None,
         error=(root.message or "the trace ended in an error") if root is not None and root.failed and text is None else None,
-        model=_model(talk or exchanges, tree),
-        no_run=None if canonical else _no_run(tree),
-        account=doubts.account("Mibo spans" if canonical else reader_of(spans)),
-        metadata=_metadata(root),
+        model=_find_model(talk or exchanges, tree),
+        no_run=None if canonical else _explain_no_run(tree),
+        account=doubts.close_account("Mibo spans" if canonical else describe_reader(spans)),
+        metadata=_read_metadata(root),
     )
 
 
 def _with_node(tree: SpanTree, entry: Made, canonical: bool) -> Made:
-    """Name the step a call belongs to, where only the request for it was seen; canonical spans without arguments passed none."""
+    """Name the step of a call if only the request for it was seen; canonical spans without arguments passed none."""
     call = entry.call
     if canonical and call.arguments is None:
         call = msgspec.structs.replace(call, arguments={})
     if call.node is None and entry.holder in tree.steps:
         span = tree.steps[entry.holder].span
-        call = msgspec.structs.replace(call, node=name_of_span(span, tree.kind(span)))
+        call = msgspec.structs.replace(call, node=name_of_span(span, tree.find_kind(span)))
     return entry if call is entry.call else msgspec.structs.replace(entry, call=call)
 
 
-def reader_of(spans: Sequence[Span]) -> str:
-    """Return the words for who read a trace: OTLP, and the conventions found in it."""
+def describe_reader(spans: Sequence[Span]) -> str:
+    """Return the name of the reader of a trace: OTLP and the conventions found in it."""
     keys, scopes = {key for span in spans for key in span.attributes}, {span.scope for span in spans if span.scope}
     found = [convention.name for convention in names.CONVENTIONS if _is_spoken(convention, keys, scopes)]
     particular = [name for name in found if name != "OpenTelemetry GenAI"] or found
     return f"otlp ({', '.join(particular)})" if particular else "otlp"
 
 
-def speaks(span: Span, convention: names.Convention) -> bool:
+def is_written_in(span: Span, convention: names.Convention) -> bool:
     """Return whether a span is written in a convention."""
     return _is_spoken(convention, span.attributes, (span.scope,) if span.scope else ())
 
@@ -125,15 +125,16 @@ def _is_spoken(convention: names.Convention, keys: Iterable[str], scopes: Iterab
     return any(key.startswith(convention.marks) for key in keys)
 
 
-# --- requests and calls ------------------------------------------------------------------------------------------------
-
-
-def _known_calls(
+def _find_known_calls(
     tree: SpanTree, exchanges: Sequence[Exchange], made: Sequence[Made], doubts: Doubts, canonical: bool
 ) -> tuple[ToolCall, ...] | None:
-    """The calls, with every doubt about them; nothing where none was seen and nobody knows whether there were any."""
+    """Return the calls and add every doubt about them, or None if none was seen and nobody knows whether there were any."""
     calls = tuple(entry.call for entry in made)
-    why = None if canonical and (made or not any(exchange.says_tools() for exchange in exchanges)) else why_unknown(tree, exchanges, made)
+    why = (
+        None
+        if canonical and (made or not any(exchange.says_tools() for exchange in exchanges))
+        else explain_unknown_calls(tree, exchanges, made)
+    )
     if why is not None:
         doubts.doubt("tool_calls", why)
     elif not canonical:
@@ -158,11 +159,8 @@ def _known_calls(
     return calls
 
 
-# --- measures and names ------------------------------------------------------------------------------------------------
-
-
-def _usage(tree: SpanTree, exchanges: Sequence[Exchange], doubts: Doubts) -> Usage | None:
-    told = [exchange.usage(tree.usage) for exchange in exchanges]
+def _sum_usage(tree: SpanTree, exchanges: Sequence[Exchange], doubts: Doubts) -> Usage | None:
+    told = [exchange.find_usage(tree.find_usage) for exchange in exchanges]
     if any(told):
         doubt_usage([usage for usage, exchange in zip(told, exchanges, strict=True) if usage or exchange.tells_anything()], doubts)
         return add_usage(told)
@@ -174,7 +172,7 @@ def _usage(tree: SpanTree, exchanges: Sequence[Exchange], doubts: Doubts) -> Usa
         if span.id in seen:
             continue
         seen.add(span.id)
-        own = tree.usage(span)
+        own = tree.find_usage(span)
         if own is not None:
             parts.append(own)
         else:
@@ -183,49 +181,49 @@ def _usage(tree: SpanTree, exchanges: Sequence[Exchange], doubts: Doubts) -> Usa
     return add_usage(parts)
 
 
-def _model(exchanges: Sequence[Exchange], tree: SpanTree) -> str | None:
+def _find_model(exchanges: Sequence[Exchange], tree: SpanTree) -> str | None:
     for exchange in reversed(exchanges):
         for step in exchange.steps:
-            name = text_or_none(first_of(step.span.attributes, *names.MODEL_NAME))
+            name = text_or_none(find_first(step.span.attributes, *names.MODEL_NAME))
             if name:
                 return name.strip('"')
     return None
 
 
-def _no_run(tree: SpanTree) -> str | None:
-    """Why a trace is no run of an agent; nothing where it is one."""
+def _explain_no_run(tree: SpanTree) -> str | None:
+    """Explain why a trace is no run of an agent, or return None if it is one."""
     if not tree.spans:
         return "only log records came for the trace, and none of its spans"
-    kinds = {tree.kind(span) for span in tree.spans}
+    kinds = {tree.find_kind(span) for span in tree.spans}
     if not _RUN_KINDS.isdisjoint(kinds) or any(key.startswith("n8n.") for span in tree.spans for key in span.attributes):
         return None
     if "create_agent" in kinds:
         return "the trace only tells that an agent was made"
     if "mcp" in kinds:
         return "the trace only tells of a talk with an MCP server in which no tool was called"
-    if any(could_tell_of_work(span) is not None for span in tree.spans):
+    if any(find_sign_of_work(span) is not None for span in tree.spans):
         return None
     return "nothing in the trace tells of an agent, a model or a tool"
 
 
-def _http_status(tree: SpanTree) -> int | None:
+def _find_http_status(tree: SpanTree) -> int | None:
     for root in tree.roots:
-        if tree.kind(root) in ("model", "tool"):
+        if tree.find_kind(root) in ("model", "tool"):
             continue  # The status of the provider, not of the agent.
-        status = count_of(first_of(root.attributes, *names.HTTP_STATUS))
+        status = read_count(find_first(root.attributes, *names.HTTP_STATUS))
         if status is not None:
             return status
     return None
 
 
-def _duration(tree: SpanTree) -> float | None:
+def _find_duration_ms(tree: SpanTree) -> float | None:
     if len(tree.roots) == 1:
-        return duration_ms(tree.roots[0])
+        return find_duration_ms(tree.roots[0])
     timed = [root for root in tree.roots if root.start_ns and root.end_ns]
     return (max(root.end_ns for root in timed) - min(root.start_ns for root in timed)) / 1e6 if timed else None
 
 
-def _metadata(root: Span | None) -> dict[str, Json]:
+def _read_metadata(root: Span | None) -> dict[str, Json]:
     if root is None:
         return {}
     known = {"trace_id": root.trace_id or None, "service.name": root.resource.get("service.name"), "span": root.name or None}

@@ -14,10 +14,10 @@ import msgspec
 from proctor.evidence.conversation import Message
 from proctor.evidence.span_calls import Ran
 from proctor.evidence.span_kind import name_of_span
-from proctor.evidence.span_names import agree, can_be_one_tool, is_name_at_server, plain_name
+from proctor.evidence.span_names import can_agree, can_be_one_tool, is_name_at_server, strip_framework_prefix
 from proctor.evidence.span_request import Exchange
-from proctor.evidence.span_step import Step, response_id
-from proctor.evidence.span_tool import tool_call_of_span
+from proctor.evidence.span_step import Step, find_response_id
+from proctor.evidence.span_tool import read_tool_call
 from proctor.evidence.span_tree import SpanTree
 from proctor.evidence.spans import Span
 from proctor.model.evidence import ToolCall
@@ -30,23 +30,24 @@ _MOST_AT_ONCE = 32
 
 
 def find_exchanges(tree: SpanTree) -> list[Exchange]:
-    """The requests to models, each once, in order of their start."""
+    """Return the requests to models, each once, in order of their start."""
     found: list[Exchange] = []
     of_span: dict[str, Exchange] = {}
     by_response: dict[str, Exchange] = {}
-    for span in tree.of_kind("model"):
+    for span in tree.list_kind("model"):
         step = tree.steps[span.id]
         top = span
-        while (outer := tree.nearest(top, _MODEL)) is not None and outer is not span:
+        # Spans of one request nest: framework, SDK, wire. The outermost stands for all of them.
+        while (outer := tree.find_nearest(top, _MODEL)) is not None and outer is not span:
             top = outer
-        response = response_id(span)
+        response = find_response_id(span)
         same = of_span.get(top.id) or by_response.get(response or "")
         if same is not None and same is not of_span.get(top.id) and not _is_one_answer(same, step):
             same = None
         if same is None and found and _continues(found[-1], step.given, step.said):
             same = found[-1]
         if same is None:
-            same = Exchange(step, nested=tree.nearest(span, _TOOL) is not None)
+            same = Exchange(step, nested=tree.find_nearest(span, _TOOL) is not None)
             found.append(same)
         else:
             same.steps.append(step)
@@ -57,7 +58,7 @@ def find_exchanges(tree: SpanTree) -> list[Exchange]:
 
 
 def _is_one_answer(exchange: Exchange, step: Step) -> bool:
-    """Whether spans with the id of one answer tell of one request: some servers give all their answers the same id."""
+    """Return whether spans with the id of one answer tell of one request: some servers give all their answers the same id."""
     before, span = exchange.steps[-1], step.span
     if span.start_ns and before.span.end_ns and span.start_ns < before.span.end_ns:
         return True
@@ -70,11 +71,12 @@ def _is_one_answer(exchange: Exchange, step: Step) -> bool:
 
 
 def _without_echoes(exchanges: list[Exchange]) -> list[Exchange]:
-    """Join requests that one instrumentation tells with content and another, nearer to the wire, without."""
+    """Join requests that one instrumentation tells with content and another, nearer to the wire, tells without."""
     telling: deque[Exchange] = deque(maxlen=_MOST_AT_ONCE)
     found: list[Exchange] = []
     for exchange in exchanges:
         silent = exchange.given is None and exchange.said is None
+        # Only the latest few are looked at: a request cannot lie inside one that ended long before, and traces can have thousands.
         around = next((other for other in reversed(telling) if _lies_in(exchange.span, other.span)), None) if silent else None
         if around is not None:
             around.steps.extend(exchange.steps)
@@ -86,7 +88,7 @@ def _without_echoes(exchanges: list[Exchange]) -> list[Exchange]:
 
 
 def _overlap(one: Span, other: Span) -> bool:
-    """Whether two instrumentations tell of one call: the spans are of different scopes, and one lies in the other's time."""
+    """Return whether two instrumentations tell of one call: spans of different scopes, one within the other's time."""
     return _lies_in(one, other) or _lies_in(other, one)
 
 
@@ -95,40 +97,41 @@ def _lies_in(inner: Span, outer: Span) -> bool:
 
 
 def _continues(before: Exchange, given: list[Message] | None, said: list[Message] | None) -> bool:
-    """Whether a span tells the end of a stream whose beginning another span has told: the same request, and only one has the answer."""
+    """Return whether a span tells the end of a stream that another span began: the same request, and only one has the answer."""
     return given is not None and before.given == given and (before.said is None) != (said is None)
 
 
 def find_tools(tree: SpanTree) -> list[Ran]:
-    """The tools that ran, each once although several spans may tell of it."""
+    """Return the tools that ran, each once although several spans may tell of it."""
     found: dict[str, Ran] = {}
     same: dict[str, str] = {}
     by_name: dict[str, deque[str]] = {}
-    for span in tree.of_kind("tool"):
-        holder = tree.holder(span)
-        call = tool_call_of_span(span, name_of_span(holder, tree.kind(holder)) if holder is not None else None)
-        outer = tree.nearest(span, _TOOL)
+    for span in tree.list_kind("tool"):
+        holder = tree.find_holder(span)
+        call = read_tool_call(span, name_of_span(holder, tree.find_kind(holder)) if holder is not None else None)
+        outer = tree.find_nearest(span, _TOOL)
         first = same.get(outer.id) if outer is not None else None
-        between = tree.nearest(span, _ACTORS)
+        # An agent between two tool spans means that the outer tool ran it, and the inner call is the inner agent's own.
+        between = tree.find_nearest(span, _ACTORS)
         if first is None or between is not outer or not _is_seen_again(found[first].call, call, span, tree.steps[first].span):
-            alike = by_name.get(plain_name(call.name), ())
+            alike = by_name.get(strip_framework_prefix(call.name), ())
             first = next(
                 (id for id in reversed(alike) if _overlap(tree.steps[id].span, span) and can_be_one_tool(found[id].call.name, call.name)),
                 None,
             )
         if first is not None:
-            found[first] = msgspec.structs.replace(found[first], call=_same_call(found[first].call, call))
+            found[first] = msgspec.structs.replace(found[first], call=_merge_call(found[first].call, call))
             same[span.id] = first
             continue
-        by_name.setdefault(plain_name(call.name), deque(maxlen=_MOST_AT_ONCE)).append(span.id)
+        by_name.setdefault(strip_framework_prefix(call.name), deque(maxlen=_MOST_AT_ONCE)).append(span.id)
         found[span.id] = Ran(call, holder.id if holder is not None else None, span.start_ns)
         same[span.id] = span.id
     return list(found.values())
 
 
 def _is_seen_again(outer: ToolCall, inner: ToolCall, span: Span, around: Span) -> bool:
-    """Whether a tool span inside another tells of the same call: an MCP client or server, or another instrumentation, saw it pass."""
-    if not agree(outer.arguments, inner.arguments) and not agree(inner.arguments, outer.arguments):
+    """Return whether a tool span inside another tells of the same call, seen again by MCP or another instrumentation."""
+    if not can_agree(outer.arguments, inner.arguments) and not can_agree(inner.arguments, outer.arguments):
         return False
     if outer.name == inner.name:
         return True
@@ -137,7 +140,7 @@ def _is_seen_again(outer: ToolCall, inner: ToolCall, span: Span, around: Span) -
     return span.scope != around.scope and can_be_one_tool(outer.name, inner.name)
 
 
-def _same_call(outer: ToolCall, inner: ToolCall) -> ToolCall:
+def _merge_call(outer: ToolCall, inner: ToolCall) -> ToolCall:
     return msgspec.structs.replace(
         outer,
         aliases=(*outer.aliases, inner.name) if inner.name != outer.name and inner.name not in outer.aliases else outer.aliases,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from proctor.evidence import vocabulary as names
-from proctor.evidence.shape import first_of, text_or_none
-from proctor.evidence.span_json import unquoted
+from proctor.evidence.shape import find_first, text_or_none
+from proctor.evidence.span_json import unquote
 from proctor.evidence.spans import NOT_UNDERSTOOD, Span
 from proctor.model.evidence import Json
 from proctor.model.show import show
@@ -32,18 +32,18 @@ _LOGFIRE_KINDS = (
 _TEMPLATE = "logfire.msg_template"
 
 
-def kind_of_span(span: Span) -> str | None:
-    """Return `tool`, `agent`, `model`, another word of ours, or nothing where a span does not say what it is."""
+def find_kind(span: Span) -> str | None:
+    """Return `tool`, `agent`, `model` or another word of ours, or None if a span does not say what it is."""
     attributes = span.attributes
     if not attributes:
         return None
     if span.name in _HAYSTACK_KINDS:
         return _HAYSTACK_KINDS[span.name]
     if not names.KIND_NAMES.isdisjoint(attributes):
-        told = _told_kind(attributes)
+        told = _read_kind(attributes)
         if told not in ("tool", None, "model", "agent") and _is_tool(attributes):
             return "tool"
-        if told == "tool" and (span.name in names.NOT_TOOLS or text_or_none(first_of(attributes, *names.TOOL_NAME)) in names.NOT_TOOLS):
+        if told == "tool" and (span.name in names.NOT_TOOLS or text_or_none(find_first(attributes, *names.TOOL_NAME)) in names.NOT_TOOLS):
             return "step"
         if told == "model" and span.name.endswith(names.NOT_REQUESTS):
             return "step"
@@ -67,28 +67,28 @@ def kind_of_span(span: Span) -> str | None:
     return None
 
 
-def _told_kind(attributes: dict[str, Json]) -> str | None:
-    """What a span says it is, by the first word that is known; `unknown` where it says something nobody knows."""
+def _read_kind(attributes: dict[str, Json]) -> str | None:
+    """Return what a span says it is, by the first known word, or `unknown` if no word is known."""
     unknown: str | None = None
     for key in names.KIND:
-        word = unquoted(attributes.get(key))
+        word = unquote(attributes.get(key))
         if word is None:
             continue
         if isinstance(word, str) and (key not in names.CLOSED_KINDS or word.lower() in names.CLOSED_KINDS[key]):
-            kind = names.KINDS.get(word) or names.KINDS.get(word.lower()) or _other_kind(key, word)
+            kind = names.KINDS.get(word) or names.KINDS.get(word.lower()) or _find_open_kind(key, word)
             if kind is not None:
                 return kind
         unknown = "unknown"
     return unknown
 
 
-def told_kind(span: Span) -> str | None:
-    """Return the words in which a span says what it is, for one that nobody understands."""
+def describe_kind(span: Span) -> str | None:
+    """Return the span's own words for what it is, to report a span that nobody understands."""
     return next((f"{key}: {show(span.attributes[key])}" for key in names.KIND if span.attributes.get(key) is not None), None)
 
 
-def _other_kind(key: str, word: str) -> str | None:
-    """A word of a convention that may grow: AI SDK's operations, and methods of MCP."""
+def _find_open_kind(key: str, word: str) -> str | None:
+    """Return the kind for a word of a growing list: operations of the AI SDK and methods of MCP."""
     if key == "ai.operationId":
         return "model" if ".do" in word else "agent"
     if key == "mcp.method.name":
@@ -100,13 +100,13 @@ def _other_kind(key: str, word: str) -> str | None:
 
 def _is_tool(attributes: dict[str, Json]) -> bool:
     if not names.TOOL_MARKS.isdisjoint(attributes):
-        name = text_or_none(first_of(attributes, *names.TOOL_MARKS))
+        name = text_or_none(find_first(attributes, *names.TOOL_MARKS))
         return bool(name) and name not in names.NOT_TOOLS
     return "tool.name" in attributes and "tool.arguments" in attributes
 
 
-def could_tell_of_work(span: Span) -> str | None:
-    """Return the first attribute of a span that may tell of an agent's work, for a span of which nobody knows what it is."""
+def find_sign_of_work(span: Span) -> str | None:
+    """Return the first attribute that may tell of an agent's work, in a span of unknown kind."""
     if NOT_UNDERSTOOD in span.attributes:
         return NOT_UNDERSTOOD
     for key in span.attributes:
@@ -123,7 +123,7 @@ def name_of_span(span: Span, kind: str | None) -> str:
         return own
     if kind in ("agent", "task", "chain"):
         for key in names.AGENT_NAME if kind == "agent" else ():
-            value = unquoted(attributes.get(key))
+            value = unquote(attributes.get(key))
             if isinstance(value, str) and value:
                 return value
         named = _AGENT_SPAN.match(span.name)

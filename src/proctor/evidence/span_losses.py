@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from proctor.evidence.json_bytes import embedded
+from proctor.evidence.json_bytes import decode_embedded
 from proctor.evidence.spans import Span
 from proctor.model.evidence import Json
 from proctor.model.missing import MISSING
@@ -19,6 +19,7 @@ from proctor.model.show import show
 
 _BEGINNINGS = ('{"', "[{", '["', "[[{", '[["', "{\n", "[\n")
 _SHORTEST_LIMIT = 64
+"""Characters: a limit for values is hardly shorter, and a shorter text that is no JSON is too often whole."""
 
 
 class Loss(msgspec.Struct, frozen=True):
@@ -34,7 +35,7 @@ class Loss(msgspec.Struct, frozen=True):
 
 
 def find_losses(spans: Sequence[Span]) -> list[Loss]:
-    """Return what the spans of a trace do not carry whole."""
+    """Return what the spans of a trace lost by limits of the SDK."""
     found = [
         Loss(span.id, f"{span.dropped} attributes or events of the span {show(span.name)} were dropped") for span in spans if span.dropped
     ]
@@ -52,7 +53,7 @@ def find_losses(spans: Sequence[Span]) -> list[Loss]:
                     if len(value) > longest:
                         longest, texts = len(value), []
                     texts.append((span, key, value))
-    texts = [entry for entry in texts if not entry[2].startswith(_BEGINNINGS) or embedded(entry[2]) is MISSING]
+    texts = [entry for entry in texts if not entry[2].startswith(_BEGINNINGS) or decode_embedded(entry[2]) is MISSING]
     if longest == broken or (not broken and _is_limit(longest) and len({value for _, _, value in texts}) > 1):
         for span, key, _ in texts:
             found.append(Loss(span.id, f"{show(key)} of the span {show(span.name)} is cut after {longest} characters", key, True))
@@ -60,17 +61,17 @@ def find_losses(spans: Sequence[Span]) -> list[Loss]:
 
 
 def without_broken(spans: Sequence[Span], losses: Sequence[Loss]) -> Sequence[Span]:
-    """Return the spans without values that break off: no reader must take them for something that was said."""
+    """Return the spans without values that break off, so that no reader takes them for something that was said."""
     torn = {loss.span_id for loss in losses if loss.key is not None and not loss.is_text}
-    return [_mended(span) if span.id in torn else span for span in spans] if torn else spans
+    return [_mend_span(span) if span.id in torn else span for span in spans] if torn else spans
 
 
-def _mended(span: Span) -> Span:
-    events = tuple(msgspec.structs.replace(event, attributes=_whole(event.attributes)) for event in span.events)
-    return msgspec.structs.replace(span, attributes=_whole(span.attributes), events=events)
+def _mend_span(span: Span) -> Span:
+    events = tuple(msgspec.structs.replace(event, attributes=_restore_attributes(event.attributes)) for event in span.events)
+    return msgspec.structs.replace(span, attributes=_restore_attributes(span.attributes), events=events)
 
 
-def _whole(attributes: dict[str, Json]) -> dict[str, Json]:
+def _restore_attributes(attributes: dict[str, Json]) -> dict[str, Json]:
     return {key: value for key, value in attributes.items() if not (isinstance(value, str) and _is_broken(value))}
 
 
@@ -79,12 +80,12 @@ def _is_broken(text: str) -> bool:
 
 
 def _breaks_off(text: str) -> bool:
-    """Whether a text begins as JSON and is none; counting brackets is many times as fast as reading it."""
+    """Return whether a text begins as JSON and is none; counting brackets is many times as fast as parsing."""
     if text.count("{") == text.count("}") and text.count("[") == text.count("]") and text.rstrip()[-1:] in ("}", "]"):
         return False
-    return embedded(text) is MISSING
+    return decode_embedded(text) is MISSING
 
 
 def _is_limit(length: int) -> bool:
-    """Whether somebody would choose this number as a limit."""
+    """Return whether somebody would choose this number as a limit."""
     return length > 0 and (length % 10 == 0 or length % 64 in (0, 63))

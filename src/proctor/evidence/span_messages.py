@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from proctor.evidence.conversation import Message, Result, Role
-from proctor.evidence.json_bytes import container_in
-from proctor.evidence.shape import dict_of, first_of, list_of
-from proctor.evidence.span_parts import Parts, carries_result, is_part, listed, listed_calls, parts_in, read_call
-from proctor.evidence.span_results import tool_message
+from proctor.evidence.conversation import Message, Role, ToolResult
+from proctor.evidence.json_bytes import decode_container
+from proctor.evidence.shape import dict_or_empty, find_first, list_of
+from proctor.evidence.span_parts import Parts, carries_result, decode_parts, describe_members, is_part, list_calls, read_call
+from proctor.evidence.span_results import read_tool_message
 from proctor.evidence.span_words import (
     ALONE,
     CALL_LISTS,
@@ -30,7 +30,7 @@ from proctor.model.show import shorten
 
 
 class Heard:
-    """What was heard in one place of a trace: messages, and what was not understood of them."""
+    """The messages in one place of a trace, and what was not understood of them."""
 
     __slots__ = ("_only_messages", "ends", "messages", "strange")
 
@@ -42,8 +42,8 @@ class Heard:
         self._only_messages = False
 
     def read(self, value: Json, role: Role) -> None:
-        """Read messages in any of the known forms; `role` is whose they are where they do not say."""
-        value = container_in(value)
+        """Read messages in any known form; `role` is the speaker if they do not name one."""
+        value = decode_container(value)
         if isinstance(value, str):
             if value:
                 self.messages.append(Message(role=role, text=value))
@@ -55,10 +55,10 @@ class Heard:
             self.strange.append(f"messages that are {as_text(value)}")
 
     def read_messages(self, value: Json, role: Role) -> None:
-        """Read a place where nothing but messages stands: a text there is none."""
+        """Read a place where only messages stand, so that a bare text is not a message."""
         self._only_messages = True
         self.read(value, role)
-        held = container_in(value)
+        held = decode_container(value)
         if isinstance(held, str) or (isinstance(held, list) and any(isinstance(entry, str) for entry in held)):
             self.strange.append("a text in place of a message")
 
@@ -75,7 +75,7 @@ class Heard:
         if any(isinstance(entry, str) for entry in entries) and not all(isinstance(entry, str) for entry in entries):
             self.strange.append("a list of texts and other things")
         for entry in entries:
-            entry = container_in(entry)
+            entry = decode_container(entry)
             if isinstance(entry, dict):
                 self._read_object(entry, role)
             elif isinstance(entry, list):
@@ -86,16 +86,16 @@ class Heard:
                 self.strange.append(f"a message that is {as_text(entry)}")
 
     def _read_object(self, value: dict[str, Any], role: Role) -> None:
-        inner = _constructed(value)
+        inner = _read_constructor(value)
         if inner is not None:
             self._read_message(inner, role)
         elif value.get("kind") in ("request", "response") and isinstance(value.get("parts"), list):
             self._read_pydantic(value["parts"], "user" if value["kind"] == "request" else "assistant")
         elif isinstance(value.get("choices"), list):
-            for choice in map(dict_of, value["choices"][:1]):
-                self.read(first_of(choice, "message", "delta"), "assistant")
+            for choice in map(dict_or_empty, value["choices"][:1]):
+                self.read(find_first(choice, "message", "delta"), "assistant")
         elif isinstance(value.get("candidates"), list):
-            for candidate in map(dict_of, value["candidates"][:1]):
+            for candidate in map(dict_or_empty, value["candidates"][:1]):
                 self.read(candidate.get("content"), "assistant")
         elif isinstance(value.get("generations"), list):
             self._read_generations(value["generations"])
@@ -104,18 +104,18 @@ class Heard:
         elif _is_message(value):
             self._read_message(value, role)
         elif not self._read_holder(value, role):
-            self.strange.append(f"an object with {listed(value)}")
+            self.strange.append(f"an object with {describe_members(value)}")
 
     def _read_holder(self, value: dict[str, Any], role: Role) -> bool:
         """Read an object that holds messages under a name."""
         for key in ("messages", "contents", "replies", "all_messages"):
-            if isinstance(container_in(value.get(key)), list):
+            if isinstance(decode_container(value.get(key)), list):
                 self.read(value[key], role)
                 return True
         for key in ("llm_request", "request", "kwargs") if role != "assistant" else ():
-            if isinstance(value.get(key), dict) and not _constructed(value):
+            if isinstance(value.get(key), dict) and not _read_constructor(value):
                 return self._read_holder(value[key], role)
-        if isinstance(value.get("output"), list) and any("type" in dict_of(entry) for entry in value["output"]):
+        if isinstance(value.get("output"), list) and any("type" in dict_or_empty(entry) for entry in value["output"]):
             self._read_list(value["output"], "assistant")
             return True
         if role != "assistant" and isinstance(value.get("input"), (str, list)):
@@ -142,44 +142,44 @@ class Heard:
     def _read_pydantic(self, parts: list[Any], role: Role) -> None:
         """Read a message of Pydantic AI, whose parts have roles of their own."""
         built = Parts(self.strange)
-        for part in map(dict_of, parts):
+        for part in map(dict_or_empty, parts):
             kind = part.get("part_kind")
             if kind in ("user-prompt", "system-prompt"):
                 inner = Parts(self.strange)
                 inner.add_all(part.get("content"))
-                self.messages.append(inner.message("user" if kind == "user-prompt" else "system"))
+                self.messages.append(inner.build_message("user" if kind == "user-prompt" else "system"))
             else:
                 built.add(part)
         if built.text_parts or built.calls or built.results:
-            self.messages.append(built.message("tool" if role == "user" else "assistant"))
+            self.messages.append(built.build_message("tool" if role == "user" else "assistant"))
 
     def _read_generations(self, generations: list[Any]) -> None:
         first = generations[0] if generations else None
-        for generation in map(dict_of, (first if isinstance(first, list) else [first])[:1]):
+        for generation in map(dict_or_empty, (first if isinstance(first, list) else [first])[:1]):
             if isinstance(generation.get("message"), dict):
                 self._read_object(generation["message"], "assistant")
             elif isinstance(generation.get("text"), str):
                 self.messages.append(Message(role="assistant", text=generation["text"]))
             else:
-                self.strange.append(f"a generation with {listed(generation)}")
+                self.strange.append(f"a generation with {describe_members(generation)}")
 
     def _read_message(self, message: dict[str, Any], default: Role) -> None:
         """Read one message of any provider."""
-        message = dict_of(message.get("message")) or message if "role" not in message else message
+        message = dict_or_empty(message.get("message")) or message if "role" not in message else message
         kind = str(message.get("type", "")).lower()
         if kind in ALONE or kind.endswith(HOSTED_SUFFIXES):
             built = Parts(self.strange)
             built.add(message)
-            self.messages.append(built.message("tool" if built.results and not built.calls else "assistant"))
+            self.messages.append(built.build_message("tool" if built.results and not built.calls else "assistant"))
             return
-        role = self._role(message, default)
+        role = self._find_role(message, default)
         if "finish_reason" in message:
             self.ends.append(str(message["finish_reason"] or "").lower())
         built = Parts(self.strange)
-        if role == "tool" and not any(carries_result(part) for part in list_of(container_in(first_of(message, "parts", "content")))):
-            built.results.append(tool_message(message))
+        if role == "tool" and not any(carries_result(part) for part in list_of(decode_container(find_first(message, "parts", "content")))):
+            built.results.append(read_tool_message(message))
         else:
-            built.add_all(parts_in(first_of(message, *PARTS)))
+            built.add_all(decode_parts(find_first(message, *PARTS)))
             if "parts" in message and (
                 isinstance(message["parts"], str) or any(isinstance(part, str) for part in list_of(message["parts"]))
             ):
@@ -188,23 +188,23 @@ class Heard:
                 return
             self._add_listed_calls(message, built)
         self._look_for_more(message, built, role)
-        said = built.message(role)
+        said = built.build_message(role)
         before = self.messages[-1] if self.messages else None
         if role == "user" and said.text is not None and not said.results and before is not None and before.calls and not before.results:
             # Nobody can speak between a call and its result: this is the result, written as if the user had said it.
-            said = Message(role="tool", results=(Result(value=container_in(said.text)),))
+            said = Message(role="tool", results=(ToolResult(value=decode_container(said.text)),))
         self.messages.append(said)
 
     def _read_conversation_in(self, built: Parts) -> bool:
         """Read a whole conversation that an instrumentation wrote as the text of one message."""
         text = built.text_parts[0] if len(built.text_parts) == 1 and not built.calls and not built.results else ""
-        entries = container_in(text) if text.startswith("[{") else None
+        entries = decode_container(text) if text.startswith("[{") else None
         if not isinstance(entries, list) or not all(isinstance(entry, dict) and _is_message(entry) for entry in entries):
             return False
         self._read_list(entries, "user")
         return True
 
-    def _role(self, message: dict[str, Any], default: Role) -> Role:
+    def _find_role(self, message: dict[str, Any], default: Role) -> Role:
         word = message.get("role")
         if isinstance(word, dict):
             word = word.get("value") or word.get("label")
@@ -225,17 +225,17 @@ class Heard:
         return "tool" if default == "user" else default
 
     def _add_listed_calls(self, message: dict[str, Any], built: Parts) -> None:
-        listed = [call for key in CALL_LISTS for call in listed_calls(message.get(key), self.strange)]
-        if not listed:
-            listed = listed_calls(dict_of(message.get("additional_kwargs")).get("tool_calls"), self.strange)
+        found = [call for key in CALL_LISTS for call in list_calls(message.get(key), self.strange)]
+        if not found:
+            found = list_calls(dict_or_empty(message.get("additional_kwargs")).get("tool_calls"), self.strange)
         known = {call.id for call in built.calls if call.id is not None}
-        for entry in listed:
+        for entry in found:
             call = read_call(entry, self.strange)
             if call is not None and (call.id is None or call.id not in known):
                 built.calls.append(call)
                 if call.id is not None:
                     known.add(call.id)
-        legacy = dict_of(message.get("function_call"))
+        legacy = dict_or_empty(message.get("function_call"))
         if not legacy and isinstance(message.get("function_call_name"), str):
             legacy = {"name": message["function_call_name"], "arguments": message.get("function_call_arguments_json")}
         if legacy and not built.calls:
@@ -244,7 +244,7 @@ class Heard:
                 built.calls.append(call)
 
     def _look_for_more(self, message: dict[str, Any], built: Parts, role: Role) -> None:
-        """Name members that are not understood and could carry what an agent did."""
+        """Note members that are not understood and could carry what an agent did."""
         if built.bare > len(built.calls):
             self.strange.append("a call of which nothing else is told")
         for key, value in message.items():
@@ -268,8 +268,8 @@ def _is_message(value: dict[str, Any]) -> bool:
     return kind in ALONE or (bool(kind) and kind.endswith(HOSTED_SUFFIXES))
 
 
-def _constructed(value: dict[str, Any]) -> dict[str, Any] | None:
-    """The fields of a message that LangChain wrote down as a constructor, or as type and data, with its role."""
+def _read_constructor(value: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the fields and the role of a message that LangChain wrote as a constructor, or as type and data."""
     name = value.get("id")
     if value.get("lc") is not None and isinstance(name, list) and name and isinstance(value.get("kwargs"), dict):
         return {**value["kwargs"], "role": str(name[-1])}

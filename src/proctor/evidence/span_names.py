@@ -16,13 +16,13 @@ _SEPARATORS = ("-", ".", ":", "/", "__")
 _NO_WORD = re.compile(r"\W|_")
 
 
-def plain_name(name: str) -> str:
-    """Return a tool's name without what a framework puts in front of it: tools of one such name may be the same, any others are not."""
+def strip_framework_prefix(name: str) -> str:
+    """Return a tool's name without the prefix of a framework; tools whose stripped names differ are different tools."""
     return _FRONT.sub("", name) or name
 
 
 def can_be_one_tool(one: str, other: str) -> bool:
-    """Whether two names can be of one tool: they are equal, or one is the other with a plugin or a server in front of it."""
+    """Return whether two names can mean one tool: they are equal, or one has a plugin or a server in front."""
     if one == other:
         return True
     longer, shorter = (one, other) if len(one) > len(other) else (other, one)
@@ -30,13 +30,13 @@ def can_be_one_tool(one: str, other: str) -> bool:
 
 
 def is_name_at_server(name: str, own: str) -> bool:
-    """Whether a framework's name for a tool of an MCP server can stand for the name it has there; some join the two by `_`."""
+    """Return whether a framework's name for a tool can stand for its name at the MCP server; some join the two by `_`."""
     one, other = _NO_WORD.sub("", name).lower(), _NO_WORD.sub("", own).lower()
     return one == other or (bool(other) and one.endswith(other) and not name[: -len(own)][-1:].isalnum())
 
 
-def agree(asked: Json, given: Json) -> bool:
-    """Whether two tellings of the arguments can be of one call: a framework may add defaults, and may leave out nulls."""
+def can_agree(asked: Json, given: Json) -> bool:
+    """Return whether two records of arguments can be of one call: a framework may add defaults and leave out nulls."""
     if asked is None or given is None or asked == given:
         return True
     if isinstance(asked, dict) and isinstance(given, str):

@@ -16,10 +16,11 @@ PRINTED: Final = (
 )
 """How items of OpenAI's Responses begin when Python prints them."""
 _LONGEST = 20_000
+"""Characters of a printed object; Python's own parser reads it, which is slow."""
 
 
-def printed_object(text: str) -> dict[str, Any] | None:
-    """Return the members of one printed object, `None` for those that are objects themselves; nothing where it cannot be read."""
+def parse_printed_object(text: str) -> dict[str, Any] | None:
+    """Return the members of one printed object (`None` for members that are objects), or None if it cannot be read."""
     if len(text) > _LONGEST:
         return None
     try:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from proctor.evidence import vocabulary as names
 from proctor.evidence import vocabulary_scopes as scopes
 from proctor.evidence.conversation import Message
-from proctor.evidence.span_offers import has_schema, offered_tools
-from proctor.evidence.span_step import Step, spoken
+from proctor.evidence.span_offers import has_schema, list_offered_tools
+from proctor.evidence.span_step import Step, find_last_spoken
 from proctor.evidence.span_words import HOSTED
 from proctor.evidence.spans import Span
 from proctor.model.evidence import ToolCall, Usage
@@ -34,7 +34,7 @@ class Exchange:
         """The messages the model was given, from the span that tells most of them."""
         if len(self.steps) == 1:
             return self.steps[0].given  # nearly always
-        return max((step.given for step in self.steps if step.given is not None), key=_told, default=None)
+        return max((step.given for step in self.steps if step.given is not None), key=_count_told, default=None)
 
     @property
     def said(self) -> list[Message] | None:
@@ -42,44 +42,44 @@ class Exchange:
         if len(self.steps) == 1:
             return self.steps[0].said
         known = [step for step in self.steps if step.said is not None]
-        best = next((step for step in known if step.calls), None) or next((step for step in known if step.text()), None)
+        best = next((step for step in known if step.calls), None) or next((step for step in known if step.join_text()), None)
         return (best or known[0]).said if known else None
 
-    def calls(self) -> list[ToolCall]:
-        """The calls the model asked for."""
+    def list_calls(self) -> list[ToolCall]:
+        """Return the calls the model asked for."""
         return [call for message in self.said or () for call in message.calls]
 
-    def text(self) -> str | None:
-        """What the model said to the user."""
-        return spoken(self.said or ())
+    def join_text(self) -> str | None:
+        """Return what the model said to the user."""
+        return find_last_spoken(self.said or ())
 
-    def asked(self) -> list[str]:
-        """What users said in the messages the model was given, oldest first."""
+    def list_questions(self) -> list[str]:
+        """Return what users said in the messages the model was given, oldest first."""
         return [message.text for message in self.given or () if message.role == "user" and message.text and message.text.strip()]
 
     def hides_hosted_tools(self) -> bool:
-        """Whether the provider may have run tools of its own of which no span of the request tells."""
+        """Return whether the provider may have run tools of its own of which no span of the request tells."""
         hiding = [step for step in self.steps if step.hides_hosted_tools()]
         return bool(hiding) and not any(step.is_whole for step in self.steps) and not all(self._shows_offers(step) for step in hiding)
 
     def _shows_offers(self, step: Step) -> bool:
-        """Whether a request offered nothing but tools of the application, by the span itself and that of the client below it."""
+        """Return whether the span of a request, or the client's span below it, shows that only the application's tools were offered."""
         client = scopes.TELLS_SERVERS.get(step.span.scope)
         beside = [other.span.attributes for other in self.steps if client is not None and other.span.scope == client]
         if not beside or any("mcp" in str(attributes.get(names.BETA)) for attributes in beside):
             return False
-        return all(has_schema(tool) for tool in offered_tools(step.span))
+        return all(has_schema(tool) for tool in list_offered_tools(step.span))
 
-    def why_cut(self) -> str | None:
-        """Return why the answer is not whole; nothing where the model came to its end."""
-        return next((why for step in self.steps if (why := step.why_cut()) is not None), None)
+    def explain_cut(self) -> str | None:
+        """Explain why the answer is not whole, or return None if the model came to its end."""
+        return next((why for step in self.steps if (why := step.explain_cut()) is not None), None)
 
     def breaks_off(self) -> bool:
-        """Whether the answer ended before the model had come to an end."""
+        """Return whether the answer ended before the model had come to an end."""
         return any(step.breaks_off() for step in self.steps)
 
     def asks_application(self) -> bool:
-        """Whether the answer asks for a tool that its provider does not run itself, so that it is not the last word."""
+        """Return whether the answer asks for a tool that the application must run, so that it is not the last word."""
         said = self.said or []
         # A text in a message of its own behind the calls was said when they had been answered.
         last = max((place for place, message in enumerate(said) if message.text and message.text.strip()), default=0)
@@ -88,40 +88,40 @@ class Exchange:
         return len(asked) > results
 
     def knows_own_calls(self) -> bool:
-        """Whether it is known which tools of the application the model asked for."""
+        """Return whether it is known which tools of the application the model asked for."""
         if any(step.strange for step in self.steps):
             return False
         if any(step.span.scope in scopes.DROPS_CALLS or step.loses_calls() for step in self.steps):
             return False
-        if self.calls():
+        if self.list_calls():
             return True
         if any(step.says_tools() for step in self.steps):
             return False
         return any(step.knows_calls() for step in self.steps)
 
     def tells_anything(self) -> bool:
-        """Whether it is more than the name of a model: some frameworks write a span for preparing a request."""
+        """Return whether the request tells more than the name of a model: some frameworks write a span for preparing one."""
         return any(step.given is not None or step.said is not None or step.finish for step in self.steps)
 
     def says_tools(self) -> bool:
-        """Whether a reason to stop says that tools were called."""
+        """Return whether a reason to stop says that tools were called."""
         return any(step.says_tools() for step in self.steps)
 
-    def usage(self, usage_of: Callable[[Span], Usage | None]) -> Usage | None:
-        """The tokens of the request, once: as the span nearest to the provider tells them."""
+    def find_usage(self, usage_of: Callable[[Span], Usage | None]) -> Usage | None:
+        """Return the tokens of the request once, from the span nearest to the provider."""
         return next((found for step in reversed(self.steps) if (found := usage_of(step.span)) is not None), None)
 
-    def remembered(self) -> list[ToolCall]:
-        """Return calls in what the model was given, after the last thing a user said: it made them in this turn."""
-        return [call for message in self.of_this_turn() for call in message.calls]
+    def list_remembered_calls(self) -> list[ToolCall]:
+        """Return the calls that the request repeats from this turn, after the last words of a user."""
+        return [call for message in self.list_messages_of_turn() for call in message.calls]
 
-    def of_this_turn(self) -> list[Message]:
+    def list_messages_of_turn(self) -> list[Message]:
         """Return the messages that the model was given, after the last thing a user said."""
         given = self.given or []
         last = max((index for index, message in enumerate(given) if message.role == "user" and message.text), default=-1)
         return given[last + 1 :]
 
 
-def _told(messages: list[Message]) -> tuple[int, int]:
-    """How much messages tell: a text that must not be recorded leaves an empty one."""
+def _count_told(messages: list[Message]) -> tuple[int, int]:
+    """Return how much messages tell; a text that must not be recorded leaves an empty one."""
     return sum(bool(message.text or message.calls or message.results) for message in messages), len(messages)

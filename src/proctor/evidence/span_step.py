@@ -9,15 +9,15 @@ from __future__ import annotations
 from proctor.evidence import vocabulary as names
 from proctor.evidence import vocabulary_scopes as scopes
 from proctor.evidence.conversation import Message, Role
-from proctor.evidence.json_bytes import container_in
-from proctor.evidence.shape import dict_of, first_of, list_of, text_or_none
-from proctor.evidence.span_events import event_message
-from proctor.evidence.span_json import attribute_value, unflattened
-from proctor.evidence.span_kind import kind_of_span
+from proctor.evidence.json_bytes import decode_container
+from proctor.evidence.shape import dict_or_empty, find_first, list_of, text_or_none
+from proctor.evidence.span_events import read_event_message
+from proctor.evidence.span_json import decode_attribute, unflatten
+from proctor.evidence.span_kind import find_kind
 from proctor.evidence.span_messages import Heard
-from proctor.evidence.span_offers import is_hosted, offered_tools
+from proctor.evidence.span_offers import is_hosted, list_offered_tools
 from proctor.evidence.spans import Span, SpanEvent
-from proctor.evidence.usage import count_of
+from proctor.evidence.usage import read_count
 from proctor.model.evidence import Json, ToolCall, Usage
 
 _PLACEHOLDER = "[Object]"
@@ -32,13 +32,13 @@ _STOP = frozenset(("stop",))
 
 
 class Step:
-    """One span, read."""
+    """One span, read as a request to a model."""
 
     __slots__ = ("_usage", "choices", "finish", "given", "is_whole", "kind", "said", "span", "strange")
 
     def __init__(self, span: Span) -> None:
         self.span = span
-        self.kind = kind_of_span(span)
+        self.kind = find_kind(span)
         self.strange: list[str] = []
         self.given: list[Message] | None = None
         """The messages a model was given; nothing where they were not captured."""
@@ -59,16 +59,16 @@ class Step:
         """The calls the model asked for."""
         return [call for message in self.said or () for call in message.calls]
 
-    def text(self) -> str | None:
-        """What the model said, as one text."""
-        return spoken(self.said or ())
+    def join_text(self) -> str | None:
+        """Return what the model said, as one text."""
+        return find_last_spoken(self.said or ())
 
     def says_tools(self) -> bool:
-        """Whether the model stopped in order to call tools."""
+        """Return whether the model stopped in order to call tools."""
         return not self.finish.isdisjoint(_SAYS_TOOLS)
 
-    def why_cut(self) -> str | None:
-        """Return why what the model said is not the whole of it; nothing where it came to its end, or said nothing."""
+    def explain_cut(self) -> str | None:
+        """Explain why the answer is not whole, or return None if the model came to its end or said nothing."""
         if not self.said:
             return None
         if self.breaks_off():
@@ -76,73 +76,73 @@ class Step:
         return "was cut at the limit of tokens" if not self.finish.isdisjoint(_LIMITS) else None
 
     def breaks_off(self) -> bool:
-        """Whether the answer ended before the model had come to an end, so that anything could have followed."""
-        return bool(self.said) and (self._failed() or not self.finish.isdisjoint(_BROKEN))
+        """Return whether the answer ended before the model had come to an end, so that anything could have followed."""
+        return bool(self.said) and (self._has_failed() or not self.finish.isdisjoint(_BROKEN))
 
-    def _failed(self) -> bool:
-        """Whether the request itself failed: OpenInference also marks the request whose answer came after a tool that failed."""
+    def _has_failed(self) -> bool:
+        """Return whether the request itself failed; OpenInference also marks a request that follows a failed tool."""
         told = names.ERROR_TYPE in self.span.attributes or any(event.name == "exception" for event in self.span.events)
         return self.span.failed and (told or not self.finish)
 
     def knows_calls(self) -> bool:
-        """Whether it is known which tools this request asked for."""
+        """Return whether it is known which tools this request asked for."""
         if self.strange:
             return False
         if self.calls:
             return True
-        if not self.text():
+        if not self.join_text():
             # A model that said nothing and called nothing: whoever recorded it did not understand the answer.
             return self._names_no_call()
         return not self.says_tools()
 
     def _names_no_call(self) -> bool:
-        """Whether the event of the answer, whose content was not captured, would name calls and names none."""
+        """Return whether the answer's event, which names calls even without content, names none."""
         if self.span.scope not in scopes.NAMES_CALLS or self.finish != _STOP:
             return False
-        chosen = [dict_of(event.attributes.get("body")) for event in self.span.events if event.name in names.EVENT_SAID]
+        chosen = [dict_or_empty(event.attributes.get("body")) for event in self.span.events if event.name in names.EVENT_SAID]
         return bool(chosen) and all(choice.get("message") == {} and choice.get("finish_reason") == "stop" for choice in chosen)
 
     def loses_calls(self) -> bool:
-        """Whether there may be more calls in the answer than were recorded of it."""
-        return bool(self.calls) and self.span.scope in scopes.KEEPS_ONE_CALL and (response_id(self.span) or "").startswith("resp_")
+        """Return whether there may be more calls in the answer than were recorded of it."""
+        return bool(self.calls) and self.span.scope in scopes.KEEPS_ONE_CALL and (find_response_id(self.span) or "").startswith("resp_")
 
     def hides_hosted_tools(self) -> bool:
-        """Whether the provider may have run tools of its own of which the answer, as it was recorded, does not tell."""
+        """Return whether the provider may have run tools of its own that the recorded answer does not show."""
         if self.span.scope in scopes.DROPS_CALLS:
             return True
         if self.span.scope in scopes.DROPS_HOSTED:
             return not _runs_no_tools(self.span)
         if self.is_whole or any(call.server is not None or call.result is not None for call in self.calls):
             return False
-        if any(not isinstance(attribute_value(self.span.attributes, key) or [], list) for key in names.OFFERED_LISTS):
+        if any(not isinstance(decode_attribute(self.span.attributes, key) or [], list) for key in names.OFFERED_LISTS):
             return True  # Something was offered, and nobody understands what.
-        return any(is_hosted(tool) for tool in offered_tools(self.span)) and not any(message.results for message in self.said or ())
+        return any(is_hosted(tool) for tool in list_offered_tools(self.span)) and not any(message.results for message in self.said or ())
 
     def _read_exchange(self) -> None:
         attributes, events = self.span.attributes, self.span.events
         self.finish = finish_reasons(self.span)
         if self.span.scope in scopes.UNRELIABLE:
             return
-        self.given = self._heard(names.GIVEN, names.GIVEN_INDEXED, "user")
-        self.said = self._heard(names.SAID, names.SAID_INDEXED, "assistant")
+        self.given = self._read_messages(names.GIVEN, names.GIVEN_INDEXED, "user")
+        self.said = self._read_messages(names.SAID, names.SAID_INDEXED, "assistant")
         self._prefer_raw_answer()
         if any(event.name in names.EVENT_DETAILS for event in events):
             self._read_details(events)
         if self.said is None:
-            self.said = self._spoken()
+            self.said = self._read_spoken()
         if self.given is None or self.said is None:
             self._read_events(events)
-        self.choices = max(self.choices, _choices_wanted(self.span))
+        self.choices = max(self.choices, _count_choices_wanted(self.span))
         for key in names.BOTH:
             if (self.given is None or self.said is None) and attributes.get(key) is not None:
                 self._read_both(attributes[key])
 
-    def _heard(self, keys: tuple[str, ...], indexed: tuple[str, ...], role: Role) -> list[Message] | None:
+    def _read_messages(self, keys: tuple[str, ...], indexed: tuple[str, ...], role: Role) -> list[Message] | None:
         attributes = self.span.attributes
         for key in keys:
             if key not in attributes:  # nearly always, and many times as fast as decoding nothing
                 continue
-            value = attribute_value(attributes, key)
+            value = decode_attribute(attributes, key)
             if value is None or value in ({}, ""):
                 continue
             heard = Heard()
@@ -159,7 +159,7 @@ class Step:
             self._note_ends(heard, role)
             return heard.messages
         for prefix in indexed:
-            entries = unflattened(attributes, prefix)
+            entries = unflatten(attributes, prefix)
             if entries:
                 if prefix == "gen_ai.prompt":
                     entries = [_with_role(entry) for entry in entries]
@@ -180,14 +180,16 @@ class Step:
             self.choices = max(self.choices, len(heard.ends))  # Elsewhere one answer may be told in several messages.
 
     def _prefer_raw_answer(self) -> None:
-        """Take the answer of the provider itself where a span carries it and it tells of more calls than the messages made of it."""
-        raw = attribute_value(self.span.attributes, "output.value")
+        """Use the provider's raw answer if the span carries it and it has more calls than the messages."""
+        raw = decode_attribute(self.span.attributes, "output.value")
         raw = raw[0] if isinstance(raw, list) and len(raw) == 1 else raw
         if not isinstance(raw, dict) or not {"choices", "output", "content", "candidates"} & set(raw):
             return
         choices = list_of(raw.get("choices"))
         self.choices = max(self.choices, len(choices))
-        told = [dict_of(choice).get("finish_reason") for choice in choices] or [raw.get("status")] if "output" in raw or choices else []
+        told = (
+            [dict_or_empty(choice).get("finish_reason") for choice in choices] or [raw.get("status")] if "output" in raw or choices else []
+        )
         self.finish |= {str(word or "").lower() for word in told if word or raw.get("object") == "chat.completion.chunk"}
         heard = Heard()
         heard.read(raw, "assistant")
@@ -198,11 +200,11 @@ class Step:
         if self.said is None or sum(len(message.calls) for message in heard.messages) > len(self.calls):
             self.said = heard.messages
 
-    def _spoken(self) -> list[Message] | None:
-        """What was said in attributes that hold the text and the calls apart."""
+    def _read_spoken(self) -> list[Message] | None:
+        """Read what was said from attributes that hold the text and the calls apart."""
         attributes = self.span.attributes
-        text = first_of(attributes, *names.SAID_TEXT)
-        calls = attribute_value(attributes, names.SAID_CALLS[0])
+        text = find_first(attributes, *names.SAID_TEXT)
+        calls = decode_attribute(attributes, names.SAID_CALLS[0])
         if text is None and calls is None:
             return None
         heard = Heard()
@@ -214,7 +216,7 @@ class Step:
         for event in events:
             if event.name not in names.EVENT_DETAILS:
                 continue
-            held = {**event.attributes, **dict_of(event.attributes.get("body"))}
+            held = {**event.attributes, **dict_or_empty(event.attributes.get("body"))}
             for key, role in (("gen_ai.input.messages", "user"), ("gen_ai.output.messages", "assistant")):
                 if held.get(key) is None:
                     continue
@@ -229,7 +231,7 @@ class Step:
     def _read_events(self, events: tuple[SpanEvent, ...]) -> None:
         given, said = Heard(), Heard()
         for event in events:
-            content = event_message(event)
+            content = read_event_message(event)
             if content is None:
                 continue
             if event.name in names.EVENT_SAID:
@@ -243,8 +245,8 @@ class Step:
             self.said = said.messages
 
     def _read_both(self, value: Json) -> None:
-        entries = list_of(container_in(value))
-        chosen = [entry for entry in entries if dict_of(entry).get("event.name") == "gen_ai.choice"]
+        entries = list_of(decode_container(value))
+        chosen = [entry for entry in entries if dict_or_empty(entry).get("event.name") == "gen_ai.choice"]
         heard, said = Heard(), Heard()
         heard.read([entry for entry in entries if entry not in chosen], "user")
         said.read(chosen, "assistant")
@@ -258,22 +260,22 @@ class Step:
             self.said = said.messages
 
 
-def _choices_wanted(span: Span) -> int:
+def _count_choices_wanted(span: Span) -> int:
     """Return how many answers a model was asked for."""
-    own = count_of(span.attributes.get(names.CHOICES))
+    own = read_count(span.attributes.get(names.CHOICES))
     for key in names.PARAMETERS if own is None else ():
-        own = count_of(dict_of(attribute_value(span.attributes, key)).get("n")) if key in span.attributes else own
+        own = read_count(dict_or_empty(decode_attribute(span.attributes, key)).get("n")) if key in span.attributes else own
     return own or 1
 
 
 def _with_role(entry: Json) -> Json:
-    """Name who speaks where OpenLLMetry calls the role unknown: the result of a tool, or the pieces of an answer that calls some."""
-    message = dict_of(entry)
+    """Name the speaker if OpenLLMetry calls the role unknown: a tool's result, or the pieces of an answer with calls."""
+    message = dict_or_empty(entry)
     return {**message, "role": "assistant" if message.get("tool_calls") else "tool"} if message.get("role") == "unknown" else entry
 
 
-def spoken(messages: list[Message] | tuple[Message, ...]) -> str | None:
-    """Return what the assistant said last, put together where it came in pieces."""
+def find_last_spoken(messages: list[Message] | tuple[Message, ...]) -> str | None:
+    """Return what the assistant said last, joined if it came in pieces."""
     texts: list[str] = []
     for message in reversed(messages):
         if message.role == "assistant" and message.text:
@@ -293,36 +295,36 @@ def finish_reasons(span: Span) -> frozenset[str]:
     for key in names.FINISH_REASONS:
         if key not in attributes:
             continue
-        value = attribute_value(attributes, key)
+        value = decode_attribute(attributes, key)
         for word in value if isinstance(value, list) else [value]:
             if isinstance(word, str) and word:
                 found.add(word.lower().rpartition(".")[2])
     return frozenset(found)
 
 
-def response_id(span: Span) -> str | None:
-    """Return the provider's id of the answer a span tells of; OpenInference has it in the raw answer only."""
-    own = text_or_none(first_of(span.attributes, *names.RESPONSE_ID))
+def find_response_id(span: Span) -> str | None:
+    """Return the provider's id of the answer; OpenInference has it in the raw answer only."""
+    own = text_or_none(find_first(span.attributes, *names.RESPONSE_ID))
     if own is not None or "output.value" not in span.attributes:
         return own
-    raw = dict_of(attribute_value(span.attributes, "output.value"))
+    raw = dict_or_empty(decode_attribute(span.attributes, "output.value"))
     if "llm_output" in raw:
-        return text_or_none(dict_of(raw["llm_output"]).get("id"))
+        return text_or_none(dict_or_empty(raw["llm_output"]).get("id"))
     return text_or_none(raw.get("id")) if {"choices", "content", "output"} & set(raw) else None
 
 
 def _runs_no_tools(span: Span) -> bool:
-    """Whether a request went to OpenAI's chat completions or to the completions before them, which run no tools of their own."""
-    if (response_id(span) or "").startswith("chatcmpl") or span.name == "openai.chat":
+    """Return whether a request went to an endpoint of OpenAI that runs no tools: chat completions, or those before."""
+    if (find_response_id(span) or "").startswith("chatcmpl") or span.name == "openai.chat":
         return True
     return any(span.attributes.get(key) in words for key, words in scopes.RUNS_NO_TOOLS.items())
 
 
 def only_begins(span: Span) -> bool:
-    """Whether a root does nothing but mark the beginning: Flowise ends its own at once, with this in place of an answer."""
+    """Return whether a root only marks the beginning: Flowise ends its own at once, with a marker in place of an answer."""
     return span.attributes.get("output.value") == _PLACEHOLDER
 
 
-def duration_ms(span: Span) -> float | None:
-    """Return how long a span took; nothing if it has no times."""
+def find_duration_ms(span: Span) -> float | None:
+    """Return how long a span took, or None if it has no times."""
     return (span.end_ns - span.start_ns) / 1e6 if span.start_ns and span.end_ns >= span.start_ns else None

@@ -15,13 +15,13 @@ import msgspec
 
 from proctor.evidence import vocabulary as names
 from proctor.evidence.shape import text_or_none
-from proctor.evidence.span_attributes import CONVERSATION, is_foreign, is_understood, looks_like_work, vocabulary_of
-from proctor.evidence.span_events import strange_events
-from proctor.evidence.span_evidence import speaks
+from proctor.evidence.span_attributes import CONVERSATION, find_vocabulary, is_foreign, is_understood, looks_like_work
+from proctor.evidence.span_events import list_strange_events
+from proctor.evidence.span_evidence import is_written_in
 from proctor.evidence.span_exchanges import find_exchanges
-from proctor.evidence.span_kind import could_tell_of_work, told_kind
+from proctor.evidence.span_kind import describe_kind, find_sign_of_work
 from proctor.evidence.span_losses import find_losses, without_broken
-from proctor.evidence.span_tool import tool_call_of_span
+from proctor.evidence.span_tool import read_tool_call
 from proctor.evidence.span_tree import SpanTree
 from proctor.evidence.spans import Span
 from proctor.model.show import shorten, show
@@ -29,6 +29,7 @@ from proctor.model.show import shorten, show
 MOST_NAMED = 100
 """How many attributes, scopes, tools and other names a survey lists; the rest is counted."""
 _LONGEST = 120
+"""Characters of a name in a survey."""
 
 
 class Counted(msgspec.Struct, frozen=True):
@@ -74,50 +75,50 @@ def survey_trace(spans: Sequence[Span]) -> TraceSurvey:
     tree = SpanTree(without_broken(spans, losses))
     exchanges = find_exchanges(tree)
     attributes = Counter(key for span in tree.spans for key in span.attributes if not is_understood(key))
-    events = Counter(f"event {show(name)}" for span in tree.spans if tree.kind(span) != "tool" for name in strange_events(span))
-    words = Counter(word for span in tree.spans if tree.kind(span) == "unknown" and (word := told_kind(span)))
+    events = Counter(f"event {show(name)}" for span in tree.spans if tree.find_kind(span) != "tool" for name in list_strange_events(span))
+    words = Counter(word for span in tree.spans if tree.find_kind(span) == "unknown" and (word := describe_kind(span)))
     unknown = [*words.most_common(), *events.most_common()]
     unknown += sorted(attributes.items(), key=lambda entry: (not looks_like_work(entry[0]), -entry[1], entry[0]))
-    foreign = Counter(vocabulary_of(key) for span in tree.spans for key in span.attributes if not is_understood(key) and is_foreign(key))
-    tools = Counter(tool_call_of_span(span, None).name for span in tree.of_kind("tool"))
+    foreign = Counter(find_vocabulary(key) for span in tree.spans for key in span.attributes if not is_understood(key) and is_foreign(key))
+    tools = Counter(read_tool_call(span, None).name for span in tree.list_kind("tool"))
     scopes = Counter(span.scope or "(not named)" for span in tree.spans)
     strange = list(dict.fromkeys(what for exchange in exchanges for step in exchange.steps for what in step.strange))
-    talks = list(dict.fromkeys(talk for span in tree.spans for talk in _conversations(span)))
+    talks = list(dict.fromkeys(talk for span in tree.spans for talk in _list_conversations(span)))
     lost = list(dict.fromkeys(loss.what for loss in losses))
     listed = (unknown, foreign, tools, scopes, strange, talks, lost)
     return TraceSurvey(
         spans=len(tree.spans),
-        conventions=_counted((name, count) for name, count in _conventions(tree.spans).items() if count),
-        scopes=_counted(scopes.most_common()),
-        kinds=_counted(Counter(_kind(tree, span) for span in tree.spans).most_common()),
+        conventions=_count_entries((name, count) for name, count in _count_conventions(tree.spans).items() if count),
+        scopes=_count_entries(scopes.most_common()),
+        kinds=_count_entries(Counter(_find_kind(tree, span) for span in tree.spans).most_common()),
         requests=len(exchanges),
         requests_with_content=sum(bool(exchange.said) for exchange in exchanges),
-        tools=_counted(tools.most_common()),
+        tools=_count_entries(tools.most_common()),
         conversations=[shorten(talk, _LONGEST) for talk in talks[:MOST_NAMED]],
         strange=[shorten(what, _LONGEST) for what in strange[:MOST_NAMED]],
-        not_understood=_counted(unknown),
-        vocabularies=_counted(foreign.most_common()),
+        not_understood=_count_entries(unknown),
+        vocabularies=_count_entries(foreign.most_common()),
         lost=[shorten(what, _LONGEST) for what in lost[:MOST_NAMED]],
         left_out=sum(max(0, len(some) - MOST_NAMED) for some in listed),
     )
 
 
-def _counted(entries: Iterable[tuple[str, int]]) -> list[Counted]:
+def _count_entries(entries: Iterable[tuple[str, int]]) -> list[Counted]:
     return [Counted(shorten(name, _LONGEST), count) for name, count in list(entries)[:MOST_NAMED]]
 
 
-def _kind(tree: SpanTree, span: Span) -> str:
-    kind = tree.kind(span)
+def _find_kind(tree: SpanTree, span: Span) -> str:
+    kind = tree.find_kind(span)
     if kind is None or kind == "unknown":
-        return "other" if could_tell_of_work(span) is None else "not understood"
+        return "other" if find_sign_of_work(span) is None else "not understood"
     return kind
 
 
-def _conventions(spans: Sequence[Span]) -> dict[str, int]:
-    return {convention.name: sum(speaks(span, convention) for span in spans) for convention in names.CONVENTIONS}
+def _count_conventions(spans: Sequence[Span]) -> dict[str, int]:
+    return {convention.name: sum(is_written_in(span, convention) for span in spans) for convention in names.CONVENTIONS}
 
 
-def _conversations(span: Span) -> Iterable[str]:
+def _list_conversations(span: Span) -> Iterable[str]:
     for key in CONVERSATION:
         id = text_or_none(span.attributes.get(key))
         if id:

@@ -13,59 +13,59 @@ from proctor.evidence import vocabulary as names
 from proctor.evidence.account import Doubts
 from proctor.evidence.span_calls import Made
 from proctor.evidence.span_request import Exchange
-from proctor.evidence.span_step import duration_ms
+from proctor.evidence.span_step import find_duration_ms
 from proctor.evidence.span_tree import SpanTree
-from proctor.evidence.span_values import handed_on_text, input_text, node_output, output_text, output_value
+from proctor.evidence.span_values import build_node_output, decode_output, find_handed_on_text, find_input_text, find_output_text
 from proctor.evidence.spans import Span
-from proctor.evidence.text import json_in
+from proctor.evidence.text import parse_json
 from proctor.evidence.usage import add_usage
 from proctor.model.evidence import EvidenceTurn, Json, ToolCall
 from proctor.model.show import show
 
 
 def find_entries(tree: SpanTree) -> list[Span]:
-    """The outermost spans that say what went into the agent and what it gave: one for each time it was called."""
+    """Return the outermost spans with the agent's input and output, one for each time it was called."""
     found: list[Span] = []
-    inside = tree.below(span for span in tree.of_kind("tool"))
+    inside = tree.list_ids_below(span for span in tree.list_kind("tool"))
     covered: set[str] = set()
     groups = (("agent",), ("workflow",), ("chain", "task", "step", "unknown"))
     # First those that say what was asked; where none does, those that say what was answered.
     for is_input in (True, False):
         for kinds in groups:
-            for span in tree.of_kind(*kinds):
+            for span in tree.list_kind(*kinds):
                 if span.id in inside or span.id in covered:
                     continue
-                if (_input_text(tree, span) if is_input else output_text(span)) is not None:
+                if (_find_input_text(tree, span) if is_input else find_output_text(span)) is not None:
                     found.append(span)
-                    covered |= tree.below([span])
+                    covered |= tree.list_ids_below([span])
             if found:
                 found.sort(key=lambda span: span.start_ns)
                 return found
     return found
 
 
-def _input_text(tree: SpanTree, span: Span) -> str | None:
+def _find_input_text(tree: SpanTree, span: Span) -> str | None:
     if span.id not in tree.inputs:
-        tree.inputs[span.id] = input_text(span)
+        tree.inputs[span.id] = find_input_text(span)
     return tree.inputs[span.id]
 
 
 def find_talk(tree: SpanTree, exchanges: Sequence[Exchange]) -> list[Exchange]:
-    """The requests in which the agent itself talks: not those inside a tool, nor those of an agent inside another that talks, too."""
+    """Return the requests in which the agent itself talks, without those inside a tool or of an agent inside a talking agent."""
     outside = [exchange for exchange in exchanges if not exchange.nested]
-    talking = {agent.id for exchange in outside if (agent := tree.nearest(exchange.span, _AGENT)) is not None}
+    talking = {agent.id for exchange in outside if (agent := tree.find_nearest(exchange.span, _AGENT)) is not None}
     if len(talking) < 2:
         return outside
     inner = {id for id in talking if _has_above(tree, id, talking)}
-    return [exchange for exchange in outside if (agent := tree.nearest(exchange.span, _AGENT)) is None or agent.id not in inner]
+    return [exchange for exchange in outside if (agent := tree.find_nearest(exchange.span, _AGENT)) is None or agent.id not in inner]
 
 
 def _has_above(tree: SpanTree, id: str, talking: set[str]) -> bool:
-    above = tree.nearest(tree.steps[id].span, _AGENT)
+    above = tree.find_nearest(tree.steps[id].span, _AGENT)
     while above is not None:
         if above.id in talking:
             return above.id != id
-        outer = tree.nearest(above, _AGENT)
+        outer = tree.find_nearest(above, _AGENT)
         above = outer if outer is not above else None
     return False
 
@@ -74,22 +74,22 @@ _AGENT = frozenset(("agent",))
 
 
 def find_input(tree: SpanTree, talk: Sequence[Exchange], entries: Sequence[Span]) -> Json:
-    """Return what was asked: the last thing a user said before the first request."""
-    outer = _outer_text(tree, entries) or next((text for span in entries if (text := _asked_of(tree, span)) is not None), None)
-    asked = next((exchange.asked() for exchange in talk if exchange.asked()), None)
-    if asked is None or any(outer == text for exchange in talk for text in exchange.asked()[-1:]):
+    """Return what was asked: the last words of a user before the first request."""
+    outer = _find_outer_text(tree, entries) or next((text for span in entries if (text := _find_question(tree, span)) is not None), None)
+    asked = next((exchange.list_questions() for exchange in talk if exchange.list_questions()), None)
+    if asked is None or any(outer == text for exchange in talk for text in exchange.list_questions()[-1:]):
         return outer
     # A framework that wraps what was asked into a prompt of its own (CrewAI, DSPy) shows the bare question on the outside.
     return outer if outer is not None and outer != asked[-1] and outer in asked[-1] else asked[-1]
 
 
-def _asked_of(tree: SpanTree, entry: Span) -> str | None:
-    """What an agent was asked: as its span says, else the question in the messages that its first steps hand on."""
-    own = _input_text(tree, entry)
+def _find_question(tree: SpanTree, entry: Span) -> str | None:
+    """Return what an agent was asked, from its span or from the messages that its first steps hand on."""
+    own = _find_input_text(tree, entry)
     if own is not None:
         return own
-    steps = (step for step in tree.children.get(entry.id, ()) if tree.kind(step) in _STEPS)
-    return next((text for step in steps if (text := handed_on_text(step)) is not None), None)
+    steps = (step for step in tree.children.get(entry.id, ()) if tree.find_kind(step) in _STEPS)
+    return next((text for step in steps if (text := find_handed_on_text(step)) is not None), None)
 
 
 _STEPS = ("task", "chain", "step")
@@ -99,56 +99,56 @@ def find_answer(
     tree: SpanTree, talk: Sequence[Exchange], entries: Sequence[Span], doubts: Doubts, *, root_first: bool
 ) -> tuple[str | None, Json]:
     """Return the text of the answer and its body: what the model said last, else what the outermost span gave back."""
-    root = tree.root if tree.root is not None and tree.kind(tree.root) not in ("tool", "mcp") else None
-    own = output_text(root) if root is not None and names.N8N_TYPE not in root.attributes else None
+    root = tree.root if tree.root is not None and tree.find_kind(tree.root) not in ("tool", "mcp") else None
+    own = find_output_text(root) if root is not None and names.N8N_TYPE not in root.attributes else None
     if root_first and root is not None and own is not None and own.strip():
-        return own, _body(own, root, tree)
-    inner = _last_said(talk)
-    giving = next((span for span in reversed(entries) if (text := output_text(span)) is not None and text.strip()), None)
-    outer = output_text(giving) if giving is not None else None
-    if inner is not None and (outer is None or outer not in inner or outer == inner) and not (outer is not None and talk[-1].calls()):
+        return own, _find_body(own, root, tree)
+    inner = _find_last_said(talk)
+    giving = next((span for span in reversed(entries) if (text := find_output_text(span)) is not None and text.strip()), None)
+    outer = find_output_text(giving) if giving is not None else None
+    if inner is not None and (outer is None or outer not in inner or outer == inner) and not (outer is not None and talk[-1].list_calls()):
         if talk[-1].asks_application() and not root_first:
             doubts.doubt("answer", "the last answer of a model in the trace asks for a tool, and nothing tells what was said after it")
-        return inner, _parsed(inner, {"text": inner})
+        return inner, _parse(inner, {"text": inner})
     if outer is not None and giving is not None:
         _doubt_inner_answer(tree, giving, doubts)
-        return outer, _body(outer, giving, tree)
+        return outer, _find_body(outer, giving, tree)
     if root is not None and own is not None and own.strip():
-        return own, _body(own, root, tree)
+        return own, _find_body(own, root, tree)
     if talk and all(exchange.said is None for exchange in talk):
         doubts.doubt("answer", "no answer of a model was captured in the trace")
     return None, None
 
 
 def _doubt_inner_answer(tree: SpanTree, giving: Span, doubts: Doubts) -> None:
-    """Doubt the answer of a step if one around it gave something back in which no answer was found: that may be another one."""
-    above = tree.nearest(giving, _AROUND)
+    """Doubt the answer of a step if a step around it returned something in which no answer was found."""
+    above = tree.find_nearest(giving, _AROUND)
     while above is not None and above is not giving and "answer" not in doubts.unknown:
-        if output_value(above) is not None and output_text(above) is None:
+        if decode_output(above) is not None and find_output_text(above) is None:
             doubts.doubt("answer", f"what the span {show(above.name)} gave back is not understood")
-        outer = tree.nearest(above, _AROUND)
+        outer = tree.find_nearest(above, _AROUND)
         above = outer if outer is not above else None
 
 
 _AROUND = frozenset(("agent", "workflow"))
 
 
-def _body(text: str, span: Span, tree: SpanTree) -> Json:
-    return _parsed(text, node_output(span, tree.kind(span), None))
+def _find_body(text: str, span: Span, tree: SpanTree) -> Json:
+    return _parse(text, build_node_output(span, tree.find_kind(span), None))
 
 
-def _parsed(text: str, otherwise: Json) -> Json:
-    value = json_in(text)
+def _parse(text: str, otherwise: Json) -> Json:
+    value = parse_json(text)
     return otherwise if value is None else value
 
 
-def _last_said(talk: Sequence[Exchange]) -> str | None:
+def _find_last_said(talk: Sequence[Exchange]) -> str | None:
     for exchange in reversed(talk):
         if exchange.said is None:
             if not exchange.tells_anything():
                 continue
             return None
-        text = exchange.text()
+        text = exchange.join_text()
         if text and text.strip():
             return text
     return None
@@ -157,58 +157,58 @@ def _last_said(talk: Sequence[Exchange]) -> str | None:
 def find_turns(
     tree: SpanTree, talk: Sequence[Exchange], exchanges: Sequence[Exchange], made: Sequence[Made], entries: Sequence[Span]
 ) -> tuple[EvidenceTurn, ...] | None:
-    """One turn for each thing a user said, where there is more than one."""
-    groups = _without_side_talk(_groups_of_talk(talk), tree, entries)
-    outer = _outer_text(tree, entries)
-    wrapped = len(entries) == 1 and tree.kind(entries[0]) == "agent" and _is_wrapped(groups, outer)
+    """Return one turn for each thing a user said, where there is more than one."""
+    groups = _without_side_talk(_group_talk(talk), tree, entries)
+    outer = _find_outer_text(tree, entries)
+    wrapped = len(entries) == 1 and tree.find_kind(entries[0]) == "agent" and _is_wrapped(groups, outer)
     if len(groups) > 1 and not wrapped and not _are_prompts([asked for asked, _ in groups], outer):
         numbers = {id(exchange): index for index, (_, group) in enumerate(groups) for exchange in group}
         owner = [numbers.get(id(exchange), -1) for exchange in exchanges]
         # Where the agent was called once for each turn, the call it was made in says which turn a tool belongs to.
-        inside = _entry_of_span(tree, entries) if len(entries) == len(groups) else {}
-        said = [_last_said(group) for _, group in groups]
+        inside = _map_spans_to_entries(tree, entries) if len(entries) == len(groups) else {}
+        said = [_find_last_said(group) for _, group in groups]
         calls: dict[int, list[ToolCall]] = {}
         for entry in made:
             calls.setdefault(_turn_of(entry, owner, inside), []).append(entry.call)
         if inside:
             # What the agent itself was given and gave tells the words of the user from the prompts and drafts of a framework.
-            outer = [(_input_text(tree, span), output_text(span)) for span in entries]
-            groups = [(_inner_or_outer(asked, given), group) for (asked, group), (given, _) in zip(groups, outer, strict=True)]
-            said = [_inner_or_outer(text, given) for text, (_, given) in zip(said, outer, strict=True)]
+            outer = [(_find_input_text(tree, span), find_output_text(span)) for span in entries]
+            groups = [(_choose_inner_or_outer(asked, given), group) for (asked, group), (given, _) in zip(groups, outer, strict=True)]
+            said = [_choose_inner_or_outer(text, given) for text, (_, given) in zip(said, outer, strict=True)]
         return tuple(
             EvidenceTurn(
                 input=asked,
                 text=said[index],
-                body=json_in(said[index]),
+                body=parse_json(said[index]),
                 tool_calls=tuple(calls.get(index, ())),
-                usage=add_usage(exchange.usage(tree.usage) for exchange in group),
+                usage=add_usage(exchange.find_usage(tree.find_usage) for exchange in group),
             )
             for index, (asked, group) in enumerate(groups)
         )
-    asked = [_asked_of(tree, span) for span in entries]
+    asked = [_find_question(tree, span) for span in entries]
     # Steps of one run hand the same question on to each other.
     if len(set(asked)) > 1 and None not in asked and not _are_prompts(asked, outer):
-        return _entry_turns(tree, entries, made)
+        return _build_entry_turns(tree, entries, made)
     return None
 
 
-def _inner_or_outer(inner: str | None, outer: str | None) -> str | None:
-    """What stands in the messages, unless what the agent shows on the outside is the part of it that matters."""
+def _choose_inner_or_outer(inner: str | None, outer: str | None) -> str | None:
+    """Return the text of the messages, unless the outside shows the part of it that matters."""
     if inner is None or not inner.strip() or (outer is not None and outer.strip() and outer in inner):
         return outer if outer is not None else inner
     return inner
 
 
-def _entry_of_span(tree: SpanTree, entries: Sequence[Span]) -> dict[str | None, int]:
-    """Which call of the agent each span is part of."""
+def _map_spans_to_entries(tree: SpanTree, entries: Sequence[Span]) -> dict[str | None, int]:
+    """Return for each span the call of the agent that it is part of."""
     found: dict[str | None, int] = {}
     for index, span in enumerate(entries):
-        found.update(dict.fromkeys((span.id, *tree.below([span])), index))
+        found.update(dict.fromkeys((span.id, *tree.list_ids_below([span])), index))
     return found
 
 
 def _turn_of(entry: Made, owner: Sequence[int], inside: dict[str | None, int]) -> int:
-    """The turn a call belongs to: that of the request that asked for it, or of the last before it that is part of the talk."""
+    """Return the turn of a call: that of the request that asked for it, or of the last request of the talk before it."""
     if entry.holder in inside:
         return inside[entry.holder]
     number = entry.exchange
@@ -217,11 +217,11 @@ def _turn_of(entry: Made, owner: Sequence[int], inside: dict[str | None, int]) -
     return owner[number] if number >= 0 else 0
 
 
-def _groups_of_talk(talk: Sequence[Exchange]) -> list[tuple[str | None, list[Exchange]]]:
+def _group_talk(talk: Sequence[Exchange]) -> list[tuple[str | None, list[Exchange]]]:
     groups: list[tuple[str | None, list[Exchange]]] = []
     before: list[str] = []
     for exchange in talk:
-        asked = exchange.asked()
+        asked = exchange.list_questions()
         new = asked and (asked[-1] != (before[-1] if before else None) or len(asked) > len(before))
         if new and groups and groups[-1][0] is not None and _is_waiting(groups[-1][1][-1], exchange):
             groups[-1][1].append(exchange)
@@ -236,16 +236,16 @@ def _groups_of_talk(talk: Sequence[Exchange]) -> list[tuple[str | None, list[Exc
 
 
 def _is_waiting(before: Exchange, exchange: Exchange) -> bool:
-    """Whether nobody can have spoken to the agent before a request: the one before called a tool, and its result is still to come.
+    """Return whether nobody can have spoken before a request: a tool was called, and its result is still to come.
 
     A guardrail, or an agent that takes over, is told by the framework what to do, in words that look like a user's.
     """
-    hosted = any(message.results for message in before.said or ()) or any(call.server for call in before.calls())
-    if not before.calls() or hosted or before.hides_hosted_tools():
+    hosted = any(message.results for message in before.said or ()) or any(call.server for call in before.list_calls())
+    if not before.list_calls() or hosted or before.hides_hosted_tools():
         return False  # What a provider runs itself has ended with the answer.
     # A span may tell of several requests, and of the results between them.
     answered = {result.id for message in before.given or () for result in message.results}
-    if all(call.id in answered for call in before.calls()):
+    if all(call.id in answered for call in before.list_calls()):
         return False
     given = exchange.given or []
     return not any(message.results for message in given) or not (given[-1].role == "user" and given[-1].text)
@@ -254,8 +254,8 @@ def _is_waiting(before: Exchange, exchange: Exchange) -> bool:
 def _without_side_talk(
     groups: list[tuple[str | None, list[Exchange]]], tree: SpanTree, entries: Sequence[Span]
 ) -> list[tuple[str | None, list[Exchange]]]:
-    """Put what was said to a model before the agent's own question into the turn of that question: nobody else could speak then."""
-    outer = _asked_of(tree, entries[0]) if len(entries) == 1 else None
+    """Move what was said to a model before the agent's own question into the turn of that question."""
+    outer = _find_question(tree, entries[0]) if len(entries) == 1 else None
     first = next((index for index, (asked, _) in enumerate(groups) if asked == outer), 0) if outer is not None else 0
     if not first:
         return groups
@@ -263,28 +263,28 @@ def _without_side_talk(
 
 
 def _are_prompts(texts: Sequence[str | None], outer: str | None) -> bool:
-    """Whether users' messages are prompts a framework made: what went in on the outside stands inside several of them."""
+    """Return whether users' messages are prompts made by a framework: several of them contain the outer input."""
     return outer is not None and sum(text is not None and text != outer and outer in text for text in texts) > 1
 
 
 def _is_wrapped(groups: Sequence[tuple[str | None, list[Exchange]]], outer: str | None) -> bool:
-    """Whether an agent that was called once made a prompt of what it was asked: whatever else users say in it is its framework's."""
+    """Return whether an agent that was called once wrapped its question in a prompt, and its other user messages are the framework's."""
     first = groups[0][0] if groups else None
     return outer is not None and first is not None and outer != first and outer in first
 
 
-def _outer_text(tree: SpanTree, entries: Sequence[Span]) -> str | None:
-    """What went in on the outside: into a workflow around the agents, where it says so, else into the first of them."""
-    around = [tree.nearest(span, _WORKFLOW) for span in entries[:1]]
-    return next((text for span in (*around, *entries) if span is not None and (text := _input_text(tree, span)) is not None), None)
+def _find_outer_text(tree: SpanTree, entries: Sequence[Span]) -> str | None:
+    """Return the input of the workflow around the agents if it has one, else of the first agent."""
+    around = [tree.find_nearest(span, _WORKFLOW) for span in entries[:1]]
+    return next((text for span in (*around, *entries) if span is not None and (text := _find_input_text(tree, span)) is not None), None)
 
 
 _WORKFLOW = frozenset(("workflow",))
 
 
-def _entry_turns(tree: SpanTree, entries: Sequence[Span], made: Sequence[Made]) -> tuple[EvidenceTurn, ...]:
-    """One turn for each time the agent was called, where the messages themselves were not captured."""
-    inside = _entry_of_span(tree, entries)
+def _build_entry_turns(tree: SpanTree, entries: Sequence[Span], made: Sequence[Made]) -> tuple[EvidenceTurn, ...]:
+    """Return one turn for each time the agent was called, if the messages were not captured."""
+    inside = _map_spans_to_entries(tree, entries)
     starts = [span.start_ns for span in entries]
     calls: dict[int, list[ToolCall]] = {}
     for entry in made:
@@ -292,11 +292,11 @@ def _entry_turns(tree: SpanTree, entries: Sequence[Span], made: Sequence[Made]) 
         calls.setdefault(index, []).append(entry.call)
     return tuple(
         EvidenceTurn(
-            input=_asked_of(tree, span),
-            text=(text := output_text(span)),
-            body=json_in(text),
+            input=_find_question(tree, span),
+            text=(text := find_output_text(span)),
+            body=parse_json(text),
             tool_calls=tuple(calls.get(index, ())),
-            duration_ms=duration_ms(span),
+            duration_ms=find_duration_ms(span),
         )
         for index, span in enumerate(entries)
     )

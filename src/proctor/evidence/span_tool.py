@@ -7,12 +7,12 @@ from typing import Any
 
 from proctor.evidence import vocabulary as names
 from proctor.evidence.calls import CONTENT_ERROR, PROTOCOL_ERROR, mcp_error, read_arguments
-from proctor.evidence.json_bytes import container_in
+from proctor.evidence.json_bytes import decode_container
 from proctor.evidence.members import is_misspelt
-from proctor.evidence.shape import dict_of, first_of, text_or_none
-from proctor.evidence.span_json import attribute_value
+from proctor.evidence.shape import dict_or_empty, find_first, text_or_none
+from proctor.evidence.span_json import decode_attribute
 from proctor.evidence.span_results import read_result
-from proctor.evidence.span_step import duration_ms
+from proctor.evidence.span_step import find_duration_ms
 from proctor.evidence.spans import Span
 from proctor.evidence.text import as_text
 from proctor.model.evidence import Json, ToolCall
@@ -35,56 +35,58 @@ _PLACEHOLDERS = ("N/A", "<not serializable>", "[REDACTED]", "__REDACTED__", "[Sc
 _MESSAGE_MARKS = frozenset(("tool_call_id", "status", "type", "additional_kwargs"))
 
 
-def tool_call_of_span(span: Span, node: str | None) -> ToolCall:
+def read_tool_call(span: Span, node: str | None) -> ToolCall:
     """Return the call a tool span is; `arguments` is `None` where they were not captured."""
     attributes = span.attributes
-    result, told = _result(span)
-    message = _message(span)
+    result, told = _read_result(span)
+    message = _find_message(span)
     error, kind = (told, CONTENT_ERROR) if told is not None else (mcp_error(result), CONTENT_ERROR)
-    if _failed(span):
-        error = span.message or _exception(span) or as_text(first_of(attributes, *names.TOOL_ERRORS, names.ERROR_TYPE)) or error
+    if _has_failed(span):
+        error = span.message or _find_exception(span) or as_text(find_first(attributes, *names.TOOL_ERRORS, names.ERROR_TYPE)) or error
         error = error or as_text(result) or "the call failed"
         kind = CONTENT_ERROR if attributes.get(names.ERROR_TYPE) == names.TOOL_ERROR else PROTOCOL_ERROR
     return ToolCall(
-        name=text_or_none(message.get("name")) or tool_name(span),
-        arguments=_arguments(span),
+        name=text_or_none(message.get("name")) or find_tool_name(span),
+        arguments=_read_arguments(span),
         result=result,
         error=error,
         error_kind=kind if error is not None else None,
-        duration_ms=duration_ms(span),
+        duration_ms=find_duration_ms(span),
         node=node,
-        server=text_or_none(first_of(attributes, *names.TOOL_SERVER)),
-        id=text_or_none(first_of(attributes, *names.TOOL_CALL_ID) or message.get("tool_call_id")),
+        server=text_or_none(find_first(attributes, *names.TOOL_SERVER)),
+        id=text_or_none(find_first(attributes, *names.TOOL_CALL_ID) or message.get("tool_call_id")),
     )
 
 
-def _message(span: Span) -> dict[str, Any]:
+def _find_message(span: Span) -> dict[str, Any]:
     """Return the message LangChain's tools give back; it knows the tool and the call better than the span around it."""
     for key in names.TOOL_RESULT:
-        value = attribute_value(span.attributes, key)
+        value = decode_attribute(span.attributes, key)
         if value is None:
             continue
         for _ in range(3):
-            inner = dict_of(value)
-            value = first_of({"kwargs": inner.get("kwargs") if inner.get("lc") is not None else None, **inner}, "kwargs", "output", "data")
+            inner = dict_or_empty(value)
+            value = find_first(
+                {"kwargs": inner.get("kwargs") if inner.get("lc") is not None else None, **inner}, "kwargs", "output", "data"
+            )
             if isinstance(inner.get("tool_call_id"), str) and "content" in inner:
                 return inner
         return {}
     return {}
 
 
-def tool_name(span: Span) -> str:
+def find_tool_name(span: Span) -> str:
     """Return the name of the tool a span called."""
-    told = _told_name(span)
+    told = _find_told_name(span)
     if told is not None:
         return told
     return _SPAN_SUFFIX.sub("", _SPAN_NAME.sub("", span.name))
 
 
-def _told_name(span: Span) -> str | None:
+def _find_told_name(span: Span) -> str | None:
     attributes = span.attributes
     for key in (*names.TOOL_NAME, names.TOOL_ENTITY):
-        value = attribute_value(attributes, key)
+        value = decode_attribute(attributes, key)
         if isinstance(value, str) and value and key != "fastmcp.component.key":
             return _SPAN_SUFFIX.sub("", value) if key == names.TOOL_ENTITY else value
     if "{name}" in span.name and isinstance(attributes.get("name"), str):
@@ -94,7 +96,7 @@ def _told_name(span: Span) -> str | None:
 
 def is_named_tool(span: Span) -> bool:
     """Return whether a span tells which tool it called: in an attribute, or by a name that is not that of every tool or of a class."""
-    told = text_or_none(_message(span).get("name")) or _told_name(span)
+    told = text_or_none(_find_message(span).get("name")) or _find_told_name(span)
     if told is not None:
         return told not in _CLASSES
     # MLflow calls the span of a callable object by its class.
@@ -102,70 +104,70 @@ def is_named_tool(span: Span) -> bool:
     return span.name.strip().lower() not in _EVERY_TOOL and not is_class
 
 
-def _failed(span: Span) -> bool:
+def _has_failed(span: Span) -> bool:
     attributes = span.attributes
     return (
         span.failed
-        or str(first_of(attributes, *names.TOOL_STATUS)).lower() in ("error", "failed", "failure")
+        or str(find_first(attributes, *names.TOOL_STATUS)).lower() in ("error", "failed", "failure")
         or attributes.get("langfuse.observation.level") == "ERROR"
         # LangSmith leaves the status of a tool that raised as it was.
         or any(event.name == "exception" for event in span.events)
     )
 
 
-def _arguments(span: Span) -> Json:
+def _read_arguments(span: Span) -> Json:
     for key in names.TOOL_ARGUMENTS:
-        value = attribute_value(span.attributes, key)
+        value = decode_attribute(span.attributes, key)
         if value is None or _is_placeholder(value) or (key == "tool.parameters" and _is_schema(value)):
             continue
-        return read_arguments(_unwrapped_arguments(value))
+        return read_arguments(_unwrap_arguments(value))
     for event in span.events:
         if event.name == "gen_ai.tool.message":
-            value = container_in(first_of(event.attributes, "content", "body"))
+            value = decode_container(find_first(event.attributes, "content", "body"))
             return read_arguments(value) if value is not None else None
     return None
 
 
 def has_torn_arguments(span: Span) -> bool:
     """Return whether a part of what Traceloop wraps around arguments is there, beside things it never puts there."""
-    value = dict_of(attribute_value(span.attributes, "traceloop.entity.input"))
+    value = dict_or_empty(decode_attribute(span.attributes, "traceloop.entity.input"))
     if _ENTITY_INPUT.issuperset(value):
         return False
     return not _ENTITY_INPUT.isdisjoint(value) or any(is_misspelt(key, ("kwargs", "input_str")) for key in value)
 
 
-def _unwrapped_arguments(value: Json) -> Json:
+def _unwrap_arguments(value: Json) -> Json:
     # Traceloop: {"inputs": {...}, "input_str": "...", "kwargs": {...}, ...}; Langfuse: {"args": [...], "kwargs": {...}}.
     if isinstance(value, dict) and value and _ENTITY_INPUT.issuperset(value):
-        given = first_of(value, "inputs")
+        given = find_first(value, "inputs")
         if given is not None:
-            return container_in(given)
+            return decode_container(given)
         if "kwargs" in value and (value["kwargs"] or not value.get("args")):
             inner = value["kwargs"]
-            return inner if inner or "input_str" not in value else container_in(value["input_str"])
-        given = first_of(value, "args", "input_str")
-        return container_in(given[0]) if isinstance(given, list) and len(given) == 1 else given
+            return inner if inner or "input_str" not in value else decode_container(value["input_str"])
+        given = find_first(value, "args", "input_str")
+        return decode_container(given[0]) if isinstance(given, list) and len(given) == 1 else given
     if isinstance(value, dict) and set(value) == {"tool_name", "arguments"}:
         return value["arguments"]
     if isinstance(value, dict) and isinstance(value.get("request"), dict):
-        return dict_of(value["request"].get("tool_call")).get("args", value)
+        return dict_or_empty(value["request"].get("tool_call")).get("args", value)
     return value
 
 
-def _result(span: Span) -> tuple[Json, str | None]:
+def _read_result(span: Span) -> tuple[Json, str | None]:
     for key in names.TOOL_RESULT:
-        value = attribute_value(span.attributes, key)
+        value = decode_attribute(span.attributes, key)
         if value is not None and not _is_placeholder(value):
-            return _unwrapped_result(value)
+            return _unwrap_result(value)
     for event in span.events:
         if event.name == "gen_ai.choice":
-            value = container_in(first_of(event.attributes, "message", "body", "content"))
+            value = decode_container(find_first(event.attributes, "message", "body", "content"))
             if value is not None:
-                return _unwrapped_result({"content": value})
+                return _unwrap_result({"content": value})
     return None, None
 
 
-def _unwrapped_result(value: Json) -> tuple[Json, str | None]:
+def _unwrap_result(value: Json) -> tuple[Json, str | None]:
     """Return the value a tool gave, out of what a framework wraps around it, and its error where the wrapping tells one."""
     if isinstance(value, list) and len(value) == 2 and isinstance(value[0], bool) and isinstance(value[1], dict) and "content" in value[1]:
         # AG2 before 0.10: whether it went well, and the message.
@@ -174,17 +176,17 @@ def _unwrapped_result(value: Json) -> tuple[Json, str | None]:
     if not isinstance(value, dict):
         return read_result({"content": value}).value, None
     if isinstance(value.get("data"), dict) and value.get("type") == "tool":
-        return _unwrapped_result(value["data"])
+        return _unwrap_result(value["data"])
     if "response" in value and {"id", "name", "response", "will_continue", "scheduling", "parts"}.issuperset(value):
-        return _unwrapped_result(value["response"])
+        return _unwrap_result(value["response"])
     if "kwargs" in value and isinstance(value["kwargs"], dict) and value.get("lc") is not None:
-        return _unwrapped_result(value["kwargs"])
+        return _unwrap_result(value["kwargs"])
     if "kwargs" in value and _ENTITY_OUTPUT.issuperset(value):
-        return _unwrapped_result(first_of(value, "outputs", "output"))
+        return _unwrap_result(find_first(value, "outputs", "output"))
     if set(value) == {"output"} and isinstance(value["output"], dict):
-        return _unwrapped_result(value["output"])
+        return _unwrap_result(value["output"])
     if isinstance(value.get("tool_output"), dict):
-        return _unwrapped_result(value["tool_output"])
+        return _unwrap_result(value["tool_output"])
     if "raw_output" in value and "is_error" in value:
         return value["raw_output"], (as_text(value["raw_output"]) or "the tool reported an error") if value["is_error"] is True else None
     if "blocks" in value and "tool_name" in value:
@@ -209,8 +211,8 @@ def _is_placeholder(value: Json) -> bool:
     return isinstance(value, str) and value.startswith(_PLACEHOLDERS)
 
 
-def _exception(span: Span) -> str | None:
+def _find_exception(span: Span) -> str | None:
     for event in span.events:
         if event.name == "exception":
-            return text_or_none(first_of(event.attributes, "exception.message", "exception.type"))
+            return text_or_none(find_first(event.attributes, "exception.message", "exception.type"))
     return None

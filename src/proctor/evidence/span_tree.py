@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from proctor.evidence.span_step import Step, only_begins
-from proctor.evidence.span_usage import usage_of_span
+from proctor.evidence.span_usage import read_span_usage
 from proctor.evidence.spans import Span, is_event_only
 from proctor.model.evidence import Usage
 
@@ -38,22 +38,22 @@ class SpanTree:
         self._holders: dict[str, Span | None] = {}
         self._above: dict[tuple[str, frozenset[str]], Span | None] = {}
 
-    def kind(self, span: Span) -> str | None:
-        """What a span is."""
+    def find_kind(self, span: Span) -> str | None:
+        """Return what a span is."""
         return self.steps[span.id].kind
 
-    def of_kind(self, *kinds: str) -> list[Span]:
-        """The spans of these kinds, in order."""
+    def list_kind(self, *kinds: str) -> list[Span]:
+        """Return the spans of these kinds, in order."""
         return [span for span in self.spans if self.steps[span.id].kind in kinds]
 
-    def usage(self, span: Span) -> Usage | None:
-        """The tokens a span itself reports."""
+    def find_usage(self, span: Span) -> Usage | None:
+        """Return the tokens a span itself reports."""
         if span.id not in self._usages:
-            self._usages[span.id] = usage_of_span(span)
+            self._usages[span.id] = read_span_usage(span)
         return self._usages[span.id]
 
-    def nearest(self, span: Span, kinds: frozenset[str]) -> Span | None:
-        """The nearest span above that is of one of these kinds."""
+    def find_nearest(self, span: Span, kinds: frozenset[str]) -> Span | None:
+        """Return the nearest span above that is of one of these kinds."""
         # Remembered for all on the way: what is nested deep would otherwise be climbed again and again.
         passed: list[str] = []
         found: Span | None = None
@@ -74,8 +74,8 @@ class SpanTree:
         self._above.update(dict.fromkeys(((id, kinds) for id in passed), found))
         return found
 
-    def holder(self, span: Span) -> Span | None:
-        """The nearest step above that is not a tool."""
+    def find_holder(self, span: Span) -> Span | None:
+        """Return the nearest step above that is not a tool."""
         passed: list[str] = []
         seen: set[str] = set()
         found: Span | None = None
@@ -94,8 +94,8 @@ class SpanTree:
         self._holders.update(dict.fromkeys(passed, found))
         return found
 
-    def below(self, spans: Iterable[Span]) -> set[str]:
-        """The ids of all spans that have one of these above them."""
+    def list_ids_below(self, spans: Iterable[Span]) -> set[str]:
+        """Return the ids of all spans that have one of these above them."""
         found: set[str] = set()
         waiting = list(spans)
         while waiting:

@@ -6,11 +6,11 @@ import re
 from typing import Any
 
 from proctor.evidence import vocabulary as names
-from proctor.evidence.json_bytes import container_in
-from proctor.evidence.shape import dict_of, first_of, list_of
-from proctor.evidence.span_json import attribute_value
+from proctor.evidence.json_bytes import decode_container
+from proctor.evidence.shape import dict_or_empty, find_first, list_of
+from proctor.evidence.span_json import decode_attribute
 from proctor.evidence.spans import Span
-from proctor.evidence.usage import count_of, read_usage, usage_in
+from proctor.evidence.usage import find_usage, read_count, read_usage
 from proctor.model.evidence import Json, Usage
 
 _WORDED_COUNT = re.compile(r"\b(\w{1,40})=(\d{1,12})\b")
@@ -19,7 +19,7 @@ _TOKENS = frozenset((*names.INPUT_TOKENS, *names.OUTPUT_TOKENS, *names.TOTAL_TOK
 _USAGE_OBJECTS = frozenset(names.USAGE_OBJECTS)
 
 
-def usage_of_span(span: Span) -> Usage | None:
+def read_span_usage(span: Span) -> Usage | None:
     """Return the tokens a span itself reports."""
     attributes = span.attributes
     if not _TOKENS.isdisjoint(attributes):
@@ -29,36 +29,36 @@ def usage_of_span(span: Span) -> Usage | None:
     if isinstance(words := attributes.get(names.USAGE_WORDS), str):
         return read_usage({key: int(count) for key, count in _WORDED_COUNT.findall(words)})
     if _USAGE_OBJECTS.isdisjoint(attributes):
-        return _usage_of_messages(span)
+        return _sum_usage_of_messages(span)
     for key in names.USAGE_OBJECTS:
-        value = dict_of(attribute_value(attributes, key))
-        found = read_usage(value) or _usage_by_kind(value)
+        value = dict_or_empty(decode_attribute(attributes, key))
+        found = read_usage(value) or _read_usage_by_kind(value)
         if found is not None:
             return found
     return None
 
 
-def _usage_by_kind(value: dict[str, Any]) -> Usage | None:
-    """Langfuse splits tokens by kind: `input`, `input_cached_tokens`, `output`, `output_reasoning_tokens`, ..."""
-    inputs = [count_of(count) or 0 for key, count in value.items() if key.startswith("input")]
-    outputs = [count_of(count) or 0 for key, count in value.items() if key.startswith("output")]
+def _read_usage_by_kind(value: dict[str, Any]) -> Usage | None:
+    """Read tokens that Langfuse splits by kind: `input`, `input_cached_tokens`, `output`, `output_reasoning_tokens`, ..."""
+    inputs = [read_count(count) or 0 for key, count in value.items() if key.startswith("input")]
+    outputs = [read_count(count) or 0 for key, count in value.items() if key.startswith("output")]
     if not inputs and not outputs:
         return None
     return Usage(input_tokens=sum(inputs) if inputs else None, output_tokens=sum(outputs) if outputs else None)
 
 
-def _usage_of_messages(span: Span) -> Usage | None:
-    """Haystack keeps tokens in the replies themselves."""
-    held = first_of(span.attributes, "haystack.agent.step.llm.output", "haystack.component.output", "genkit:output")
-    raw = dict_of(container_in(held)) if held is not None else {}
+def _sum_usage_of_messages(span: Span) -> Usage | None:
+    """Sum the tokens that Haystack keeps in the replies themselves."""
+    held = find_first(span.attributes, "haystack.agent.step.llm.output", "haystack.component.output", "genkit:output")
+    raw = dict_or_empty(decode_container(held)) if held is not None else {}
     replies = list_of(raw.get("replies"))
-    return read_usage(dict_of(dict_of(replies[0]).get("meta")).get("usage")) if replies else usage_in(raw)
+    return read_usage(dict_or_empty(dict_or_empty(replies[0]).get("meta")).get("usage")) if replies else find_usage(raw)
 
 
 def _count(attributes: dict[str, Json], table: tuple[str, ...]) -> int | None:
     for key in table:
         if key in attributes:
-            count = count_of(attributes[key])
+            count = read_count(attributes[key])
             if count is not None:
                 return count
     return None

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from proctor.evidence import vocabulary as names
-from proctor.evidence.json_bytes import container_in
-from proctor.evidence.shape import dict_of, first_of, list_of
-from proctor.evidence.span_json import attribute_value
+from proctor.evidence.json_bytes import decode_container
+from proctor.evidence.shape import dict_or_empty, find_first, list_of
+from proctor.evidence.span_json import decode_attribute
 from proctor.evidence.span_messages import Heard
-from proctor.evidence.span_step import spoken
+from proctor.evidence.span_step import find_last_spoken
 from proctor.evidence.spans import Span
 from proctor.model.evidence import Json
 
@@ -16,87 +16,88 @@ _QUESTION_KEYS = ("question", "input", "query", "prompt", "message", "text", "us
 _MESSAGE_KEYS = frozenset(("messages", "contents", "replies", "generations", "choices", "candidates", "lc", "role", "llm_request"))
 _ENVELOPES = ("input_args", "kwargs", "inputs", "args", "input_str")
 _DEEPEST = 6
+"""Levels that the question or the answer is looked for in: frameworks wrap a few times, not more."""
 
 
-def input_value(span: Span) -> Json:
+def decode_input(span: Span) -> Json:
     """Return what went into a span, decoded."""
-    return _first_value(span, names.INPUT_VALUE)
+    return _decode_first(span, names.INPUT_VALUE)
 
 
-def output_value(span: Span) -> Json:
+def decode_output(span: Span) -> Json:
     """Return what came out of a span, decoded."""
-    value = _first_value(span, names.OUTPUT_VALUE)
+    value = _decode_first(span, names.OUTPUT_VALUE)
     if isinstance(value, dict) and "kwargs" in value and {"outputs", "output", "kwargs"}.issuperset(value):
-        return first_of(value, "outputs", "output")  # Traceloop
+        return find_first(value, "outputs", "output")  # Traceloop
     return value
 
 
-def _first_value(span: Span, keys: tuple[str, ...]) -> Json:
+def _decode_first(span: Span, keys: tuple[str, ...]) -> Json:
     for key in keys:
         if key not in span.attributes:
             continue
-        value = attribute_value(span.attributes, key)
+        value = decode_attribute(span.attributes, key)
         if value is not None and value != "":
             return value
     return None
 
 
-def input_text(span: Span) -> str | None:
+def find_input_text(span: Span) -> str | None:
     """Return what was asked, where a span says it in words: the last thing a user said in it."""
-    heard = _event_messages(span, said=False)
+    heard = _read_event_messages(span, said=False)
     if heard is None:
-        value = input_value(span)
+        value = decode_input(span)
         if value is None:
             return None
         if isinstance(value, str):
             return value
-        messages = _messages(value, "user")
+        messages = _read_messages(value, "user")
         if messages is None:
-            return _question(value, 0)
+            return _find_question(value, 0)
         heard = messages
     asked = [message.text for message in heard.messages if message.role == "user" and message.text]
     return asked[-1] if asked else None
 
 
-def output_text(span: Span) -> str | None:
+def find_output_text(span: Span) -> str | None:
     """Return the answer a span carries, in words."""
-    text = first_of(span.attributes, *names.SAID_TEXT)
+    text = find_first(span.attributes, *names.SAID_TEXT)
     if isinstance(text, str) and text:
         return text
-    heard = _event_messages(span, said=True)
+    heard = _read_event_messages(span, said=True)
     if heard is None:
-        value = output_value(span)
+        value = decode_output(span)
         if value is None or isinstance(value, str):
             return value
-        messages = _messages(value, "assistant")
+        messages = _read_messages(value, "assistant")
         if messages is None:
-            return _said(value, 0)
+            return _find_answer(value, 0)
         heard = messages
-    return spoken(heard.messages)
+    return find_last_spoken(heard.messages)
 
 
-def handed_on_text(span: Span) -> str | None:
+def find_handed_on_text(span: Span) -> str | None:
     """Return the last thing a user said in messages that a step gives to the next one."""
-    value = output_value(span)
-    heard = _messages(first_of(value, "input", "messages") if isinstance(value, dict) else value, "user")
+    value = decode_output(span)
+    heard = _read_messages(find_first(value, "input", "messages") if isinstance(value, dict) else value, "user")
     asked = [message.text for message in heard.messages if message.role == "user" and message.text] if heard is not None else []
     return asked[-1] if asked else None
 
 
-def _event_messages(span: Span, *, said: bool) -> Heard | None:
+def _read_event_messages(span: Span, *, said: bool) -> Heard | None:
     heard = Heard()
     for event in span.events:
         if said and event.name in names.EVENT_SAID:
-            content = container_in(first_of(event.attributes, "message", "body", "content", "gen_ai.completion"))
+            content = decode_container(find_first(event.attributes, "message", "body", "content", "gen_ai.completion"))
             heard.read({"role": "assistant", "content": content} if isinstance(content, (str, list)) else content, "assistant")
         elif not said and event.name == "gen_ai.user.message":
-            content = container_in(first_of(event.attributes, "content", "body", "message"))
+            content = decode_container(find_first(event.attributes, "content", "body", "message"))
             heard.read({"role": "user", "content": content} if isinstance(content, (str, list)) else content, "user")
     return heard if heard.messages else None
 
 
-def _messages(value: Json, role: str) -> Heard | None:
-    """Read messages where a value holds some; nothing where it is something else."""
+def _read_messages(value: Json, role: str) -> Heard | None:
+    """Read messages where a value holds some, or None if it is something else."""
     inner = value
     if isinstance(value, dict):
         if _MESSAGE_KEYS.isdisjoint(value):
@@ -113,48 +114,48 @@ def _messages(value: Json, role: str) -> Heard | None:
     return heard if heard.messages and any(message.text or message.calls for message in heard.messages) else None
 
 
-def _question(value: Json, depth: int) -> str | None:
-    """The one text in what a function was given: `{"question": "..."}`, `{"args": ["..."], "kwargs": {}}`."""
+def _find_question(value: Json, depth: int) -> str | None:
+    """Return the one text in what a function was given: `{"question": "..."}`, `{"args": ["..."], "kwargs": {}}`."""
     if isinstance(value, str):
         return value
     if depth > _DEEPEST:
         return None
     if isinstance(value, list):
-        return _question(value[0], depth + 1) if len(value) == 1 or (value and "description" in dict_of(value[0])) else None
-    members = dict_of(value)
+        return _find_question(value[0], depth + 1) if len(value) == 1 or (value and "description" in dict_or_empty(value[0])) else None
+    members = dict_or_empty(value)
     for key in (*_QUESTION_KEYS, *_ENVELOPES):
-        inner = container_in(members.get(key))
-        if inner not in (None, "", [], {}) and (found := _question(inner, depth + 1)) is not None:
+        inner = decode_container(members.get(key))
+        if inner not in (None, "", [], {}) and (found := _find_question(inner, depth + 1)) is not None:
             return found
     return next((inner for inner in members.values() if isinstance(inner, str)), None) if len(members) == 1 else None
 
 
-def _said(value: Json, depth: int) -> str | None:
-    """The answer in what a function gave back, by the names that frameworks use for it."""
+def _find_answer(value: Json, depth: int) -> str | None:
+    """Return the answer in what a function gave back, by the names that frameworks use for it."""
     if isinstance(value, str):
         return value
     if depth > _DEEPEST:
         return None
     if isinstance(value, list):
-        return _said(value[-1], depth + 1) if value else None
-    members = dict_of(value)
+        return _find_answer(value[-1], depth + 1) if value else None
+    members = dict_or_empty(value)
     if list_of(members.get("blocks")):
         heard = Heard()
         heard.read(members, "assistant")
-        return spoken(heard.messages)
+        return find_last_spoken(heard.messages)
     for key in _ANSWER_KEYS:
-        if members.get(key) is not None and (found := _said(container_in(members[key]), depth + 1)) is not None:
+        if members.get(key) is not None and (found := _find_answer(decode_container(members[key]), depth + 1)) is not None:
             return found
     return None
 
 
-def node_output(span: Span, kind: str | None, said: str | None) -> Json:
+def build_node_output(span: Span, kind: str | None, said: str | None) -> Json:
     """Return the output of the node a span is. A bare answer becomes `{"text": ...}`, so that its text can be asked for by name."""
     if said is not None:
         return {"text": said}
-    value = output_value(span)
+    value = decode_output(span)
     if kind in ("model", "agent"):
-        in_words = value is None or isinstance(value, str) or _messages(value, "assistant") is not None
-        text = output_text(span) if in_words else None
+        in_words = value is None or isinstance(value, str) or _read_messages(value, "assistant") is not None
+        text = find_output_text(span) if in_words else None
         return {"text": text} if text is not None else value
     return value

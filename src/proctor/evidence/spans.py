@@ -13,12 +13,13 @@ from collections.abc import Iterable
 import msgspec
 
 from proctor.errors import EvidenceError
-from proctor.evidence.json_bytes import too_deep
-from proctor.evidence.shape import dict_of, first_of, list_at, list_of, object_at, text_or_none, wrong
+from proctor.evidence.json_bytes import too_deep_error
+from proctor.evidence.shape import dict_or_empty, find_first, list_at, list_of, read_object, text_or_none, wrong_kind_error
 from proctor.model.evidence import Json
 from proctor.model.show import show
 
 _VALUE_DEPTH = 64
+"""Levels of OTLP's typed values inside each other; they are read by recursion."""
 NOT_UNDERSTOOD = "proctor.not_understood"
 """Stands among the attributes of a span for whatever in its envelope nobody understood; the value names it."""
 _SPAN_KEYS = frozenset(
@@ -65,7 +66,9 @@ _VALUE_KINDS: dict[str, tuple[type, ...]] = {
 _WHOLE = re.compile(r"-?[0-9]{1,19}")
 _DECIMAL = re.compile(r"-?[0-9]{1,40}(\.[0-9]{1,40})?([eE][-+]?[0-9]{1,3})?|NaN|-?Infinity")
 _CLIENT = (3, "3", "SPAN_KIND_CLIENT")
+"""`SPAN_KIND_CLIENT` as each exporter writes it."""
 _ERROR_CODES = (2, "2", "STATUS_CODE_ERROR", "ERROR", "error")
+"""The status of a failed span as each exporter writes it."""
 
 
 class SpanEvent(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -108,24 +111,24 @@ class SpanGroup(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def read_span(value: Json, path: str, resource: dict[str, Json] | None = None, case: str | None = None, scope: str = "") -> Span:
-    """A span as JSON, canonical (`span_id`, attributes as an object) or OTLP (`spanId`, attributes as a list)."""
-    entry = object_at(value, path)
-    span_id = first_of(entry, "span_id", "spanId")
+    """Read a span from JSON, canonical (`span_id`, attributes as an object) or OTLP (`spanId`, attributes as a list)."""
+    entry = read_object(value, path)
+    span_id = find_first(entry, "span_id", "spanId")
     if not isinstance(span_id, str) or span_id == "":
-        raise wrong(f"{path}.span_id", "text", span_id)
-    status = dict_of(entry.get("status"))
-    events = [dict_of(event) for event in list_of(entry.get("events"))]
+        raise wrong_kind_error(f"{path}.span_id", "text", span_id)
+    status = dict_or_empty(entry.get("status"))
+    events = [dict_or_empty(event) for event in list_of(entry.get("events"))]
     attributes = read_attributes(entry.get("attributes"))
-    odd = _odd_members(entry, status)
+    odd = _find_odd_member(entry, status)
     if odd is not None:
         attributes = {**attributes, NOT_UNDERSTOOD: odd}
     return Span(
-        trace_id=text_or_none(first_of(entry, "trace_id", "traceId")) or "",
+        trace_id=text_or_none(find_first(entry, "trace_id", "traceId")) or "",
         id=span_id,
-        parent_id=text_or_none(first_of(entry, "parent_span_id", "parentSpanId")) or None,
+        parent_id=text_or_none(find_first(entry, "parent_span_id", "parentSpanId")) or None,
         name=text_or_none(entry.get("name")) or "",
-        start_ns=_nanoseconds(first_of(entry, "start_time_unix_nano", "startTimeUnixNano")),
-        end_ns=_nanoseconds(first_of(entry, "end_time_unix_nano", "endTimeUnixNano")),
+        start_ns=_read_nanoseconds(find_first(entry, "start_time_unix_nano", "startTimeUnixNano")),
+        end_ns=_read_nanoseconds(find_first(entry, "end_time_unix_nano", "endTimeUnixNano")),
         attributes=attributes,
         failed=status.get("code") in _ERROR_CODES,
         message=text_or_none(status.get("message")),
@@ -134,12 +137,12 @@ def read_span(value: Json, path: str, resource: dict[str, Json] | None = None, c
         scope=scope,
         case=case,
         is_remote=entry.get("kind") in _CLIENT,
-        dropped=_dropped(entry) + sum(map(_dropped, events)),
+        dropped=_count_dropped(entry) + sum(map(_count_dropped, events)),
     )
 
 
-def _dropped(entry: dict[str, Json]) -> int:
-    """How many attributes and events are missing, as a span or an event of it tells; links are not read."""
+def _count_dropped(entry: dict[str, Json]) -> int:
+    """Count the attributes and events that a span or its events say are missing; links are not read."""
     counts = (entry.get(key) for key in _DROPPED if key in entry)
     # A count that is none is no reason to think that nothing is missing.
     return sum(count if isinstance(count, int) else 0 if count in (None, "", "0") else 1 for count in counts)
@@ -148,8 +151,8 @@ def _dropped(entry: dict[str, Json]) -> int:
 _DROPPED = ("droppedAttributesCount", "droppedEventsCount", "dropped_attributes_count", "dropped_events_count")
 
 
-def _odd_members(entry: dict[str, Json], status: dict[str, Json]) -> str | None:
-    """Return what in a span's envelope is not OTLP: a misspelt member could hide its attributes, its status or its parent."""
+def _find_odd_member(entry: dict[str, Json], status: dict[str, Json]) -> str | None:
+    """Describe the first member of a span's envelope that is not OTLP: it could hide attributes, status or parent."""
     for key in entry:
         if key not in _SPAN_KEYS:
             return key
@@ -165,11 +168,11 @@ def _odd_members(entry: dict[str, Json], status: dict[str, Json]) -> str | None:
     code = status.get("code")
     if code not in (None, 0, 1, 2, "0", "1", "2") and str(code).rpartition("_")[2].lower() not in ("unset", "ok", "error"):
         return "status.code"
-    return next((odd for event in list_of(entry.get("events")) if (odd := _odd_in_event(event)) is not None), None)
+    return next((odd for event in list_of(entry.get("events")) if (odd := _find_odd_event_member(event)) is not None), None)
 
 
-def _odd_in_event(event: Json) -> str | None:
-    """Return what in an event of a span is not OTLP: it could hide what was said."""
+def _find_odd_event_member(event: Json) -> str | None:
+    """Describe the first member of an event that is not OTLP: it could hide what was said."""
     if not isinstance(event, dict):
         return "events"
     odd = next((key for key in event if key not in _EVENT_KEYS), None)
@@ -181,7 +184,7 @@ def _odd_in_event(event: Json) -> str | None:
 
 
 def read_attributes(value: Json) -> dict[str, Json]:
-    """Attributes as an object, from an object or from OTLP's list of keys and typed values."""
+    """Return attributes as an object, from an object or from OTLP's list of keys and typed values."""
     if isinstance(value, dict):
         for key, member in value.items():
             if isinstance(member, (list, dict)) and _is_listed_attribute(member[0] if isinstance(member, list) and member else member):
@@ -196,7 +199,7 @@ def read_attributes(value: Json) -> dict[str, Json]:
                 found[entry["key"]] = text
                 continue
             odd: list[str] = []
-            found[entry["key"]] = _any_value(typed, 0, odd)
+            found[entry["key"]] = _convert_any_value(typed, 0, odd)
             if odd or "value" not in entry:
                 found[NOT_UNDERSTOOD] = entry["key"]
         else:
@@ -209,17 +212,17 @@ def _is_listed_attribute(value: Json) -> bool:
 
 
 def merge_spans(batches: Iterable[Iterable[Span]]) -> dict[str, list[Span]]:
-    """Spans of several requests by trace, in order of first arrival."""
+    """Merge the spans of several requests by trace, in order of first arrival."""
     traces: dict[str, dict[str, Span]] = {}
     for batch in batches:
         for span in batch:
             known = traces.setdefault(span.trace_id, {})
             before = known.get(span.id)
-            known[span.id] = span if before is None else _merged(before, span)
+            known[span.id] = span if before is None else _merge_two(before, span)
     return {trace_id: list(spans.values()) for trace_id, spans in traces.items()}
 
 
-def _merged(before: Span, after: Span) -> Span:
+def _merge_two(before: Span, after: Span) -> Span:
     return msgspec.structs.replace(
         after,
         parent_id=after.parent_id or before.parent_id,
@@ -237,24 +240,24 @@ def _merged(before: Span, after: Span) -> Span:
     )
 
 
-def _nanoseconds(value: Json) -> int:
+def _read_nanoseconds(value: Json) -> int:
     # OTLP writes 64-bit numbers as text.
     if isinstance(value, str):
         value = int(value) if value.isascii() and value.isdigit() and len(value) <= 20 else 0
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 2**64 else 0
 
 
-def any_value(value: Json) -> Json:
-    """Return one of OTLP's typed values as plain JSON."""
+def convert_any_value(value: Json) -> Json:
+    """Convert one of OTLP's typed values into plain JSON."""
     odd: list[str] = []
-    found = _any_value(value, 0, odd)
+    found = _convert_any_value(value, 0, odd)
     return {NOT_UNDERSTOOD: found} if odd else found
 
 
-def _any_value(value: Json, depth: int, odd: list[str]) -> Json:
-    """Return a typed value as plain JSON; what is none, at any depth, is kept as it came and named in `odd`."""
+def _convert_any_value(value: Json, depth: int, odd: list[str]) -> Json:
+    """Convert a typed value into plain JSON; keep what is none, at any depth, as it came and name it in `odd`."""
     if depth > _VALUE_DEPTH:
-        raise too_deep()
+        raise too_deep_error()
     if value is None or value == {}:
         return None
     if not isinstance(value, dict) or len(value) != 1:
@@ -264,7 +267,7 @@ def _any_value(value: Json, depth: int, odd: list[str]) -> Json:
     if kind == "stringValue" and isinstance(inner, str):
         return inner
     if kind == "arrayValue" or kind == "kvlistValue":
-        return _listed_value(kind, inner, depth, odd)
+        return _convert_listed_value(kind, inner, depth, odd)
     if kind == "intValue" and isinstance(inner, str) and _WHOLE.fullmatch(inner):
         return int(inner)
     if kind == "doubleValue" and isinstance(inner, str) and _DECIMAL.fullmatch(inner):
@@ -274,41 +277,41 @@ def _any_value(value: Json, depth: int, odd: list[str]) -> Json:
     return inner
 
 
-def _listed_value(kind: str, inner: Json, depth: int, odd: list[str]) -> Json:
+def _convert_listed_value(kind: str, inner: Json, depth: int, odd: list[str]) -> Json:
     entries = inner.get("values") if isinstance(inner, dict) else None
     if not isinstance(inner, dict) or inner.keys() - {"values"} or not isinstance(entries, (list, type(None))):
         odd.append(kind)
         return inner
     if kind == "arrayValue":
-        return [_any_value(entry, depth + 1, odd) for entry in entries or ()]
+        return [_convert_any_value(entry, depth + 1, odd) for entry in entries or ()]
     found: dict[str, Json] = {}
     for entry in entries or ():
         if not isinstance(entry, dict) or not isinstance(entry.get("key"), str) or entry.keys() - {"key", "value"}:
             odd.append(kind)
             continue
-        found[entry["key"]] = _any_value(entry.get("value"), depth + 1, odd)
+        found[entry["key"]] = _convert_any_value(entry.get("value"), depth + 1, odd)
     return found
 
 
 def is_event_only(span: Span) -> bool:
-    """Whether nothing of a span is known but what a log record told of it."""
+    """Return whether nothing of a span is known but what a log record told of it."""
     return not span.name and not span.start_ns and not span.attributes and bool(span.events)
 
 
-def spans_of_request(document: Json, path: str = "$") -> list[Span]:
-    """The spans of one OTLP JSON request."""
-    entry = object_at(document, path)
+def read_request_spans(document: Json, path: str = "$") -> list[Span]:
+    """Return the spans of one OTLP JSON request."""
+    entry = read_object(document, path)
     case = text_or_none(entry.get("case"))
     found: list[Span] = []
     key = next((key for key in ("resourceSpans", "resource_spans", "batches") if key in entry), None)
     if key is None:
         raise EvidenceError(f"{path}: expected OTLP with resourceSpans")
-    for index, group in enumerate(_groups(entry[key], f"{path}.{key}")):
-        resource = read_attributes(dict_of(group.get("resource")).get("attributes"))
-        for number, scope in enumerate(scopes_in(group, f"{path}.{key}[{index}]")):
+    for index, group in enumerate(_list_groups(entry[key], f"{path}.{key}")):
+        resource = read_attributes(dict_or_empty(group.get("resource")).get("attributes"))
+        for number, scope in enumerate(list_scopes(group, f"{path}.{key}[{index}]")):
             at = f"{path}.{key}[{index}].scopeSpans[{number}].spans"
-            name, odd = scope_name(scope), _odd_scope(scope)
-            for place, entry_of_span in enumerate(spans_in_scope(scope, at)):
+            name, odd = find_scope_name(scope), _find_odd_scope_member(scope)
+            for place, entry_of_span in enumerate(list_scope_spans(scope, at)):
                 span = read_span(entry_of_span, f"{at}[{place}]", resource, case, name)
                 if odd is not None:
                     span = msgspec.structs.replace(span, attributes={**span.attributes, NOT_UNDERSTOOD: odd})
@@ -318,25 +321,25 @@ def spans_of_request(document: Json, path: str = "$") -> list[Span]:
     return found
 
 
-def _groups(value: Json, path: str) -> list[dict[str, Json]]:
-    return [object_at(group, f"{path}[{index}]") for index, group in enumerate(list_at(value, path))]
+def _list_groups(value: Json, path: str) -> list[dict[str, Json]]:
+    return [read_object(group, f"{path}[{index}]") for index, group in enumerate(list_at(value, path))]
 
 
-def scopes_in(group: dict[str, Json], path: str) -> list[dict[str, Json]]:
-    """Return the scopes of one resource; a resource that has something else in their place is refused."""
-    scopes = first_of(group, "scopeSpans", "scope_spans", "instrumentationLibrarySpans")
+def list_scopes(group: dict[str, Json], path: str) -> list[dict[str, Json]]:
+    """Return the scopes of one resource. Raises `EvidenceError` if something else stands in their place."""
+    scopes = find_first(group, "scopeSpans", "scope_spans", "instrumentationLibrarySpans")
     if scopes is None:
         odd = [key for key in group if key not in ("resource", "schemaUrl", "schema_url", *_SCOPES)]
         if odd:
             raise EvidenceError(f"{path}: expected scopeSpans, found {show(odd[0])}")
-    return _groups([] if scopes is None else scopes, f"{path}.scopeSpans")
+    return _list_groups([] if scopes is None else scopes, f"{path}.scopeSpans")
 
 
 _SCOPES = ("scopeSpans", "scope_spans", "instrumentationLibrarySpans")
 
 
-def spans_in_scope(scope: dict[str, Json], path: str) -> list[Json]:
-    """Return the spans of one scope; a scope that has something else in their place is refused."""
+def list_scope_spans(scope: dict[str, Json], path: str) -> list[Json]:
+    """Return the spans of one scope. Raises `EvidenceError` if something else stands in their place."""
     spans = scope.get("spans")
     if spans is None:
         odd = [key for key in scope if key not in ("spans", "scope", "instrumentationLibrary", "schemaUrl", "schema_url")]
@@ -345,10 +348,10 @@ def spans_in_scope(scope: dict[str, Json], path: str) -> list[Json]:
     return [] if spans is None else list_at(spans, path)
 
 
-def _odd_scope(scope: dict[str, Json]) -> str | None:
-    """Return what in a scope is not OTLP: whose spans these are decides what their silence means."""
-    named = first_of(scope, "scope", "instrumentationLibrary")
-    own = dict_of(named)
+def _find_odd_scope_member(scope: dict[str, Json]) -> str | None:
+    """Describe the first member of a scope that is not OTLP: the scope decides what the silence of its spans means."""
+    named = find_first(scope, "scope", "instrumentationLibrary")
+    own = dict_or_empty(named)
     if not isinstance(named, (dict, type(None))) or not isinstance(own.get("name", ""), str):
         return "scope"
     known = ("name", "version", "attributes", "droppedAttributesCount", "dropped_attributes_count")
@@ -358,6 +361,6 @@ def _odd_scope(scope: dict[str, Json]) -> str | None:
 _SCOPE_KEYS = ("spans", "scope", "instrumentationLibrary", "schemaUrl", "schema_url", "deprecatedSpans")
 
 
-def scope_name(scope: dict[str, Json]) -> str:
+def find_scope_name(scope: dict[str, Json]) -> str:
     """Return the name of the instrumentation that wrote the spans of a scope."""
-    return text_or_none(dict_of(first_of(scope, "scope", "instrumentationLibrary")).get("name")) or ""
+    return text_or_none(dict_or_empty(find_first(scope, "scope", "instrumentationLibrary")).get("name")) or ""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from proctor.evidence.json_bytes import container_in
+from proctor.evidence.json_bytes import decode_container
 from proctor.model.evidence import Json
 
 LOOKS_LIKE_CALL = "the text looks like a tool call in words, which nobody reads"
@@ -57,7 +57,7 @@ _BESIDE = frozenset((*_NAMES, *_GIVEN, "type", "id"))
 
 
 def call_in_words(text: str) -> str | None:
-    """Why a text of a model leaves open whether a tool was called; nothing where no call is written in it."""
+    """Explain why a text of a model leaves open whether a tool was called, or return None if no call is written in it."""
     if _is_json_call(text) or _PYTHONIC.match(text):
         return LOOKS_LIKE_CALL
     if _SPOKEN.search(text) is None:
@@ -67,9 +67,9 @@ def call_in_words(text: str) -> str | None:
 
 
 def _is_json_call(text: str) -> bool:
-    """Whether a text is the JSON of a call, or of several, and nothing else."""
+    """Return whether a text is the JSON of a call, or of several, and nothing else."""
     fenced = _FENCED.match(text)
-    value: Json = container_in((fenced.group(1) if fenced else text).strip())
+    value: Json = decode_container((fenced.group(1) if fenced else text).strip())
     calls: list[Any] = value if isinstance(value, list) else [value]
     return bool(calls) and all(isinstance(call, dict) and _names_call(call) for call in calls)
 

@@ -13,64 +13,67 @@ from __future__ import annotations
 from typing import Any
 
 from proctor.evidence.account import Doubts
-from proctor.evidence.members import not_understood, unknown_members, words
-from proctor.evidence.shape import first_of, list_at, object_at, text_at, wrong
+from proctor.evidence.members import describe_unknown_member, list_unknown_members, split_words
+from proctor.evidence.shape import find_first, list_at, read_object, read_text, wrong_kind_error
 from proctor.model.evidence import FhirState, Hl7State, Json, State, StateFile, VoiceState, VoiceTurn, X12State
 
 FAMILIES = ("fhir", "hl7", "portal", "files", "voice", "x12")
 
 _BUNDLE_DEPTH = 16
+"""Bundles inside each other; they are opened by recursion."""
 
 
-_BUNDLE = words("resourceType id meta implicitRules language text identifier type timestamp total link entry signature issues extension")
+_BUNDLE = split_words(
+    "resourceType id meta implicitRules language text identifier type timestamp total link entry signature issues extension"
+)
 _ENTRY = frozenset(("id", "extension", "modifierExtension", "link", "fullUrl", "resource", "search", "request", "response"))
 _UTTERANCE = frozenset(("speaker", "role", "text", "content", "start", "end", "start_s", "end_s", "start_ms", "end_ms", "confidence"))
 
 
 def read_state(value: Json, path: str, doubts: Doubts) -> tuple[State, dict[str, Json]]:
     """Read the known families, and return the rest as it came; what is not understood is noted in `doubts`."""
-    document = object_at(value, path)
+    document = read_object(value, path)
     given = {family: document[family] for family in FAMILIES if document.get(family) is not None}
     state = State(
-        fhir=_fhir(given["fhir"], f"{path}.fhir", doubts) if "fhir" in given else None,
-        hl7=_hl7(given["hl7"], f"{path}.hl7", doubts) if "hl7" in given else None,
-        portal=_portal(given["portal"], f"{path}.portal", doubts) if "portal" in given else None,
-        files=_files(given["files"], f"{path}.files", doubts) if "files" in given else None,
-        voice=_voice(given["voice"], f"{path}.voice", doubts) if "voice" in given else None,
-        x12=_x12(given["x12"], f"{path}.x12", doubts) if "x12" in given else None,
+        fhir=_read_fhir(given["fhir"], f"{path}.fhir", doubts) if "fhir" in given else None,
+        hl7=_read_hl7(given["hl7"], f"{path}.hl7", doubts) if "hl7" in given else None,
+        portal=_read_portal(given["portal"], f"{path}.portal", doubts) if "portal" in given else None,
+        files=_read_files(given["files"], f"{path}.files", doubts) if "files" in given else None,
+        voice=_read_voice(given["voice"], f"{path}.voice", doubts) if "voice" in given else None,
+        x12=_read_x12(given["x12"], f"{path}.x12", doubts) if "x12" in given else None,
     )
-    for key in unknown_members(document, FAMILIES):
-        doubts.note(not_understood(path, key, FAMILIES))
+    for key in list_unknown_members(document, FAMILIES):
+        doubts.note(describe_unknown_member(path, key, FAMILIES))
     return state, {key: member for key, member in document.items() if key not in FAMILIES}
 
 
-def flat_resources(values: list[Any], path: str, doubts: Doubts | None = None) -> tuple[dict[str, Json], ...]:
-    """Return FHIR resources in order, bundles replaced by what is in them."""
+def flatten_resources(values: list[Any], path: str, doubts: Doubts | None = None) -> tuple[dict[str, Json], ...]:
+    """Return FHIR resources in order, with bundles replaced by their entries."""
     found: list[dict[str, Json]] = []
     # A stack instead of recursion: (resource, where it stands, how many bundles it is in).
     waiting = [(value, f"{path}[{index}]", 0) for index, value in enumerate(values)][::-1]
     while waiting:
         value, at, depth = waiting.pop()
-        resource = object_at(value, at)
+        resource = read_object(value, at)
         if resource.get("resourceType") != "Bundle":
             found.append(resource)
             if doubts is not None and not isinstance(resource.get("resourceType"), str):
                 doubts.doubt("state", f"{at} has no resourceType, so it is not known what it is")
             continue
         if depth >= _BUNDLE_DEPTH:
-            raise wrong(at, f"at most {_BUNDLE_DEPTH} bundles inside each other", "one more")
-        inner = [(resource, place, depth + 1) for resource, place in _in_bundle(resource, at, doubts)]
+            raise wrong_kind_error(at, f"at most {_BUNDLE_DEPTH} bundles inside each other", "one more")
+        inner = [(resource, place, depth + 1) for resource, place in _list_bundle(resource, at, doubts)]
         waiting.extend(reversed(inner))
     return tuple(found)
 
 
-def _in_bundle(bundle: dict[str, Json], at: str, doubts: Doubts | None) -> list[tuple[Json, str]]:
+def _list_bundle(bundle: dict[str, Json], at: str, doubts: Doubts | None) -> list[tuple[Json, str]]:
     """Return the resources of a bundle and where they stand."""
     entries = bundle.get("entry")
     inner: list[tuple[Json, str]] = []
     for index, given in enumerate(list_at(entries, f"{at}.entry") if entries is not None else ()):
         place = f"{at}.entry[{index}]"
-        entry = object_at(given, place)
+        entry = read_object(given, place)
         if entry.get("resource") is not None:
             inner.append((entry["resource"], f"{place}.resource"))
         elif doubts is not None:
@@ -81,15 +84,15 @@ def _in_bundle(bundle: dict[str, Json], at: str, doubts: Doubts | None) -> list[
 
 
 def _doubt_strange(entry: dict[str, Any], known: frozenset[str], path: str, doubts: Doubts) -> None:
-    for key in unknown_members(entry, known):
+    for key in list_unknown_members(entry, known):
         if not key.startswith("_"):  # FHIR writes what it says about a primitive beside it, with an underscore
-            doubts.doubt("state", not_understood(path, key, known))
+            doubts.doubt("state", describe_unknown_member(path, key, known))
 
 
-def _content(value: dict[str, Any], key: str, path: str, doubts: Doubts) -> Json:
-    """Return what a family holds: nothing where it is not there and something we do not understand may be it."""
-    strange = unknown_members(value, (key,))
-    why = not_understood(path, strange[0], (key,)) if strange else ""
+def _find_content(value: dict[str, Any], key: str, path: str, doubts: Doubts) -> Json:
+    """Return the content of a family, or None if it is missing and a member that is not understood may be it."""
+    strange = list_unknown_members(value, (key,))
+    why = describe_unknown_member(path, strange[0], (key,)) if strange else ""
     if value.get(key) is not None:
         if why:
             doubts.doubt("state", why)
@@ -100,44 +103,44 @@ def _content(value: dict[str, Any], key: str, path: str, doubts: Doubts) -> Json
     return []
 
 
-def _fhir(value: Json, path: str, doubts: Doubts) -> FhirState | None:
+def _read_fhir(value: Json, path: str, doubts: Doubts) -> FhirState | None:
     if isinstance(value, list):
-        return FhirState(resources=flat_resources(value, path, doubts))
-    document = object_at(value, path)
+        return FhirState(resources=flatten_resources(value, path, doubts))
+    document = read_object(value, path)
     if "resourceType" in document:
-        return FhirState(resources=flat_resources([document], path, doubts))
-    resources = _content(document, "resources", path, doubts)
+        return FhirState(resources=flatten_resources([document], path, doubts))
+    resources = _find_content(document, "resources", path, doubts)
     if resources is None:
         return None
     # One resource or one bundle may stand where the list would be.
     listed = [resources] if isinstance(resources, dict) else list_at(resources, f"{path}.resources")
-    return FhirState(resources=flat_resources(listed, f"{path}.resources", doubts))
+    return FhirState(resources=flatten_resources(listed, f"{path}.resources", doubts))
 
 
-def _hl7(value: Json, path: str, doubts: Doubts) -> Hl7State | None:
-    texts = _texts(value, "outbound", path, doubts)
+def _read_hl7(value: Json, path: str, doubts: Doubts) -> Hl7State | None:
+    texts = _read_texts(value, "outbound", path, doubts)
     return None if texts is None else Hl7State(outbound=texts)
 
 
-def _x12(value: Json, path: str, doubts: Doubts) -> X12State | None:
-    texts = _texts(value, "responses", path, doubts)
+def _read_x12(value: Json, path: str, doubts: Doubts) -> X12State | None:
+    texts = _read_texts(value, "responses", path, doubts)
     return None if texts is None else X12State(responses=texts)
 
 
-def _texts(value: Json, key: str, path: str, doubts: Doubts) -> tuple[str, ...] | None:
+def _read_texts(value: Json, key: str, path: str, doubts: Doubts) -> tuple[str, ...] | None:
     if isinstance(value, dict):
-        value, path = _content(value, key, path, doubts), f"{path}.{key}"
+        value, path = _find_content(value, key, path, doubts), f"{path}.{key}"
         if value is None:
             return None
     if isinstance(value, str):
         return (value,)
-    texts = [text_at(entry, f"{path}[{index}]") for index, entry in enumerate(list_at(value, path))]
+    texts = [read_text(entry, f"{path}[{index}]") for index, entry in enumerate(list_at(value, path))]
     return tuple(text for text in texts if text is not None)
 
 
-def _portal(value: Json, path: str, doubts: Doubts) -> dict[str, list[dict[str, Json]]]:
+def _read_portal(value: Json, path: str, doubts: Doubts) -> dict[str, list[dict[str, Json]]]:
     tables: dict[str, list[dict[str, Json]]] = {}
-    for name, rows in object_at(value, path).items():
+    for name, rows in read_object(value, path).items():
         at = f"{path}.{name}"
         if isinstance(rows, dict):
             # One row in short; but what has nothing but rows in it is a portal, one level too deep.
@@ -145,7 +148,7 @@ def _portal(value: Json, path: str, doubts: Doubts) -> dict[str, list[dict[str, 
                 doubts.doubt("state", f"{at} holds collections instead of rows")
             tables[name] = [rows]
             continue
-        tables[name] = [object_at(row, f"{at}[{index}]") for index, row in enumerate(list_at(rows, at))]
+        tables[name] = [read_object(row, f"{at}[{index}]") for index, row in enumerate(list_at(rows, at))]
     return tables
 
 
@@ -153,7 +156,7 @@ def _is_list_of_objects(value: Json) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(entry, dict) for entry in value)
 
 
-def _files(value: Json, path: str, doubts: Doubts) -> tuple[StateFile, ...]:
+def _read_files(value: Json, path: str, doubts: Doubts) -> tuple[StateFile, ...]:
     if isinstance(value, dict):
         for name, content in value.items():
             inside = [content] if isinstance(content, dict) else content if _is_list_of_objects(content) else []
@@ -166,24 +169,24 @@ def _files(value: Json, path: str, doubts: Doubts) -> tuple[StateFile, ...]:
     files: list[StateFile] = []
     for index, entry in enumerate(list_at(value, path)):
         at = f"{path}[{index}]"
-        name = text_at(object_at(entry, at).get("path"), f"{at}.path")
+        name = read_text(read_object(entry, at).get("path"), f"{at}.path")
         if name is None:
-            raise wrong(f"{at}.path", "text", None)
+            raise wrong_kind_error(f"{at}.path", "text", None)
         files.append(StateFile(path=name, content=entry.get("content", "")))
     return tuple(files)
 
 
-def _voice(value: Json, path: str, doubts: Doubts) -> VoiceState | None:
+def _read_voice(value: Json, path: str, doubts: Doubts) -> VoiceState | None:
     if isinstance(value, dict):
-        value, path = _content(value, "turns", path, doubts), f"{path}.turns"
+        value, path = _find_content(value, "turns", path, doubts), f"{path}.turns"
         if value is None:
             return None
     turns: list[VoiceTurn] = []
     for index, entry in enumerate(list_at(value, path)):
         at = f"{path}[{index}]"
-        turn = object_at(entry, at)
-        speaker = text_at(first_of(turn, "speaker", "role"), f"{at}.speaker")
-        text = text_at(first_of(turn, "text", "content"), f"{at}.text")
+        turn = read_object(entry, at)
+        speaker = read_text(find_first(turn, "speaker", "role"), f"{at}.speaker")
+        text = read_text(find_first(turn, "text", "content"), f"{at}.text")
         if speaker is None or text is None:
             _doubt_strange(turn, _UTTERANCE, at, doubts)
         turns.append(VoiceTurn(speaker=speaker or "", text=text or ""))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import msgspec
 
-from proctor.evidence.json_bytes import embedded
+from proctor.evidence.json_bytes import decode_embedded
 from proctor.evidence.members import is_misspelt
 from proctor.model.evidence import Json
 from proctor.model.missing import MISSING
@@ -26,14 +26,14 @@ _WORDS = frozenset(("true", "false", "null"))
 
 
 def as_text(value: Json) -> str | None:
-    """Text as it is, anything else as compact JSON; nothing for null."""
+    """Return text as it is, anything else as compact JSON, and None for null."""
     if value is None or isinstance(value, str):
         return value
     return msgspec.json.encode(value).decode()
 
 
-def text_in(body: Json, keys: tuple[str, ...] = HTTP_KEYS) -> str | None:
-    """The answer inside a response body (or, with `NODE_KEYS`, a node's output)."""
+def find_text(body: Json, keys: tuple[str, ...] = HTTP_KEYS) -> str | None:
+    """Return the answer inside a response body, or with `NODE_KEYS` inside a node's output."""
     if isinstance(body, dict):
         for key in keys:
             value = body.get(key)
@@ -44,23 +44,23 @@ def text_in(body: Json, keys: tuple[str, ...] = HTTP_KEYS) -> str | None:
     return as_text(body)
 
 
-def misspelt_answer(body: Json, keys: tuple[str, ...] = HTTP_KEYS) -> str | None:
-    """Return the key of a text that may be the answer under a misspelt name, where another key gave the answer."""
+def find_misspelt_answer(body: Json, keys: tuple[str, ...] = HTTP_KEYS) -> str | None:
+    """Return a key that may be the answer under a misspelt name, if another key gave the answer."""
     if not isinstance(body, dict) or all(body.get(key) is None for key in keys):
         return None  # the whole body is the answer, whatever its keys
     return next((key for key, value in body.items() if isinstance(value, str) and key != "context" and is_misspelt(key, keys)), None)
 
 
-def json_in(text: str | None) -> Json:
-    """The JSON value an answer consists of; null where it is not JSON."""
+def parse_json(text: str | None) -> Json:
+    """Return the JSON value that an answer consists of, or None if it is not JSON."""
     if not text or not may_be_json(text):
         return None
-    value = embedded(text)
+    value = decode_embedded(text)
     return None if value is MISSING else value
 
 
 def may_be_json(text: str) -> bool:
-    """A cheap look at the first character: whether it is worth parsing this as JSON at all."""
+    """Return whether the first character makes it worth parsing a text as JSON at all."""
     text = text.lstrip()
     first = text[:1]
     if first in _LETTERS:

@@ -11,30 +11,30 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST_NS = 253_402_300_799 * 10**9
 
 
-def iso_ms_between(start: Json, end: Json) -> float | None:
-    """Milliseconds between two ISO texts; nothing if either is none."""
-    began, ended = _instant(start), _instant(end)
+def measure_ms_between(start: Json, end: Json) -> float | None:
+    """Return the milliseconds between two ISO texts, or None if either is none."""
+    began, ended = _parse_instant(start), _parse_instant(end)
     if began is None or ended is None:
         return None
     return (ended - began) / timedelta(milliseconds=1)
 
 
-def iso_of_ns(nanoseconds: int) -> str | None:
-    """Nanoseconds since 1970 as ISO 8601 in UTC; nothing beyond the year 9999 or before 1970."""
+def write_ns_as_iso(nanoseconds: int) -> str | None:
+    """Write nanoseconds since 1970 as ISO 8601 in UTC, or None beyond the year 9999 or before 1970."""
     if not 0 < nanoseconds <= _LAST_NS:
         return None
     moment = _EPOCH + timedelta(microseconds=nanoseconds // 1000)
     return moment.isoformat().replace("+00:00", "Z")
 
 
-def iso_of_ms(milliseconds: Json) -> str | None:
-    """Milliseconds since 1970 as ISO 8601 in UTC; nothing if this is no such number."""
+def write_ms_as_iso(milliseconds: Json) -> str | None:
+    """Write milliseconds since 1970 as ISO 8601 in UTC, or None if this is no such number."""
     if isinstance(milliseconds, bool) or not isinstance(milliseconds, (int, float)) or not 0 < milliseconds <= _LAST_NS // 10**6:
         return None
-    return iso_of_ns(int(milliseconds * 10**6))
+    return write_ns_as_iso(int(milliseconds * 10**6))
 
 
-def _instant(value: Json) -> datetime | None:
+def _parse_instant(value: Json) -> datetime | None:
     if not isinstance(value, str):
         return None
     try:

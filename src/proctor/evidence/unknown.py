@@ -1,4 +1,4 @@
-"""What to say about a document that no format claims: what it looks like, and which known shape is nearest."""
+"""Describe a document that no format claims: what it looks like, and which known shape is nearest."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from proctor.model.evidence import Json
 from proctor.model.show import kind_of, nearest, shorten, show
 
 _KEYS_SHOWN = 8
+"""Keys of a document in the error about it."""
 
 
 class Shape(Protocol):
@@ -26,10 +27,10 @@ class Shape(Protocol):
         ...
 
 
-def unknown_shape(value: Json, formats: Sequence[Shape]) -> EvidenceError:
-    """The error for a document nobody knows."""
-    lines = [f"no known form of evidence: {_looks_like(value)}"]
-    close = _nearest(value, formats) if isinstance(value, dict) else []
+def unknown_shape_error(value: Json, formats: Sequence[Shape]) -> EvidenceError:
+    """Return the error for a document nobody knows."""
+    lines = [f"no known form of evidence: {_describe_look(value)}"]
+    close = _find_nearest(value, formats) if isinstance(value, dict) else []
     if close:
         lines.append("nearest: " + "; ".join(close))
     if (
@@ -42,22 +43,22 @@ def unknown_shape(value: Json, formats: Sequence[Shape]) -> EvidenceError:
     return EvidenceError("\n  ".join(lines), code="unknown_shape")
 
 
-def _looks_like(value: Json) -> str:
+def _describe_look(value: Json) -> str:
     if isinstance(value, dict):
-        return f"an object with the keys {_listed(value)}"
+        return f"an object with the keys {_list_keys(value)}"
     if isinstance(value, list):
         kinds = list(dict.fromkeys(kind_of(entry) for entry in value))
         return f"a list of {len(value)} ({', '.join(kinds)})" if value else "an empty list"
     return f"{kind_of(value)} {show(value, 60)}" if value is not None else "null"
 
 
-def _listed(keys: Iterable[str]) -> str:
+def _list_keys(keys: Iterable[str]) -> str:
     names = [show(shorten(key, 40)) for key in keys]
     more = len(names) - _KEYS_SHOWN
     return ", ".join(names[:_KEYS_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
-def _nearest(document: dict[str, Json], formats: Sequence[Shape]) -> list[str]:
+def _find_nearest(document: dict[str, Json], formats: Sequence[Shape]) -> list[str]:
     owner = {key: entry.name for entry in reversed(formats) for key in entry.keys}
     found: list[str] = []
     for key in list(document)[:50]:

@@ -1,6 +1,6 @@
 """Tokens spent, in every spelling a provider or platform uses.
 
-`read_usage` reads one usage object; `usage_in` finds it inside a response or a node's output:
+`read_usage` reads one usage object; `find_usage` finds it inside a response or a node's output:
 
     OpenAI and compatible     usage.prompt_tokens, completion_tokens, total_tokens
     Anthropic                 usage.input_tokens, output_tokens
@@ -21,7 +21,7 @@ from typing import Any
 
 from proctor.evidence.account import Doubts
 from proctor.evidence.members import HARMLESS, has_object_with
-from proctor.evidence.shape import dict_of
+from proctor.evidence.shape import dict_or_empty
 from proctor.model.evidence import Json, Usage
 
 _INPUT = ("input_tokens", "prompt_tokens", "inputTokens", "promptTokens", "promptTokenCount", "prompt_token_count")
@@ -52,8 +52,8 @@ HOLDERS = ("usage", "usageMetadata", "usage_metadata", "tokenUsage", "token_usag
 _OUTER_HOLDERS = ("responseMetadata", "response_metadata", "llm_output", "llmOutput")
 
 
-def count_of(value: Json) -> int | None:
-    """A token count, or nothing if this is none. An object carries it as `total` (AI SDK 6)."""
+def read_count(value: Json) -> int | None:
+    """Return a token count, or None if this is none. An object carries it as `total` (AI SDK 6)."""
     if type(value) is int:
         return value if value >= 0 else None
     if isinstance(value, dict):
@@ -66,13 +66,13 @@ def count_of(value: Json) -> int | None:
 
 
 def read_usage(value: Json, doubts: Doubts | None = None) -> Usage | None:
-    """Read one usage object in any spelling; nothing if it reports no count."""
+    """Read one usage object in any spelling, or None if it reports no count."""
     if not isinstance(value, dict):
         if value is not None and doubts is not None:
             doubts.doubt("usage", "the usage is not an object")
         return None
-    total = _first(value, _TOTAL)
-    found = _usage(_first(value, _INPUT), _first(value, _OUTPUT), total)
+    total = _find_first(value, _TOTAL)
+    found = _make_usage(_find_first(value, _INPUT), _find_first(value, _OUTPUT), total)
     if doubts is not None and total is None:
         for key in value:
             if not _is_understood(key, value[key]):
@@ -81,24 +81,24 @@ def read_usage(value: Json, doubts: Doubts | None = None) -> Usage | None:
 
 
 def _is_understood(key: str, value: Json) -> bool:
-    """Whether a member of a usage object is a count we know, or a detail of one."""
+    """Return whether a member of a usage object is a count we know, or a detail of one."""
     if key in _COUNTS:
-        return value is None or count_of(value) is not None
+        return value is None or read_count(value) is not None
     lowered = key.lower()
     return value is None or isinstance(value, (str, bool)) or key in HARMLESS or any(word in lowered for word in _DETAILS)
 
 
-def usage_in(value: Json, doubts: Doubts | None = None) -> Usage | None:
-    """Find the usage that a response or node output reports; over a list of items the sum."""
+def find_usage(value: Json, doubts: Doubts | None = None) -> Usage | None:
+    """Return the usage that a response or node output reports; over a list of items the sum."""
     if isinstance(value, list):
-        return add_usage(usage_in(item, doubts) for item in value if isinstance(item, dict))
+        return add_usage(find_usage(item, doubts) for item in value if isinstance(item, dict))
     if not isinstance(value, dict):
         return None
     for holder in HOLDERS:
         found = read_usage(value.get(holder), doubts)
         if found is not None:
             return found
-    found = _generic(dict_of(value.get("meta")).get("tokens"), doubts)
+    found = _read_generic(dict_or_empty(value.get("meta")).get("tokens"), doubts)
     if found is not None:
         return found
     for outer in _OUTER_HOLDERS:
@@ -112,12 +112,12 @@ def usage_in(value: Json, doubts: Doubts | None = None) -> Usage | None:
 
 
 def holds_counts(value: Json) -> bool:
-    """Whether token counts stand anywhere inside a value."""
+    """Return whether token counts stand anywhere inside a value."""
     return isinstance(value, (dict, list)) and has_object_with(value, lambda entry: not _COUNTS.isdisjoint(entry))
 
 
 def add_usage(parts: Iterable[Usage | None]) -> Usage | None:
-    """Return the sum; a kind of count that not every part reports stays unreported, and the total is then the sum of totals."""
+    """Add two usages; a count that one of them does not report stays unreported, and the total is the sum of totals."""
     known = [part for part in parts if part is not None]
     if not known:
         return None
@@ -128,31 +128,31 @@ def add_usage(parts: Iterable[Usage | None]) -> Usage | None:
     uneven = len(inputs) not in (0, len(known)) or len(outputs) not in (0, len(known))
     # Once one part reports a total of its own, the sum needs the totals of all.
     totals = [part.total() or 0 for part in known] if uneven or any(part.total_tokens is not None for part in known) else []
-    return _usage(
+    return _make_usage(
         sum(inputs) if len(inputs) == len(known) else None,
         sum(outputs) if len(outputs) == len(known) else None,
         sum(totals) if totals else None,
     )
 
 
-def _generic(tokens: Json, doubts: Doubts | None) -> Usage | None:
+def _read_generic(tokens: Json, doubts: Doubts | None) -> Usage | None:
     if isinstance(tokens, dict):
-        counts = [count_of(tokens.get(key)) for key in ("input", "output", "total")]
+        counts = [read_count(tokens.get(key)) for key in ("input", "output", "total")]
         if doubts is not None and counts[2] is None and not {"input", "output"}.issuperset(tokens):
             doubts.doubt("usage", "not everything in meta.tokens is understood, and there is no total")
-        return _usage(*counts)
-    return _usage(None, None, count_of(tokens))
+        return _make_usage(*counts)
+    return _make_usage(None, None, read_count(tokens))
 
 
-def _usage(input_tokens: int | None, output_tokens: int | None, total_tokens: int | None) -> Usage | None:
+def _make_usage(input_tokens: int | None, output_tokens: int | None, total_tokens: int | None) -> Usage | None:
     if input_tokens is None and output_tokens is None and total_tokens is None:
         return None
     return Usage(input_tokens=input_tokens, output_tokens=output_tokens, total_tokens=total_tokens)
 
 
-def _first(value: dict[str, Any], keys: tuple[str, ...]) -> int | None:
+def _find_first(value: dict[str, Any], keys: tuple[str, ...]) -> int | None:
     for key in keys:
-        count = count_of(value.get(key))
+        count = read_count(value.get(key))
         if count is not None:
             return count
     return None

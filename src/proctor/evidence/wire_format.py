@@ -19,6 +19,7 @@ from proctor.errors import EvidenceError
 
 _VARINT, _FIXED64, _BYTES, _GROUP, _GROUP_END, _FIXED32 = range(6)
 _PAIR = 0
+"""The key of a shape under which the shape of attributes stands; no field of a message has the number 0."""
 DEEPEST = 100
 """Levels of messages inside each other, as the decoder itself allows."""
 
@@ -38,19 +39,19 @@ class TooMuch(EvidenceError):
 
 
 @functools.cache
-def shape_of(descriptor: Any) -> Shape:
-    """Return which fields of a message are messages, all the way down; under 0 the shape of attributes, which are nearly all of them."""
+def build_shape(descriptor: Any) -> Shape:
+    """Return which fields of a message are messages, all the way down; key 0 holds the shape of attributes, which are most of them."""
     known: dict[str, Shape] = {}
-    shape = _shape_of(descriptor, known)
+    shape = _build_shape(descriptor, known)
     return {**shape, _PAIR: known.get("opentelemetry.proto.common.v1.KeyValue")}
 
 
-def _shape_of(descriptor: Any, known: dict[str, Shape]) -> Shape:
+def _build_shape(descriptor: Any, known: dict[str, Shape]) -> Shape:
     if descriptor.full_name not in known:
         shape = known[descriptor.full_name] = {}
         for field in descriptor.fields:
             if field.message_type is not None:
-                shape[field.number] = _shape_of(field.message_type, known)
+                shape[field.number] = _build_shape(field.message_type, known)
     return known[descriptor.full_name]
 
 
@@ -62,7 +63,7 @@ def check_size(data: bytes, shape: Shape, limits: WireLimits) -> None:
 
 
 def is_well_formed(data: bytes, shape: Shape) -> bool:
-    """Whether this can be read as a message of this shape, whatever its texts are."""
+    """Return whether bytes can be read as a message of this shape, whatever its texts are."""
     try:
         _walk(data, shape, WireLimits(messages=len(data), fields=len(data)))
     except EvidenceError:
@@ -79,21 +80,21 @@ def _walk(data: bytes, shape: Shape, limits: WireLimits) -> None:
         while True:
             while place >= end:
                 if place > end:
-                    raise _broken()
+                    raise _broken_error()
                 if not ends:
                     return
                 end, shape = ends.pop()
             tag = data[place]
             place += 1
             if tag > 127:
-                tag, place = _varint(data, place - 1)
+                tag, place = _read_varint(data, place - 1)
             fields += 1
             kind = tag & 7
             if kind == _BYTES:
                 length = data[place]
                 place += 1
                 if length > 127:
-                    length, place = _varint(data, place - 1)
+                    length, place = _read_varint(data, place - 1)
                 inner = shape.get(tag >> 3)
                 if inner is None:
                     place += length
@@ -109,7 +110,7 @@ def _walk(data: bytes, shape: Shape, limits: WireLimits) -> None:
                 if plain or not length:
                     continue
                 if place + length > end or len(ends) >= DEEPEST:
-                    raise _broken() if place + length > end else TooMuch(f"messages of protobuf more than {DEEPEST} levels deep")
+                    raise _broken_error() if place + length > end else TooMuch(f"messages of protobuf more than {DEEPEST} levels deep")
                 ends.append((end, shape))
                 end, shape = place + length, inner
             else:
@@ -117,11 +118,11 @@ def _walk(data: bytes, shape: Shape, limits: WireLimits) -> None:
             if fields > limits.fields:
                 raise TooMuch(f"more than {limits.fields} fields of protobuf in one request (--protobuf-fields)")
     except IndexError:
-        raise _broken() from None
+        raise _broken_error() from None
 
 
 def _is_plain_pair(data: bytes, place: int, stop: int, end: int) -> bool:
-    """Whether there is an attribute as most are, a short key with a short text, which is two messages and three fields."""
+    """Return whether an ordinary attribute stands here, a short key with a short text: two messages and three fields."""
     if stop > end or data[place] != 0x0A:
         return False
     place += 2 + data[place + 1]
@@ -131,41 +132,41 @@ def _is_plain_pair(data: bytes, place: int, stop: int, end: int) -> bool:
     return data[place + 2] == 0x0A and place + 4 + data[place + 3] == stop
 
 
-def fields_in(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield number and content of every field of a message that has a length; `EvidenceError` for what is no protobuf."""
+def iterate_fields(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield the number and the content of every field that has a length. Raises `EvidenceError` for what is no protobuf."""
     place = 0
     try:
         while place < len(data):
-            tag, place = _varint(data, place)
+            tag, place = _read_varint(data, place)
             if tag & 7 != _BYTES:
                 place = _skip(data, place, tag & 7)
                 continue
-            length, place = _varint(data, place)
+            length, place = _read_varint(data, place)
             if place + length > len(data):
-                raise _broken()
+                raise _broken_error()
             yield tag >> 3, data[place : place + length]
             place += length
     except IndexError:
-        raise _broken() from None
+        raise _broken_error() from None
     if place > len(data):
-        raise _broken()
+        raise _broken_error()
 
 
 def _skip(data: bytes, place: int, kind: int) -> int:
     """Return where a field without a length ends."""
     if kind == _VARINT:
-        return place + 1 if data[place] < 128 else _varint(data, place)[1]
+        return place + 1 if data[place] < 128 else _read_varint(data, place)[1]
     if kind in (_GROUP, _GROUP_END):
         return place
     if kind == _FIXED64:
         return place + 8
     if kind == _FIXED32:
         return place + 4
-    raise _broken()
+    raise _broken_error()
 
 
-def _varint(data: bytes, place: int) -> tuple[int, int]:
-    """Return the number that stands there, and where it ends."""
+def _read_varint(data: bytes, place: int) -> tuple[int, int]:
+    """Return the number at a place, and where it ends."""
     number = shift = 0
     while True:
         byte = data[place]
@@ -175,8 +176,8 @@ def _varint(data: bytes, place: int) -> tuple[int, int]:
             return number, place
         shift += 7
         if shift > 63:
-            raise _broken()
+            raise _broken_error()
 
 
-def _broken() -> EvidenceError:
+def _broken_error() -> EvidenceError:
     return EvidenceError("binary data that is not OTLP protobuf")

@@ -15,9 +15,9 @@ from functools import lru_cache
 
 import msgspec
 
-from proctor.evidence.n8n_expressions import Resolved, has_expression, outputs_by_item, resolve_for_items
-from proctor.evidence.shape import dict_of
-from proctor.evidence.text import NODE_KEYS, text_in
+from proctor.evidence.n8n_expressions import Resolved, has_expression, iterate_outputs, resolve_for_items
+from proctor.evidence.shape import dict_or_empty
+from proctor.evidence.text import NODE_KEYS, find_text
 from proctor.evidence.usage import add_usage
 from proctor.model.evidence import Json, Node, Usage
 
@@ -33,7 +33,7 @@ _SUB_NODE = re.compile(
 
 
 def is_ai(node_type: str | None) -> bool:
-    """Whether nodes of this type talk to a model."""
+    """Return whether nodes of this type talk to a model."""
     if not node_type:
         return False
     lowered = node_type.lower()
@@ -41,12 +41,12 @@ def is_ai(node_type: str | None) -> bool:
 
 
 def is_sub_node(node_type: str | None) -> bool:
-    """Whether nodes of this type are parts of another node: models, memories, tools, parsers."""
+    """Return whether nodes of this type are parts of another node: models, memories, tools, parsers."""
     return bool(node_type) and _SUB_NODE.search(node_type or "") is not None
 
 
 def is_trigger(node_type: str | None) -> bool:
-    """Whether nodes of this type start a workflow."""
+    """Return whether nodes of this type start a workflow."""
     if not node_type:
         return False
     own = node_type.rsplit(".", 1)[-1].lower()
@@ -55,12 +55,12 @@ def is_trigger(node_type: str | None) -> bool:
 
 @lru_cache(maxsize=1024)
 def is_http_request(node_type: str | None) -> bool:
-    """Whether nodes of this type send an HTTP request whose parameters count as arguments."""
+    """Return whether nodes of this type send an HTTP request whose parameters count as arguments."""
     return bool(node_type) and "httprequest" in (node_type or "").lower().replace("-", "").replace("_", "")
 
 
-def answering_node(nodes: Sequence[Node], sub_nodes: frozenset[str] = frozenset()) -> Node | None:
-    """The node that gives the answer; `sub_nodes` are names known to be parts of others."""
+def find_answering_node(nodes: Sequence[Node], sub_nodes: frozenset[str] = frozenset()) -> Node | None:
+    """Return the node that gives the answer; `sub_nodes` are names of nodes that are parts of others."""
     candidates = [
         node for node in nodes if node.ran() and node.name not in sub_nodes and not is_sub_node(node.type) and not is_trigger(node.type)
     ]
@@ -70,30 +70,30 @@ def answering_node(nodes: Sequence[Node], sub_nodes: frozenset[str] = frozenset(
     return candidates[-1] if candidates else None
 
 
-def answer_of(node: Node | None) -> tuple[str | None, Json]:
-    """The text and the body a node answers with."""
-    return (None, None) if node is None else (text_in(node.output, NODE_KEYS), node.output)
+def read_answer(node: Node | None) -> tuple[str | None, Json]:
+    """Return the text and the body of a node's answer."""
+    return (None, None) if node is None else (find_text(node.output, NODE_KEYS), node.output)
 
 
-def usage_of(nodes: Sequence[Node]) -> Usage | None:
-    """Tokens over all AI nodes; where no node has a type, over all nodes."""
+def sum_usage(nodes: Sequence[Node]) -> Usage | None:
+    """Sum the tokens over all AI nodes, or over all nodes if none has a type."""
     untyped = all(node.type is None for node in nodes)
     return add_usage(node.usage for node in nodes if untyped or is_ai(node.type))
 
 
 def with_parameters(nodes: list[Node]) -> tuple[Node, ...]:
-    """The parameters of HTTP Request nodes resolved against the other nodes; other nodes keep none.
+    """Resolve the parameters of HTTP Request nodes against the other nodes; other nodes keep none.
 
     The map does not say which node fed which, so `$json` is the nearest earlier node that has the value, else a later one.
     """
     if not any(node.parameters is not None or is_http_request(node.type) for node in nodes):
         return tuple(nodes)
-    outputs = _outputs(nodes)
+    outputs = _list_outputs(nodes)
     finished: list[Node] = []
     for index, node in enumerate(nodes):
         parameters, more, notes = None, (), node.notes
         if is_http_request(node.type):
-            resolved = _resolve_around(nodes, index, dict_of(node.parameters), outputs)
+            resolved = _resolve_around(nodes, index, dict_or_empty(node.parameters), outputs)
             parameters, notes = with_method(resolved.value), resolved.notes
             more = tuple(map(with_method, resolved.more))
         finished.append(msgspec.structs.replace(node, parameters=parameters, more_parameters=more, notes=notes))
@@ -101,18 +101,18 @@ def with_parameters(nodes: list[Node]) -> tuple[Node, ...]:
 
 
 def with_method(parameters: Json) -> Json:
-    """The parameters of an HTTP request; n8n leaves the default method out."""
-    return {"method": "GET", **dict_of(parameters)}
+    """Return the parameters of an HTTP request with its method, as n8n leaves the default out."""
+    return {"method": "GET", **dict_or_empty(parameters)}
 
 
 def with_resolved_parameters(nodes: Sequence[Node]) -> tuple[Node, ...]:
-    """Nodes in our own words with the expressions in their parameters resolved; nothing else is changed."""
+    """Resolve the expressions in the parameters of nodes in our own words, and change nothing else."""
     outputs: dict[str, list[Json]] | None = None
     finished = list(nodes)
     for index, node in enumerate(nodes):
         if node.parameters is None or not has_expression(node.parameters):
             continue
-        outputs = _outputs(nodes) if outputs is None else outputs
+        outputs = _list_outputs(nodes) if outputs is None else outputs
         resolved = _resolve_around(nodes, index, node.parameters, outputs, only_parts=True)
         more = (*node.more_parameters, *resolved.more)
         notes = (*node.notes, *resolved.notes)
@@ -120,20 +120,20 @@ def with_resolved_parameters(nodes: Sequence[Node]) -> tuple[Node, ...]:
     return tuple(finished)
 
 
-def _outputs(nodes: Sequence[Node]) -> dict[str, list[Json]]:
-    """The items that each node gave, by its name."""
-    return {node.name: _items(node.output) for node in nodes if node.output is not None}
+def _list_outputs(nodes: Sequence[Node]) -> dict[str, list[Json]]:
+    """Return the items that each node gave, by its name."""
+    return {node.name: _list_items(node.output) for node in nodes if node.output is not None}
 
 
 def _resolve_around(
     nodes: Sequence[Node], index: int, parameters: Json, outputs: Mapping[str, list[Json]], *, only_parts: bool = False
 ) -> Resolved:
-    """The parameters of the node at `index`, resolved by what the nodes around it gave."""
+    """Resolve the parameters of the node at `index` by the outputs of the nodes around it."""
     around = [*reversed(nodes[max(0, index - _FARTHEST) : index]), *nodes[index + 1 : index + 1 + _FARTHEST]]
     current = [outputs[other.name] for other in around if other.name in outputs]
     most = max((len(items) for items in outputs.values()), default=1)
-    return resolve_for_items(parameters, outputs_by_item(current, outputs), most, only_parts=only_parts)
+    return resolve_for_items(parameters, iterate_outputs(current, outputs), most, only_parts=only_parts)
 
 
-def _items(output: Json) -> list[Json]:
+def _list_items(output: Json) -> list[Json]:
     return output if isinstance(output, list) and output else [output]

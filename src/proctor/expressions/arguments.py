@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import date, time
 
-from proctor.expressions.date_format import DIRECTIVES, LONGEST_FORMAT, unknown_directive
+from proctor.expressions.date_format import DIRECTIVES, LONGEST_FORMAT, find_unknown_directive
 from proctor.expressions.moments import UNITS, Moment, read_clock, read_moment
 from proctor.model.evidence import Json
 from proctor.model.numbers import is_finite
@@ -28,67 +28,67 @@ class Unfit(Exception):
 Kind = Callable[[Json], Json]
 
 
-def anything(value: Json) -> Json:
-    """Any value."""
+def take_anything(value: Json) -> Json:
+    """Accept any value."""
     return value
 
 
-def moment(value: Json) -> Moment:
-    """A date: one that another function gave, or ISO text (then not yet in a zone)."""
+def take_moment(value: Json) -> Moment:
+    """Return a date: one that another function gave, or ISO text (then not yet in a zone)."""
     if isinstance(value, date):
         return value
     read = read_moment(value) if isinstance(value, str) else None
     if read is None:
-        raise Unfit(f"expected a date, found {_found(value)}")
+        raise Unfit(f"expected a date, found {_describe_found(value)}")
     return read
 
 
 def count(value: Json) -> float | int:
-    """A finite number."""
+    """Return a finite number."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not is_finite(value):
-        raise Unfit(f"expected a number, found {_found(value)}")
+        raise Unfit(f"expected a number, found {_describe_found(value)}")
     return value
 
 
-def unit(value: Json) -> str:
-    """The plural name of a unit of time."""
+def take_unit(value: Json) -> str:
+    """Return the plural name of a unit of time."""
     name = UNITS.get(value.strip().lower()) if isinstance(value, str) else None
     if name is None:
         known = ", ".join(sorted(set(UNITS.values())))
-        raise Unfit(f"expected a unit ({known}), found {_found(value)}", nearest(value, UNITS) if isinstance(value, str) else ())
+        raise Unfit(f"expected a unit ({known}), found {_describe_found(value)}", nearest(value, UNITS) if isinstance(value, str) else ())
     return name
 
 
-def clock(value: Json) -> time:
-    """A clock time."""
+def take_clock(value: Json) -> time:
+    """Return a clock time."""
     read = read_clock(value) if isinstance(value, str) else None
     if read is None:
-        raise Unfit(f"expected a time such as '14:30', '09:00:00' or '3:30 PM', found {_found(value)}")
+        raise Unfit(f"expected a time such as '14:30', '09:00:00' or '3:30 PM', found {_describe_found(value)}")
     return read
 
 
-def date_format(value: Json) -> str:
-    """A format whose directives we know."""
+def take_date_format(value: Json) -> str:
+    """Return a format whose directives we know."""
     if not isinstance(value, str):
-        raise Unfit(f"expected a format such as '%Y-%m-%d', found {_found(value)}")
+        raise Unfit(f"expected a format such as '%Y-%m-%d', found {_describe_found(value)}")
     if len(value) > LONGEST_FORMAT:
         raise Unfit(f"the format has {len(value)} characters; at most {LONGEST_FORMAT} are allowed")
-    unknown = unknown_directive(value)
+    unknown = find_unknown_directive(value)
     if unknown is not None:
         raise Unfit(f"unknown directive {unknown[0]!r} in the format; known: {' '.join(DIRECTIVES)}")
     return value
 
 
-def path(value: Json) -> str:
-    """A dot path; a whole number indexes a list."""
+def take_path(value: Json) -> str:
+    """Return a dot path; a whole number indexes a list."""
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     if not isinstance(value, str) or not value:
-        raise Unfit(f"expected a path such as 'items.0.sku', found {_found(value)}")
+        raise Unfit(f"expected a path such as 'items.0.sku', found {_describe_found(value)}")
     return value
 
 
-def _found(value: Json) -> str:
+def _describe_found(value: Json) -> str:
     if value is None or isinstance(value, (dict, list)):
         return kind_of(value)
     if isinstance(value, date):

@@ -25,13 +25,14 @@ MONTHS = (
     "December",
 )
 LONGEST_FORMAT = 1_000
+"""Characters of a format; longer ones are no mistake of a person but an attempt to cost time."""
 
 
-def _hour12(at: datetime) -> int:
+def _write_hour12(at: datetime) -> int:
     return at.hour % 12 or 12
 
 
-def _offset(at: datetime) -> str:
+def _write_offset(at: datetime) -> str:
     delta = at.utcoffset()
     if delta is None:
         return ""
@@ -40,8 +41,8 @@ def _offset(at: datetime) -> str:
     return f"{sign}{abs(minutes) // 60:02d}{abs(minutes) % 60:02d}"
 
 
-def _week_of_year(at: datetime, first: int) -> int:
-    """Weeks since the first Sunday (`first` 6) or Monday (0) of the year; days before it are week 0."""
+def _count_week_of_year(at: datetime, first: int) -> int:
+    """Count the weeks since the first Sunday (`first` 6) or Monday (0) of the year; days before it are week 0."""
     return (at.timetuple().tm_yday + 6 - (at.weekday() - first) % 7) // 7
 
 
@@ -64,19 +65,19 @@ DIRECTIVES: dict[str, Callable[[datetime], str]] = {
     "%w": lambda at: str(at.isoweekday() % 7),
     "%G": lambda at: f"{at.isocalendar().year:04d}",
     "%V": lambda at: f"{at.isocalendar().week:02d}",
-    "%U": lambda at: f"{_week_of_year(at, 6):02d}",
-    "%W": lambda at: f"{_week_of_year(at, 0):02d}",
+    "%U": lambda at: f"{_count_week_of_year(at, 6):02d}",
+    "%W": lambda at: f"{_count_week_of_year(at, 0):02d}",
     "%H": lambda at: f"{at.hour:02d}",
     "%-H": lambda at: str(at.hour),
-    "%I": lambda at: f"{_hour12(at):02d}",
-    "%-I": lambda at: str(_hour12(at)),
+    "%I": lambda at: f"{_write_hour12(at):02d}",
+    "%-I": lambda at: str(_write_hour12(at)),
     "%M": lambda at: f"{at.minute:02d}",
     "%-M": lambda at: str(at.minute),
     "%S": lambda at: f"{at.second:02d}",
     "%-S": lambda at: str(at.second),
     "%f": lambda at: f"{at.microsecond:06d}",
     "%p": lambda at: "AM" if at.hour < 12 else "PM",
-    "%z": _offset,
+    "%z": _write_offset,
     "%Z": lambda at: at.tzname() or "",
     "%F": lambda at: f"{at.year:04d}-{at.month:02d}-{at.day:02d}",
     "%T": lambda at: f"{at.hour:02d}:{at.minute:02d}:{at.second:02d}",
@@ -87,21 +88,21 @@ DIRECTIVES: dict[str, Callable[[datetime], str]] = {
 """What every directive writes."""
 
 
-def unknown_directive(form: str) -> tuple[str, int] | None:
-    """The first directive that is not in the table, and where it stands."""
-    for piece, at in _pieces(form):
+def find_unknown_directive(form: str) -> tuple[str, int] | None:
+    """Return the first directive that is not in the table, and where it stands."""
+    for piece, at in _split_format(form):
         if piece[0] == "%" and piece not in DIRECTIVES:
             return piece, at
     return None
 
 
 def format_moment(at: datetime, form: str) -> str:
-    """`at` written by a format whose directives are all known."""
-    return "".join(DIRECTIVES[piece](at) if piece in DIRECTIVES else piece for piece, _ in _pieces(form))
+    """Write `at` by a format whose directives are all known."""
+    return "".join(DIRECTIVES[piece](at) if piece in DIRECTIVES else piece for piece, _ in _split_format(form))
 
 
-def _pieces(form: str) -> list[tuple[str, int]]:
-    """The format cut into directives and single characters, with offsets."""
+def _split_format(form: str) -> list[tuple[str, int]]:
+    """Return the format cut into directives and single characters, with offsets."""
     pieces: list[tuple[str, int]] = []
     index = 0
     while index < len(form):

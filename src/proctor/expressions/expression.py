@@ -22,13 +22,14 @@ import msgspec
 from proctor.errors import CheckFault, SpecError
 from proctor.expressions.arguments import Unfit
 from proctor.expressions.functions import FUNCTIONS, Function
-from proctor.expressions.lexer import Token, tokens
-from proctor.expressions.moments import zone_named
+from proctor.expressions.lexer import Token, split_tokens
+from proctor.expressions.moments import find_zone
 from proctor.expressions.scope import Scope
 from proctor.model.evidence import Json
 from proctor.model.show import nearest, shorten
 
 DEEPEST = 50
+"""Levels of nested calls; the parser and the evaluation walk them by recursion."""
 MOST_TEXT = 1_000_000
 """How many characters one evaluation may make or read."""
 _WORDS: dict[str, Json] = {"true": True, "false": False, "null": None}
@@ -71,21 +72,21 @@ class Expression:
     def __repr__(self) -> str:
         return f"Expression({self.text!r})"
 
-    def variables(self) -> tuple[Variable, ...]:
-        """Every bare name, in order; those that are calls without parentheses (`TODAY`) are among them."""
-        return tuple(_variables(self.root))
+    def list_variables(self) -> tuple[Variable, ...]:
+        """Return every bare name, in order; those that are calls without parentheses (`TODAY`) are among them."""
+        return tuple(_iterate_variables(self.root))
 
-    def unknown(self, context: dict[str, Json]) -> tuple[Variable, ...]:
-        """The bare names that have no value in a context."""
-        return tuple(v for v in self.variables() if v.name not in context and not is_bare_call(v.name))
+    def list_unknown(self, context: dict[str, Json]) -> tuple[Variable, ...]:
+        """Return the bare names that have no value in a context."""
+        return tuple(v for v in self.list_variables() if v.name not in context and not is_bare_call(v.name))
 
     def evaluate(self, scope: Scope) -> Json:
-        """The value: JSON, or a `date`, or an aware `datetime`."""
-        return _Evaluation(self.text, scope).value(self.root)
+        """Return the value: JSON, or a `date`, or an aware `datetime`."""
+        return _Evaluation(self.text, scope).evaluate(self.root)
 
 
 def is_bare_call(name: str) -> bool:
-    """Whether a name alone stands for a call, as `TODAY` does."""
+    """Return whether a name alone stands for a call, as `TODAY` does."""
     function = FUNCTIONS.get(name.upper())
     return function is not None and function.bare
 
@@ -93,22 +94,22 @@ def is_bare_call(name: str) -> bool:
 def compile_expression(text: str, *, field: str | None = None) -> Expression:
     """Read an expression; a fault in it is a `SpecError` at `field` with its offset."""
     try:
-        return _compiled(text)
+        return _compile_cached(text)
     except SpecError as error:
         raise SpecError(error.message, field=field, offset=error.offset, nearest=error.nearest, hint=error.hint) from None
 
 
 @functools.lru_cache(maxsize=1024)
-def _compiled(text: str) -> Expression:
-    return Expression(text, _Parser(tokens(text)).whole())
+def _compile_cached(text: str) -> Expression:
+    return Expression(text, _Parser(split_tokens(text)).read_whole())
 
 
-def _variables(term: Term) -> Iterator[Variable]:
+def _iterate_variables(term: Term) -> Iterator[Variable]:
     if isinstance(term, Variable):
         yield term
     elif isinstance(term, Call):
         for argument in term.arguments:
-            yield from _variables(argument)
+            yield from _iterate_variables(argument)
 
 
 class _Parser:
@@ -116,10 +117,10 @@ class _Parser:
         self._words = words
         self._at = 0
 
-    def whole(self) -> Term:
+    def read_whole(self) -> Term:
         if self._words[0].kind == "end":
             raise SpecError("the expression is empty", offset=0)
-        term = self._term(0)
+        term = self._read_term(0)
         rest = self._next()
         if rest.kind != "end":
             raise SpecError(f"unexpected {shorten(rest.source, 40)!r} after the expression", offset=rest.offset)
@@ -133,7 +134,7 @@ class _Parser:
     def _peek(self) -> Token:
         return self._words[self._at]
 
-    def _term(self, depth: int) -> Term:
+    def _read_term(self, depth: int) -> Term:
         word = self._next()
         if depth > DEEPEST:
             raise SpecError(f"the expression is nested more than {DEEPEST} deep", offset=word.offset)
@@ -163,7 +164,7 @@ class _Parser:
             self._next()
         else:
             while True:
-                arguments.append(self._term(depth + 1))
+                arguments.append(self._read_term(depth + 1))
                 word = self._next()
                 if word.kind == ")":
                     break
@@ -195,59 +196,59 @@ class _Evaluation:
         self._scope = scope
         self._left = MOST_TEXT
 
-    def clock(self) -> datetime:
-        zone = self.zone()
+    def read_clock(self) -> datetime:
+        zone = self.read_zone()
         if self._scope.now is None:
             raise Unfit("the evidence carries no clock that can be read")
         return self._scope.now.astimezone(UTC).astimezone(zone)
 
-    def zone(self) -> tzinfo:
-        return zone_named(self._scope.zone)
+    def read_zone(self) -> tzinfo:
+        return find_zone(self._scope.zone)
 
     def spend(self, characters: int) -> None:
         self._left -= characters
         if self._left < 0:
             raise Unfit(f"more than {MOST_TEXT} characters of text")
 
-    def value(self, term: Term) -> Json:
+    def evaluate(self, term: Term) -> Json:
         match term:
             case Literal():
                 return term.value
             case Variable():
-                return self._variable(term)
+                return self._evaluate_variable(term)
             case Call():
                 return self._call(term)
 
-    def _variable(self, term: Variable) -> Json:
+    def _evaluate_variable(self, term: Variable) -> Json:
         if term.name in self._scope.context:
             return self._scope.context[term.name]
         if is_bare_call(term.name):
-            return self._applied(FUNCTIONS[term.name.upper()], (), term.offset)
+            return self._apply(FUNCTIONS[term.name.upper()], (), term.offset)
         function = FUNCTIONS.get(term.name.upper())
         if function is not None:
-            raise self._fault(f"{term.name!r} is a function: write {function.signature}", term.offset)
+            raise self._make_fault(f"{term.name!r} is a function: write {function.signature}", term.offset)
         close = nearest(term.name, self._scope.context)
         known = f"; nearest: {', '.join(map(repr, close))}" if close else ""
-        raise self._fault(f"unknown variable {term.name!r}{known}", term.offset)
+        raise self._make_fault(f"unknown variable {term.name!r}{known}", term.offset)
 
     def _call(self, term: Call) -> Json:
         values: list[Json] = []
         for index, argument in enumerate(term.arguments):
-            raw = self.value(argument)
+            raw = self.evaluate(argument)
             try:
                 values.append(term.function.kind_at(index)(raw))
             except Unfit as error:
                 close = f"; nearest: {', '.join(map(repr, error.nearest))}" if error.nearest else ""
-                raise self._fault(f"{term.function.name}, argument {index + 1}: {error.message}{close}", argument.offset) from None
-        return self._applied(term.function, values, term.offset)
+                raise self._make_fault(f"{term.function.name}, argument {index + 1}: {error.message}{close}", argument.offset) from None
+        return self._apply(term.function, values, term.offset)
 
-    def _applied(self, function: Function, values: list[Json] | tuple[()], offset: int) -> Json:
+    def _apply(self, function: Function, values: list[Json] | tuple[()], offset: int) -> Json:
         try:
             return function.apply(self, *values)
         except Unfit as error:
-            raise self._fault(f"{function.name}: {error.message}", offset) from None
+            raise self._make_fault(f"{function.name}: {error.message}", offset) from None
         except (OverflowError, ValueError):
-            raise self._fault(f"{function.name}: the result lies outside of the calendar (years 1 to 9999)", offset) from None
+            raise self._make_fault(f"{function.name}: the result lies outside of the calendar (years 1 to 9999)", offset) from None
 
-    def _fault(self, message: str, offset: int) -> CheckFault:
+    def _make_fault(self, message: str, offset: int) -> CheckFault:
         return CheckFault("expression_error", f"expression {shorten(self._text, 120)!r}, column {offset + 1}: {message}")

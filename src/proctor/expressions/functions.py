@@ -11,8 +11,8 @@ import msgspec
 from proctor.expressions import arguments
 from proctor.expressions.arguments import Kind, Unfit
 from proctor.expressions.date_format import format_moment
-from proctor.expressions.moments import INSTANT_UNITS, Moment, at_clock, in_zone, shift
-from proctor.expressions.text_form import text_form
+from proctor.expressions.moments import INSTANT_UNITS, Moment, move_to_zone, set_clock_time, shift_moment
+from proctor.expressions.text_form import write_text_form
 from proctor.model.evidence import Json
 from proctor.model.show import kind_of, show
 
@@ -20,12 +20,12 @@ from proctor.model.show import kind_of, show
 class Machine(Protocol):
     """What a function may ask of the evaluation it runs in."""
 
-    def clock(self) -> datetime:
-        """The current time in the zone of the case."""
+    def read_clock(self) -> datetime:
+        """Return the current time in the zone of the case."""
         ...
 
-    def zone(self) -> tzinfo:
-        """The zone of the case."""
+    def read_zone(self) -> tzinfo:
+        """Return the zone of the case."""
         ...
 
     def spend(self, characters: int) -> None:
@@ -48,11 +48,11 @@ class Function(msgspec.Struct, frozen=True, kw_only=True):
     apply: Callable[..., Json]
 
     def kind_at(self, index: int) -> Kind:
-        """The kind of the argument at `index`."""
+        """Return the kind of the argument at `index`."""
         return self.kinds[min(index, len(self.kinds) - 1)]
 
     def accepts(self, given: int) -> bool:
-        """Whether this many arguments may be given."""
+        """Return whether this many arguments may be given."""
         return given >= len(self.kinds) if self.variadic else given == len(self.kinds)
 
 
@@ -75,32 +75,32 @@ def _function(
 
 @_function("TODAY()", "The current date in the zone of the case; `TODAY` alone is the same.", "TODAY()", bare=True)
 def _today(machine: Machine) -> Json:
-    return machine.clock().date()
+    return machine.read_clock().date()
 
 
 @_function("NOW()", "The current date and time in the zone of the case; `NOW` alone is the same.", "NOW()", bare=True)
 def _now(machine: Machine) -> Json:
-    return machine.clock()
+    return machine.read_clock()
 
 
 @_function(
     "DATE_ADD(date, count, unit)",
     "A later date. Days and larger units keep the clock time, hours and smaller move the instant; month ends clamp.",
     "DATE_ADD(TODAY(), 3, 'days')",
-    (arguments.moment, arguments.count, arguments.unit),
+    (arguments.take_moment, arguments.count, arguments.take_unit),
 )
 def _date_add(machine: Machine, date: Moment, count: float, unit: str) -> Json:
     if unit not in INSTANT_UNITS and count != int(count):
         raise Unfit(f"expected a whole number of {unit}, found {show(count)}")
-    zone = machine.zone()
-    return shift(in_zone(date, zone), count, unit, zone)
+    zone = machine.read_zone()
+    return shift_moment(move_to_zone(date, zone), count, unit, zone)
 
 
 @_function(
     "DATE_SUB(date, count, unit)",
     "An earlier date, by the same rules as `DATE_ADD`.",
     "DATE_SUB(TODAY(), 1, 'week')",
-    (arguments.moment, arguments.count, arguments.unit),
+    (arguments.take_moment, arguments.count, arguments.take_unit),
 )
 def _date_sub(machine: Machine, date: Moment, count: float, unit: str) -> Json:
     return _date_add(machine, date, -count, unit)
@@ -110,52 +110,52 @@ def _date_sub(machine: Machine, date: Moment, count: float, unit: str) -> Json:
     "AT_TIME(date, time)",
     "The date at a clock time: `'14:30'`, `'09:00:00'`, `'3:30 PM'`.",
     "AT_TIME(DATE_ADD(TODAY(), 1, 'days'), '09:00')",
-    (arguments.moment, arguments.clock),
+    (arguments.take_moment, arguments.take_clock),
 )
 def _at_time(machine: Machine, date: Moment, clock: time) -> Json:
-    zone = machine.zone()
-    return at_clock(in_zone(date, zone), clock, zone)
+    zone = machine.read_zone()
+    return set_clock_time(move_to_zone(date, zone), clock, zone)
 
 
 @_function(
     "FORMAT_DATE(date, format)",
     "A date as text, by `strftime` directives, in English whatever the locale.",
     "FORMAT_DATE(TODAY(), '%Y-%m-%d')",
-    (arguments.moment, arguments.date_format),
+    (arguments.take_moment, arguments.take_date_format),
 )
 def _format_date(machine: Machine, date: Moment, form: str) -> Json:
-    zone = machine.zone()
-    local = in_zone(date, zone)
+    zone = machine.read_zone()
+    local = move_to_zone(date, zone)
     machine.spend(len(form) * 4)
-    return format_moment(local if isinstance(local, datetime) else at_clock(local, time(), zone), form)
+    return format_moment(local if isinstance(local, datetime) else set_clock_time(local, time(), zone), form)
 
 
 @_function(
     "CONCAT(a, b, ...)",
     "Any number of values joined to one text; null is empty.",
     "CONCAT('order-', ORDER_ID)",
-    (arguments.anything,),
+    (arguments.take_anything,),
     variadic=True,
 )
 def _concat(machine: Machine, *values: Json) -> Json:
     parts: list[str] = []
     for value in values:
-        part = text_form(value)
+        part = write_text_form(value)
         machine.spend(len(part))
         parts.append(part)
     return "".join(parts)
 
 
-@_function("UPPER(text)", "The text in upper case.", "UPPER(CITY)", (arguments.anything,))
+@_function("UPPER(text)", "The text in upper case.", "UPPER(CITY)", (arguments.take_anything,))
 def _upper(machine: Machine, value: Json) -> Json:
-    text = text_form(value)
+    text = write_text_form(value)
     machine.spend(len(text))
     return text.upper()
 
 
-@_function("LOWER(text)", "The text in lower case.", "LOWER(EMAIL)", (arguments.anything,))
+@_function("LOWER(text)", "The text in lower case.", "LOWER(EMAIL)", (arguments.take_anything,))
 def _lower(machine: Machine, value: Json) -> Json:
-    text = text_form(value)
+    text = write_text_form(value)
     machine.spend(len(text))
     return text.lower()
 
@@ -164,7 +164,7 @@ def _lower(machine: Machine, value: Json) -> Json:
     "JSON_EXTRACT(data, path)",
     "A value out of an object, a list or JSON text, by dot path; a path that leads nowhere gives null.",
     "JSON_EXTRACT(ORDER_DATA, 'items.0.sku')",
-    (arguments.anything, arguments.path),
+    (arguments.take_anything, arguments.take_path),
 )
 def _json_extract(machine: Machine, data: Json, path: str) -> Json:
     if isinstance(data, str):

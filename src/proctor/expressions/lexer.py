@@ -16,7 +16,9 @@ from proctor.errors import SpecError
 from proctor.model.evidence import Json
 
 LONGEST = 10_000
+"""Characters of an expression."""
 _LONGEST_NUMBER = 100
+"""Digits of a number: converting a very long one takes time that grows with the square of its length."""
 
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?", re.ASCII)
 _NAME = re.compile(r"[^\W\d]\w*")
@@ -34,8 +36,8 @@ class Token(msgspec.Struct, frozen=True):
     source: str
 
 
-def tokens(text: str) -> list[Token]:
-    """All words of `text` and a final `end`. Raises `SpecError` with the offset of what is none."""
+def split_tokens(text: str) -> list[Token]:
+    """Return all words of `text` and a final `end`. Raises `SpecError` with the offset of what is none."""
     if len(text) > LONGEST:
         raise SpecError(f"the expression has {len(text)} characters; at most {LONGEST} are read", offset=LONGEST)
     found: list[Token] = []
@@ -45,18 +47,18 @@ def tokens(text: str) -> list[Token]:
         if char.isspace():
             at += 1
             continue
-        token = _token(text, at, char)
+        token = _read_token(text, at, char)
         found.append(token)
         at += len(token.source)
     found.append(Token("end", None, len(text), ""))
     return found
 
 
-def _token(text: str, at: int, char: str) -> Token:
+def _read_token(text: str, at: int, char: str) -> Token:
     if char == "(" or char == ")" or char == ",":
         return Token(char, char, at, char)
     if char in "'\"":
-        return _quoted(text, at)
+        return _read_quoted(text, at)
     if (number := _NUMBER.match(text, at)) is not None:
         return _number(number.group(), at)
     if (name := _NAME.match(text, at)) is not None:
@@ -75,7 +77,7 @@ def _number(source: str, at: int) -> Token:
     return Token("number", float(source) if "." in source else int(source), at, source)
 
 
-def _quoted(text: str, start: int) -> Token:
+def _read_quoted(text: str, start: int) -> Token:
     quote = text[start]
     parts: list[str] = []
     at = start + 1

@@ -52,7 +52,7 @@ _CLOCK = re.compile(r"(\d{1,2})(?::(\d{2}))?(?::(\d{2}))?(?: ?([AaPp])[Mm])?", r
 
 
 def read_moment(text: str) -> Moment | None:
-    """A day or a time from ISO 8601 text; a time without an offset stays naive. Nothing when it is neither."""
+    """Return a day or a time from ISO 8601 text; a time without an offset stays naive. Nothing when it is neither."""
     match = _MOMENT.fullmatch(text) if len(text) <= 64 else None
     if match is None:
         return None
@@ -61,21 +61,21 @@ def read_moment(text: str) -> Moment | None:
         if hour is None:
             return date(int(year), int(month), int(day))
         micros = int((fraction or "0")[:6].ljust(6, "0"))
-        zone = _offset(offset) if offset else None
+        zone = _read_offset(offset) if offset else None
         return datetime(int(year), int(month), int(day), int(hour), int(minute), int(second or 0), micros, zone)
     except ValueError:
         return None
 
 
 def parse_moment(text: str) -> Moment:
-    """As `read_moment`; raises `ValueError` when the text is neither a day nor a time."""
+    """Read a moment as `read_moment` does, but raise `ValueError` if the text is neither a day nor a time."""
     moment = read_moment(text)
     if moment is None:
         raise ValueError(f"no ISO 8601 date or time: {text[:80]!r}")
     return moment
 
 
-def _offset(text: str) -> tzinfo:
+def _read_offset(text: str) -> tzinfo:
     if text in "Zz":
         return UTC
     hours, minutes = int(text[1:3]), int(text[-2:]) if len(text) > 3 else 0
@@ -86,7 +86,7 @@ def _offset(text: str) -> tzinfo:
 
 
 def read_clock(text: str) -> time | None:
-    """A clock time: `14:30`, `09:00:00`, `3:30 PM`, `3:30pm`, `3 PM`. Nothing when it is none."""
+    """Return a clock time: `14:30`, `09:00:00`, `3:30 PM`, `3:30pm`, `3 PM`. Nothing when it is none."""
     match = _CLOCK.fullmatch(text.strip()) if len(text) <= 20 else None
     if match is None:
         return None
@@ -105,8 +105,8 @@ def read_clock(text: str) -> time | None:
 
 
 @functools.lru_cache(maxsize=256)
-def zone_named(name: str) -> tzinfo:
-    """The IANA zone of that name; an unknown one is a fault that names it."""
+def find_zone(name: str) -> tzinfo:
+    """Return the IANA zone of that name; an unknown one is a fault that names it."""
     if name in ("UTC", "Z"):
         return UTC
     from zoneinfo import ZoneInfo, ZoneInfoNotFoundError  # reads the time zone database; most suites never need it
@@ -118,8 +118,8 @@ def zone_named(name: str) -> tzinfo:
         raise CheckFault("expression_error", f"unknown time zone {name[:80]!r}; expected an IANA name such as 'Europe/Berlin'") from None
 
 
-def in_zone(moment: Moment, zone: tzinfo) -> Moment:
-    """A day as it is; a time as an aware time in `zone`. Raises `OverflowError` at the edges of the calendar."""
+def move_to_zone(moment: Moment, zone: tzinfo) -> Moment:
+    """Return a day as it is; a time as an aware time in `zone`. Raises `OverflowError` at the edges of the calendar."""
     if not isinstance(moment, datetime):
         return moment
     if moment.tzinfo is None:
@@ -128,62 +128,62 @@ def in_zone(moment: Moment, zone: tzinfo) -> Moment:
     return moment.astimezone(UTC).astimezone(zone)
 
 
-def at_clock(day: Moment, clock: time, zone: tzinfo) -> datetime:
-    """The calendar day of `day` at a clock time."""
+def set_clock_time(day: Moment, clock: time, zone: tzinfo) -> datetime:
+    """Return the calendar day of `day` at a clock time."""
     calendar = day.date() if isinstance(day, datetime) else day
     return datetime.combine(calendar, clock, tzinfo=zone).astimezone(UTC).astimezone(zone)
 
 
-def instant(moment: Moment, zone: tzinfo) -> datetime:
-    """The moment in UTC; a day is its midnight in `zone`."""
+def to_instant(moment: Moment, zone: tzinfo) -> datetime:
+    """Return the moment in UTC; a day is its midnight in `zone`."""
     if not isinstance(moment, datetime):
         moment = datetime.combine(moment, time(), tzinfo=zone)
     return moment.astimezone(UTC)
 
 
-def minutes_apart(one: Moment, other: Moment) -> float:
-    """How far apart two moments of the same zone are, in minutes, never negative.
+def count_minutes_apart(one: Moment, other: Moment) -> float:
+    """Return how far apart two moments of the same zone are, in minutes, never negative.
 
     When either has no time of day, calendar days are compared and a day counts 1440 minutes.
     """
     if isinstance(one, datetime) and isinstance(other, datetime):
         # In UTC: two times of one zone are subtracted by their clock faces, ignoring summer time.
         return abs((one.astimezone(UTC) - other.astimezone(UTC)).total_seconds()) / 60
-    return abs((_day(one) - _day(other)).days) * 1440.0
+    return abs((_read_day(one) - _read_day(other)).days) * 1440.0
 
 
 def order(one: Moment, other: Moment) -> int:
-    """-1, 0 or 1, as `one` lies before, at or after `other`; by calendar days when either has no time of day."""
+    """Return -1, 0 or 1, as `one` lies before, at or after `other`; compare calendar days when either has no time of day."""
     if isinstance(one, datetime) and isinstance(other, datetime):
         left, right = one.astimezone(UTC), other.astimezone(UTC)
         return (left > right) - (left < right)
-    first, second = _day(one), _day(other)
+    first, second = _read_day(one), _read_day(other)
     return (first > second) - (first < second)
 
 
-def _day(moment: Moment) -> date:
+def _read_day(moment: Moment) -> date:
     return moment.date() if isinstance(moment, datetime) else moment
 
 
-def shift(moment: Moment, count: float, unit: str, zone: tzinfo) -> Moment:
-    """`moment` moved by `count` of `unit` (a plural name). Raises `OverflowError` when it leaves the calendar."""
+def shift_moment(moment: Moment, count: float, unit: str, zone: tzinfo) -> Moment:
+    """Move `moment` by `count` of `unit` (a plural name). Raises `OverflowError` when it leaves the calendar."""
     if abs(count) > _FARTHEST:
         raise OverflowError("out of the calendar")
     if unit in INSTANT_UNITS:
-        moved = instant(moment, zone) + timedelta(**{unit: count})
+        moved = to_instant(moment, zone) + timedelta(**{unit: count})
         return moved.astimezone(zone)
     whole = int(count)
-    day = _day(moment)
+    day = _read_day(moment)
     if unit in ("days", "weeks"):
         day += timedelta(**{unit: whole})
     else:
-        day = _months_later(day, whole if unit == "months" else whole * 12)
+        day = _add_months(day, whole if unit == "months" else whole * 12)
     if isinstance(moment, datetime):
-        return at_clock(day, moment.time(), zone)
+        return set_clock_time(day, moment.time(), zone)
     return day
 
 
-def _months_later(day: date, months: int) -> date:
+def _add_months(day: date, months: int) -> date:
     index = day.year * 12 + day.month - 1 + months
     year, month = divmod(index, 12)
     if not 1 <= year <= 9999:

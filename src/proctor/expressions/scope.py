@@ -9,7 +9,7 @@ from datetime import datetime
 import msgspec
 
 from proctor.errors import CheckFault
-from proctor.expressions.moments import in_zone, instant, read_moment, zone_named
+from proctor.expressions.moments import find_zone, move_to_zone, read_moment, to_instant
 from proctor.model.evidence import Evidence, Json
 
 
@@ -22,23 +22,23 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
     zone: str = "UTC"
 
     @staticmethod
-    def of(evidence: Evidence) -> "Scope":
-        """The scope that evidence carries."""
+    def read_from(evidence: Evidence) -> "Scope":
+        """Return the scope that evidence carries."""
         context = evidence.context or {}
         named = context.get("timezone")
         zone = named if isinstance(named, str) and named else evidence.timezone or "UTC"
-        return Scope(context=context, now=_clock(evidence.now, zone), zone=zone)
+        return Scope(context=context, now=_read_clock(evidence.now, zone), zone=zone)
 
 
 NO_SCOPE = Scope()
 """For expected values that look at nothing but themselves."""
 
 
-def _clock(text: str | None, zone: str) -> datetime | None:
+def _read_clock(text: str | None, zone: str) -> datetime | None:
     moment = read_moment(text) if text else None
     if moment is None:
         return None
     try:
-        return instant(in_zone(moment, zone_named(zone)), zone_named(zone))
+        return to_instant(move_to_zone(moment, find_zone(zone)), find_zone(zone))
     except (CheckFault, OverflowError):
         return None

@@ -12,8 +12,8 @@ from proctor.errors import CheckFault
 from proctor.model.show import kind_of
 
 
-def text_form(value: object) -> str:
-    """The value as text. A structure nested too deeply for that is a fault."""
+def write_text_form(value: object) -> str:
+    """Return the value as text. A structure nested too deeply for that is a fault."""
     if isinstance(value, str):
         return value
     if value is None:
@@ -31,7 +31,7 @@ def text_form(value: object) -> str:
     import json  # only lists and objects need it; the faster encoder we use elsewhere refuses large integers
 
     try:
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=text_form)
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=write_text_form)
     except RecursionError:
         raise CheckFault("value_too_deep", f"the {kind_of(value)} is nested too deeply to be read as text") from None
     except ValueError:

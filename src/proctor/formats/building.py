@@ -26,24 +26,24 @@ UNUSABLE = Unusable()
 
 
 @functools.cache
-def type_of(struct: type[msgspec.Struct]) -> mi.StructType:
-    """The description of a struct's fields."""
+def describe_struct_type(struct: type[msgspec.Struct]) -> mi.StructType:
+    """Return the description of a struct's fields."""
     info = mi.type_info(struct)
     assert isinstance(info, mi.StructType)
     return info
 
 
 def build_struct(struct: type[msgspec.Struct], node: Located, reading: Reading, what: str) -> Json:
-    """An instance of `struct` from an object; `UNUSABLE` after any problem."""
-    return _struct(type_of(struct), node, reading, what)
+    """Return an instance of `struct` from an object; `UNUSABLE` after any problem."""
+    return _build_struct(describe_struct_type(struct), node, reading, what)
 
 
-def _struct(info: mi.StructType, node: Located, reading: Reading, what: str) -> Json:
-    if reading.an_object(node, what) is None:
+def _build_struct(info: mi.StructType, node: Located, reading: Reading, what: str) -> Json:
+    if reading.require_object(node, what) is None:
         return UNUSABLE
     fields = {field.encode_name: field for field in info.fields}
     before = len(reading.problems)
-    reading.known_keys(node, tuple(fields), what)
+    reading.check_keys(node, tuple(fields), what)
     values: dict[str, Json] = {}
     for name, field in fields.items():
         member = node.get(name)
@@ -58,40 +58,40 @@ def _struct(info: mi.StructType, node: Located, reading: Reading, what: str) -> 
 
 
 def build(info: mi.Type, node: Located, reading: Reading, what: str) -> Json:
-    """A value of the described type; `UNUSABLE` after a problem."""
+    """Return a value of the described type; `UNUSABLE` after a problem."""
     match info:
         case mi.AnyType():
             return node.plain()
         case mi.StructType():
-            return _struct(info, node, reading, what)
+            return _build_struct(info, node, reading, what)
         case mi.LiteralType():
-            return _literal(info, node, reading, what)
+            return _build_literal(info, node, reading, what)
         case mi.VarTupleType() | mi.ListType():
-            return _tuple(info.item_type, node, reading, what)
+            return _build_tuple(info.item_type, node, reading, what)
         case mi.DictType():
-            if reading.an_object(node, what) is None:
+            if reading.require_object(node, what) is None:
                 return UNUSABLE
             built = {key: build(info.value_type, item, reading, f"{what} {key!r}") for key, item in node.members()}
             return UNUSABLE if any(value is UNUSABLE for value in built.values()) else built
         case mi.UnionType():
-            return _union(info, node, reading, what)
+            return _build_union(info, node, reading, what)
         case mi.StrType():
-            return _or_unusable(reading.text(node, what))
+            return _replace_unusable(reading.require_text(node, what))
         case mi.BoolType():
-            return _or_unusable(reading.boolean(node, what))
+            return _replace_unusable(reading.require_boolean(node, what))
         case mi.IntType():
-            return _or_unusable(reading.integer(node, what))
+            return _replace_unusable(reading.require_integer(node, what))
         case mi.FloatType():
-            return _or_unusable(reading.number(node, what))
+            return _replace_unusable(reading.number(node, what))
         case _:
             raise TypeError(f"{what}: a suite cannot carry {info!r}")
 
 
-def _or_unusable(value: Json) -> Json:
+def _replace_unusable(value: Json) -> Json:
     return UNUSABLE if value is None else value
 
 
-def _literal(info: mi.LiteralType, node: Located, reading: Reading, what: str) -> Json:
+def _build_literal(info: mi.LiteralType, node: Located, reading: Reading, what: str) -> Json:
     if node.value in info.values and isinstance(node.value, str):
         return node.value
     words = [str(value) for value in info.values]
@@ -104,7 +104,7 @@ def _literal(info: mi.LiteralType, node: Located, reading: Reading, what: str) -
     return UNUSABLE
 
 
-def _tuple(item: mi.Type, node: Located, reading: Reading, what: str) -> Json:
+def _build_tuple(item: mi.Type, node: Located, reading: Reading, what: str) -> Json:
     if not node.is_list:
         if node.value is None:
             reading.error(node, f"{what}: expected a list, found null", code="wrong_type")
@@ -115,16 +115,16 @@ def _tuple(item: mi.Type, node: Located, reading: Reading, what: str) -> Json:
     return UNUSABLE if any(value is UNUSABLE for value in built) else tuple(built)
 
 
-def _union(info: mi.UnionType, node: Located, reading: Reading, what: str) -> Json:
+def _build_union(info: mi.UnionType, node: Located, reading: Reading, what: str) -> Json:
     choices = [choice for choice in info.types if "Unset" not in type(choice).__name__]
     if node.value is None and any(isinstance(choice, mi.NoneType) for choice in choices):
         return None
     real = [choice for choice in choices if not isinstance(choice, mi.NoneType)]
-    fitting = [choice for choice in real if _fits(choice, node)] or real
+    fitting = [choice for choice in real if _accepts_kind(choice, node)] or real
     return build(fitting[0], node, reading, what)
 
 
-def _fits(info: mi.Type, node: Located) -> bool:
+def _accepts_kind(info: mi.Type, node: Located) -> bool:
     value = node.value
     match info:
         case mi.AnyType():

@@ -15,7 +15,7 @@ MAX_YAML = 2 * 1024 * 1024
 
 
 def read_text(text: str, *, file: str | None, reading: Reading) -> Located | None:
-    """The document in `text`; problems go to `reading`, and nothing is returned when it cannot be read at all."""
+    """Return the document in `text`; problems go to `reading`, and nothing is returned when it cannot be read at all."""
     ending = (file or "").lower()
     if _is_too_large(text, ending, reading):
         return None
@@ -27,7 +27,7 @@ def read_text(text: str, *, file: str | None, reading: Reading) -> Located | Non
 
     if ending.endswith(".json"):
         return read_json(text, reading)
-    return _either(text, reading)
+    return _parse_either(text, reading)
 
 
 def _is_too_large(text: str, ending: str, reading: Reading) -> bool:
@@ -47,20 +47,20 @@ def _is_too_large(text: str, ending: str, reading: Reading) -> bool:
     return True
 
 
-def _either(text: str, reading: Reading) -> Located | None:
+def _parse_either(text: str, reading: Reading) -> Located | None:
     from proctor.formats.json_text import read_json
     from proctor.formats.yaml12 import read_yaml
 
     json_try, yaml_try = Reading(file=reading.file, text=text), Reading(file=reading.file, text=text)
     document = read_json(text, json_try)
     chosen = json_try
-    if _failed(json_try) and len(text) <= MAX_YAML:
+    if _has_failed(json_try) and len(text) <= MAX_YAML:
         from_yaml = read_yaml(text, yaml_try)
-        if not _failed(yaml_try):
+        if not _has_failed(yaml_try):
             document, chosen = from_yaml, yaml_try
     reading.problems.extend(chosen.problems)
     return document
 
 
-def _failed(reading: Reading) -> bool:
+def _has_failed(reading: Reading) -> bool:
     return any(problem.level == "error" for problem in reading.problems)

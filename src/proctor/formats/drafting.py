@@ -16,9 +16,10 @@ from proctor.model.evidence import Json
 from proctor.model.show import nearest
 
 _LONGEST_CHAIN = 12
+"""Ids of a circle of dependencies that a message names."""
 
 
-def draft(
+def draft_assertion(
     reading: Reading,
     node: Located,
     check: str,
@@ -28,7 +29,7 @@ def draft(
     registry: Registry | None = None,
     **more: Json,
 ) -> Assertion:
-    """An assertion written at `node`, prepared once to see that its spec can be used.
+    """Return an assertion written at `node`, prepared once to see that its spec can be used.
 
     `fields` maps spec fields to the values they came from, where the dialect spells them differently. `more` are the
     other fields of `Assertion`.
@@ -36,7 +37,7 @@ def draft(
     try:
         (registry or default_registry()).prepare(check, spec)
     except SpecError as error:
-        reading.spec_error(node, error, fields)
+        reading.report_spec_error(node, error, fields)
     return Assertion(check=check, spec=spec, origin=reading.origin(node), **more)
 
 
@@ -48,7 +49,10 @@ def verify_dependencies(reading: Reading, entries: Sequence[tuple[Assertion, Loc
             continue
         if assertion.id in by_id:
             reading.error(
-                _at(node, "id"), f"duplicate assertion id {assertion.id!r}", code="duplicate_id", hint="ids are unique over the case"
+                _find_place(node, "id"),
+                f"duplicate assertion id {assertion.id!r}",
+                code="duplicate_id",
+                hint="ids are unique over the case",
             )
         by_id.setdefault(assertion.id, assertion)
     sound = True
@@ -58,32 +62,34 @@ def verify_dependencies(reading: Reading, entries: Sequence[tuple[Assertion, Loc
             if other is None:
                 sound = False
                 reading.error(
-                    _at(node, "depends_on"),
+                    _find_place(node, "depends_on"),
                     f"depends on {wanted!r}, but no assertion of this case has that id",
                     nearest=nearest(wanted, by_id),
                     code="unknown_dependency",
                 )
             elif assertion.turn is not None and other.turn is None:
                 reading.error(
-                    _at(node, "depends_on"),
+                    _find_place(node, "depends_on"),
                     f"an assertion of a turn cannot depend on {wanted!r}, which is about the whole conversation",
                     code="unknown_dependency",
                 )
     if sound:
         for assertion, node in entries:
-            chain = _way_back(assertion.id, by_id) if assertion.id is not None else None
+            chain = _find_way_back(assertion.id, by_id) if assertion.id is not None else None
             if chain is not None:
-                told = f": {_told(chain)}" if len(chain) > 2 else ""
-                reading.error(_at(node, "depends_on"), f"assertion {assertion.id!r} depends on itself{told}", code="dependency_cycle")
+                told = f": {_describe_chain(chain)}" if len(chain) > 2 else ""
+                reading.error(
+                    _find_place(node, "depends_on"), f"assertion {assertion.id!r} depends on itself{told}", code="dependency_cycle"
+                )
 
 
-def _at(node: Located, key: str) -> Located:
+def _find_place(node: Located, key: str) -> Located:
     found = node.get(key)
     return node if found is None else found
 
 
-def _way_back(start: str, by_id: Mapping[str, Assertion]) -> list[str] | None:
-    """The shortest chain of dependencies that leads from an assertion to itself, both ends included."""
+def _find_way_back(start: str, by_id: Mapping[str, Assertion]) -> list[str] | None:
+    """Return the shortest chain of dependencies that leads from an assertion to itself, both ends included."""
     came_from: dict[str, str] = {}
     waiting = deque([start])
     while waiting:
@@ -101,19 +107,19 @@ def _way_back(start: str, by_id: Mapping[str, Assertion]) -> list[str] | None:
     return None
 
 
-def _told(chain: Sequence[str]) -> str:
+def _describe_chain(chain: Sequence[str]) -> str:
     names = [*chain[:_LONGEST_CHAIN], "...", chain[-1]] if len(chain) > _LONGEST_CHAIN + 1 else chain
     return " -> ".join(names)
 
 
-def slug(text: str) -> str:
-    """A short id made of a sentence: lower case, words joined by hyphens."""
+def make_slug(text: str) -> str:
+    """Return a short id made of a sentence: lower case, words joined by hyphens."""
     words = re.sub(r"[^a-z0-9]+", "-", text.lower()[:400]).strip("-")
     return words[:60].rstrip("-") or "case"
 
 
-def unique(wanted: str, taken: Container[str]) -> str:
-    """`wanted`, or with a free number behind it: the one after the last, found without a look at each of them."""
+def make_unique(wanted: str, taken: Container[str]) -> str:
+    """Return `wanted`, with the next free number behind it if it is taken; the number is remembered, not searched for."""
     if wanted not in taken:
         return wanted
     used, free = 1, 2

@@ -10,8 +10,8 @@ import msgspec
 
 
 @functools.cache
-def field_docs(struct: type[msgspec.Struct]) -> dict[str, str]:
-    """Field name to the text written under it in the source, inherited ones too; empty where the source cannot be had."""
+def read_field_docs(struct: type[msgspec.Struct]) -> dict[str, str]:
+    """Return the text under each field in the source by field name, inherited ones too; empty if there is no source."""
     docs: dict[str, str] = {}
     for each in reversed(struct.__mro__):
         if issubclass(each, msgspec.Struct) and each is not msgspec.Struct:
@@ -29,11 +29,11 @@ def _own(struct: type[msgspec.Struct]) -> dict[str, str]:
         return {}
     for item in ast.walk(tree) if tree is not None else ():
         if isinstance(item, ast.ClassDef) and item.name == struct.__name__:
-            return _documented(item)
+            return _read_class_docs(item)
     return {}
 
 
-def _documented(item: ast.ClassDef) -> dict[str, str]:
+def _read_class_docs(item: ast.ClassDef) -> dict[str, str]:
     docs: dict[str, str] = {}
     for field, following in zip(item.body, item.body[1:], strict=False):
         if (

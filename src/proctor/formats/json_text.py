@@ -18,6 +18,7 @@ from proctor.formats.places import LINE_END, join_surrogates
 from proctor.model.evidence import Json
 
 MAX_DEPTH: Final = 200
+"""Levels of nesting; they are read by recursion."""
 MAX_NUMBER: Final = 1000
 """Characters of one number. Python refuses to print integers of more than 4300 digits; nobody writes one."""
 MAX_COMPLAINTS: Final = 100
@@ -36,8 +37,8 @@ _NOT_NUMBERS: Final = ("nan", "infinity", "-infinity", "+infinity", "-nan", "inf
 
 
 def read_json(text: str, reading: Reading) -> Located | None:
-    """The document in `text`; problems go to `reading`, and nothing is returned when it cannot be read at all."""
-    return _Scanner(text, reading).document()
+    """Return the document in `text`; problems go to `reading`, and nothing is returned when it cannot be read at all."""
+    return _Scanner(text, reading).read_document()
 
 
 class _Broken(Exception):
@@ -56,22 +57,20 @@ class _Scanner:
         self.complaints = 0
         self.values = 0
 
-    def document(self) -> Located | None:
+    def read_document(self) -> Located | None:
         try:
-            self._space()
+            self._skip_space()
             if self.at >= len(self.text):
                 self._stop(self.at, "the document is empty", hint="expected one JSON value")
-            found = self._value("$", 0)
-            self._space()
+            found = self._read_value("$", 0)
+            self._skip_space()
             if self.at < len(self.text):
                 self._stop(self.at, "there is more text after the end of the document", hint="a file holds one JSON value")
             return found
         except _Broken:
             return None
 
-    # --- values -----------------------------------------------------------------------------------------------------
-
-    def _value(self, path: str, depth: int) -> Located:
+    def _read_value(self, path: str, depth: int) -> Located:
         start = self.at
         self.values += 1
         if self.values > MAX_VALUES:
@@ -83,37 +82,37 @@ class _Scanner:
                 self._stop(start, f"nested more than {MAX_DEPTH} levels deep")
             self.at += 1
             if first == "{":
-                self._object(found, depth)
+                self._read_object(found, depth)
             else:
                 self._list(found, depth)
             return found
         if first == '"':
-            found.value = self._string()
+            found.value = self._read_string()
         elif first and first in "-0123456789":
             found.value = self._number()
         else:
-            found.value = self._word()
+            found.value = self._read_word()
         found.width = self.at - start
         return found
 
-    def _object(self, found: Located, depth: int) -> None:
+    def _read_object(self, found: Located, depth: int) -> None:
         members: dict[str, Located] = {}
         found.value = members
         found.key_at = {}
-        while not self._closed("}", has_members=bool(members)):
+        while not self._reads_end("}", has_members=bool(members)):
             self._expect_key()
             start, place = self.at, (self.line, self.at - self.line_start + 2)
-            key = self._string()
-            self._space()
+            key = self._read_string()
+            self._skip_space()
             if self.text[self.at : self.at + 1] != ":":
-                self._stop(self.at, f"expected ':' after the key {key!r}, found {self._found()}")
+                self._stop(self.at, f"expected ':' after the key {key!r}, found {self._describe_found()}")
             self.at += 1
-            self._space()
-            item = self._value(member_path(found.path, key), depth + 1)
+            self._skip_space()
+            item = self._read_value(member_path(found.path, key), depth + 1)
             if key in members:
                 line, column = found.key_at[key]
                 message = f"duplicate key {key!r}: it already stands at line {line}, column {column}"
-                self._complain(start, message, place, width=len(key), path=item.path, code="duplicate_key")
+                self._report(start, message, place, width=len(key), path=item.path, code="duplicate_key")
             else:
                 members[key] = item
                 found.key_at[key] = place
@@ -121,12 +120,12 @@ class _Scanner:
     def _list(self, found: Located, depth: int) -> None:
         items: list[Located] = []
         found.value = items
-        while not self._closed("]", has_members=bool(items)):
-            items.append(self._value(item_path(found.path, len(items)), depth + 1))
+        while not self._reads_end("]", has_members=bool(items)):
+            items.append(self._read_value(item_path(found.path, len(items)), depth + 1))
 
-    def _closed(self, end: str, *, has_members: bool) -> bool:
-        """Whether the container ends here; otherwise stands at the next member, past its comma."""
-        self._space()
+    def _reads_end(self, end: str, *, has_members: bool) -> bool:
+        """Return whether the container ends here; otherwise stands at the next member, past its comma."""
+        self._skip_space()
         if self.text[self.at : self.at + 1] == end:
             self.at += 1
             return True
@@ -135,12 +134,12 @@ class _Scanner:
                 self._stop(self.at, f"the text ends before {end!r}")
             return False
         if self.text[self.at : self.at + 1] != ",":
-            self._stop(self.at, f"expected ',' or {end!r}, found {self._found()}")
+            self._stop(self.at, f"expected ',' or {end!r}, found {self._describe_found()}")
         comma, place = self.at, (self.line, self.at - self.line_start + 1)
         self.at += 1
-        self._space()
+        self._skip_space()
         if self.text[self.at : self.at + 1] == end:
-            self._complain(comma, f"a comma before {end!r}", place, hint="remove it: JSON has no trailing commas")
+            self._report(comma, f"a comma before {end!r}", place, hint="remove it: JSON has no trailing commas")
             self.at += 1
             return True
         return False
@@ -149,11 +148,9 @@ class _Scanner:
         if self.text[self.at : self.at + 1] != '"':
             single = self.text[self.at : self.at + 1] == "'" or _WORD.match(self.text, self.at)
             hint = "keys stand in double quotes" if single else None
-            self._stop(self.at, f"expected a key in double quotes, found {self._found()}", hint=hint)
+            self._stop(self.at, f"expected a key in double quotes, found {self._describe_found()}", hint=hint)
 
-    # --- scalars ----------------------------------------------------------------------------------------------------
-
-    def _string(self) -> str:
+    def _read_string(self) -> str:
         text, start = self.text, self.at
         parts: list[str] = []
         self.at += 1
@@ -165,7 +162,7 @@ class _Scanner:
             char = text[self.at : self.at + 1]
             if char == '"':
                 self.at += 1
-                return _joined(parts)
+                return _join_surrogates(parts)
             if char == "\\":
                 parts.append(self._escape())
             elif char in ("", "\n", "\r"):
@@ -194,45 +191,43 @@ class _Scanner:
         if found is None or following is not None:
             word = self.text[start : following.end()] if following else "-"
             if word.lower() in _NOT_NUMBERS:
-                return self._not_a_number(word)
+                return self._refuse_number(word)
             self._stop(start, f"{word[:40]!r} is no number of JSON")
         digits = found.group()
         if len(digits) < 3 and self.text[found.end() : found.end() + 1].isdigit():
             self._stop(start, "a number cannot begin with 0", hint="remove the leading zero, or put it in quotes")
         self.at = found.end()
         if len(digits) > MAX_NUMBER:
-            self._complain(start, f"a number of {len(digits)} characters is too long", hint="put it in quotes")
+            self._report(start, f"a number of {len(digits)} characters is too long", hint="put it in quotes")
             return None
         if found.group(1) is None and found.group(2) is None:
             return int(digits)
         value = float(digits)
         if math.isinf(value):
-            self._complain(start, f"{digits[:40]} is too large for a number", hint="put it in quotes", width=len(digits))
+            self._report(start, f"{digits[:40]} is too large for a number", hint="put it in quotes", width=len(digits))
             return None
         return value
 
-    def _word(self) -> Json:
+    def _read_word(self) -> Json:
         found = _WORD.match(self.text, self.at)
         if found is None:
             if self.text[self.at : self.at + 1] == "'":
                 self._stop(self.at, "a text in single quotes", hint="JSON writes texts in double quotes")
-            self._stop(self.at, f"expected a value, found {self._found()}")
+            self._stop(self.at, f"expected a value, found {self._describe_found()}")
         word = found.group()
         if word in _WORDS:
             self.at = found.end()
             return _WORDS[word]
         if word.lower() in _NOT_NUMBERS:
-            return self._not_a_number(word)
+            return self._refuse_number(word)
         nearest = tuple(known for known in _WORDS if known == word.lower())
         self._stop(self.at, f"{word[:40]!r} is no value of JSON", width=len(word), nearest=nearest, hint="put texts in double quotes")
 
-    def _not_a_number(self, word: str) -> None:
-        self._complain(self.at, f"JSON has no {word}", width=len(word), hint="write null, or a text in double quotes")
+    def _refuse_number(self, word: str) -> None:
+        self._report(self.at, f"JSON has no {word}", width=len(word), hint="write null, or a text in double quotes")
         self.at += len(word)
 
-    # --- places and problems ----------------------------------------------------------------------------------------
-
-    def _space(self) -> None:
+    def _skip_space(self) -> None:
         while True:
             found = _SPACE.match(self.text, self.at)
             assert found is not None  # the pattern matches nothing at all, too
@@ -240,7 +235,7 @@ class _Scanner:
             comment = _COMMENT.match(self.text, self.at)
             if comment is None:
                 return
-            self._complain(self.at, "a comment", hint="JSON has no comments; a .yaml file may have them", width=2)
+            self._report(self.at, "a comment", hint="JSON has no comments; a .yaml file may have them", width=2)
             self._pass(comment.end())
 
     def _pass(self, end: int) -> None:
@@ -250,11 +245,11 @@ class _Scanner:
             self.line_start = line_end.end()
         self.at = end
 
-    def _found(self) -> str:
+    def _describe_found(self) -> str:
         char = self.text[self.at : self.at + 1]
         return repr(char) if char else "the end of the text"
 
-    def _complain(
+    def _report(
         self,
         offset: int,
         message: str,
@@ -272,12 +267,12 @@ class _Scanner:
             raise _Broken
 
     def _stop(self, offset: int, message: str, *, width: int = 1, **more: Json) -> NoReturn:
-        self._complain(offset, message, width=width, **more)
+        self._report(offset, message, width=width, **more)
         raise _Broken
 
 
-def _joined(parts: list[str]) -> str:
-    """The pieces as one text, in which two escaped surrogates that belong together are one character."""
+def _join_surrogates(parts: list[str]) -> str:
+    """Return the pieces as one text, in which two escaped surrogates that belong together are one character."""
     if len(parts) == 1:
         return parts[0]
     text = "".join(parts)

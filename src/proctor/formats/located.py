@@ -58,19 +58,19 @@ class Located(msgspec.Struct, kw_only=True):
         return isinstance(self.value, list)
 
     def get(self, key: str) -> "Located | None":
-        """The member `key` of an object, or nothing."""
+        """Return the member `key` of an object, or nothing."""
         return self.value.get(key) if isinstance(self.value, dict) else None
 
     def members(self) -> Iterator[tuple[str, "Located"]]:
-        """Keys and values of an object, in order; nothing for other kinds."""
+        """Yield keys and values of an object, in order; nothing for other kinds."""
         return iter(self.value.items()) if isinstance(self.value, dict) else iter(())
 
     def items(self) -> Iterator["Located"]:
-        """The elements of a list; nothing for other kinds."""
+        """Yield the elements of a list; nothing for other kinds."""
         return iter(self.value) if isinstance(self.value, list) else iter(())
 
     def plain(self) -> Json:
-        """The value without positions."""
+        """Return the value without positions."""
         if isinstance(self.value, dict):
             return {key: item.plain() for key, item in self.value.items()}
         if isinstance(self.value, list):
@@ -87,19 +87,15 @@ class Reading:
         self._lines: list[str] | None = None
         self.problems: list[Problem] = []
 
-    # --- places -------------------------------------------------------------------------------------------------
-
     def origin(self, node: Located) -> Origin:
-        """The place of a value."""
+        """Return the place of a value."""
         return Origin(file=self.file, line=node.line, column=node.column, path=node.path)
 
-    def excerpt(self, line: int) -> str | None:
-        """A source line, without its end."""
+    def find_excerpt(self, line: int) -> str | None:
+        """Return a source line, without its end."""
         if self._lines is None:
             self._lines = LINE_END.split(self._text.removeprefix("\ufeff"))
         return self._lines[line - 1] if 0 < line <= len(self._lines) else None
-
-    # --- problems -----------------------------------------------------------------------------------------------
 
     def error(self, node: Located, message: str, **more: Json) -> None:
         """Report that the value cannot be used. `more`: `expected`, `nearest`, `hint`, `code`."""
@@ -111,13 +107,13 @@ class Reading:
 
     def error_at_key(self, node: Located, key: str, message: str, **more: Json) -> None:
         """Report a problem with a key itself rather than with its value."""
-        self._report(self._key_node(node, key), message, "error", more)
+        self._report(self._find_key_node(node, key), message, "error", more)
 
     def warn_at_key(self, node: Located, key: str, message: str, **more: Json) -> None:
         """Warn about a key itself rather than about its value."""
-        self._report(self._key_node(node, key), message, "warning", more)
+        self._report(self._find_key_node(node, key), message, "warning", more)
 
-    def _key_node(self, node: Located, key: str) -> Located:
+    def _find_key_node(self, node: Located, key: str) -> Located:
         line, column = node.key_at.get(key, (node.line, node.column))
         return Located(value=key, line=line, column=column, path=member_path(node.path, key), width=len(key))
 
@@ -127,13 +123,13 @@ class Reading:
                 message=message,
                 level=level,
                 origin=self.origin(node),
-                excerpt=self.excerpt(node.line),
+                excerpt=self.find_excerpt(node.line),
                 width=node.width,
                 **more,
             )
         )
 
-    def spec_error(self, node: Located, error: SpecError, fields: Mapping[str, Located] | None = None) -> None:
+    def report_spec_error(self, node: Located, error: SpecError, fields: Mapping[str, Located] | None = None) -> None:
         """Report a spec that cannot be used, at the field it names.
 
         `fields` maps spec fields to the values they came from, where the dialect spells them differently; otherwise the
@@ -141,8 +137,8 @@ class Reading:
         """
         self.error(self._place_of(node, error, fields), error.message, nearest=error.nearest, hint=error.hint)
 
-    def spec_warning(self, node: Located, error: SpecError, fields: Mapping[str, Located] | None = None, **more: Json) -> None:
-        """The same as a warning, for a dialect in which such a spec is a failed check rather than a broken suite."""
+    def report_spec_warning(self, node: Located, error: SpecError, fields: Mapping[str, Located] | None = None, **more: Json) -> None:
+        """Report the same as a warning, for a dialect in which such a spec is a failed check rather than a broken suite."""
         self.warn(self._place_of(node, error, fields), error.message, nearest=error.nearest, **{"hint": error.hint, **more})
 
     def _place_of(self, node: Located, error: SpecError, fields: Mapping[str, Located] | None) -> Located:
@@ -176,7 +172,7 @@ class Reading:
         return node
 
     def finish(self) -> tuple[Problem, ...]:
-        """The warnings; raises `InputError` with everything in file order when there is any error."""
+        """Return the warnings; raises `InputError` with everything in file order when there is any error."""
         # Problems in the files of a library stand behind those of the document that refers to them.
         ordered = sorted(
             self.problems, key=lambda p: (p.origin.file != self.file, p.origin.file or "", p.origin.line or 0, p.origin.column or 0)
@@ -186,9 +182,7 @@ class Reading:
             raise InputError(f"{count} problem{'s' if count > 1 else ''} in {self.file or 'the document'}", ordered)
         return tuple(ordered)
 
-    # --- asking for values ----------------------------------------------------------------------------------------
-
-    def known_keys(self, node: Located, allowed: tuple[str, ...], what: str, hints: Mapping[str, str] | None = None) -> None:
+    def check_keys(self, node: Located, allowed: tuple[str, ...], what: str, hints: Mapping[str, str] | None = None) -> None:
         """Report every key that is not allowed here, with the nearest one and all that are; `hints` are next steps by key."""
         for key, _ in node.members():
             if key not in allowed:
@@ -202,27 +196,27 @@ class Reading:
                     code="unknown_key",
                 )
 
-    def an_object(self, node: Located | None, what: str) -> Located | None:
-        """`node` if it is an object; otherwise a problem and nothing."""
-        return self._of_kind(node, dict, "an object", what)
+    def require_object(self, node: Located | None, what: str) -> Located | None:
+        """Return `node` if it is an object; otherwise report a problem and return None."""
+        return self._require_kind(node, dict, "an object", what)
 
-    def a_list(self, node: Located | None, what: str) -> Located | None:
-        """`node` if it is a list; otherwise a problem and nothing."""
-        return self._of_kind(node, list, "a list", what)
+    def require_list(self, node: Located | None, what: str) -> Located | None:
+        """Return `node` if it is a list; otherwise report a problem and return None."""
+        return self._require_kind(node, list, "a list", what)
 
-    def text(self, node: Located | None, what: str) -> str | None:
-        """The text of `node`; otherwise a problem and nothing."""
-        found = self._of_kind(node, str, "text", what)
+    def require_text(self, node: Located | None, what: str) -> str | None:
+        """Return the text of `node`; otherwise report a problem and return None."""
+        found = self._require_kind(node, str, "text", what)
         return found.value if found is not None else None
 
-    def boolean(self, node: Located | None, what: str) -> bool | None:
-        """The true or false of `node`; otherwise a problem and nothing."""
-        found = self._of_kind(node, bool, "true or false", what)
+    def require_boolean(self, node: Located | None, what: str) -> bool | None:
+        """Return the true or false of `node`; otherwise report a problem and return None."""
+        found = self._require_kind(node, bool, "true or false", what)
         return found.value if found is not None else None
 
     def number(self, node: Located | None, what: str) -> float | int | None:
-        """The number in `node`; otherwise a problem and nothing."""
-        found = self._of_kind(node, (int, float), "a number", what)
+        """Return the number in `node`; otherwise a problem and nothing."""
+        found = self._require_kind(node, (int, float), "a number", what)
         if found is None:
             return None
         if not is_finite(found.value):
@@ -230,8 +224,8 @@ class Reading:
             return None
         return found.value
 
-    def weight(self, node: Located | None) -> float | None:
-        """The weight in `node`: above 0, and small enough that a sum of many is still a number; otherwise a problem and nothing."""
+    def require_weight(self, node: Located | None) -> float | None:
+        """Return a weight above 0, small enough that a sum of many is still a number; otherwise report a problem and return None."""
         value = self.number(node, "weight")
         if value is None or node is None:
             return None
@@ -241,9 +235,9 @@ class Reading:
             return None
         return float(value)
 
-    def integer(self, node: Located | None, what: str, *, at_least: int | None = None, at_most: int | None = None) -> int | None:
-        """The whole number in `node`, not below `at_least` or above `at_most`; otherwise a problem and nothing."""
-        found = self._of_kind(node, (int, float), "a whole number", what)
+    def require_integer(self, node: Located | None, what: str, *, at_least: int | None = None, at_most: int | None = None) -> int | None:
+        """Return the whole number in `node` within `at_least` and `at_most`; otherwise report a problem and return None."""
+        found = self._require_kind(node, (int, float), "a whole number", what)
         if found is None:
             return None
         value = found.value
@@ -256,7 +250,7 @@ class Reading:
             return None
         return value
 
-    def _of_kind(self, node: Located | None, kinds: type | tuple[type, ...], wanted: str, what: str) -> Located | None:
+    def _require_kind(self, node: Located | None, kinds: type | tuple[type, ...], wanted: str, what: str) -> Located | None:
         if node is None:
             return None
         is_bool = isinstance(node.value, bool)
@@ -266,8 +260,8 @@ class Reading:
         self.error(node, f"{what}: expected {wanted}, found {found}", code="wrong_type")
         return None
 
-    def required(self, node: Located, key: str, what: str) -> Located | None:
-        """The member `key`; a problem and nothing when it is missing."""
+    def require_member(self, node: Located, key: str, what: str) -> Located | None:
+        """Return the member `key`; if it is missing report a problem and return None."""
         found = node.get(key)
         if found is None and key not in (node.value if node.is_object else {}):
             self.error(node, f"{what} needs {key!r}", code="missing_key")
@@ -275,20 +269,20 @@ class Reading:
 
 
 def member_path(path: str, key: str) -> str:
-    """The path of a member: `$.a.b`, with brackets where the key is not a plain word."""
-    return _bounded(path, f".{key}" if key.isidentifier() and len(key) <= 80 else f"[{show(key, 80)}]")
+    """Return the path of a member: `$.a.b`, with brackets where the key is not a plain word."""
+    return _join_bounded(path, f".{key}" if key.isidentifier() and len(key) <= 80 else f"[{show(key, 80)}]")
 
 
 def item_path(path: str, index: int) -> str:
-    """The path of an element of a list: `$.a[0]`."""
-    return _bounded(path, f"[{index}]")
+    """Return the path of an element of a list: `$.a[0]`."""
+    return _join_bounded(path, f"[{index}]")
 
 
 # Every value carries its path, so a hostile document with long paths and many values would cost their product.
 _LONGEST_PATH = 500
 
 
-def _bounded(path: str, step: str) -> str:
+def _join_bounded(path: str, step: str) -> str:
     if len(path) <= _LONGEST_PATH:
         return path + step
     return path if path.endswith("…") else path + "…"

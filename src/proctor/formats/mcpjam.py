@@ -16,19 +16,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import cast
 
-from proctor.formats.drafting import slug, unique
+from proctor.formats.drafting import make_slug, make_unique
 from proctor.formats.located import Located, Reading
 from proctor.formats.mcpjam_calls import read_expected_calls, read_match_options
-from proctor.formats.mcpjam_predicates import PREDICATES, one_of, read_predicate
+from proctor.formats.mcpjam_predicates import PREDICATES, read_predicate, read_word
 from proctor.formats.mcpjam_steps import Steps
 from proctor.model.case import Assertion, Case, Scoring, Skip, Suite
 from proctor.model.evidence import Json
 from proctor.model.show import show
 
 _MOST_CASES = 500
+"""MCPJam's own limit."""
 _MOST_ASSERTIONS = 50
+"""MCPJam's own limit, per case."""
 _MOST_TITLE = 200
+"""MCPJam's own limit, in characters."""
 _MOST_REPETITIONS = 100
+"""MCPJam's own limit."""
 
 _GATE_KEYS = ("predicates", "checks", "assertions")
 _LIVE_KEYS = (
@@ -58,16 +62,16 @@ _IMPORT_STATUSES = ("exact", "approximated", "unsupported", "unresolved")
 
 
 def sniff(document: Located) -> bool:
-    """Whether this looks like an MCPJam document."""
+    """Return whether this looks like an MCPJam document."""
     if document.is_object:
         if document.get("proctor") is not None:
             return False
         if document.get("schemaVersion") is not None and document.get("cases") is not None:
             return True
-    return any(_telling(case) for case in _cases_of(document))
+    return any(_tells_case(case) for case in _iterate_cases(document))
 
 
-def _cases_of(document: Located) -> Iterator[Located]:
+def _iterate_cases(document: Located) -> Iterator[Located]:
     if document.is_list:
         return document.items()
     for key in ("cases", "tests"):
@@ -77,7 +81,7 @@ def _cases_of(document: Located) -> Iterator[Located]:
     return iter((document,))
 
 
-def _telling(case: Located) -> bool:
+def _tells_case(case: Located) -> bool:
     if any(case.get(key) is not None for key in _TELLING):
         return True
     for key in ("steps", *_GATE_KEYS):
@@ -98,17 +102,14 @@ def _is_predicate(word: Json) -> bool:
 
 
 def read(document: Located, reading: Reading, *, name: str) -> Suite:
-    """The suite in the document; problems go to the reading."""
+    """Return the suite in the document; problems go to the reading."""
     if document.get("schemaVersion") is not None:
         return _read_file(document, reading, name)
     return _read_list(document, reading, name)
 
 
-# --- the suite file -------------------------------------------------------------------------------------------------------
-
-
 def _read_file(document: Located, reading: Reading, name: str) -> Suite:
-    reading.known_keys(document, _FILE_KEYS, "an MCPJam suite file")
+    reading.check_keys(document, _FILE_KEYS, "an MCPJam suite file")
     for key, only in (("schemaVersion", "1"), ("mode", "agentWorkflow"), ("reportingMode", "standard")):
         found = document.get(key)
         if found is not None and found.value != only:
@@ -116,53 +117,50 @@ def _read_file(document: Located, reading: Reading, name: str) -> Suite:
     for key in ("mode", "reportingMode", "suite", "target", "defaults"):
         if document.get(key) is None:
             reading.warn(document, f"MCPJam itself refuses a suite file without {key!r}", code="missing_key")
-    title, description = _suite_head(document, reading)
-    defaults = reading.an_object(document.get("defaults"), "defaults")
+    title, description = _read_suite_head(document, reading)
+    defaults = reading.require_object(document.get("defaults"), "defaults")
     if defaults is not None:
-        reading.known_keys(defaults, _DEFAULT_KEYS, "defaults")
-    _target(document, reading)
+        reading.check_keys(defaults, _DEFAULT_KEYS, "defaults")
+    _read_target(document, reading)
     cases = _Cases(reading, keys=_FILE_CASE_KEYS, defaults=defaults, closed=True, provenance=document.get("provenance") is not None)
     return Suite(
         name=title or name,
         dialect="mcpjam",
         description=description or "",
-        cases=cases.read(reading.required(document, "cases", "an MCPJam suite file")),
+        cases=cases.read(reading.require_member(document, "cases", "an MCPJam suite file")),
         settings={key: node.plain() for key, node in document.members() if key != "cases"},
     )
 
 
-def _suite_head(document: Located, reading: Reading) -> tuple[str | None, str | None]:
-    head = reading.an_object(document.get("suite"), "suite")
+def _read_suite_head(document: Located, reading: Reading) -> tuple[str | None, str | None]:
+    head = reading.require_object(document.get("suite"), "suite")
     if head is None:
         return None, None
-    reading.known_keys(head, ("id", "name", "description"), "suite")
-    reading.text(reading.required(head, "id", "suite"), "suite 'id'")
-    title = _title(reading, reading.required(head, "name", "suite"), "suite 'name'")
-    return title, reading.text(head.get("description"), "suite 'description'")
+    reading.check_keys(head, ("id", "name", "description"), "suite")
+    reading.require_text(reading.require_member(head, "id", "suite"), "suite 'id'")
+    title = _read_title(reading, reading.require_member(head, "name", "suite"), "suite 'name'")
+    return title, reading.require_text(head.get("description"), "suite 'description'")
 
 
-def _target(document: Located, reading: Reading) -> None:
-    target = reading.an_object(document.get("target"), "target")
+def _read_target(document: Located, reading: Reading) -> None:
+    target = reading.require_object(document.get("target"), "target")
     if target is None:
         return
-    reading.known_keys(target, ("servers", "environment"), "target")
-    servers = reading.a_list(reading.required(target, "servers", "target"), "target 'servers'")
+    reading.check_keys(target, ("servers", "environment"), "target")
+    servers = reading.require_list(reading.require_member(target, "servers", "target"), "target 'servers'")
     if servers is not None and not servers.value:
         reading.error(servers, "target 'servers': expected at least one server, found none", code="wrong_size")
     for server in servers.items() if servers is not None else ():
-        if reading.an_object(server, "a server") is not None:
-            reading.known_keys(server, ("name", "id"), "a server")
-            reading.text(reading.required(server, "name", "a server"), "server 'name'")
+        if reading.require_object(server, "a server") is not None:
+            reading.check_keys(server, ("name", "id"), "a server")
+            reading.require_text(reading.require_member(server, "name", "a server"), "server 'name'")
 
 
-def _title(reading: Reading, node: Located | None, what: str) -> str | None:
-    value = reading.text(node, what)
+def _read_title(reading: Reading, node: Located | None, what: str) -> str | None:
+    value = reading.require_text(node, what)
     if value is not None and node is not None and len(value) > _MOST_TITLE:
         reading.error(node, f"{what}: expected at most {_MOST_TITLE} characters, found {len(value)}", code="wrong_size")
     return value
-
-
-# --- a list of cases ------------------------------------------------------------------------------------------------------
 
 
 def _read_list(document: Located, reading: Reading, name: str) -> Suite:
@@ -171,34 +169,31 @@ def _read_list(document: Located, reading: Reading, name: str) -> Suite:
     title: str | None = None
     description: str | None = None
     if document.is_object and not single:
-        reading.known_keys(document, _LIST_KEYS, "an MCPJam document")
+        reading.check_keys(document, _LIST_KEYS, "an MCPJam document")
         if document.get("cases") is not None and document.get("tests") is not None:
             reading.error_at_key(document, "tests", "give 'cases' or 'tests', not both")
         listed = document.get("cases") or document.get("tests")
-        title = reading.text(document.get("name") or document.get("title"), "'name'")
-        description = reading.text(document.get("description"), "'description'")
+        title = reading.require_text(document.get("name") or document.get("title"), "'name'")
+        description = reading.require_text(document.get("description"), "'description'")
     elif single:
         listed = Located(value=[document], line=document.line, column=document.column, path=document.path)
     suite_level = document if document.is_object and not single else None
     cases = _Cases(
         reading,
         keys=_LIST_CASE_KEYS,
-        defaults=reading.an_object(suite_level.get("defaults"), "defaults") if suite_level is not None else None,
+        defaults=reading.require_object(suite_level.get("defaults"), "defaults") if suite_level is not None else None,
         match_options=suite_level.get("matchOptions") if suite_level is not None else None,
-        gate=_gate(suite_level, reading) if suite_level is not None else None,
+        gate=_find_gate(suite_level, reading) if suite_level is not None else None,
     )
     return Suite(name=title or name, dialect="mcpjam", description=description or "", cases=cases.read(listed))
 
 
-def _gate(node: Located, reading: Reading) -> Located | None:
-    """The predicates of a case or suite, under any of their names."""
+def _find_gate(node: Located, reading: Reading) -> Located | None:
+    """Return the predicates of a case or suite, under any of their names."""
     given = [key for key in _GATE_KEYS if node.get(key) is not None]
     for key in given[1:]:
         reading.error_at_key(node, key, f"{given[0]!r} and {key!r} are two names for the same list; give one")
     return node.get(given[0]) if given else None
-
-
-# --- cases ----------------------------------------------------------------------------------------------------------------
 
 
 class _Cases:
@@ -225,58 +220,56 @@ class _Cases:
         self._provenance = provenance
         self._ids: dict[str, Located] = {}
         self._repetitions = self._count(defaults, ("repetitions",))
-        self._threshold = self._share(defaults)
+        self._threshold = self._read_share(defaults)
 
     def read(self, node: Located | None) -> tuple[Case, ...]:
         reading = self._reading
-        if node is None or reading.a_list(node, "cases") is None:
+        if node is None or reading.require_list(node, "cases") is None:
             return ()
         if not node.value:
             reading.error(node, "cases: expected at least one case, found none", code="wrong_size")
         if self._closed and len(node.value) > _MOST_CASES:
             reading.error(node, f"cases: expected at most {_MOST_CASES}, found {len(node.value)}", code="wrong_size")
-        read = [self._case(case) for case in node.items()]
+        read = [self._read_case(case) for case in node.items()]
         return tuple(case for case in read if case is not None)
 
-    def _case(self, node: Located) -> Case | None:
+    def _read_case(self, node: Located) -> Case | None:
         reading = self._reading
-        if reading.an_object(node, "a case") is None:
+        if reading.require_object(node, "a case") is None:
             return None
-        reading.known_keys(node, self._keys, "a case")
+        reading.check_keys(node, self._keys, "a case")
         steps = Steps(reading)
-        written = reading.required(node, "steps", "a case") if self._closed else node.get("steps")
+        written = reading.require_member(node, "steps", "a case") if self._closed else node.get("steps")
         if written is not None:
             steps.read(written)
-        prompt = self._prompt(node, written)
-        name = _title(reading, node.get("title") or node.get("name"), "'title'") or ""
-        negative = reading.boolean(node.get("isNegativeTest"), "'isNegativeTest'")
-        assertions = [*read_expected_calls(reading, node, negative, self._options), *steps.assertions(), *self._predicates(node)]
+        prompt = self._find_prompt(node, written)
+        name = _read_title(reading, node.get("title") or node.get("name"), "'title'") or ""
+        negative = reading.require_boolean(node.get("isNegativeTest"), "'isNegativeTest'")
+        assertions = [*read_expected_calls(reading, node, negative, self._options), *steps.list_assertions(), *self._read_predicates(node)]
         self._import(node)
         only = steps.turns[0].input if len(steps.turns) == 1 else prompt
         return Case(
-            id=self._id(node, name, only),
+            id=self._make_id(node, name, only),
             name=name,
-            description=reading.text(node.get("description"), "'description'") or "",
+            description=reading.require_text(node.get("description"), "'description'") or "",
             input=only,
             turns=tuple(steps.turns) if len(steps.turns) > 1 else (),
-            tags=self._tags(node),
+            tags=self._read_tags(node),
             assertions=tuple(assertions),
             scoring=Scoring(mode="boolean", when_empty="skip"),
             skip=self._skip(node, steps),
             repetitions=self._count(node, ("repetitions", "iterations", "runs")) or self._repetitions,
-            pass_threshold=self._share(node, self._threshold),
-            settings=self._settings(node, steps),
+            pass_threshold=self._read_share(node, self._threshold),
+            settings=self._read_settings(node, steps),
             origin=reading.origin(node),
         )
 
-    # --- who and what -------------------------------------------------------------------------------------------------
-
-    def _id(self, node: Located, name: str, prompt: str | None) -> str:
+    def _make_id(self, node: Located, name: str, prompt: str | None) -> str:
         reading = self._reading
-        found = reading.required(node, "id", "a case") if self._closed else node.get("id")
-        value = reading.text(found, "'id'")
+        found = reading.require_member(node, "id", "a case") if self._closed else node.get("id")
+        value = reading.require_text(found, "'id'")
         if value is None or found is None:
-            return self._taken(unique(name or slug(prompt or "case"), self._ids), node)
+            return self._make_unique_id(make_unique(name or make_slug(prompt or "case"), self._ids), node)
         if value == "":
             reading.error(found, "'id': expected text of at least one character", code="wrong_value")
         elif value in self._ids:
@@ -284,61 +277,61 @@ class _Cases:
             reading.error(
                 found, f"duplicate case id {show(value, 80)}", hint=f"first used in line {first}; case ids are unique", code="duplicate_id"
             )
-        return self._taken(value, found)
+        return self._make_unique_id(value, found)
 
-    def _taken(self, value: str, node: Located) -> str:
+    def _make_unique_id(self, value: str, node: Located) -> str:
         self._ids.setdefault(value, node)
         return value
 
-    def _prompt(self, node: Located, steps: Located | None) -> str | None:
+    def _find_prompt(self, node: Located, steps: Located | None) -> str | None:
         given = [key for key in ("prompt", "query") if node.get(key) is not None]
         if steps is not None:
             given.insert(0, "steps")
         for key in given[1:]:
             self._reading.error_at_key(node, key, f"a case has {given[0]!r} or {key!r}, not both")
         found = node.get("prompt") or node.get("query")
-        return self._reading.text(found, "'prompt'")
+        return self._reading.require_text(found, "'prompt'")
 
-    def _tags(self, node: Located) -> dict[str, Json]:
+    def _read_tags(self, node: Located) -> dict[str, Json]:
         tags = node.get("tags")
         if tags is None:
             return {}
         if tags.is_list:
             return {str(tag): True for tag in cast("list[Json]", tags.plain())}
-        found = self._reading.an_object(tags, "'tags'")
+        found = self._reading.require_object(tags, "'tags'")
         return found.plain() if found is not None else {}
 
-    def _settings(self, node: Located, steps: Steps) -> dict[str, Json]:
+    def _read_settings(self, node: Located, steps: Steps) -> dict[str, Json]:
         kept = {key: found.plain() for key in _LIVE_KEYS if (found := node.get(key)) is not None}
         if steps.direct_calls:
             kept["direct_calls"] = steps.direct_calls
         return kept
 
     def _skip(self, node: Located, steps: Steps) -> Skip | None:
-        if self._reading.boolean(node.get("disabled"), "'disabled'"):
+        if self._reading.require_boolean(node.get("disabled"), "'disabled'"):
             return Skip(code="disabled", reason="the case is disabled")
         return Skip(code="unsupported_step", reason=steps.unsupported) if steps.unsupported is not None else None
 
     def _import(self, node: Located) -> None:
-        found = self._reading.an_object(node.get("import"), "'import'")
+        found = self._reading.require_object(node.get("import"), "'import'")
         if found is None:
             return
-        self._reading.known_keys(found, ("status", "sourceCaseKey", "note"), "'import'")
-        one_of(self._reading, self._reading.required(found, "status", "'import'"), _IMPORT_STATUSES, "'status'")
+        self._reading.check_keys(found, ("status", "sourceCaseKey", "note"), "'import'")
+        read_word(self._reading, self._reading.require_member(found, "status", "'import'"), _IMPORT_STATUSES, "'status'")
         if self._closed and not self._provenance:
             self._reading.error_at_key(node, "import", "'import' needs 'provenance' at the top of the file", code="missing_key")
 
     def _count(self, node: Located | None, keys: tuple[str, ...]) -> int | None:
         for key in keys:
             found = None if node is None else node.get(key)
-            value = self._reading.integer(found, f"{key!r}", at_least=1)
+            value = self._reading.require_integer(found, f"{key!r}", at_least=1)
             if value is not None and found is not None:
                 if value > _MOST_REPETITIONS:
                     self._reading.error(found, f"{key!r}: expected at most {_MOST_REPETITIONS}, found {value}", code="wrong_value")
                 return value
         return None
 
-    def _share(self, node: Located | None, otherwise: float | None = None) -> float | None:
+    def _read_share(self, node: Located | None, otherwise: float | None = None) -> float | None:
         found = None if node is None else node.get("passThreshold")
         value = self._reading.number(found, "'passThreshold'")
         if value is None or found is None:
@@ -348,20 +341,21 @@ class _Cases:
             return otherwise
         return float(value)
 
-    # --- claims -------------------------------------------------------------------------------------------------------
-
-    def _predicates(self, node: Located) -> list[Assertion]:
+    def _read_predicates(self, node: Located) -> list[Assertion]:
         reading = self._reading
-        own = _gate(node, reading)
+        own = _find_gate(node, reading)
         mode = "extend"
         if own is not None and own.is_object:
-            reading.known_keys(own, ("mode", "list"), "the predicates of a case")
-            mode = one_of(reading, reading.required(own, "mode", "an override"), ("inherit", "replace", "extend"), "'mode'") or "inherit"
+            reading.check_keys(own, ("mode", "list"), "the predicates of a case")
+            mode = (
+                read_word(reading, reading.require_member(own, "mode", "an override"), ("inherit", "replace", "extend"), "'mode'")
+                or "inherit"
+            )
             own = own.get("list")
         lists = [self._gate if mode != "replace" else None, own if mode != "inherit" else None]
         read: list[Assertion] = []
         for found in lists:
-            if found is None or reading.a_list(found, "predicates") is None:
+            if found is None or reading.require_list(found, "predicates") is None:
                 continue
             if self._closed and len(found.value) > _MOST_ASSERTIONS:
                 reading.error(found, f"assertions: expected at most {_MOST_ASSERTIONS}, found {len(found.value)}", code="wrong_size")

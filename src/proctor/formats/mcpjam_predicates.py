@@ -22,7 +22,7 @@ from proctor.checks.tool_errors import NoToolErrors
 from proctor.checks.tool_order import FirstTool
 from proctor.checks.widget import WidgetNoConsoleErrors, WidgetRendered, WidgetRenderedWithin
 from proctor.errors import SpecError
-from proctor.formats.drafting import draft
+from proctor.formats.drafting import draft_assertion
 from proctor.formats.located import Located, Reading
 from proctor.model.case import Assertion
 from proctor.model.show import nearest, shorten, show
@@ -49,14 +49,14 @@ _Maker = Callable[["Reading", Located, str], _Made | None]
 
 
 def read_predicate(reading: Reading, node: Located, *, turn: int | None = None) -> Assertion | None:
-    """One predicate, or nothing after a problem."""
-    if reading.an_object(node, "a predicate") is None:
+    """Return one predicate, or nothing after a problem."""
+    if reading.require_object(node, "a predicate") is None:
         return None
     named = node.get("type")
     if named is None:
         reading.error(node, "a predicate needs 'type'", expected="one of " + ", ".join(PREDICATES), code="missing_key")
         return None
-    kind = reading.text(named, "the type of a predicate")
+    kind = reading.require_text(named, "the type of a predicate")
     if kind is None:
         return None
     entry = PREDICATES.get(kind)
@@ -77,28 +77,25 @@ def read_predicate(reading: Reading, node: Located, *, turn: int | None = None) 
     if made is None:
         return None
     label = f"{kind} · {shorten(made.about, 80)}" if made.about else kind
-    return draft(reading, node, made.check, made.spec, fields=made.fields, label=label, turn=None if kind in _WHOLE_RUN else turn)
+    return draft_assertion(reading, node, made.check, made.spec, fields=made.fields, label=label, turn=None if kind in _WHOLE_RUN else turn)
 
 
-# --- fields -------------------------------------------------------------------------------------------------------------
-
-
-def _nonempty(reading: Reading, node: Located, key: str, kind: str) -> str | None:
-    found = reading.required(node, key, kind)
-    value = reading.text(found, f"{kind} {key!r}")
+def _read_nonempty_text(reading: Reading, node: Located, key: str, kind: str) -> str | None:
+    found = reading.require_member(node, key, kind)
+    value = reading.require_text(found, f"{kind} {key!r}")
     if value == "" and found is not None:
         reading.error(found, f"{kind} {key!r}: expected text of at least one character, found empty text", code="wrong_value")
         return None
     return value
 
 
-def _above_zero(reading: Reading, node: Located, key: str, kind: str) -> int | None:
-    return reading.integer(reading.required(node, key, kind), f"{kind} {key!r}", at_least=1)
+def _read_above_zero(reading: Reading, node: Located, key: str, kind: str) -> int | None:
+    return reading.require_integer(reading.require_member(node, key, kind), f"{kind} {key!r}", at_least=1)
 
 
-def one_of(reading: Reading, node: Located | None, words: tuple[str, ...], what: str) -> str | None:
-    """One of some words; otherwise a problem and nothing."""
-    value = reading.text(node, what)
+def read_word(reading: Reading, node: Located | None, words: tuple[str, ...], what: str) -> str | None:
+    """Return one of some words; otherwise a problem and nothing."""
+    value = reading.require_text(node, what)
     if value is None or value in words or node is None:
         return value
     reading.error(
@@ -107,12 +104,9 @@ def one_of(reading: Reading, node: Located | None, words: tuple[str, ...], what:
     return None
 
 
-# --- tools --------------------------------------------------------------------------------------------------------------
-
-
-def _tool_called_with(reading: Reading, node: Located, kind: str) -> _Made | None:
-    name = _nonempty(reading, node, "toolName", kind)
-    wrapper = reading.an_object(reading.required(node, "args", kind), f"{kind} 'args'")
+def _read_tool_called_with(reading: Reading, node: Located, kind: str) -> _Made | None:
+    name = _read_nonempty_text(reading, node, "toolName", kind)
+    wrapper = reading.require_object(reading.require_member(node, "args", kind), f"{kind} 'args'")
     listed: Located | None = None
     match: str | None = None
     if wrapper is not None:
@@ -121,12 +115,12 @@ def _tool_called_with(reading: Reading, node: Located, kind: str) -> _Made | Non
             reading.error(
                 wrapper, f"{kind} 'args' needs 'args': the expected arguments one level deeper", hint='write {"args": {"args": {...}}}'
             )
-        listed = reading.an_object(wrapper.get("args"), f"{kind} 'args.args'")
-        match = one_of(reading, wrapper.get("argumentMatching"), ARGUMENT_MATCHING, f"{kind} 'argumentMatching'")
+        listed = reading.require_object(wrapper.get("args"), f"{kind} 'args.args'")
+        match = read_word(reading, wrapper.get("argumentMatching"), ARGUMENT_MATCHING, f"{kind} 'argumentMatching'")
         for key, _ in wrapper.members():
             if key not in ("args", "argumentMatching"):
                 reading.warn_at_key(wrapper, key, f"'args' of {kind} has no field {key!r}; it is ignored", code="unknown_key")
-    count = 1 if node.get("minCount") is None else _above_zero(reading, node, "minCount", kind)
+    count = 1 if node.get("minCount") is None else _read_above_zero(reading, node, "minCount", kind)
     if name is None or listed is None or count is None:
         return None
     spec = ToolCalled(
@@ -139,38 +133,35 @@ def _tool_called_with(reading: Reading, node: Located, kind: str) -> _Made | Non
     return _Made("tool_called", spec, name, {"name": node.value["toolName"], "arguments": listed})
 
 
-def _tool_called(reading: Reading, node: Located, kind: str) -> _Made | None:
-    name = _nonempty(reading, node, "toolName", kind)
+def _read_tool_called(reading: Reading, node: Located, kind: str) -> _Made | None:
+    name = _read_nonempty_text(reading, node, "toolName", kind)
     return None if name is None else _Made("tool_called", ToolCalled(name=name), name)
 
 
-def _tool_never_called(reading: Reading, node: Located, kind: str) -> _Made | None:
-    name = _nonempty(reading, node, "toolName", kind)
+def _read_tool_never_called(reading: Reading, node: Located, kind: str) -> _Made | None:
+    name = _read_nonempty_text(reading, node, "toolName", kind)
     return None if name is None else _Made("tool_not_called", ToolNotCalled(name=name), name)
 
 
-def _first_tool(reading: Reading, node: Located, kind: str) -> _Made | None:
-    name = _nonempty(reading, node, "toolName", kind)
+def _read_first_tool(reading: Reading, node: Located, kind: str) -> _Made | None:
+    name = _read_nonempty_text(reading, node, "toolName", kind)
     return None if name is None else _Made("first_tool", FirstTool(name=name), name)
 
 
-def _no_tool_errors(reading: Reading, node: Located, kind: str) -> _Made | None:
+def _read_no_tool_errors(reading: Reading, node: Located, kind: str) -> _Made | None:
     return _Made("no_tool_errors", NoToolErrors(silent_calls="succeeded"))
 
 
-# --- the final message ----------------------------------------------------------------------------------------------------
-
-
-def _response_contains(reading: Reading, node: Located, kind: str) -> _Made | None:
-    needle = _nonempty(reading, node, "needle", kind)
-    strict = reading.boolean(node.get("caseSensitive"), f"{kind} 'caseSensitive'")
+def _read_response_contains(reading: Reading, node: Located, kind: str) -> _Made | None:
+    needle = _read_nonempty_text(reading, node, "needle", kind)
+    strict = reading.require_boolean(node.get("caseSensitive"), f"{kind} 'caseSensitive'")
     if needle is None:
         return None
     return _Made("response_contains", ResponseContains(text=needle, ignore_case=not strict), needle)
 
 
-def _response_matches(reading: Reading, node: Located, kind: str) -> _Made | None:
-    pattern = _nonempty(reading, node, "pattern", kind)
+def _read_response_matches(reading: Reading, node: Located, kind: str) -> _Made | None:
+    pattern = _read_nonempty_text(reading, node, "pattern", kind)
     if pattern is None:
         return None
     at = node.value["pattern"]
@@ -182,15 +173,12 @@ def _response_matches(reading: Reading, node: Located, kind: str) -> _Made | Non
     return _Made("response_matches", spec, pattern, {"pattern": at})
 
 
-def _final_message_not_empty(reading: Reading, node: Located, kind: str) -> _Made | None:
+def _read_final_message_not_empty(reading: Reading, node: Located, kind: str) -> _Made | None:
     return _Made("response_not_empty", ResponseNotEmpty())
 
 
-# --- limits -------------------------------------------------------------------------------------------------------------
-
-
-def _token_budget(reading: Reading, node: Located, kind: str) -> _Made | None:
-    tokens = _above_zero(reading, node, "tokens", kind)
+def _read_token_budget(reading: Reading, node: Located, kind: str) -> _Made | None:
+    tokens = _read_above_zero(reading, node, "tokens", kind)
     if tokens is None:
         return None
     return _Made(
@@ -199,52 +187,49 @@ def _token_budget(reading: Reading, node: Located, kind: str) -> _Made | None:
 
 
 def _turn_count(reading: Reading, node: Located, kind: str) -> _Made | None:
-    turns = _above_zero(reading, node, "turns", kind)
+    turns = _read_above_zero(reading, node, "turns", kind)
     return None if turns is None else _Made("turns_within", TurnsWithin(turns=turns, exclusive=True), str(turns))
 
 
-# --- widgets ------------------------------------------------------------------------------------------------------------
-
-
-def _widget_tool(reading: Reading, node: Located, kind: str) -> tuple[bool, str | None]:
-    """Whether the optional tool name can be used, and the name."""
+def _read_widget_tool(reading: Reading, node: Located, kind: str) -> tuple[bool, str | None]:
+    """Return whether the optional tool name can be used, and the name."""
     if node.get("toolName") is None:
         return True, None
-    name = _nonempty(reading, node, "toolName", kind)
+    name = _read_nonempty_text(reading, node, "toolName", kind)
     return name is not None, name
 
 
-def _widget_rendered(reading: Reading, node: Located, kind: str) -> _Made | None:
-    usable, tool = _widget_tool(reading, node, kind)
+def _read_widget_rendered(reading: Reading, node: Located, kind: str) -> _Made | None:
+    usable, tool = _read_widget_tool(reading, node, kind)
     return _Made("widget_rendered", WidgetRendered(tool=tool), tool or "") if usable else None
 
 
-def _widget_latency(reading: Reading, node: Located, kind: str) -> _Made | None:
-    usable, tool = _widget_tool(reading, node, kind)
-    ms = _above_zero(reading, node, "ms", kind)
+def _read_widget_latency(reading: Reading, node: Located, kind: str) -> _Made | None:
+    usable, tool = _read_widget_tool(reading, node, kind)
+    ms = _read_above_zero(reading, node, "ms", kind)
     if not usable or ms is None:
         return None
     return _Made("widget_rendered_within", WidgetRenderedWithin(ms=ms, tool=tool), f"{tool} {ms} ms" if tool else f"{ms} ms")
 
 
-def _widget_console(reading: Reading, node: Located, kind: str) -> _Made | None:
-    usable, tool = _widget_tool(reading, node, kind)
+def _read_widget_console(reading: Reading, node: Located, kind: str) -> _Made | None:
+    usable, tool = _read_widget_tool(reading, node, kind)
     return _Made("widget_no_console_errors", WidgetNoConsoleErrors(tool=tool), tool or "") if usable else None
 
 
 PREDICATES: dict[str, tuple[_Maker, tuple[str, ...]]] = {
-    "toolCalledWith": (_tool_called_with, ("toolName", "args", "minCount")),
-    "toolCalledAtLeastOnce": (_tool_called, ("toolName",)),
-    "toolNeverCalled": (_tool_never_called, ("toolName",)),
-    "firstToolWas": (_first_tool, ("toolName",)),
-    "responseContains": (_response_contains, ("needle", "caseSensitive")),
-    "responseMatches": (_response_matches, ("pattern",)),
-    "noToolErrors": (_no_tool_errors, ()),
-    "finalAssistantMessageNonEmpty": (_final_message_not_empty, ()),
-    "tokenBudgetUnder": (_token_budget, ("tokens",)),
+    "toolCalledWith": (_read_tool_called_with, ("toolName", "args", "minCount")),
+    "toolCalledAtLeastOnce": (_read_tool_called, ("toolName",)),
+    "toolNeverCalled": (_read_tool_never_called, ("toolName",)),
+    "firstToolWas": (_read_first_tool, ("toolName",)),
+    "responseContains": (_read_response_contains, ("needle", "caseSensitive")),
+    "responseMatches": (_read_response_matches, ("pattern",)),
+    "noToolErrors": (_read_no_tool_errors, ()),
+    "finalAssistantMessageNonEmpty": (_read_final_message_not_empty, ()),
+    "tokenBudgetUnder": (_read_token_budget, ("tokens",)),
     "turnCountUnder": (_turn_count, ("turns",)),
-    "widgetRendered": (_widget_rendered, ("toolName",)),
-    "widgetRenderLatencyUnder": (_widget_latency, ("ms", "toolName")),
-    "widgetNoConsoleErrors": (_widget_console, ("toolName",)),
+    "widgetRendered": (_read_widget_rendered, ("toolName",)),
+    "widgetRenderLatencyUnder": (_read_widget_latency, ("ms", "toolName")),
+    "widgetNoConsoleErrors": (_read_widget_console, ("toolName",)),
 }
 """Every type with its maker and its fields."""

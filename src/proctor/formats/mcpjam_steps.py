@@ -14,7 +14,9 @@ from proctor.model.evidence import Json
 from proctor.model.show import nearest, show
 
 MOST_STEPS = 200
+"""MCPJam's own limit, per case."""
 _MOST_RENDER_MS = 120_000
+"""MCPJam's own limit, in milliseconds."""
 
 _STEP_KEYS = {
     "prompt": ("id", "kind", "prompt"),
@@ -47,25 +49,25 @@ class Steps:
     def read(self, node: Located) -> None:
         """Read the list; problems go to the reading."""
         reading = self._reading
-        if reading.a_list(node, "steps") is None:
+        if reading.require_list(node, "steps") is None:
             return
         if not 1 <= len(node.value) <= MOST_STEPS:
             reading.error(node, f"steps: expected 1 to {MOST_STEPS} steps, found {len(node.value)}", code="wrong_size")
         for step in node.items():
             self._step(step)
 
-    def assertions(self) -> list[Assertion]:
-        """The assertions among the steps, each about its turn."""
+    def list_assertions(self) -> list[Assertion]:
+        """Return the assertions among the steps, each about its turn."""
         several = len(self.turns) > 1
         read = (read_predicate(self._reading, node, turn=turn if several and turn >= 0 else None) for node, turn in self._asserts)
         return [assertion for assertion in read if assertion is not None]
 
     def _step(self, node: Located) -> None:
         reading = self._reading
-        if reading.an_object(node, "a step") is None:
+        if reading.require_object(node, "a step") is None:
             return
-        named = reading.required(node, "kind", "a step")
-        kind = reading.text(named, "the kind of a step")
+        named = reading.require_member(node, "kind", "a step")
+        kind = reading.require_text(named, "the kind of a step")
         if kind is None or named is None:
             return
         keys = _STEP_KEYS.get(kind)
@@ -78,23 +80,23 @@ class Steps:
                 code="unknown_step",
             )
             return
-        reading.known_keys(node, keys, f"a {kind} step")
-        self._id(node, kind)
+        reading.check_keys(node, keys, f"a {kind} step")
+        self._read_id(node, kind)
         match kind:
             case "prompt":
-                text = reading.text(reading.required(node, "prompt", "a prompt step"), "'prompt'")
+                text = reading.require_text(reading.require_member(node, "prompt", "a prompt step"), "'prompt'")
                 if text is not None:
                     self.turns.append(Turn(input=text, origin=reading.origin(node)))
             case "toolCall":
-                self._tool_call(node)
+                self._read_tool_call(node)
             case "interact":
-                self._interact(node)
+                self._read_interact(node)
             case _:
-                self._assert(node)
+                self._read_assert(node)
 
-    def _id(self, node: Located, kind: str) -> None:
-        found = self._reading.required(node, "id", f"a {kind} step")
-        value = self._reading.text(found, "the id of a step")
+    def _read_id(self, node: Located, kind: str) -> None:
+        found = self._reading.require_member(node, "id", f"a {kind} step")
+        value = self._reading.require_text(found, "the id of a step")
         if value is None or found is None:
             return
         if value in self._ids:
@@ -107,14 +109,14 @@ class Steps:
             )
         self._ids.setdefault(value, found)
 
-    def _tool_call(self, node: Located) -> None:
+    def _read_tool_call(self, node: Located) -> None:
         reading = self._reading
         what = "a toolCall step"
-        server = reading.text(reading.required(node, "serverName", what), "'serverName'")
-        tool = reading.text(reading.required(node, "toolName", what), "'toolName'")
-        arguments = reading.an_object(reading.required(node, "arguments", what), "'arguments'")
+        server = reading.require_text(reading.require_member(node, "serverName", what), "'serverName'")
+        tool = reading.require_text(reading.require_member(node, "toolName", what), "'toolName'")
+        arguments = reading.require_object(reading.require_member(node, "arguments", what), "'arguments'")
         limit = node.get("renderTimeoutMs")
-        wait = reading.integer(limit, "'renderTimeoutMs'", at_least=1)
+        wait = reading.require_integer(limit, "'renderTimeoutMs'", at_least=1)
         if wait is not None and limit is not None and wait > _MOST_RENDER_MS:
             reading.error(limit, f"'renderTimeoutMs': expected at most {_MOST_RENDER_MS}, found {wait}")
         if server is None or tool is None or arguments is None:
@@ -126,17 +128,17 @@ class Steps:
                 call[name] = found.plain()
         self.direct_calls.append(call)
 
-    def _interact(self, node: Located) -> None:
+    def _read_interact(self, node: Located) -> None:
         reading = self._reading
-        reading.text(reading.required(node, "toolName", "an interact step"), "'toolName'")
-        action = reading.an_object(reading.required(node, "action", "an interact step"), "'action'")
+        reading.require_text(reading.require_member(node, "toolName", "an interact step"), "'toolName'")
+        action = reading.require_object(reading.require_member(node, "action", "an interact step"), "'action'")
         if action is not None:
-            self._known_kind(action, _ACTIONS, "action")
-        self._cannot("an interact step drives a widget")
+            self._read_kind(action, _ACTIONS, "action")
+        self._mark_unsupported("an interact step drives a widget")
 
-    def _assert(self, node: Located) -> None:
+    def _read_assert(self, node: Located) -> None:
         reading = self._reading
-        assertion = reading.an_object(reading.required(node, "assertion", "an assert step"), "'assertion'")
+        assertion = reading.require_object(reading.require_member(node, "assertion", "an assert step"), "'assertion'")
         if assertion is None:
             return
         widget = assertion.get("kind")
@@ -146,17 +148,17 @@ class Steps:
         if assertion.get("type") is not None:
             reading.error_at_key(assertion, "kind", "an assertion has 'type' (a predicate) or 'kind' (a widget assertion), not both")
             return
-        kind = self._known_kind(assertion, tuple(_WIDGET_ASSERTIONS), "widget assertion")
+        kind = self._read_kind(assertion, tuple(_WIDGET_ASSERTIONS), "widget assertion")
         if kind is not None:
             fields = _WIDGET_ASSERTIONS[kind]
-            reading.known_keys(assertion, ("kind", *fields), kind)
+            reading.check_keys(assertion, ("kind", *fields), kind)
             for key in fields:
-                reading.required(assertion, key, kind)
-            self._cannot(f"{kind} looks at a widget")
+                reading.require_member(assertion, key, kind)
+            self._mark_unsupported(f"{kind} looks at a widget")
 
-    def _known_kind(self, node: Located, words: tuple[str, ...], what: str) -> str | None:
-        named = self._reading.required(node, "kind", what)
-        kind = self._reading.text(named, f"the kind of {what}")
+    def _read_kind(self, node: Located, words: tuple[str, ...], what: str) -> str | None:
+        named = self._reading.require_member(node, "kind", what)
+        kind = self._reading.require_text(named, f"the kind of {what}")
         if kind is None or kind in words or named is None:
             return kind
         self._reading.error(
@@ -168,5 +170,5 @@ class Steps:
         )
         return None
 
-    def _cannot(self, why: str) -> None:
+    def _mark_unsupported(self, why: str) -> None:
         self.unsupported = self.unsupported or f"{why}, which recorded evidence cannot show"

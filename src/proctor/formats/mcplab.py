@@ -19,7 +19,7 @@ from proctor.formats.located import Located, Reading
 from proctor.formats.mcplab_keys import REMOVED_KEYS, SCENARIO_KEYS, check_config_keys, warn_of_snapshots
 from proctor.formats.mcplab_library import Library
 from proctor.formats.mcplab_rules import read_captures, read_rules
-from proctor.formats.mcplab_setup import Entry, entries, read_agent, read_attachments, read_server, refused_ref
+from proctor.formats.mcplab_setup import Entry, iterate_entries, read_agent, read_attachments, read_server, refuse_ref
 from proctor.model.case import UNSEEN_TOOLS, Case, Scoring, Suite
 from proctor.model.evidence import Json
 from proctor.model.origin import Origin
@@ -32,7 +32,7 @@ _SCORING: Final = Scoring(mode="boolean", when_empty="pass")
 
 
 def sniff(document: Located) -> bool:
-    """Whether the document has `scenarios`, or is one scenario: a `prompt` or `eval` with MCPLab's rule blocks."""
+    """Return whether the document has `scenarios`, or is one scenario: a `prompt` or `eval` with MCPLab's rule blocks."""
     if document.get("proctor") is not None:
         return False
     if any(document.get(key) is not None for key in ("scenarios", *REMOVED_KEYS)):
@@ -48,10 +48,10 @@ def read(document: Located, reading: Reading, *, name: str, library: Library | N
     """Read an evaluation config or one test case. `library` is what `ref` entries refer to; without one they are errors."""
     if library is not None:
         reading.problems.extend(library.problems)
-    if reading.an_object(document, "an MCPLab file") is None:
+    if reading.require_object(document, "an MCPLab file") is None:
         return Suite(name=name, dialect="mcplab")
     config = _Config(reading, library)
-    return config.suite(document, name) if _is_config(document) else config.single(document, name)
+    return config.read_suite(document, name) if _is_config(document) else config.read_single_case(document, name)
 
 
 def _is_config(document: Located) -> bool:
@@ -71,43 +71,39 @@ class _Config:
         """Agents named by the scenarios of older files."""
         self.strict_refs = True
 
-    # --- documents --------------------------------------------------------------------------------------------------
-
-    def suite(self, document: Located, name: str) -> Suite:
+    def read_suite(self, document: Located, name: str) -> Suite:
         reading = self.reading
         check_config_keys(document, reading)
         warn_of_snapshots(document, reading)
         self._read_pool(document.get("servers"))
         self._read_agents(document.get("agents"))
-        cases = self._cases(document.get("scenarios"))
+        cases = self._read_cases(document.get("scenarios"))
         if not cases and not any(problem.level == "error" for problem in reading.problems):
             reading.warn(document, "no scenarios: there is nothing to check", code="no_cases")
         defaults = self._run_defaults(document.get("run_defaults"))
         settings: dict[str, Json] = {
-            "agents": list(self._all_agents().values()),
-            "servers": self._all_servers(),
+            "agents": list(self._list_agents().values()),
+            "servers": self._list_servers(),
             "run_defaults": defaults,
         }
         return Suite(
-            name=_trimmed(document.get("name"), reading, "'name'") or name,
-            description=_trimmed(document.get("description"), reading, "'description'"),
+            name=_read_trimmed_text(document.get("name"), reading, "'name'") or name,
+            description=_read_trimmed_text(document.get("description"), reading, "'description'"),
             dialect="mcplab",
             cases=self._with_browsers(cases),
             settings=settings,
         )
 
-    def single(self, document: Located, name: str) -> Suite:
-        """A test case on its own. It is never loaded that way by MCPLab, so servers and agents it cannot name are no error."""
+    def read_single_case(self, document: Located, name: str) -> Suite:
+        """Return a test case on its own. It is never loaded that way by MCPLab, so servers and agents it cannot name are no error."""
         self.strict_refs = False
-        case = self._scenario(document, self.reading, {})
+        case = self._read_scenario(document, self.reading, {})
         return Suite(
             name=(case.name if case is not None else "") or name,
             dialect="mcplab",
             cases=() if case is None else self._with_browsers([case]),
-            settings={"agents": list(self._all_agents().values()), "servers": self._all_servers()},
+            settings={"agents": list(self._list_agents().values()), "servers": self._list_servers()},
         )
-
-    # --- servers and agents -----------------------------------------------------------------------------------------
 
     def _read_pool(self, node: Located | None) -> None:
         if node is None or node.value is None:
@@ -115,18 +111,18 @@ class _Config:
         if node.is_list and node.value:
             hint = "write them under 'mcp_servers' of the scenarios that use them"
             self.reading.warn(node, "top-level 'servers' are the old form", hint=hint, code="legacy_form")
-        for given_id, item in entries(node, self.reading, "'servers'"):
-            server = self._server(item, self.reading, given_id)
+        for given_id, item in iterate_entries(node, self.reading, "'servers'"):
+            server = self._read_server(item, self.reading, given_id)
             if server is None:
                 continue
             if server["id"] in self.pool:
-                self._duplicate(item, "server", server["id"])
+                self._report_duplicate(item, "server", server["id"])
             else:
                 self.pool[server["id"]] = server
                 self._define(server, item, self.reading)
 
-    def _server(self, node: Located, reading: Reading, given_id: str | None = None) -> Entry | None:
-        """A server by reference or written out."""
+    def _read_server(self, node: Located, reading: Reading, given_id: str | None = None) -> Entry | None:
+        """Return a server by reference or written out."""
         if node.get("ref") is None:
             return read_server(node, reading, "a server", given_id)
         # Looked up in both rather than joined: a document may hold many references.
@@ -144,7 +140,7 @@ class _Config:
             )
 
     def _read_agents(self, node: Located | None) -> None:
-        for given_id, item in entries(node, self.reading, "'agents'"):
+        for given_id, item in iterate_entries(node, self.reading, "'agents'"):
             if item.get("ref") is not None:
                 agent = self._resolve(item, self.reading, "agent", self.library.agents if self.library else {})
             else:
@@ -152,22 +148,22 @@ class _Config:
             if agent is None:
                 continue
             if agent["id"] in self.agents:
-                self._duplicate(item, "agent", agent["id"])
+                self._report_duplicate(item, "agent", agent["id"])
             self.agents.setdefault(agent["id"], agent)
 
     def _resolve(self, node: Located, reading: Reading, kind: str, known: Mapping[str, Entry]) -> Entry | None:
-        """The entry a `ref` names; nothing after a problem."""
-        reading.known_keys(node, ("ref",), f"a reference to a library {kind}")
+        """Return the entry a `ref` names; nothing after a problem."""
+        reading.check_keys(node, ("ref",), f"a reference to a library {kind}")
         ref = node.get("ref")
-        wanted = reading.text(ref, "'ref'")
+        wanted = reading.require_text(ref, "'ref'")
         if ref is None or wanted is None:
             return None
         if wanted not in known:
-            self._unresolved(ref, reading, kind, tuple(known))
+            self._report_unresolved(ref, reading, kind, tuple(known))
             return None
         return known[wanted]
 
-    def _unresolved(self, ref: Located, reading: Reading, kind: str, known: tuple[str, ...]) -> None:
+    def _report_unresolved(self, ref: Located, reading: Reading, kind: str, known: tuple[str, ...]) -> None:
         message = f"the {kind} {ref.value!r} is not in the library"
         if self.library is not None and self.library.root:
             message += f" of {self.library.root}"
@@ -175,83 +171,81 @@ class _Config:
         report = reading.error if self.strict_refs else reading.warn
         report(ref, message, nearest=nearest(ref.value, known), hint=hint, code="unresolved_ref")
 
-    def _duplicate(self, node: Located, kind: str, name: str) -> None:
+    def _report_duplicate(self, node: Located, kind: str, name: str) -> None:
         self.reading.error(node.get("id") or node.get("ref") or node, f"two {kind}s with the id {name!r}", code="duplicate_id")
 
-    def _all_agents(self) -> dict[str, Entry]:
+    def _list_agents(self) -> dict[str, Entry]:
         return {
             **self.agents,
             **{key: agent for key, agent in (self.library.agents if self.library else {}).items() if key not in self.agents},
         }
 
-    def _all_servers(self) -> list[Entry]:
+    def _list_servers(self) -> list[Entry]:
         found = {key: server for key, (server, _) in self.servers.items()}
         for key, server in (self.library.servers if self.library else {}).items():
             found.setdefault(key, server)
         return list(found.values())
 
     def _with_browsers(self, cases: Iterable[Case]) -> tuple[Case, ...]:
-        """The cases with the agents named whose recordings cannot show tools: chat pages in a browser."""
-        browsers = [agent["id"] for agent in self._all_agents().values() if agent["type"] == "browser"]
+        """Return the cases with the agents named whose recordings cannot show tools: chat pages in a browser."""
+        browsers = [agent["id"] for agent in self._list_agents().values() if agent["type"] == "browser"]
         if not browsers:
             return tuple(cases)
         return tuple(msgspec.structs.replace(case, settings={**case.settings, UNSEEN_TOOLS: browsers}) for case in cases)
 
-    # --- scenarios --------------------------------------------------------------------------------------------------
-
-    def _cases(self, node: Located | None) -> list[Case]:
-        if node is None or node.value is None or self.reading.a_list(node, "'scenarios'") is None:
+    def _read_cases(self, node: Located | None) -> list[Case]:
+        if node is None or node.value is None or self.reading.require_list(node, "'scenarios'") is None:
             return []
         cases: dict[str, Case] = {}
         for item in node.items():
             if item.get("ref") is not None:
-                case = self._referred_scenario(item, cases)
+                case = self._read_referred_scenario(item, cases)
             else:
-                case = self._scenario(item, self.reading, cases)
+                case = self._read_scenario(item, self.reading, cases)
             if case is not None:
                 cases.setdefault(case.id, case)
         return list(cases.values())
 
-    def _referred_scenario(self, item: Located, cases: dict[str, Case]) -> Case | None:
-        self.reading.known_keys(item, ("ref", "mcp_servers"), "a reference to a library scenario")
+    def _read_referred_scenario(self, item: Located, cases: dict[str, Case]) -> Case | None:
+        self.reading.check_keys(item, ("ref", "mcp_servers"), "a reference to a library scenario")
         ref = item.get("ref")
-        wanted = self.reading.text(ref, "'ref'")
+        wanted = self.reading.require_text(ref, "'ref'")
         if ref is None or wanted is None:
             return None
         known = self.library.scenarios if self.library else {}
         found = known.get(wanted)
         if found is None or found.document is None:
-            self._unresolved(ref, self.reading, "scenario", tuple(known))
+            self._report_unresolved(ref, self.reading, "scenario", tuple(known))
             return None
         if wanted in cases:
-            self._duplicate(item, "scenario", wanted)
+            self._report_duplicate(item, "scenario", wanted)
             return None
-        case = self._scenario(found.document, found.reading, cases, overlay=item.get("mcp_servers"))
+        case = self._read_scenario(found.document, found.reading, cases, overlay=item.get("mcp_servers"))
         self.reading.problems.extend(found.reading.problems)
         found.reading.problems.clear()
         return case
 
-    def _scenario(self, node: Located, reading: Reading, cases: dict[str, Case], overlay: Located | None = None) -> Case | None:
-        """One scenario; `overlay` are the servers that a reference puts in place of its own."""
-        if reading.an_object(node, "a scenario") is None:
+    def _read_scenario(self, node: Located, reading: Reading, cases: dict[str, Case], overlay: Located | None = None) -> Case | None:
+        """Return one scenario; `overlay` are the servers that a reference puts in place of its own."""
+        if reading.require_object(node, "a scenario") is None:
             return None
-        if refused_ref(node, reading):
+        if refuse_ref(node, reading):
             return None
-        reading.known_keys(node, SCENARIO_KEYS, "a scenario")
+        reading.check_keys(node, SCENARIO_KEYS, "a scenario")
         warn_of_snapshots(node, reading)
-        id_node = reading.required(node, "id", "a scenario")
-        case_id = reading.text(id_node, "the id of a scenario")
+        id_node = reading.require_member(node, "id", "a scenario")
+        case_id = reading.require_text(id_node, "the id of a scenario")
         if case_id is not None and not case_id.strip():
             reading.error(id_node or node, "the id of a scenario is empty")
             case_id = None
         if case_id is not None and id_node is not None and case_id in cases:
             first = cases[case_id].origin
             reading.error(id_node, f"two scenarios with the id {case_id!r}: the first is at {first}", code="duplicate_id")
-        prompt = reading.text(node.get("prompt"), "'prompt'")
+        prompt = reading.require_text(node.get("prompt"), "'prompt'")
         if node.get("prompt") is None:
             reading.warn(node, "a scenario without 'prompt' can only be checked on recorded runs", code="missing_key")
-        self._older_agent(node, reading)
-        settings = self._scenario_settings(node, reading, overlay)
+        self._read_older_agent(node, reading)
+        settings = self._read_scenario_settings(node, reading, overlay)
         assertions = read_rules(node.get("eval"), reading)
         captures = read_captures(node.get("extract"), reading)
         tags = node.get("tags")
@@ -261,8 +255,8 @@ class _Config:
             reading.warn(node, f"the scenario {case_id!r} has no rules: it passes whatever the agent does", code="no_assertions")
         return Case(
             id=case_id,
-            name=_trimmed(node.get("name"), reading, "'name'"),
-            description=_trimmed(node.get("description"), reading, "'description'"),
+            name=_read_trimmed_text(node.get("name"), reading, "'name'"),
+            description=_read_trimmed_text(node.get("description"), reading, "'description'"),
             input=prompt,
             tags={} if tags is None or tags.value is None else {"tags": tags.plain()},
             assertions=assertions,
@@ -272,18 +266,18 @@ class _Config:
             origin=reading.origin(node),
         )
 
-    def _scenario_settings(self, node: Located, reading: Reading, overlay: Located | None) -> dict[str, Json]:
+    def _read_scenario_settings(self, node: Located, reading: Reading, overlay: Located | None) -> dict[str, Json]:
         settings: dict[str, Json] = {}
         if node.get("mcp_servers") is not None or node.get("servers") is not None or overlay is not None:
-            settings["mcp_servers"] = self._scenario_servers(node, reading, overlay)
+            settings["mcp_servers"] = self._read_scenario_servers(node, reading, overlay)
         attachments = read_attachments(node.get("attachments"), reading)
         if attachments:
             settings["attachments"] = attachments
         return settings
 
-    def _older_agent(self, node: Located, reading: Reading) -> None:
+    def _read_older_agent(self, node: Located, reading: Reading) -> None:
         member = node.get("agent")
-        name = reading.text(member, "'agent'") if member is not None and member.value is not None else None
+        name = reading.require_text(member, "'agent'") if member is not None and member.value is not None else None
         if member is None or name is None:
             return
         reading.warn_at_key(
@@ -293,39 +287,39 @@ class _Config:
             hint="write run_defaults: {selected_agents: [...]}",
             code="legacy_form",
         )
-        if self.strict_refs and self._known_agent(member, name, reading) and name not in self.wanted_agents:
+        if self.strict_refs and self._is_known_agent(member, name, reading) and name not in self.wanted_agents:
             self.wanted_agents.append(name)
 
-    def _scenario_servers(self, node: Located, reading: Reading, overlay: Located | None) -> list[Entry]:
+    def _read_scenario_servers(self, node: Located, reading: Reading, overlay: Located | None) -> list[Entry]:
         own, older = node.get("mcp_servers"), node.get("servers")
         if overlay is not None:
-            return self._server_list(overlay, self.reading)
+            return self._read_server_list(overlay, self.reading)
         if own is not None and own.value and older is not None and older.value:
             reading.error_at_key(node, "servers", "'servers' and 'mcp_servers' cannot stand together", hint="keep 'mcp_servers'")
             return []
-        if older is not None and older.value and reading.a_list(older, "'servers' of a scenario") is not None:
-            return self._older_servers(node, older, reading)
-        return self._server_list(own, reading)
+        if older is not None and older.value and reading.require_list(older, "'servers' of a scenario") is not None:
+            return self._read_older_servers(node, older, reading)
+        return self._read_server_list(own, reading)
 
-    def _server_list(self, node: Located | None, reading: Reading) -> list[Entry]:
-        if node is None or node.value is None or reading.a_list(node, "'mcp_servers'") is None:
+    def _read_server_list(self, node: Located | None, reading: Reading) -> list[Entry]:
+        if node is None or node.value is None or reading.require_list(node, "'mcp_servers'") is None:
             return []
         found: dict[str, Entry] = {}
         for item in node.items():
             if item.get("ref") is None:
                 server = read_server(item, reading, "a server of a scenario")
             else:
-                server = self._server(item, reading)
+                server = self._read_server(item, reading)
             if server is not None:
                 self._define(server, item, reading)
                 found.setdefault(server["id"], server)
         return list(found.values())
 
-    def _older_servers(self, node: Located, older: Located, reading: Reading) -> list[Entry]:
+    def _read_older_servers(self, node: Located, older: Located, reading: Reading) -> list[Entry]:
         reading.warn_at_key(node, "servers", "'servers' of a scenario is the old form", hint="write 'mcp_servers'", code="legacy_form")
         found: dict[str, Entry] = {}
         for item in older.items():
-            name = reading.text(item, "a server id")
+            name = reading.require_text(item, "a server id")
             if name is None:
                 continue
             if name in self.pool:
@@ -335,10 +329,8 @@ class _Config:
                 reading.error(item, message, nearest=nearest(name, self.pool), code="unresolved_ref")
         return list(found.values())
 
-    # --- which agents -----------------------------------------------------------------------------------------------
-
-    def _known_agent(self, node: Located, name: str, reading: Reading) -> bool:
-        known = self._all_agents()
+    def _is_known_agent(self, node: Located, name: str, reading: Reading) -> bool:
+        known = self._list_agents()
         if name in known:
             return True
         reading.error(node, f"the agent {name!r} is not defined", nearest=nearest(name, known), hint=_ROOT_RULE, code="unresolved_ref")
@@ -346,33 +338,33 @@ class _Config:
 
     def _run_defaults(self, node: Located | None) -> dict[str, Json]:
         selected = list(self.wanted_agents)
-        if node is not None and node.value is not None and self.reading.an_object(node, "'run_defaults'") is not None:
-            self.reading.known_keys(node, ("selected_agents",), "'run_defaults'")
-            listed = self.reading.a_list(node.get("selected_agents"), "'selected_agents'")
-            names = [name for item in (listed.items() if listed is not None else ()) if (name := self._selected(item))]
+        if node is not None and node.value is not None and self.reading.require_object(node, "'run_defaults'") is not None:
+            self.reading.check_keys(node, ("selected_agents",), "'run_defaults'")
+            listed = self.reading.require_list(node.get("selected_agents"), "'selected_agents'")
+            names = [name for item in (listed.items() if listed is not None else ()) if (name := self._select(item))]
             if listed is not None and all(item.value is None or item.value == "" for item in listed.items()):
                 hint = "leave it out to run all agents"
                 self.reading.error(listed, "'selected_agents' is empty", hint=hint)
             selected = [*names, *(name for name in selected if name not in names)]
         return {"selected_agents": selected} if selected else {}
 
-    def _selected(self, item: Located) -> str | None:
+    def _select(self, item: Located) -> str | None:
         if isinstance(item.value, (list, dict)) or item.value is None:
-            self.reading.text(item, "an agent id in 'selected_agents'")
+            self.reading.require_text(item, "an agent id in 'selected_agents'")
             return None
         name = item.value.strip() if isinstance(item.value, str) else str(item.value)
-        return name if name and self._known_agent(item, name, self.reading) else None
+        return name if name and self._is_known_agent(item, name, self.reading) else None
 
 
 def _has_rules(node: Located) -> bool:
-    """Whether anything stands under `eval`, be it unusable."""
+    """Return whether anything stands under `eval`, be it unusable."""
     rules = node.get("eval")
     if rules is None or not rules.is_object:
         return rules is not None and rules.value is not None
     return any(member.value for key, member in rules.members() if key != "agent_context")
 
 
-def _trimmed(node: Located | None, reading: Reading, what: str) -> str:
+def _read_trimmed_text(node: Located | None, reading: Reading, what: str) -> str:
     if node is None or node.value is None:
         return ""
-    return (reading.text(node, what) or "").strip()
+    return (reading.require_text(node, what) or "").strip()

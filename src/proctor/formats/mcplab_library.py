@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 
 from proctor.formats.located import Located, Reading
-from proctor.formats.mcplab_setup import Entry, entries, entry_id, read_agent, read_server
+from proctor.formats.mcplab_setup import Entry, iterate_entries, read_agent, read_entry_id, read_server
 from proctor.model.problem import Problem
 
 SERVERS_FILE: Final = "servers.yaml"
@@ -51,8 +51,8 @@ class Library(msgspec.Struct, frozen=True, kw_only=True):
     """What was found while reading the library; added to those of every suite that is read with it."""
 
 
-def bundle_root(path: str) -> str:
-    """The folder whose library a file uses: the parent of `evals`, `configs` or `test-cases`, else the file's own folder."""
+def find_bundle_root(path: str) -> str:
+    """Return the folder whose library a file uses: the parent of `evals`, `configs` or `test-cases`, else the file's own folder."""
     folder = posixpath.dirname(path.replace("\\", "/"))
     return posixpath.dirname(folder) if posixpath.basename(folder) in _INSIDE_ROOT else folder
 
@@ -64,17 +64,17 @@ def read_library(
     agents: LibraryDocument | None = None,
     scenarios: Iterable[LibraryDocument] = (),
 ) -> Library:
-    """A library of files that were read by the caller, each with a `Reading` of its own."""
+    """Return a library of files that were read by the caller, each with a `Reading` of its own."""
     problems: list[Problem] = []
-    known_servers = _definitions(servers, "a server of the library", ("transport", "url"), read_server, problems)
-    known_agents = _definitions(agents, "an agent of the library", ("provider",), read_agent, problems)
+    known_servers = _read_definitions(servers, "a server of the library", ("transport", "url"), read_server, problems)
+    known_agents = _read_definitions(agents, "an agent of the library", ("provider",), read_agent, problems)
     known_scenarios: dict[str, LibraryDocument] = {}
     for entry in scenarios:
         _add_scenario(entry, known_scenarios, problems)
     return Library(root=root, servers=known_servers, agents=known_agents, scenarios=known_scenarios, problems=tuple(problems))
 
 
-def _definitions(
+def _read_definitions(
     entry: LibraryDocument | None,
     what: str,
     needed: tuple[str, ...],
@@ -86,8 +86,8 @@ def _definitions(
     reading = entry.reading
     _as_warnings(reading)
     found: dict[str, Entry] = {}
-    for given_id, node in entries(entry.document, reading, what, warn_of_map=False):
-        missing = _missing_keys(node, needed)
+    for given_id, node in iterate_entries(entry.document, reading, what, warn_of_map=False):
+        missing = _describe_missing_keys(node, needed)
         if missing:
             reading.warn(node, f"{what} without {missing} is left out", code="left_out")
             continue
@@ -101,7 +101,7 @@ def _definitions(
     return found
 
 
-def _missing_keys(node: Located, needed: tuple[str, ...]) -> str:
+def _describe_missing_keys(node: Located, needed: tuple[str, ...]) -> str:
     if not node.is_object:
         return ""
     kind = node.get("type")
@@ -114,8 +114,8 @@ def _missing_keys(node: Located, needed: tuple[str, ...]) -> str:
 
 def _add_scenario(entry: LibraryDocument, known: dict[str, LibraryDocument], problems: list[Problem]) -> None:
     reading, document = entry.reading, entry.document
-    if document is not None and reading.an_object(document, "a test case") is not None:
-        name = entry_id(document, reading, "a test case") if document.get("id") is not None else None
+    if document is not None and reading.require_object(document, "a test case") is not None:
+        name = read_entry_id(document, reading, "a test case") if document.get("id") is not None else None
         if name is None:
             reading.warn(document, "a test case without 'id' is left out of the library", code="left_out")
         elif name in known:

@@ -21,7 +21,7 @@ from proctor.checks.tool_arguments import ToolInputContains, ToolInputMatches, T
 from proctor.checks.tool_calls import ToolCalled, ToolNotCalled
 from proctor.checks.tool_order import ToolsExactly, ToolsInOrder
 from proctor.errors import SpecError
-from proctor.formats.drafting import draft
+from proctor.formats.drafting import draft_assertion
 from proctor.formats.located import Located, Reading
 from proctor.model.case import Assertion, Capture
 from proctor.model.evidence import Json
@@ -68,11 +68,11 @@ _INLINE_FLAGS = re.compile(r"\(\?[imsx]+\)")
 
 
 def read_rules(node: Located | None, reading: Reading) -> tuple[Assertion, ...]:
-    """The assertions of one `eval` block; an absent or empty block has none."""
-    if node is None or node.value is None or reading.an_object(node, "'eval'") is None:
+    """Return the assertions of one `eval` block; an absent or empty block has none."""
+    if node is None or node.value is None or reading.require_object(node, "'eval'") is None:
         return ()
-    reading.known_keys(node, EVAL_KEYS, "'eval'", hints=_MISPLACED)
-    return tuple(_Rules(reading).of(node))
+    reading.check_keys(node, EVAL_KEYS, "'eval'", hints=_MISPLACED)
+    return tuple(_Rules(reading).read_all(node))
 
 
 _MISPLACED: Final = {
@@ -86,41 +86,39 @@ class _Rules:
     def __init__(self, reading: Reading) -> None:
         self.reading = reading
 
-    def of(self, node: Located) -> list[Assertion]:
+    def read_all(self, node: Located) -> list[Assertion]:
         found: list[Assertion] = []
-        constraints = self._object(node, "tool_constraints")
+        constraints = self._read_object(node, "tool_constraints")
         if constraints is not None:
-            self.reading.known_keys(constraints, ("required_tools", "forbidden_tools"), "'tool_constraints'")
-            for item, name in self._names(constraints.get("forbidden_tools"), "'forbidden_tools'"):
+            self.reading.check_keys(constraints, ("required_tools", "forbidden_tools"), "'tool_constraints'")
+            for item, name in self._read_names(constraints.get("forbidden_tools"), "'forbidden_tools'"):
                 spec = ToolNotCalled(name=name, server_prefix=True)
-                found.append(self._draft(item, "tool_not_called", spec, f"Forbidden tool · {name}", name=item))
-            for item, name in self._names(constraints.get("required_tools"), "'required_tools'"):
+                found.append(self._draft_assertion(item, "tool_not_called", spec, f"Forbidden tool · {name}", name=item))
+            for item, name in self._read_names(constraints.get("required_tools"), "'required_tools'"):
                 spec = ToolCalled(name=name, server_prefix=True)
-                found.append(self._draft(item, "tool_called", spec, f"Required tool · {name}", name=item))
-        found += self._sequence(node.get("tool_sequence"))
-        inputs, responses, judged = (self._items(node, key) for key in _LISTS)
-        found += [made for rule in inputs if (made := self._tool_input(rule)) is not None]
-        found += [made for rule in responses if (made := self._response(rule)) is not None]
-        shown = self._context(self._object(node, "agent_context"))
-        found += [made for rule in judged if (made := self._agent_check(rule, shown)) is not None]
+                found.append(self._draft_assertion(item, "tool_called", spec, f"Required tool · {name}", name=item))
+        found += self._read_sequence(node.get("tool_sequence"))
+        inputs, responses, judged = (self._list_items(node, key) for key in _LISTS)
+        found += [made for rule in inputs if (made := self._read_tool_input(rule)) is not None]
+        found += [made for rule in responses if (made := self._read_response(rule)) is not None]
+        shown = self._read_context(self._read_object(node, "agent_context"))
+        found += [made for rule in judged if (made := self._read_agent_check(rule, shown)) is not None]
         return found
 
-    # --- tools ------------------------------------------------------------------------------------------------------
-
-    def _sequence(self, node: Located | None) -> list[Assertion]:
+    def _read_sequence(self, node: Located | None) -> list[Assertion]:
         if node is None or node.value is None:
             return []
         if node.is_object:
-            return self._allowed_sequences(node)
-        names = tuple(name for _, name in self._names(node, "'tool_sequence'"))
+            return self._read_allowed_sequences(node)
+        names = tuple(name for _, name in self._read_names(node, "'tool_sequence'"))
         if not names:
             return []
         spec = ToolsInOrder(names=names, server_prefix=True)
-        return [self._draft(node, "tools_in_order", spec, f"Tool sequence · {' -> '.join(names)}", names=node)]
+        return [self._draft_assertion(node, "tools_in_order", spec, f"Tool sequence · {' -> '.join(names)}", names=node)]
 
-    def _allowed_sequences(self, node: Located) -> list[Assertion]:
-        self.reading.known_keys(node, ("allow",), "'tool_sequence'")
-        allowed = self.reading.a_list(self.reading.required(node, "allow", "'tool_sequence' as an object"), "'allow'")
+    def _read_allowed_sequences(self, node: Located) -> list[Assertion]:
+        self.reading.check_keys(node, ("allow",), "'tool_sequence'")
+        allowed = self.reading.require_list(self.reading.require_member(node, "allow", "'tool_sequence' as an object"), "'allow'")
         if allowed is None:
             return []
         self.reading.warn(
@@ -131,69 +129,67 @@ class _Rules:
         )
         lists: list[tuple[str, ...]] = []
         for item in allowed.items():
-            if self.reading.a_list(item, "an allowed sequence") is not None:
-                lists.append(tuple(name for _, name in self._names(item, "an allowed sequence")))
+            if self.reading.require_list(item, "an allowed sequence") is not None:
+                lists.append(tuple(name for _, name in self._read_names(item, "an allowed sequence")))
         if not lists:
             return []
         label = " | ".join(" -> ".join(names) or "(no tools)" for names in lists)
         spec = ToolsExactly(any_of=tuple(lists), server_prefix=True)
-        return [self._draft(node, "tools_exactly", spec, f"Tool sequence · {label}", any_of=allowed)]
+        return [self._draft_assertion(node, "tools_exactly", spec, f"Tool sequence · {label}", any_of=allowed)]
 
-    def _tool_input(self, rule: Located) -> Assertion | None:
+    def _read_tool_input(self, rule: Located) -> Assertion | None:
         what = "a tool input assertion"
-        if self.reading.an_object(rule, what) is None:
+        if self.reading.require_object(rule, what) is None:
             return None
-        kind = self._type(rule, _INPUT_KEYS, what)
-        tool_node = self.reading.required(rule, "tool", what)
-        tool = self.reading.text(tool_node, "'tool'")
+        kind = self._read_type(rule, _INPUT_KEYS, what)
+        tool_node = self.reading.require_member(rule, "tool", what)
+        tool = self.reading.require_text(tool_node, "'tool'")
         if kind is None or tool is None or tool_node is None:
             return None
         label = f"Tool input · {tool}"
         if kind == "contains":
-            text = self._value(rule, what)
+            text = self._read_value(rule, what)
             if text is None:
                 return None
             spec = ToolInputContains(tool=tool, text=text, server_prefix=True)
-            return self._draft(rule, "tool_input_contains", spec, f"{label} contains {text}", tool=tool_node)
+            return self._draft_assertion(rule, "tool_input_contains", spec, f"{label} contains {text}", tool=tool_node)
         if kind == "regex":
-            pattern = self._pattern(rule, what)
+            pattern = self._read_pattern(rule, what)
             if pattern is None:
                 return None
             spec = ToolInputMatches(tool=tool, pattern=pattern, on_invalid="fail", server_prefix=True)
-            return self._draft(rule, "tool_input_matches", spec, f"{label} matches regex {pattern}", tool=tool_node)
-        path = self._path(rule, what)
+            return self._draft_assertion(rule, "tool_input_matches", spec, f"{label} matches regex {pattern}", tool=tool_node)
+        path = self._read_path(rule, what)
         if path is None:
             return None
         equals = self._equals(rule)
         spec = ToolInputPath(tool=tool, path=path, equals=equals, syntax="mcplab", server_prefix=True)
-        claim = f"JSONPath {path} exists" if equals is msgspec.UNSET else f"JSONPath {path} == {_label_of(equals)}"
-        return self._draft(rule, "tool_input_path", spec, f"{label} {claim}", tool=tool_node)
+        claim = f"JSONPath {path} exists" if equals is msgspec.UNSET else f"JSONPath {path} == {_write_label(equals)}"
+        return self._draft_assertion(rule, "tool_input_path", spec, f"{label} {claim}", tool=tool_node)
 
-    # --- the answer -------------------------------------------------------------------------------------------------
-
-    def _response(self, rule: Located) -> Assertion | None:
+    def _read_response(self, rule: Located) -> Assertion | None:
         what = "a response assertion"
-        if self.reading.an_object(rule, what) is None:
+        if self.reading.require_object(rule, what) is None:
             return None
-        kind = self._type(rule, _RESPONSE_KEYS, what)
+        kind = self._read_type(rule, _RESPONSE_KEYS, what)
         if kind is None:
             return None
         if kind in _TEXT_CHECKS:
-            text = self._value(rule, what)
+            text = self._read_value(rule, what)
             if text is None:
                 return None
             check, label, spec = _TEXT_CHECKS[kind]
-            return self._draft(rule, check, spec(text=text, ignore_case=True), f"{label} · {text}")
+            return self._draft_assertion(rule, check, spec(text=text, ignore_case=True), f"{label} · {text}")
         if kind == "regex":
-            pattern = self._pattern(rule, what, flags="i", drop_inline_flags=True)
+            pattern = self._read_pattern(rule, what, flags="i", drop_inline_flags=True)
             if pattern is None:
                 return None
             matches = ResponseMatches(pattern=pattern, flags="i", drop_inline_flags=True, on_invalid="fail")
-            return self._draft(rule, "response_matches", matches, f"Text matches regex · {pattern}")
-        return self._json_path(rule, kind, what)
+            return self._draft_assertion(rule, "response_matches", matches, f"Text matches regex · {pattern}")
+        return self._read_json_path(rule, kind, what)
 
-    def _json_path(self, rule: Located, kind: str, what: str) -> Assertion | None:
-        path = self._path(rule, what)
+    def _read_json_path(self, rule: Located, kind: str, what: str) -> Assertion | None:
+        path = self._read_path(rule, what)
         if path is None:
             return None
         equals = self._equals(rule) if kind == "jsonpath" else msgspec.UNSET
@@ -209,65 +205,63 @@ class _Rules:
             falsy_is_empty=True,
         )
         if equals is not msgspec.UNSET:
-            label = f"JSONPath equals · {path} == {_label_of(equals)}"
+            label = f"JSONPath equals · {path} == {_write_label(equals)}"
         else:
             label = f"JSONPath {'exists' if exists else 'not exists'} · {path}"
-        made = self._draft(rule, "json_path", spec, label)
+        made = self._draft_assertion(rule, "json_path", spec, label)
         # Without `equals` two rules mean the same; whoever writes them down again wants to know which it was.
         return msgspec.structs.replace(made, rule=kind)
 
-    def _agent_check(self, rule: Located, shown: dict[str, Json]) -> Assertion | None:
+    def _read_agent_check(self, rule: Located, shown: dict[str, Json]) -> Assertion | None:
         what = "an agent assertion"
-        if self.reading.an_object(rule, what) is None:
+        if self.reading.require_object(rule, what) is None:
             return None
-        self.reading.known_keys(rule, ("label", "prompt"), what)
-        label = self.reading.text(self.reading.required(rule, "label", what), "'label'")
-        prompt = self.reading.text(self.reading.required(rule, "prompt", what), "'prompt'")
+        self.reading.check_keys(rule, ("label", "prompt"), what)
+        label = self.reading.require_text(self.reading.require_member(rule, "label", what), "'label'")
+        prompt = self.reading.require_text(self.reading.require_member(rule, "prompt", what), "'prompt'")
         if label is None or prompt is None:
             return None
-        return self._draft(rule, "judged", Judged(criteria=prompt, **shown), label, criteria=rule.value["prompt"])
+        return self._draft_assertion(rule, "judged", Judged(criteria=prompt, **shown), label, criteria=rule.value["prompt"])
 
-    def _context(self, node: Located | None) -> dict[str, Json]:
+    def _read_context(self, node: Located | None) -> dict[str, Json]:
         if node is None:
             return {}
-        self.reading.known_keys(node, tuple(_CONTEXT_FLAGS), "'agent_context'")
+        self.reading.check_keys(node, tuple(_CONTEXT_FLAGS), "'agent_context'")
         flags: dict[str, Json] = {}
         for key, field in _CONTEXT_FLAGS.items():
-            flags[field] = bool(self.reading.boolean(node.get(key), f"{key!r}"))
+            flags[field] = bool(self.reading.require_boolean(node.get(key), f"{key!r}"))
         return flags
 
-    # --- parts of rules ---------------------------------------------------------------------------------------------
-
-    def _draft(self, node: Located, check: str, spec: msgspec.Struct, label: str, **fields: Located) -> Assertion:
+    def _draft_assertion(self, node: Located, check: str, spec: msgspec.Struct, label: str, **fields: Located) -> Assertion:
         spelled = {"text": "value", "pattern": "pattern", "path": "path", "equals": "equals"}
         known = {field: member for field, key in spelled.items() if (member := node.get(key)) is not None}
-        return draft(self.reading, node, check, spec, fields={**known, **fields}, label=label)
+        return draft_assertion(self.reading, node, check, spec, fields={**known, **fields}, label=label)
 
-    def _object(self, node: Located, key: str) -> Located | None:
+    def _read_object(self, node: Located, key: str) -> Located | None:
         found = node.get(key)
-        return None if found is None or found.value is None else self.reading.an_object(found, f"{key!r}")
+        return None if found is None or found.value is None else self.reading.require_object(found, f"{key!r}")
 
-    def _items(self, node: Located, key: str) -> list[Located]:
+    def _list_items(self, node: Located, key: str) -> list[Located]:
         found = node.get(key)
-        if found is None or found.value is None or self.reading.a_list(found, f"{key!r}") is None:
+        if found is None or found.value is None or self.reading.require_list(found, f"{key!r}") is None:
             return []
         return list(found.items())
 
-    def _names(self, node: Located | None, what: str) -> list[tuple[Located, str]]:
-        """The tool names in a list."""
-        if node is None or node.value is None or self.reading.a_list(node, what) is None:
+    def _read_names(self, node: Located | None, what: str) -> list[tuple[Located, str]]:
+        """Return the tool names in a list."""
+        if node is None or node.value is None or self.reading.require_list(node, what) is None:
             return []
         found: list[tuple[Located, str]] = []
         for item in node.items():
-            name = self.reading.text(item, f"a tool name in {what}")
+            name = self.reading.require_text(item, f"a tool name in {what}")
             if name is not None:
                 found.append((item, name))
         return found
 
-    def _type(self, rule: Located, keys: Mapping[str, tuple[str, ...]], what: str) -> str | None:
-        """The rule's type, after its keys have been compared with those the type takes."""
-        node = self.reading.required(rule, "type", what)
-        kind = self.reading.text(node, f"the type of {what}")
+    def _read_type(self, rule: Located, keys: Mapping[str, tuple[str, ...]], what: str) -> str | None:
+        """Return the rule's type, after its keys have been compared with those the type takes."""
+        node = self.reading.require_member(rule, "type", what)
+        kind = self.reading.require_text(node, f"the type of {what}")
         if kind is None or node is None:
             return None
         if kind not in keys:
@@ -276,38 +270,38 @@ class _Rules:
                 node, f"unknown type {kind!r} of {what}", nearest=nearest(kind, keys), expected=expected, code="unknown_type"
             )
             return None
-        self.reading.known_keys(rule, keys[kind], f"{what} of type {kind!r}")
+        self.reading.check_keys(rule, keys[kind], f"{what} of type {kind!r}")
         return kind
 
-    def _value(self, rule: Located, what: str) -> str | None:
-        node = self.reading.required(rule, "value", what)
+    def _read_value(self, rule: Located, what: str) -> str | None:
+        node = self.reading.require_member(rule, "value", what)
         if node is not None and isinstance(node.value, (int, float)):
             self.reading.error(
                 node, f"'value': expected text, found {node.kind} {show(node.value, 60)}", hint="put it in quotes", code="wrong_type"
             )
             return None
-        text = self.reading.text(node, "'value'")
+        text = self.reading.require_text(node, "'value'")
         if text == "" and node is not None:
             self.reading.warn(node, "an empty 'value': every text contains, begins and ends with it")
         return text
 
-    def _pattern(self, rule: Located, what: str, *, flags: str = "", drop_inline_flags: bool = False) -> str | None:
-        node = self.reading.required(rule, "pattern", what)
-        pattern = self.reading.text(node, "'pattern'")
+    def _read_pattern(self, rule: Located, what: str, *, flags: str = "", drop_inline_flags: bool = False) -> str | None:
+        node = self.reading.require_member(rule, "pattern", what)
+        pattern = self.reading.require_text(node, "'pattern'")
         if node is not None and pattern is not None:
             warn_of_pattern(self.reading, node, flags=flags, drop_inline_flags=drop_inline_flags, consequence="this check always fails")
         return pattern
 
-    def _path(self, rule: Located, what: str) -> str | None:
-        node = self.reading.required(rule, "path", what)
-        path = self.reading.text(node, "'path'")
+    def _read_path(self, rule: Located, what: str) -> str | None:
+        node = self.reading.require_member(rule, "path", what)
+        path = self.reading.require_text(node, "'path'")
         if path is not None and node is not None and not path.strip():
             self.reading.error(node, "an empty path selects nothing", hint="'$' is the whole document", code="empty_path")
             return None
         return path
 
     def _equals(self, rule: Located) -> Json:
-        """The value of `equals`; its presence decides, so null is a value."""
+        """Return the value of `equals`; its presence decides, so null is a value."""
         node = rule.get("equals")
         if node is None:
             return msgspec.UNSET
@@ -330,27 +324,27 @@ def warn_of_pattern(reading: Reading, node: Located, *, flags: str = "", drop_in
     except SpecError as error:
         offset = None if error.offset is None else error.offset + skip
         moved = SpecError(error.message, field="pattern", offset=offset, nearest=error.nearest)
-        reading.spec_warning(node, moved, {"pattern": node}, hint=error.hint or consequence, code="invalid_pattern")
+        reading.report_spec_warning(node, moved, {"pattern": node}, hint=error.hint or consequence, code="invalid_pattern")
 
 
 def read_captures(node: Located | None, reading: Reading) -> tuple[Capture, ...]:
-    """The rules of one `extract` block."""
-    if node is None or node.value is None or reading.a_list(node, "'extract'") is None:
+    """Return the rules of one `extract` block."""
+    if node is None or node.value is None or reading.require_list(node, "'extract'") is None:
         return ()
     found: list[Capture] = []
     what = "an 'extract' rule"
     for rule in node.items():
-        if reading.an_object(rule, what) is None:
+        if reading.require_object(rule, what) is None:
             continue
-        reading.known_keys(rule, ("name", "from", "regex"), what)
-        name = reading.text(reading.required(rule, "name", what), "'name'")
+        reading.check_keys(rule, ("name", "from", "regex"), what)
+        name = reading.require_text(reading.require_member(rule, "name", what), "'name'")
         source = rule.get("from")
         if source is not None and source.value != "final_text":
             reading.warn(
                 source, f"'from': {show(source.plain(), 60)} is ignored, values are read from the final text", expected="final_text"
             )
-        pattern_node = reading.required(rule, "regex", what)
-        pattern = reading.text(pattern_node, "'regex'")
+        pattern_node = reading.require_member(rule, "regex", what)
+        pattern = reading.require_text(pattern_node, "'regex'")
         if name is None or pattern is None or pattern_node is None:
             continue
         warn_of_pattern(reading, pattern_node, consequence="the captured value is always null")
@@ -358,8 +352,8 @@ def read_captures(node: Located | None, reading: Reading) -> tuple[Capture, ...]
     return tuple(found)
 
 
-def _label_of(value: Json) -> str:
-    """A value in a label, as JavaScript writes it into text."""
+def _write_label(value: Json) -> str:
+    """Return a value in a label, as JavaScript writes it into text."""
     if isinstance(value, str):
         return value
     if isinstance(value, float) and value.is_integer():

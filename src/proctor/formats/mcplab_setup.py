@@ -50,21 +50,21 @@ _SERVER_HINTS: Final = {
 }
 
 
-def entries(node: Located | None, reading: Reading, what: str, *, warn_of_map: bool = True) -> Iterator[tuple[str | None, Located]]:
-    """The entries of a list, or of the older map `id -> definition`; the id is given for a map only."""
+def iterate_entries(node: Located | None, reading: Reading, what: str, *, warn_of_map: bool = True) -> Iterator[tuple[str | None, Located]]:
+    """Yield the entries of a list, or of the older map `id -> definition`; the id is given for a map only."""
     if node is None or node.value is None:
         return
     if node.is_object:
         if warn_of_map:
             reading.warn(node, f"{what} as a map is the old form", hint="write a list of entries with 'id'", code="legacy_form")
         yield from node.members()
-    elif reading.a_list(node, what) is not None:
+    elif reading.require_list(node, what) is not None:
         for item in node.items():
             yield None, item
 
 
-def entry_id(node: Located, reading: Reading, what: str, given: str | None = None) -> str | None:
-    """The id of an entry: the key of a map, else `id`, else (older files) `name`."""
+def read_entry_id(node: Located, reading: Reading, what: str, given: str | None = None) -> str | None:
+    """Return the id of an entry: the key of a map, else `id`, else (older files) `name`."""
     own = node.get("id")
     if given is not None:
         return given
@@ -75,15 +75,15 @@ def entry_id(node: Located, reading: Reading, what: str, given: str | None = Non
             return None
         reading.warn_at_key(node, "name", f"{what} without 'id': its name is taken for the id", hint="write 'id'", code="legacy_form")
         own = name
-    text = reading.text(own, f"the id of {what}")
+    text = reading.require_text(own, f"the id of {what}")
     if text is not None and not text.strip():
         reading.error(own, f"the id of {what} is empty")
         return None
     return text
 
 
-def refused_ref(node: Located, reading: Reading) -> bool:
-    """Whether the entry is a `$ref`, as MCPLab's documentation has it and its loader does not; reported."""
+def refuse_ref(node: Located, reading: Reading) -> bool:
+    """Return whether the entry is a `$ref`, as MCPLab's documentation has it and its loader does not; reported."""
     if node.get("$ref") is None:
         return False
     reading.error_at_key(node, "$ref", "'$ref' is not understood", hint="write ref: <id of the library entry>", code="unknown_key")
@@ -91,13 +91,13 @@ def refused_ref(node: Located, reading: Reading) -> bool:
 
 
 def read_server(node: Located, reading: Reading, what: str, given_id: str | None = None) -> Entry | None:
-    """One server written out in full."""
-    if reading.an_object(node, what) is None or refused_ref(node, reading):
+    """Return one server written out in full."""
+    if reading.require_object(node, what) is None or refuse_ref(node, reading):
         return None
-    reading.known_keys(node, SERVER_KEYS, what, hints=_SERVER_HINTS)
-    server: Entry = {"id": entry_id(node, reading, what, given_id)}
+    reading.check_keys(node, SERVER_KEYS, what, hints=_SERVER_HINTS)
+    server: Entry = {"id": read_entry_id(node, reading, what, given_id)}
     _copy_text(node, reading, server, ("name",))
-    transport = reading.required(node, "transport", what)
+    transport = reading.require_member(node, "transport", what)
     if transport is not None:
         if transport.value != "http":
             reading.error(
@@ -105,16 +105,16 @@ def read_server(node: Located, reading: Reading, what: str, given_id: str | None
             )
         server["transport"] = "http"
     _need_text(node, reading, server, ("url",), what)
-    _headers(node.get("headers"), reading, server)
-    _session(node.get("session"), reading, server)
+    _read_headers(node.get("headers"), reading, server)
+    _read_session(node.get("session"), reading, server)
     auth = node.get("auth")
     if auth is not None and auth.value is not None:
         server["auth"] = read_auth(auth, reading)
     return None if server["id"] is None else server
 
 
-def _session(node: Located | None, reading: Reading, server: Entry) -> None:
-    """Whose sessions are: our own key; the original has one per scenario run."""
+def _read_session(node: Located | None, reading: Reading, server: Entry) -> None:
+    """Read whose sessions are, a key of our own; the original has one session per scenario run."""
     if node is None or node.value is None:
         return
     if node.value not in SESSIONS:
@@ -122,20 +122,20 @@ def _session(node: Located | None, reading: Reading, server: Entry) -> None:
     server["session"] = node.value
 
 
-def _headers(node: Located | None, reading: Reading, server: Entry) -> None:
-    """Headers sent with every request. MCPLab has them in its type and loses them on loading."""
-    if node is None or node.value is None or reading.an_object(node, "'headers'") is None:
+def _read_headers(node: Located | None, reading: Reading, server: Entry) -> None:
+    """Read the headers sent with every request; MCPLab has them in its type and loses them on loading."""
+    if node is None or node.value is None or reading.require_object(node, "'headers'") is None:
         return
-    texts = {name: reading.text(member, f"the header {name!r}") for name, member in node.members()}
+    texts = {name: reading.require_text(member, f"the header {name!r}") for name, member in node.members()}
     server["headers"] = {name: text for name, text in texts.items() if text is not None}
 
 
 def read_auth(node: Located, reading: Reading) -> Json:
-    """How to authenticate with a server; the values of environment variables are looked up only to connect."""
-    if reading.an_object(node, "'auth'") is None:
+    """Return how to authenticate with a server; the values of environment variables are looked up only to connect."""
+    if reading.require_object(node, "'auth'") is None:
         return None
-    kind_node = reading.required(node, "type", "'auth'")
-    kind = reading.text(kind_node, "the type of 'auth'")
+    kind_node = reading.require_member(node, "type", "'auth'")
+    kind = reading.require_text(kind_node, "the type of 'auth'")
     if kind_node is None or kind is None:
         return None
     if kind not in _AUTH:
@@ -143,7 +143,7 @@ def read_auth(node: Located, reading: Reading) -> Json:
         return None
     required, optional = _AUTH[kind]
     extra = ("token_params",) if kind == "oauth_client_credentials" else ()
-    reading.known_keys(node, ("type", *required, *optional, *extra), f"'auth' of type {kind!r}")
+    reading.check_keys(node, ("type", *required, *optional, *extra), f"'auth' of type {kind!r}")
     auth: Entry = {"type": kind}
     _need_text(node, reading, auth, required, f"'auth' of type {kind!r}")
     _copy_text(node, reading, auth, optional)
@@ -155,7 +155,7 @@ def read_auth(node: Located, reading: Reading) -> Json:
     if mode is not None and mode.value not in ("pre_registered", "dcr"):
         reading.error(mode, f"unknown mode {show(mode.plain(), 60)}", expected="one of pre_registered, dcr")
     parameters = node.get("token_params")
-    if parameters is not None and reading.an_object(parameters, "'token_params'") is not None:
+    if parameters is not None and reading.require_object(parameters, "'token_params'") is not None:
         auth["token_params"] = parameters.plain()
     for key in ("token", "value"):
         _warn_of_half_variable(node.get(key), reading)
@@ -163,7 +163,7 @@ def read_auth(node: Located, reading: Reading) -> Json:
 
 
 def _warn_of_half_variable(node: Located | None, reading: Reading) -> None:
-    """`Bearer ${X}` and `$X` look like variables and are sent as they stand."""
+    """Warn of `Bearer ${X}` and `$X`, which look like variables and are sent as they stand."""
     if node is None or not isinstance(node.value, str):
         return
     text: str = node.value
@@ -175,46 +175,46 @@ def _warn_of_half_variable(node: Located | None, reading: Reading) -> None:
 
 
 def read_agent(node: Located, reading: Reading, what: str, given_id: str | None = None) -> Entry | None:
-    """One agent written out in full: a model, or a chat page in a browser."""
-    if reading.an_object(node, what) is None or refused_ref(node, reading):
+    """Return one agent written out in full: a model, or a chat page in a browser."""
+    if reading.require_object(node, what) is None or refuse_ref(node, reading):
         return None
     kind_node = node.get("type")
     kind = "llm" if kind_node is None else kind_node.value
     if kind_node is not None and kind not in ("llm", "browser"):
         reading.error(kind_node, f"unknown type {show(kind_node.plain(), 60)} of {what}", expected="llm or browser")
         return None
-    agent: Entry = {"id": entry_id(node, reading, what, given_id), "type": kind}
+    agent: Entry = {"id": read_entry_id(node, reading, what, given_id), "type": kind}
     if kind == "browser":
-        _browser_agent(node, reading, what, agent)
+        _read_browser_agent(node, reading, what, agent)
     else:
-        _llm_agent(node, reading, what, agent)
+        _read_llm_agent(node, reading, what, agent)
     return None if agent["id"] is None else agent
 
 
-def _browser_agent(node: Located, reading: Reading, what: str, agent: Entry) -> None:
-    reading.known_keys(node, BROWSER_KEYS, f"{what} of type 'browser'")
+def _read_browser_agent(node: Located, reading: Reading, what: str, agent: Entry) -> None:
+    reading.check_keys(node, BROWSER_KEYS, f"{what} of type 'browser'")
     _need_text(node, reading, agent, ("provider", "url"), f"{what} of type 'browser'")
     _copy_text(node, reading, agent, ("name",))
-    fresh = reading.boolean(node.get("new_conversation_between_scenarios"), "'new_conversation_between_scenarios'")
+    fresh = reading.require_boolean(node.get("new_conversation_between_scenarios"), "'new_conversation_between_scenarios'")
     if fresh is not None:
         agent["new_conversation_between_scenarios"] = fresh
 
 
-def _llm_agent(node: Located, reading: Reading, what: str, agent: Entry) -> None:
-    reading.known_keys(node, LLM_KEYS, what)
+def _read_llm_agent(node: Located, reading: Reading, what: str, agent: Entry) -> None:
+    reading.check_keys(node, LLM_KEYS, what)
     _need_text(node, reading, agent, ("provider", "model"), what)
     provider, provider_node = agent.get("provider"), node.get("provider")
     if provider_node is not None and provider is not None and provider not in PROVIDERS:
         expected = "one of " + ", ".join(PROVIDERS)
         reading.error(provider_node, f"unknown provider {provider!r}", nearest=nearest(provider, PROVIDERS), expected=expected)
     _copy_text(node, reading, agent, ("name",))
-    _optional(node, reading, agent, "system", (str,), "text")
-    _bounded(node, reading, agent, "temperature", (int, float), "a number", 0, 2)
-    _bounded(node, reading, agent, "max_tokens", (int,), "a whole number", 1, 200_000)
-    _bounded(node, reading, agent, "max_turns", (int,), "a whole number", 1, None)
+    _read_optional(node, reading, agent, "system", (str,), "text")
+    _read_bounded(node, reading, agent, "temperature", (int, float), "a number", 0, 2)
+    _read_bounded(node, reading, agent, "max_tokens", (int,), "a whole number", 1, 200_000)
+    _read_bounded(node, reading, agent, "max_turns", (int,), "a whole number", 1, None)
 
 
-def _optional(node: Located, reading: Reading, agent: Entry, key: str, kinds: tuple[type, ...], wanted: str) -> Json:
+def _read_optional(node: Located, reading: Reading, agent: Entry, key: str, kinds: tuple[type, ...], wanted: str) -> Json:
     """Take a field over; MCPLab drops one of the wrong kind, so does this, with a warning."""
     member = node.get(key)
     if member is None or member.value is None:
@@ -227,30 +227,30 @@ def _optional(node: Located, reading: Reading, agent: Entry, key: str, kinds: tu
     return member.value
 
 
-def _bounded(
+def _read_bounded(
     node: Located, reading: Reading, agent: Entry, key: str, kinds: tuple[type, ...], wanted: str, low: int, high: int | None
 ) -> None:
-    value = _optional(node, reading, agent, key, kinds, wanted)
+    value = _read_optional(node, reading, agent, key, kinds, wanted)
     if value is not None and (value < low or (high is not None and value > high)):
         bounds = f"from {low} to {high}" if high is not None else f"of at least {low}"
         reading.warn(node.value[key], f"{key!r}: {show(value)} is out of bounds", expected=f"a value {bounds}")
 
 
 def read_attachments(node: Located | None, reading: Reading) -> list[Entry]:
-    """Files sent beside the prompt. Their content is only needed to run the agent."""
-    if node is None or node.value is None or reading.a_list(node, "'attachments'") is None:
+    """Read the files sent beside the prompt; their content is only needed to run the agent."""
+    if node is None or node.value is None or reading.require_list(node, "'attachments'") is None:
         return []
     found: list[Entry] = []
     for item in node.items():
-        if reading.an_object(item, "an attachment") is None:
+        if reading.require_object(item, "an attachment") is None:
             continue
-        reading.known_keys(item, ATTACHMENT_KEYS, "an attachment")
+        reading.check_keys(item, ATTACHMENT_KEYS, "an attachment")
         attachment: Entry = {}
         _copy_text(item, reading, attachment, ATTACHMENT_KEYS)
         if not any(attachment.get(key) for key in ("path", "data", "url")):
             reading.error(item, "an attachment needs 'path', 'data' or 'url'", code="missing_key")
             continue
-        media_type = attachment.get("media_type") or _media_type(item, reading, attachment)
+        media_type = attachment.get("media_type") or _find_media_type(item, reading, attachment)
         if media_type is None:
             continue
         remote_only = not attachment.get("path") and not attachment.get("data")
@@ -261,7 +261,7 @@ def read_attachments(node: Located | None, reading: Reading) -> list[Entry]:
     return found
 
 
-def _media_type(node: Located, reading: Reading, attachment: Entry) -> str | None:
+def _find_media_type(node: Located, reading: Reading, attachment: Entry) -> str | None:
     source = attachment.get("path") or attachment.get("url") or ""
     if not source:
         return "application/octet-stream"
@@ -280,7 +280,7 @@ def _media_type(node: Located, reading: Reading, attachment: Entry) -> str | Non
 
 def _need_text(node: Located, reading: Reading, into: Entry, keys: tuple[str, ...], what: str) -> None:
     for key in keys:
-        text = reading.text(reading.required(node, key, what), f"{key!r}")
+        text = reading.require_text(reading.require_member(node, key, what), f"{key!r}")
         if text is not None:
             into[key] = text
 
@@ -290,6 +290,6 @@ def _copy_text(node: Located, reading: Reading, into: Entry, keys: tuple[str, ..
         member = node.get(key)
         if member is None or member.value is None:
             continue
-        text = reading.text(member, f"{key!r}")
+        text = reading.require_text(member, f"{key!r}")
         if text is not None:
             into[key] = text

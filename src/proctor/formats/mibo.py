@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 from proctor.checks.unsupported import Unsupported
 from proctor.errors import CheckFault
-from proctor.expressions.moments import zone_named
-from proctor.formats.drafting import slug, unique, verify_dependencies
+from proctor.expressions.moments import find_zone
+from proctor.formats.drafting import make_slug, make_unique, verify_dependencies
 from proctor.formats.located import Located, Reading
-from proctor.formats.mibo_assertions import AssertionReader, present
+from proctor.formats.mibo_assertions import AssertionReader, drop_nulls
 from proctor.model.case import Assertion, Case, Scoring, Suite, Turn
 from proctor.model.evidence import Json
 from proctor.model.show import nearest
@@ -26,7 +26,7 @@ _MARKS = ("scenario", "assertions", *_INPUTS)
 
 
 def sniff(document: Located) -> bool:
-    """Whether this looks like Mibo."""
+    """Return whether this looks like Mibo."""
     if document.is_list:
         return any(_looks_like_case(item) for item in list(document.items())[:5])
     cases = document.get("test_cases")
@@ -49,23 +49,25 @@ def _looks_like_case(node: Located) -> bool:
 
 
 def read(document: Located, reading: Reading, *, name: str) -> Suite:
-    """The suite in `document`; problems go into `reading`."""
+    """Return the suite in `document`; problems go into `reading`."""
     description = ""
     nodes: Sequence[Located] = [document]
     if document.is_list:
         nodes = list(document.items())
     elif document.get("test_cases") is not None:
-        reading.known_keys(document, ("test_cases", "name", "description"), "a set of test cases")
-        listed = reading.a_list(document.get("test_cases"), "test_cases")
+        reading.check_keys(document, ("test_cases", "name", "description"), "a set of test cases")
+        listed = reading.require_list(document.get("test_cases"), "test_cases")
         nodes = list(listed.items()) if listed is not None else []
-        name = reading.text(document.get("name"), "name") or name
-        description = reading.text(document.get("description"), "description") or ""
+        name = reading.require_text(document.get("name"), "name") or name
+        description = reading.require_text(document.get("description"), "description") or ""
     if not nodes:
         reading.warn(document, "there are no test cases here", code="no_cases")
     cases: list[Case] = []
     for node in nodes:
         case = (
-            _CaseReader(reading, node).read({known.id for known in cases}) if reading.an_object(node, "a test case") is not None else None
+            _CaseReader(reading, node).read({known.id for known in cases})
+            if reading.require_object(node, "a test case") is not None
+            else None
         )
         if case is not None:
             cases.append(case)
@@ -77,68 +79,68 @@ class _CaseReader:
 
     def __init__(self, reading: Reading, node: Located) -> None:
         self._reading = reading
-        self._node = present(node)
+        self._node = drop_nulls(node)
         self._content = self._node
         self._entries: list[tuple[Assertion, Located]] = []
 
     def read(self, taken: set[str]) -> Case | None:
         reading, node = self._reading, self._node
         if node.get("content") is not None:
-            reading.known_keys(node, _RECORD, "a test case record")
-            content = reading.an_object(node.get("content"), "content")
+            reading.check_keys(node, _RECORD, "a test case record")
+            content = reading.require_object(node.get("content"), "content")
             if content is None:
                 return None
-            self._content = present(content)
-        reading.known_keys(self._content, _CONTENT, "a test case")
-        scenario = reading.text(self._content.get("scenario"), "scenario") or ""
-        context = self._context()
-        message, turns, body = self._input(context)
-        self._assertions(self._content.get("assertions"), context, None)
+            self._content = drop_nulls(content)
+        reading.check_keys(self._content, _CONTENT, "a test case")
+        scenario = reading.require_text(self._content.get("scenario"), "scenario") or ""
+        context = self._read_context()
+        message, turns, body = self._read_input(context)
+        self._read_assertions(self._content.get("assertions"), context, None)
         # Turns may stand before or after the assertions; results follow the file.
         self._entries.sort(key=lambda entry: (entry[1].line, entry[1].column))
         verify_dependencies(reading, self._entries)
         if not self._entries:
             reading.warn(node, "this test case asserts nothing, so it is skipped", code="no_assertions")
-        label = self._text("name")
+        label = self._read_text("name")
         return Case(
-            id=unique(self._id(label, scenario, message), taken),
+            id=make_unique(self._make_id(label, scenario, message), taken),
             name=label or scenario,
-            description=self._text("description") or (scenario if label else ""),
+            description=self._read_text("description") or (scenario if label else ""),
             input=message,
             turns=turns,
             custom_body=body,
             context=context,
-            timezone=self._zone(context),
-            tags=self._tags(),
+            timezone=self._read_zone(context),
+            tags=self._read_tags(),
             assertions=tuple(assertion for assertion, _ in self._entries),
             scoring=Scoring(mode="boolean", when_empty="skip"),
             origin=reading.origin(node),
         )
 
-    def _member(self, key: str) -> Located | None:
-        """A key of the record, else of its content."""
+    def _find_member(self, key: str) -> Located | None:
+        """Return a key of the record, else of its content."""
         found = self._node.get(key)
         return found if found is not None else self._content.get(key)
 
-    def _text(self, key: str) -> str:
-        return self._reading.text(self._member(key), key) or ""
+    def _read_text(self, key: str) -> str:
+        return self._reading.require_text(self._find_member(key), key) or ""
 
-    def _id(self, name: str, scenario: str, message: str | None) -> str:
-        given = self._member("id")
+    def _make_id(self, name: str, scenario: str, message: str | None) -> str:
+        given = self._find_member("id")
         if given is not None:
             if isinstance(given.value, (str, int)) and not isinstance(given.value, bool) and str(given.value):
                 return str(given.value)
             self._reading.error(given, f"id: expected text, found {given.kind}", code="wrong_type")
-        return name or slug(scenario or message or "case")
+        return name or make_slug(scenario or message or "case")
 
-    def _tags(self) -> dict[str, Json]:
+    def _read_tags(self) -> dict[str, Json]:
         tags: dict[str, Json] = {}
         for key in ("test_dimension", "optimization_target"):
-            value = self._reading.text(self._content.get(key), key)
+            value = self._reading.require_text(self._content.get(key), key)
             if value is not None:
                 tags[key] = value
-        node = self._member("state")
-        state = self._reading.text(node, "state")
+        node = self._find_member("state")
+        state = self._reading.require_text(node, "state")
         if node is not None and state is not None:
             if state not in _STATES:
                 self._reading.error(
@@ -147,34 +149,30 @@ class _CaseReader:
             tags["state"] = state
         return tags
 
-    # --- context ------------------------------------------------------------------------------------------------
-
-    def _context(self) -> dict[str, Json]:
+    def _read_context(self) -> dict[str, Json]:
         context: dict[str, Json] = {}
         places = [self._content.get("context")]
         if self._content is not self._node:
             places.append(self._node.get("context"))
         for place in places:
-            found = self._reading.an_object(place, "context")
+            found = self._reading.require_object(place, "context")
             if found is not None:
                 context.update(found.plain())
         return context
 
-    def _zone(self, context: dict[str, Json]) -> str | None:
+    def _read_zone(self, context: dict[str, Json]) -> str | None:
         zone = context.get("timezone")
         if not isinstance(zone, str) or not zone:
             return None
         try:
-            zone_named(zone)
+            find_zone(zone)
         except CheckFault as fault:
-            place = self._member("context")
+            place = self._find_member("context")
             named = place.get("timezone") if place is not None else None
             self._reading.warn(named or self._node, f"{fault.message}; date functions will not work in this case", code="unknown_zone")
         return zone
 
-    # --- input --------------------------------------------------------------------------------------------------
-
-    def _input(self, context: dict[str, Json]) -> tuple[str | None, tuple[Turn, ...], Json]:
+    def _read_input(self, context: dict[str, Json]) -> tuple[str | None, tuple[Turn, ...], Json]:
         given = [key for key, _ in self._content.members() if key in _INPUTS]
         for key in given[1:]:
             self._reading.error_at_key(
@@ -182,46 +180,46 @@ class _CaseReader:
             )
         if not given:
             self._reading.warn(self._node, "no input, so this case can only be checked against recorded evidence", code="no_input")
-        message = self._reading.text(self._content.get("input_utterance"), "input_utterance")
+        message = self._reading.require_text(self._content.get("input_utterance"), "input_utterance")
         body = self._content.get("custom_body")
         if body is not None and not body.is_list:
-            body = self._reading.an_object(body, "custom_body")
-        return message, self._turns(context), None if body is None else body.plain()
+            body = self._reading.require_object(body, "custom_body")
+        return message, self._read_turns(context), None if body is None else body.plain()
 
-    def _turns(self, context: dict[str, Json]) -> tuple[Turn, ...]:
-        listed = self._reading.a_list(self._content.get("turns"), "turns")
+    def _read_turns(self, context: dict[str, Json]) -> tuple[Turn, ...]:
+        listed = self._reading.require_list(self._content.get("turns"), "turns")
         if listed is None:
             return ()
         if not listed.value:
             self._reading.error(listed, "turns: expected at least one turn")
         turns: list[Turn] = []
         for index, node in enumerate(listed.items()):
-            if self._reading.an_object(node, f"turn {index + 1}") is None:
+            if self._reading.require_object(node, f"turn {index + 1}") is None:
                 continue
-            node = present(node)
-            self._reading.known_keys(node, ("input_utterance", "assertions"), f"turn {index + 1}")
-            message = self._reading.text(self._reading.required(node, "input_utterance", f"turn {index + 1}"), "input_utterance")
-            self._assertions(node.get("assertions"), context, index)
+            node = drop_nulls(node)
+            self._reading.check_keys(node, ("input_utterance", "assertions"), f"turn {index + 1}")
+            message = self._reading.require_text(
+                self._reading.require_member(node, "input_utterance", f"turn {index + 1}"), "input_utterance"
+            )
+            self._read_assertions(node.get("assertions"), context, index)
             turns.append(Turn(input=message or "", origin=self._reading.origin(node)))
         return tuple(turns)
 
-    # --- assertions ---------------------------------------------------------------------------------------------
-
-    def _assertions(self, node: Located | None, context: dict[str, Json], turn: int | None) -> None:
+    def _read_assertions(self, node: Located | None, context: dict[str, Json], turn: int | None) -> None:
         reading = self._reading
-        if node is None or reading.an_object(node, "assertions") is None:
+        if node is None or reading.require_object(node, "assertions") is None:
             return
-        node = present(node)
-        reading.known_keys(node, ("procedural", "semantic"), "assertions")
+        node = drop_nulls(node)
+        reading.check_keys(node, ("procedural", "semantic"), "assertions")
         reader = AssertionReader(reading, context, turn)
-        for kind, read_one in (("procedural", reader.procedural), ("semantic", reader.semantic)):
-            listed = reading.a_list(node.get(kind), kind)
+        for kind, read_one in (("procedural", reader.read_procedural), ("semantic", reader.read_semantic)):
+            listed = reading.require_list(node.get(kind), kind)
             for entry in listed.items() if listed is not None else ():
-                if reading.an_object(entry, f"a {kind} assertion") is not None:
-                    self._entries.append((read_one(present(entry)) or self._unreadable(entry, turn), entry))
+                if reading.require_object(entry, f"a {kind} assertion") is not None:
+                    self._entries.append((read_one(drop_nulls(entry)) or self._stand_in(entry, turn), entry))
 
-    def _unreadable(self, entry: Located, turn: int | None) -> Assertion:
-        """Stands in for an assertion with problems, so that what depends on it is not reported as well."""
+    def _stand_in(self, entry: Located, turn: int | None) -> Assertion:
+        """Return a stand-in for an assertion with problems, so that what depends on it is not reported as well."""
         known = entry.get("id")
         name = known.value if known is not None and isinstance(known.value, str) else None
         return Assertion(check="unsupported", spec=Unsupported(reason="it has problems"), id=name, turn=turn)

@@ -22,7 +22,7 @@ from proctor.checks.text_pattern import ResponseMatches
 from proctor.errors import SpecError
 from proctor.expressions.expression import is_bare_call
 from proctor.expressions.functions import FUNCTIONS
-from proctor.formats.drafting import draft
+from proctor.formats.drafting import draft_assertion
 from proctor.formats.located import Located, Reading
 from proctor.matchers.compile import compile_expected
 from proctor.model.case import Assertion, WhenMissing
@@ -37,6 +37,7 @@ _LIMITS = {"max_total_tokens": "total", "max_input_tokens": "input", "max_output
 _SEMANTIC = ("criteria", "threshold", "type", "negative_constraints", "target_node", "output_key")
 _SEMANTIC_TYPES = {"quality_check": "quality", "hallucination_check": "hallucination"}
 DEFAULT_THRESHOLD = 0.8
+"""The score from which a judged assertion passes where none is written; Mibo's own default."""
 
 Fields = dict[str, Located]
 
@@ -49,19 +50,19 @@ class AssertionReader:
         self._context = context
         self._turn = turn
         self._targets: dict[str, Callable[[Located], Assertion | None]] = {
-            "node_call": self._node_call,
-            "json_match": self._json_match,
-            "response_regex": self._response_regex,
-            "json_schema": self._json_schema,
-            "http_status": self._http_status,
-            "response_time": self._response_time,
-            "token_limit": self._token_limit,
+            "node_call": self._read_node_call,
+            "json_match": self._read_json_match,
+            "response_regex": self._read_response_regex,
+            "json_schema": self._read_json_schema,
+            "http_status": self._read_http_status,
+            "response_time": self._read_response_time,
+            "token_limit": self._read_token_limit,
         }
 
-    def procedural(self, node: Located) -> Assertion | None:
-        """A deterministic assertion, by its `target`."""
-        place = self._reading.required(node, "target", "an assertion")
-        target = self._reading.text(place, "target")
+    def read_procedural(self, node: Located) -> Assertion | None:
+        """Return a deterministic assertion, by its `target`."""
+        place = self._reading.require_member(node, "target", "an assertion")
+        target = self._reading.require_text(place, "target")
         if place is None or target is None:
             return None
         known = self._targets.get(target)
@@ -77,18 +78,18 @@ class AssertionReader:
         )
         return None
 
-    def semantic(self, node: Located) -> Assertion | None:
-        """An assertion for a judge."""
+    def read_semantic(self, node: Located) -> Assertion | None:
+        """Return an assertion for a judge."""
         reading = self._reading
         before = len(reading.problems)
-        reading.known_keys(node, (*_SEMANTIC, *_COMMON), "a semantic assertion")
-        criteria = reading.text(reading.required(node, "criteria", "a semantic assertion"), "criteria")
+        reading.check_keys(node, (*_SEMANTIC, *_COMMON), "a semantic assertion")
+        criteria = reading.require_text(reading.require_member(node, "criteria", "a semantic assertion"), "criteria")
         threshold = reading.number(node.get("threshold"), "threshold")
-        kind = self._word(node, "type", _SEMANTIC_TYPES, "quality_check")
-        constraints = self._texts(node, "negative_constraints")
-        target = reading.text(node.get("target_node"), "target_node")
-        key = reading.text(node.get("output_key"), "output_key")
-        if criteria is None or kind is None or self._errors_since(before):
+        kind = self._read_word(node, "type", _SEMANTIC_TYPES, "quality_check")
+        constraints = self._read_texts(node, "negative_constraints")
+        target = reading.require_text(node.get("target_node"), "target_node")
+        key = reading.require_text(node.get("output_key"), "output_key")
+        if criteria is None or kind is None or self._has_errors_since(before):
             return None
         spec = Judged(
             criteria=criteria,
@@ -101,28 +102,26 @@ class AssertionReader:
             show_prompt=True,
             show_conversation=True,
         )
-        return self._drafted(node, "judged", spec, shorten(criteria, 80))
+        return self._draft(node, "judged", spec, shorten(criteria, 80))
 
-    # --- node_call ----------------------------------------------------------------------------------------------
-
-    def _node_call(self, node: Located) -> Assertion | None:
+    def _read_node_call(self, node: Located) -> Assertion | None:
         before = len(self._reading.problems)
-        self._reading.known_keys(node, ("target", *_CALL, "expected_tool_calls", "count", *_COMMON), "node_call")
+        self._reading.check_keys(node, ("target", *_CALL, "expected_tool_calls", "count", *_COMMON), "node_call")
         fields: Fields = {}
         claim = self._call(node, "node_call", "", fields)
-        count = self._word(node, "count", {"runs": False, "items": True}, "runs")
+        count = self._read_word(node, "count", {"runs": False, "items": True}, "runs")
         nested: list[NestedCall] = []
-        listed = self._reading.a_list(node.get("expected_tool_calls"), "expected_tool_calls")
+        listed = self._reading.require_list(node.get("expected_tool_calls"), "expected_tool_calls")
         for index, entry in enumerate(listed.items() if listed is not None else ()):
-            if self._reading.an_object(entry, "an expected tool call") is None:
+            if self._reading.require_object(entry, "an expected tool call") is None:
                 continue
-            entry = present(entry)
-            self._reading.known_keys(entry, _CALL, "an expected tool call")
+            entry = drop_nulls(entry)
+            self._reading.check_keys(entry, _CALL, "an expected tool call")
             fields[f"tool_calls.{index}"] = entry
             inner = self._call(entry, "an expected tool call", f"tool_calls.{index}.", fields)
             if inner is not None:
                 nested.append(NestedCall(**inner))
-        if claim is None or self._errors_since(before):
+        if claim is None or self._has_errors_since(before):
             return None
         if nested and claim["condition"] == "not_called":
             self._reading.warn(
@@ -134,23 +133,23 @@ class AssertionReader:
         words = {"called": "calls", "not_called": "never calls", "count": f"calls {spec.count} times:"}
         inner = ", ".join(("not " if call.condition == "not_called" else "") + shorten(call.name, 40) for call in nested[:4])
         label = f"{words[spec.condition]} {shorten(spec.name, 60)}" + (f" with {inner}" if nested else "")
-        return self._drafted(node, "node_called", spec, label, fields)
+        return self._draft(node, "node_called", spec, label, fields)
 
     def _call(self, node: Located, what: str, prefix: str, fields: Fields) -> dict[str, Json] | None:
-        """The fields that a claim about a node and one about a nested tool share."""
+        """Return the fields that a claim about a node and one about a nested tool share."""
         reading = self._reading
-        name = reading.text(reading.required(node, "expected_name", what), "expected_name")
+        name = reading.require_text(reading.require_member(node, "expected_name", what), "expected_name")
         default = "CALL_COUNT" if node.get("expected_count") is not None else "MUST_CALL"
-        condition = self._word(node, "condition", _CALL_CONDITIONS, default)
-        count = reading.integer(node.get("expected_count"), "expected_count", at_least=0)
+        condition = self._read_word(node, "condition", _CALL_CONDITIONS, default)
+        count = reading.require_integer(node.get("expected_count"), "expected_count", at_least=0)
         if condition == "count" and node.get("expected_count") is None:
             reading.error(node.get("condition") or node, "CALL_COUNT needs 'expected_count'", code="missing_key")
         elif condition != "count" and count is not None:
             reading.warn_at_key(node, "expected_count", "'expected_count' has an effect only with CALL_COUNT", code="no_effect")
             count = None
-        arguments = reading.an_object(node.get("expected_arguments"), "expected_arguments")
-        strict = reading.boolean(node.get("strict"), "strict")
-        index = reading.integer(node.get("expected_index"), "expected_index")
+        arguments = reading.require_object(node.get("expected_arguments"), "expected_arguments")
+        strict = reading.require_boolean(node.get("strict"), "strict")
+        index = reading.require_integer(node.get("expected_index"), "expected_index")
         for key, ours in (("expected_name", "name"), ("expected_count", "count"), ("condition", "condition")):
             place = node.get(key)
             if place is not None:
@@ -160,29 +159,27 @@ class AssertionReader:
         return {
             "name": name,
             "condition": condition,
-            "arguments": {} if arguments is None else self._expected_members(arguments, f"{prefix}arguments", fields),
+            "arguments": {} if arguments is None else self._read_expected_members(arguments, f"{prefix}arguments", fields),
             "index": index,
             "count": count,
             "strict": bool(strict),
-            "forbidden_arguments": self._texts(node, "forbidden_arguments"),
+            "forbidden_arguments": self._read_texts(node, "forbidden_arguments"),
         }
 
-    # --- the answer ---------------------------------------------------------------------------------------------
-
-    def _json_match(self, node: Located) -> Assertion | None:
+    def _read_json_match(self, node: Located) -> Assertion | None:
         reading = self._reading
         before = len(reading.problems)
-        reading.known_keys(node, ("target", "field", "expected_value", "condition", *_COMMON), "json_match")
-        field = reading.text(reading.required(node, "field", "json_match"), "field")
-        condition = self._word(node, "condition", _FIELD_CONDITIONS, "EQUALS")
+        reading.check_keys(node, ("target", "field", "expected_value", "condition", *_COMMON), "json_match")
+        field = reading.require_text(reading.require_member(node, "field", "json_match"), "field")
+        condition = self._read_word(node, "condition", _FIELD_CONDITIONS, "EQUALS")
         fields: Fields = {}
         value: Json = None
         if condition in ("equals", "not_equals"):
-            place = reading.required(node, "expected_value", "json_match")
-            value = None if place is None else expected_value(place, "value", fields)
+            place = reading.require_member(node, "expected_value", "json_match")
+            value = None if place is None else read_expected_value(place, "value", fields)
         elif node.get("expected_value") is not None:
             reading.warn_at_key(node, "expected_value", "'expected_value' has no effect with this condition", code="no_effect")
-        if field is None or condition is None or self._errors_since(before):
+        if field is None or condition is None or self._has_errors_since(before):
             return None
         told = {
             "equals": f"is {show(value, 60)}",
@@ -191,59 +188,57 @@ class AssertionReader:
             "not_exists": "does not exist",
         }
         spec = JsonField(field=field, value=value, condition=condition)
-        return self._drafted(node, "json_field", spec, f"{field} {told[condition]}", fields)
+        return self._draft(node, "json_field", spec, f"{field} {told[condition]}", fields)
 
-    def _response_regex(self, node: Located) -> Assertion | None:
+    def _read_response_regex(self, node: Located) -> Assertion | None:
         reading = self._reading
         before = len(reading.problems)
-        reading.known_keys(node, ("target", "pattern", "should_match", "flags", *_COMMON), "response_regex")
-        pattern = reading.text(reading.required(node, "pattern", "response_regex"), "pattern")
-        wanted = reading.boolean(node.get("should_match"), "should_match")
-        flags = reading.text(node.get("flags"), "flags")
-        if pattern is None or self._errors_since(before):
+        reading.check_keys(node, ("target", "pattern", "should_match", "flags", *_COMMON), "response_regex")
+        pattern = reading.require_text(reading.require_member(node, "pattern", "response_regex"), "pattern")
+        wanted = reading.require_boolean(node.get("should_match"), "should_match")
+        flags = reading.require_text(node.get("flags"), "flags")
+        if pattern is None or self._has_errors_since(before):
             return None
         spec = ResponseMatches(pattern=pattern, flags=flags or "", should_match=wanted is not False)
         label = f"answer {'matches' if spec.should_match else 'does not match'} {shorten(pattern, 60)}"
-        return self._drafted(node, "response_matches", spec, label)
+        return self._draft(node, "response_matches", spec, label)
 
-    def _json_schema(self, node: Located) -> Assertion | None:
+    def _read_json_schema(self, node: Located) -> Assertion | None:
         reading = self._reading
         before = len(reading.problems)
-        reading.known_keys(node, ("target", "schema", "field", *_COMMON), "json_schema")
-        schema = reading.required(node, "schema", "json_schema")
+        reading.check_keys(node, ("target", "schema", "field", *_COMMON), "json_schema")
+        schema = reading.require_member(node, "schema", "json_schema")
         if schema is not None and not isinstance(schema.value, bool):
-            schema = reading.an_object(schema, "schema")
-        field = reading.text(node.get("field"), "field")
-        if schema is None or self._errors_since(before):
+            schema = reading.require_object(schema, "schema")
+        field = reading.require_text(node.get("field"), "field")
+        if schema is None or self._has_errors_since(before):
             return None
-        return self._drafted(node, "json_schema", JsonSchema(schema=schema.plain(), field=field), f"{field or 'answer'} fits its schema")
+        return self._draft(node, "json_schema", JsonSchema(schema=schema.plain(), field=field), f"{field or 'answer'} fits its schema")
 
-    # --- measures -----------------------------------------------------------------------------------------------
-
-    def _http_status(self, node: Located) -> Assertion | None:
-        self._reading.known_keys(node, ("target", "expected_status", *_COMMON), "http_status")
-        status = self._reading.integer(self._reading.required(node, "expected_status", "http_status"), "expected_status")
+    def _read_http_status(self, node: Located) -> Assertion | None:
+        self._reading.check_keys(node, ("target", "expected_status", *_COMMON), "http_status")
+        status = self._reading.require_integer(self._reading.require_member(node, "expected_status", "http_status"), "expected_status")
         if status is None:
             return None
-        return self._drafted(
-            node, "http_status", HttpStatus(status=status), f"HTTP status {status}", _only(node, "expected_status", "status")
+        return self._draft(
+            node, "http_status", HttpStatus(status=status), f"HTTP status {status}", _locate_only(node, "expected_status", "status")
         )
 
-    def _response_time(self, node: Located) -> Assertion | None:
-        self._reading.known_keys(node, ("target", "max_ms", *_COMMON), "response_time")
-        limit = self._reading.number(self._reading.required(node, "max_ms", "response_time"), "max_ms")
+    def _read_response_time(self, node: Located) -> Assertion | None:
+        self._reading.check_keys(node, ("target", "max_ms", *_COMMON), "response_time")
+        limit = self._reading.number(self._reading.require_member(node, "max_ms", "response_time"), "max_ms")
         if limit is None:
             return None
         spec = RespondedWithin(ms=float(limit))
-        return self._drafted(node, "responded_within", spec, f"answers within {limit:g} ms", _only(node, "max_ms", "ms"))
+        return self._draft(node, "responded_within", spec, f"answers within {limit:g} ms", _locate_only(node, "max_ms", "ms"))
 
-    def _token_limit(self, node: Located) -> Assertion | None:
-        self._reading.known_keys(node, ("target", *_LIMITS, *_COMMON), "token_limit")
+    def _read_token_limit(self, node: Located) -> Assertion | None:
+        self._reading.check_keys(node, ("target", *_LIMITS, *_COMMON), "token_limit")
         limits: dict[str, Json] = {}
         fields: Fields = {}
         for key, ours in _LIMITS.items():
             place = node.get(key)
-            limit = self._reading.integer(place, key, at_least=0)
+            limit = self._reading.require_integer(place, key, at_least=0)
             if place is not None and limit is not None:
                 limits[ours], fields[ours] = limit, place
         if not any(node.get(key) is not None for key in _LIMITS):
@@ -251,47 +246,52 @@ class AssertionReader:
         if not limits:
             return None
         told = ", ".join(f"{limit} {kind}" for kind, limit in limits.items())
-        return self._drafted(node, "tokens_within", TokensWithin(**limits), f"at most {told} tokens", fields)
+        return self._draft(node, "tokens_within", TokensWithin(**limits), f"at most {told} tokens", fields)
 
-    # --- what all share -----------------------------------------------------------------------------------------
-
-    def _drafted(self, node: Located, check: str, spec: msgspec.Struct, label: str, fields: Fields | None = None) -> Assertion | None:
+    def _draft(self, node: Located, check: str, spec: msgspec.Struct, label: str, fields: Fields | None = None) -> Assertion | None:
         reading = self._reading
         before = len(reading.problems)
-        more: dict[str, Json] = {"label": label, "depends_on": self._dependencies(node), "turn": self._turn}
-        for key, ask in (("id", reading.text), ("axis", reading.text), ("required", reading.boolean), ("advisory", reading.boolean)):
+        more: dict[str, Json] = {"label": label, "depends_on": self._read_dependencies(node), "turn": self._turn}
+        for key, ask in (
+            ("id", reading.require_text),
+            ("axis", reading.require_text),
+            ("required", reading.require_boolean),
+            ("advisory", reading.require_boolean),
+        ):
             value = ask(node.get(key), key)
             if value is not None:
                 more[key] = value
-        more["label"] = reading.text(node.get("label"), "label") or label
-        if (weight := reading.weight(node.get("weight"))) is not None:
+        more["label"] = reading.require_text(node.get("label"), "label") or label
+        if (weight := reading.require_weight(node.get("weight"))) is not None:
             more["weight"] = weight
-        when = self._word(node, "when_missing", {word: word for word in get_args(WhenMissing)}, None)
-        if self._errors_since(before):
+        when = self._read_word(node, "when_missing", {word: word for word in get_args(WhenMissing)}, None)
+        if self._has_errors_since(before):
             return None
-        assertion = draft(reading, node, check, spec, fields=fields, when_missing=when, **more)
-        if not self._errors_since(before):
+        assertion = draft_assertion(reading, node, check, spec, fields=fields, when_missing=when, **more)
+        if not self._has_errors_since(before):
             self._verify_variables(node, spec, fields or {})
         return assertion
 
-    def _dependencies(self, node: Located) -> tuple[str, ...]:
+    def _read_dependencies(self, node: Located) -> tuple[str, ...]:
         place = node.get("depends_on")
         if place is not None and place.is_list:
-            return self._texts(node, "depends_on")
-        wanted = self._reading.text(place, "depends_on")
+            return self._read_texts(node, "depends_on")
+        wanted = self._reading.require_text(place, "depends_on")
         return () if wanted is None else (wanted,)
 
-    def _texts(self, node: Located, key: str) -> tuple[str, ...]:
-        listed = self._reading.a_list(node.get(key), key)
-        found = [self._reading.text(item, f"{key} [{index}]") for index, item in enumerate(listed.items() if listed is not None else ())]
+    def _read_texts(self, node: Located, key: str) -> tuple[str, ...]:
+        listed = self._reading.require_list(node.get(key), key)
+        found = [
+            self._reading.require_text(item, f"{key} [{index}]") for index, item in enumerate(listed.items() if listed is not None else ())
+        ]
         return tuple(text for text in found if text is not None)
 
-    def _word(self, node: Located, key: str, words: dict[str, Json], default: str | None) -> Json:
-        """What one of some words stands for; nothing after a problem."""
+    def _read_word(self, node: Located, key: str, words: dict[str, Json], default: str | None) -> Json:
+        """Return what one of some words stands for; nothing after a problem."""
         place = node.get(key)
         if place is None:
             return None if default is None else words[default]
-        word = self._reading.text(place, key)
+        word = self._reading.require_text(place, key)
         if word is None:
             return None
         if word not in words:
@@ -299,18 +299,16 @@ class AssertionReader:
             return None
         return words[word]
 
-    def _errors_since(self, before: int) -> bool:
+    def _has_errors_since(self, before: int) -> bool:
         return any(problem.level == "error" for problem in self._reading.problems[before:])
 
-    def _expected_members(self, node: Located, prefix: str, fields: Fields) -> dict[str, Json]:
+    def _read_expected_members(self, node: Located, prefix: str, fields: Fields) -> dict[str, Json]:
         fields[prefix] = node
-        return {key: expected_value(item, f"{prefix}.{key}", fields) for key, item in node.members()}
-
-    # --- variables ----------------------------------------------------------------------------------------------
+        return {key: read_expected_value(item, f"{prefix}.{key}", fields) for key, item in node.members()}
 
     def _verify_variables(self, node: Located, spec: msgspec.Struct, fields: Fields) -> None:
         """Report names that the context does not have, and warn of those that hide a function."""
-        for value, field in _expected_values(spec):
+        for value, field in _iterate_expected_values(spec):
             for use in compile_expected(value, field=field).uses:
                 known = use.name in self._context
                 if known and use.name.upper() in FUNCTIONS:
@@ -329,11 +327,11 @@ class AssertionReader:
                         nearest=nearest(use.name, (*self._context, *FUNCTIONS)),
                         hint=None if self._context else "the test case has no context",
                     )
-                    self._reading.spec_error(node, error, fields)
+                    self._reading.report_spec_error(node, error, fields)
 
 
-def _expected_values(spec: msgspec.Struct) -> Iterable[tuple[Json, str]]:
-    """Every expected value of a spec, with its field."""
+def _iterate_expected_values(spec: msgspec.Struct) -> Iterable[tuple[Json, str]]:
+    """Return every expected value of a spec, with its field."""
     if isinstance(spec, JsonField) and spec.condition in ("equals", "not_equals"):
         yield spec.value, "value"
     elif isinstance(spec, NodeCalled):
@@ -344,30 +342,33 @@ def _expected_values(spec: msgspec.Struct) -> Iterable[tuple[Json, str]]:
                 yield value, f"tool_calls.{index}.arguments.{key}"
 
 
-def _only(node: Located, key: str, ours: str) -> Fields:
+def _locate_only(node: Located, key: str, ours: str) -> Fields:
     place = node.get(key)
     return {} if place is None else {ours: place}
 
 
-def present(node: Located) -> Located:
-    """An object without the members that are null: exports write out what was never set. An expected value may be null."""
+def drop_nulls(node: Located) -> Located:
+    """Return an object without the members that are null: exports write out what was never set. An expected value may be null."""
     if not node.is_object or not any(member.value is None for _, member in node.members()):
         return node
     kept = {key: member for key, member in node.members() if member.value is not None or key == "expected_value"}
     return msgspec.structs.replace(node, value=kept)
 
 
-def expected_value(node: Located, field: str, fields: Fields) -> Json:
-    """An expected value without positions; `fields` learns where each part of it stands.
+def read_expected_value(node: Located, field: str, fields: Fields) -> Json:
+    """Return an expected value without positions; `fields` learns where each part of it stands.
 
     Our short spelling of matchers is unknown to Mibo: an object such as `{"$gt": 5}` is a literal there, and stays one.
     """
     fields[field] = node
     if node.is_list:
-        return [expected_value(item, f"{field}.{index}", fields) for index, item in enumerate(node.items())]
+        return [read_expected_value(item, f"{field}.{index}", fields) for index, item in enumerate(node.items())]
     if not node.is_object:
         return node.value
     members = cast(dict[str, Located], node.value)
     if members and all(key.startswith("$") for key in members):
-        return {"matcher": "object", "value": {key: expected_value(item, f"{field}.value.{key}", fields) for key, item in members.items()}}
-    return {key: expected_value(item, f"{field}.{key}", fields) for key, item in members.items()}
+        return {
+            "matcher": "object",
+            "value": {key: read_expected_value(item, f"{field}.value.{key}", fields) for key, item in members.items()},
+        }
+    return {key: read_expected_value(item, f"{field}.{key}", fields) for key, item in members.items()}

@@ -21,17 +21,18 @@ import msgspec
 
 from proctor.checks.registry import CheckEntry, Registry, default_registry
 from proctor.errors import CheckFault, SpecError
-from proctor.expressions.moments import zone_named
-from proctor.formats.building import UNUSABLE, build, build_struct, type_of
-from proctor.formats.drafting import draft, slug, unique, verify_dependencies
+from proctor.expressions.moments import find_zone
+from proctor.formats.building import UNUSABLE, build, build_struct, describe_struct_type
+from proctor.formats.drafting import draft_assertion, make_slug, make_unique, verify_dependencies
 from proctor.formats.located import Located, Reading
-from proctor.formats.vacuous import vacuous
+from proctor.formats.vacuous import find_vacuous
 from proctor.model.case import MOST_REPEATS, Assertion, Capture, Case, Scoring, Skip, Suite, Turn
 from proctor.model.evidence import Json
 from proctor.model.show import nearest, show
 from proctor.patterns.engine import compile_pattern
 
 VERSION = 1
+"""The version of the native format that this release reads."""
 SUITE_KEYS = (
     "proctor",
     "name",
@@ -70,17 +71,17 @@ ASSERTION_KEYS = ("id", "label", "weight", "axis", "required", "advisory", "when
 
 
 def sniff(document: Located) -> bool:
-    """Whether the document says `proctor:` at the top."""
+    """Return whether the document says `proctor:` at the top."""
     return document.get("proctor") is not None
 
 
 def read(document: Located, reading: Reading, *, name: str) -> Suite:
     """Read a native suite."""
-    return _Reader(reading, default_registry()).suite(document, name)
+    return _Reader(reading, default_registry()).read_suite(document, name)
 
 
-def default_label(entry: CheckEntry, spec: msgspec.Struct) -> str:
-    """What an assertion without a label is called: the check and its main value."""
+def make_default_label(entry: CheckEntry, spec: msgspec.Struct) -> str:
+    """Return what an assertion without a label is called: the check and its main value."""
     if entry.shorthand is None:
         return entry.name
     value = getattr(spec, entry.shorthand)
@@ -92,45 +93,45 @@ class _Reader:
         self.reading = reading
         self.registry = registry
 
-    def suite(self, document: Located, name: str) -> Suite:
+    def read_suite(self, document: Located, name: str) -> Suite:
         reading = self.reading
-        reading.known_keys(document, SUITE_KEYS, "a suite")
+        reading.check_keys(document, SUITE_KEYS, "a suite")
         version = document.get("proctor")
         if version is not None and (version.value is True or version.value != VERSION):
             reading.error(
                 version, f"proctor: {show(version.plain())} is not a version of the format that this release reads", expected="proctor: 1"
             )
-        context = self._object(document.get("context"), "context")
-        timezone = self.zone(document.get("timezone"))
-        scoring = self.scoring(document.get("scoring"), Scoring())
-        tags = self.tags(document.get("tags"))
+        context = self._read_object(document.get("context"), "context")
+        timezone = self.read_zone(document.get("timezone"))
+        scoring = self.read_scoring(document.get("scoring"), Scoring())
+        tags = self.read_tags(document.get("tags"))
         cases: list[Case] = []
         taken: set[str] = set()
-        listed = reading.required(document, "cases", "a suite")
-        for node, given_id in self._case_nodes(listed):
-            case = self.case(node, given_id, taken, context, timezone, scoring, tags)
+        listed = reading.require_member(document, "cases", "a suite")
+        for node, given_id in self._list_case_nodes(listed):
+            case = self.read_case(node, given_id, taken, context, timezone, scoring, tags)
             if case is not None:
                 cases.append(case)
                 taken.add(case.id)
         settings = {key: member.plain() for key, member in document.members() if key in SETTINGS_KEYS}
-        settings.update(self._object(document.get("settings"), "settings"))
+        settings.update(self._read_object(document.get("settings"), "settings"))
         return Suite(
-            name=reading.text(document.get("name"), "name") or name,
-            description=reading.text(document.get("description"), "description") or "",
+            name=reading.require_text(document.get("name"), "name") or name,
+            description=reading.require_text(document.get("description"), "description") or "",
             cases=tuple(cases),
             settings=settings,
         )
 
-    def _case_nodes(self, listed: Located | None) -> list[tuple[Located, str | None]]:
+    def _list_case_nodes(self, listed: Located | None) -> list[tuple[Located, str | None]]:
         if listed is None:
             return []
         if listed.is_object:
             return [(node, key) for key, node in listed.members()]
-        if self.reading.a_list(listed, "cases") is None:
+        if self.reading.require_list(listed, "cases") is None:
             return []
         return [(node, None) for node in listed.items()]
 
-    def case(
+    def read_case(
         self,
         node: Located,
         given_id: str | None,
@@ -141,104 +142,104 @@ class _Reader:
         tags: dict[str, Json],
     ) -> Case | None:
         reading = self.reading
-        if reading.an_object(node, "a case") is None:
+        if reading.require_object(node, "a case") is None:
             return None
-        reading.known_keys(node, CASE_KEYS, "a case")
-        name = reading.text(node.get("name"), "name") or ""
+        reading.check_keys(node, CASE_KEYS, "a case")
+        name = reading.require_text(node.get("name"), "name") or ""
         case_id = given_id or self._name(node.get("id"))
         id_node = node.get("id")
         if case_id is None and id_node is None:
-            case_id = unique(slug(name), taken) if name else unique(f"case-{len(taken) + 1}", taken)
-        case_id = case_id or unique("case", taken)
+            case_id = make_unique(make_slug(name), taken) if name else make_unique(f"case-{len(taken) + 1}", taken)
+        case_id = case_id or make_unique("case", taken)
         if case_id in taken:
             reading.error(
                 id_node or node, f"duplicate case id {case_id!r}", code="duplicate_id", hint="every case of a suite has its own id"
             )
-        self._one_input(node)
-        turns, turn_assertions = self.turns(node.get("turns"))
-        entries = [*turn_assertions, *self.assertions(node.get("expect"), None)]
+        self._check_one_input(node)
+        turns, turn_assertions = self.read_turns(node.get("turns"))
+        entries = [*turn_assertions, *self.read_assertions(node.get("expect"), None)]
         verify_dependencies(reading, entries)
         return Case(
             id=case_id,
             name=name,
-            description=reading.text(node.get("description"), "description") or "",
-            input=reading.text(node.get("input"), "input"),
+            description=reading.require_text(node.get("description"), "description") or "",
+            input=reading.require_text(node.get("input"), "input"),
             turns=turns,
             custom_body=member.plain() if (member := node.get("body")) is not None else None,
-            context={**context, **self._object(node.get("context"), "context")},
-            timezone=self.zone(node.get("timezone")) or timezone,
-            tags={**tags, **self.tags(node.get("tags"))},
+            context={**context, **self._read_object(node.get("context"), "context")},
+            timezone=self.read_zone(node.get("timezone")) or timezone,
+            tags={**tags, **self.read_tags(node.get("tags"))},
             assertions=tuple(assertion for assertion, _ in entries),
-            captures=self.captures(node.get("extract")),
-            scoring=self.scoring(node.get("scoring"), scoring),
+            captures=self.read_captures(node.get("extract")),
+            scoring=self.read_scoring(node.get("scoring"), scoring),
             skip=self.skip(node.get("skip")),
-            repetitions=reading.integer(node.get("repeat"), "repeat", at_least=1, at_most=MOST_REPEATS),
-            pass_threshold=self._share(node.get("pass_rate"), "pass_rate"),
-            settings=self._object(node.get("settings"), "settings"),
+            repetitions=reading.require_integer(node.get("repeat"), "repeat", at_least=1, at_most=MOST_REPEATS),
+            pass_threshold=self._read_share(node.get("pass_rate"), "pass_rate"),
+            settings=self._read_object(node.get("settings"), "settings"),
             origin=reading.origin(node),
         )
 
-    def _one_input(self, node: Located) -> None:
+    def _check_one_input(self, node: Located) -> None:
         given = [key for key in ("input", "turns", "body") if node.get(key) is not None]
         if len(given) > 1:
             self.reading.error_at_key(
                 node, given[1], f"a case has one input, but this one has {' and '.join(repr(key) for key in given)}", code="two_inputs"
             )
 
-    def turns(self, node: Located | None) -> tuple[tuple[Turn, ...], list[tuple[Assertion, Located]]]:
+    def read_turns(self, node: Located | None) -> tuple[tuple[Turn, ...], list[tuple[Assertion, Located]]]:
         turns: list[Turn] = []
         entries: list[tuple[Assertion, Located]] = []
-        if node is None or self.reading.a_list(node, "turns") is None:
+        if node is None or self.reading.require_list(node, "turns") is None:
             return (), []
         for index, item in enumerate(node.items()):
             if isinstance(item.value, str):
                 turns.append(Turn(input=item.value, origin=self.reading.origin(item)))
                 continue
-            if self.reading.an_object(item, "a turn") is None:
+            if self.reading.require_object(item, "a turn") is None:
                 continue
-            self.reading.known_keys(item, ("input", "expect"), "a turn")
-            said = self.reading.text(self.reading.required(item, "input", "a turn"), "input")
+            self.reading.check_keys(item, ("input", "expect"), "a turn")
+            said = self.reading.require_text(self.reading.require_member(item, "input", "a turn"), "input")
             turns.append(Turn(input=said or "", origin=self.reading.origin(item)))
-            entries.extend(self.assertions(item.get("expect"), index))
+            entries.extend(self.read_assertions(item.get("expect"), index))
         return tuple(turns), entries
 
-    def assertions(self, node: Located | None, turn: int | None) -> list[tuple[Assertion, Located]]:
+    def read_assertions(self, node: Located | None, turn: int | None) -> list[tuple[Assertion, Located]]:
         if node is None:
             return []
-        items = [node] if node.is_object else list(node.items()) if self.reading.a_list(node, "expect") is not None else []
-        built = [(self.assertion(item, turn), item) for item in items]
+        items = [node] if node.is_object else list(node.items()) if self.reading.require_list(node, "expect") is not None else []
+        built = [(self.read_assertion(item, turn), item) for item in items]
         return [(assertion, item) for assertion, item in built if assertion is not None]
 
-    def assertion(self, node: Located, turn: int | None) -> Assertion | None:
+    def read_assertion(self, node: Located, turn: int | None) -> Assertion | None:
         reading = self.reading
         if isinstance(node.value, str) and node.value in self.registry:
             # `- no_tool_errors` is `- no_tool_errors: {}`
-            return self._drafted(
+            return self._draft(
                 node, self.registry.get(node.value), Located(value={}, line=node.line, column=node.column, path=node.path), turn, {}
             )
-        if reading.an_object(node, "an assertion") is None:
+        if reading.require_object(node, "an assertion") is None:
             return None
         names = [key for key, _ in node.members() if key not in ASSERTION_KEYS]
         if len(names) != 1:
-            self._not_one_check(node, names)
+            self._report_not_one_check(node, names)
             return None
         try:
             entry = self.registry.get(names[0])
         except SpecError as error:
-            self._unknown_check(node, names[0], error)
+            self._report_unknown_check(node, names[0], error)
             return None
         value = node.get(names[0])
         assert value is not None
-        return self._drafted(node, entry, value, turn, self._common(node))
+        return self._draft(node, entry, value, turn, self._read_common(node))
 
-    def _not_one_check(self, node: Located, names: list[str]) -> None:
+    def _report_not_one_check(self, node: Located, names: list[str]) -> None:
         if not names:
             self.reading.error(node, "an assertion needs the name of a check as a key", hint="`proctor describe checks` lists them all")
             return
         known = [name for name in names if name in self.registry]
         for name in names:
             if name not in self.registry or name != known[0]:
-                near = nearest(name, (*ASSERTION_KEYS, *self.registry.names()))
+                near = nearest(name, (*ASSERTION_KEYS, *self.registry.list_names()))
                 message = (
                     f"an assertion makes one claim, but {name!r} is a second one"
                     if name in self.registry
@@ -246,33 +247,33 @@ class _Reader:
                 )
                 self.reading.error_at_key(node, name, message, nearest=near, expected="one check name and " + ", ".join(ASSERTION_KEYS))
 
-    def _unknown_check(self, node: Located, name: str, error: SpecError) -> None:
+    def _report_unknown_check(self, node: Located, name: str, error: SpecError) -> None:
         self.reading.error_at_key(
             node,
             name,
             error.message,
             nearest=error.nearest,
-            expected=f"one of {len(self.registry.names())} checks",
+            expected=f"one of {len(self.registry.list_names())} checks",
             hint=error.hint,
             code="unknown_check",
         )
 
-    def _drafted(self, node: Located, entry: CheckEntry, value: Located, turn: int | None, common: dict[str, Json]) -> Assertion | None:
+    def _draft(self, node: Located, entry: CheckEntry, value: Located, turn: int | None, common: dict[str, Json]) -> Assertion | None:
         fields: dict[str, Located] = {}
-        spec = self._spec(entry, value, fields)
+        spec = self._build_spec(entry, value, fields)
         if spec is UNUSABLE:
             return None
-        nothing = vacuous(entry.name, spec)
+        nothing = find_vacuous(entry.name, spec)
         if nothing is not None:
             self.reading.warn(fields.get(nothing.field, value), nothing.why, hint=nothing.hint, code="vacuous_claim")
         common.setdefault("label", "")
         if not common["label"]:
-            common["label"] = default_label(entry, spec)
-        return draft(self.reading, node, entry.name, spec, fields=fields, registry=self.registry, turn=turn, **common)
+            common["label"] = make_default_label(entry, spec)
+        return draft_assertion(self.reading, node, entry.name, spec, fields=fields, registry=self.registry, turn=turn, **common)
 
-    def _spec(self, entry: CheckEntry, value: Located, fields: dict[str, Located]) -> Json:
+    def _build_spec(self, entry: CheckEntry, value: Located, fields: dict[str, Located]) -> Json:
         what = entry.name
-        info = type_of(entry.spec)
+        info = describe_struct_type(entry.spec)
         if value.value is None and not any(field.required for field in info.fields):
             return entry.spec()
         if entry.shorthand is not None and self._is_shorthand(entry, value):
@@ -293,66 +294,66 @@ class _Reader:
 
     @staticmethod
     def _is_shorthand(entry: CheckEntry, value: Located) -> bool:
-        """A bare value stands for the shorthand field; an object always holds the fields by name."""
+        """Return whether a bare value stands for the shorthand field; an object always holds the fields by name."""
         return not value.is_object
 
-    def _common(self, node: Located) -> dict[str, Json]:
+    def _read_common(self, node: Located) -> dict[str, Json]:
         reading = self.reading
         common: dict[str, Json] = {}
         if (name := self._name(node.get("id"))) is not None:
             common["id"] = name
         for key in ("label", "axis"):
-            if (text := reading.text(node.get(key), key)) is not None:
+            if (text := reading.require_text(node.get(key), key)) is not None:
                 common[key] = text
         for key in ("required", "advisory"):
-            if (flag := reading.boolean(node.get(key), key)) is not None:
+            if (flag := reading.require_boolean(node.get(key), key)) is not None:
                 common[key] = flag
         if common.get("required") and common.get("advisory"):
             reading.error_at_key(node, "advisory", "an assertion is required or advisory, not both", code="required_and_advisory")
-        if (weight := reading.weight(node.get("weight"))) is not None:
+        if (weight := reading.require_weight(node.get("weight"))) is not None:
             common["weight"] = weight
         for key in ("when_missing", "depends_on"):
             member = node.get(key)
             if member is not None:
-                field = next(f for f in type_of(Assertion).fields if f.name == key)
+                field = next(f for f in describe_struct_type(Assertion).fields if f.name == key)
                 built = build(field.type, member, reading, key)
                 if built is not UNUSABLE:
                     common[key] = built
         return common
 
-    def captures(self, node: Located | None) -> tuple[Capture, ...]:
+    def read_captures(self, node: Located | None) -> tuple[Capture, ...]:
         if node is None:
             return ()
         if node.is_object:  # {total: 'total: (\d+)'}
-            named = [(key, self.reading.text(self._pattern(member), f"extract {key!r}")) for key, member in node.members()]
+            named = [(key, self.reading.require_text(self._check_pattern(member), f"extract {key!r}")) for key, member in node.members()]
             return tuple(Capture(name=key, pattern=pattern) for key, pattern in named if pattern is not None)
-        if self.reading.a_list(node, "extract") is None:
+        if self.reading.require_list(node, "extract") is None:
             return ()
         for item in node.items():
-            self._pattern(item.get("pattern"))
+            self._check_pattern(item.get("pattern"))
         built = [build_struct(Capture, item, self.reading, "extract") for item in node.items()]
         return tuple(item for item in built if item is not UNUSABLE)
 
-    def _pattern(self, node: Located | None) -> Located | None:
+    def _check_pattern(self, node: Located | None) -> Located | None:
         """Warn about a pattern that cannot be read; it only ever gives null, since `extract` never affects the outcome."""
         if node is not None and isinstance(node.value, str):
             try:
                 compile_pattern(node.value)
             except SpecError as error:
-                self.reading.spec_warning(node, error, {"pattern": node}, hint="the value will be null")
+                self.reading.report_spec_warning(node, error, {"pattern": node}, hint="the value will be null")
         return node
 
-    def scoring(self, node: Located | None, default: Scoring) -> Scoring:
+    def read_scoring(self, node: Located | None, default: Scoring) -> Scoring:
         if node is None:
             return default
         if isinstance(node.value, str):
-            field = next(f for f in type_of(Scoring).fields if f.name == "mode")
+            field = next(f for f in describe_struct_type(Scoring).fields if f.name == "mode")
             mode = build(field.type, node, self.reading, "scoring")
             return default if mode is UNUSABLE else msgspec.structs.replace(default, mode=mode)
         for key in ("pass_at", "partial_above"):
             bound = node.get(key)
             if bound is not None and isinstance(bound.value, (int, float)):
-                self._share(bound, key)
+                self._read_share(bound, key)
         built = build_struct(Scoring, node, self.reading, "scoring")
         if built is UNUSABLE:
             return default
@@ -360,21 +361,21 @@ class _Reader:
             self.reading.error(node, f"partial_above {show(built.partial_above)} is above pass_at {show(built.pass_at)}")
         return built
 
-    def zone(self, node: Located | None) -> str | None:
-        """The name of a time zone, with a warning about one that does not exist."""
-        name = self.reading.text(node, "timezone")
+    def read_zone(self, node: Located | None) -> str | None:
+        """Return the name of a time zone, with a warning about one that does not exist."""
+        name = self.reading.require_text(node, "timezone")
         if name is None or node is None:
             return None
         try:
-            zone_named(name)
+            find_zone(name)
         except CheckFault as fault:
             # A dialect's suite may carry one, too, and its conversion must still be read: only the date functions will not work.
             self.reading.warn(node, f"{fault.message}; date functions will not work", code="unknown_zone")
         return name
 
     def _name(self, node: Located | None) -> str | None:
-        """An id: text, and not empty."""
-        name = self.reading.text(node, "id")
+        """Return an id: text, and not empty."""
+        name = self.reading.require_text(node, "id")
         if name == "" and node is not None:
             self.reading.error(node, "id: expected a name, found empty text")
         return name
@@ -387,19 +388,19 @@ class _Reader:
         built = build_struct(Skip, node, self.reading, "skip")
         return None if built is UNUSABLE else built
 
-    def tags(self, node: Located | None) -> dict[str, Json]:
+    def read_tags(self, node: Located | None) -> dict[str, Json]:
         if node is None:
             return {}
         if node.is_list or isinstance(node.value, str):
             words = [node] if isinstance(node.value, str) else list(node.items())
-            return {word: True for word in (self.reading.text(item, "a tag") for item in words) if word is not None}
-        return self._object(node, "tags")
+            return {word: True for word in (self.reading.require_text(item, "a tag") for item in words) if word is not None}
+        return self._read_object(node, "tags")
 
-    def _object(self, node: Located | None, what: str) -> dict[str, Json]:
-        found = self.reading.an_object(node, what)
+    def _read_object(self, node: Located | None, what: str) -> dict[str, Json]:
+        found = self.reading.require_object(node, what)
         return found.plain() if found is not None else {}
 
-    def _share(self, node: Located | None, what: str) -> float | None:
+    def _read_share(self, node: Located | None, what: str) -> float | None:
         value = self.reading.number(node, what)
         if value is not None and node is not None and not 0 <= value <= 1:
             self.reading.error(node, f"{what}: expected a number from 0 to 1, found {show(value)}")

@@ -8,8 +8,8 @@ from __future__ import annotations
 from msgspec import inspect as mi
 
 from proctor.checks.registry import CheckEntry, Registry
-from proctor.formats.building import type_of
-from proctor.formats.field_docs import field_docs
+from proctor.formats.building import describe_struct_type
+from proctor.formats.field_docs import read_field_docs
 from proctor.formats.located import MAX_WEIGHT
 from proctor.formats.native import ASSERTION_KEYS, CASE_KEYS, SUITE_KEYS
 from proctor.model.case import Capture, Scoring, Skip
@@ -41,42 +41,42 @@ _ASSERTION_FIELDS: dict[str, Json] = {
 }
 
 
-def native_schema(registry: Registry) -> dict[str, Json]:
-    """The schema of a whole suite file."""
+def build_native_schema(registry: Registry) -> dict[str, Json]:
+    """Return the schema of a whole suite file."""
     assert set(_ASSERTION_FIELDS) == set(ASSERTION_KEYS)
     defs: dict[str, Json] = {
         "assertion": {
             "anyOf": [
-                {"enum": [entry.name for entry in registry if not any(f.required for f in type_of(entry.spec).fields)]},
+                {"enum": [entry.name for entry in registry if not any(f.required for f in describe_struct_type(entry.spec).fields)]},
                 *({"$ref": f"#/$defs/assert_{entry.name}"} for entry in registry),
             ]
         },
         "assertions": {"anyOf": [{"$ref": "#/$defs/assertion"}, {"type": "array", "items": {"$ref": "#/$defs/assertion"}}]},
-        "case": _case_schema(),
+        "case": _build_case_schema(),
         "turn": {
             "anyOf": [
                 _TEXT,
-                {**_closed({"input": _TEXT, "expect": {"$ref": "#/$defs/assertions"}}), "required": ["input"]},
+                {**_make_closed_object({"input": _TEXT, "expect": {"$ref": "#/$defs/assertions"}}), "required": ["input"]},
             ]
         },
-        "scoring": {"anyOf": [{"enum": ["boolean", "weighted"]}, type_schema(type_of(Scoring))]},
+        "scoring": {"anyOf": [{"enum": ["boolean", "weighted"]}, build_type_schema(describe_struct_type(Scoring))]},
         "tags": {"anyOf": [_TEXT, _OBJECT, {"type": "array", "items": _TEXT}]},
     }
     for entry in registry:
-        defs[f"assert_{entry.name}"] = _assertion_schema(entry)
-    properties = _suite_properties()
+        defs[f"assert_{entry.name}"] = _build_assertion_schema(entry)
+    properties = _build_suite_properties()
     assert set(properties) == set(SUITE_KEYS)
     return {
         "$schema": DIALECT,
         "title": "proctor suite",
         "description": "A suite of cases for proctor, native format version 1.",
-        **_closed(properties),
+        **_make_closed_object(properties),
         "required": ["proctor", "cases"],
         "$defs": defs,
     }
 
 
-def _suite_properties() -> dict[str, Json]:
+def _build_suite_properties() -> dict[str, Json]:
     cases = {"$ref": "#/$defs/case"}
     return {
         "proctor": {"const": 1, "description": "The version of the format."},
@@ -95,7 +95,7 @@ def _suite_properties() -> dict[str, Json]:
     }
 
 
-def _case_schema() -> dict[str, Json]:
+def _build_case_schema() -> dict[str, Json]:
     properties: dict[str, Json] = {
         "id": {**_TEXT, "description": "Unique in the suite."},
         "name": _TEXT,
@@ -108,47 +108,50 @@ def _case_schema() -> dict[str, Json]:
         "tags": {"$ref": "#/$defs/tags"},
         "expect": {"$ref": "#/$defs/assertions", "description": "What must be true afterwards."},
         "extract": {
-            "anyOf": [{"type": "object", "additionalProperties": _TEXT}, {"type": "array", "items": type_schema(type_of(Capture))}]
+            "anyOf": [
+                {"type": "object", "additionalProperties": _TEXT},
+                {"type": "array", "items": build_type_schema(describe_struct_type(Capture))},
+            ]
         },
         "scoring": {"$ref": "#/$defs/scoring"},
-        "skip": {"anyOf": [{"type": "boolean"}, _TEXT, type_schema(type_of(Skip))]},
+        "skip": {"anyOf": [{"type": "boolean"}, _TEXT, build_type_schema(describe_struct_type(Skip))]},
         "repeat": {"type": "integer", "minimum": 1},
         "pass_rate": {"type": "number", "minimum": 0, "maximum": 1},
         "settings": _OBJECT,
     }
     assert set(properties) == set(CASE_KEYS)
-    return _closed(properties)
+    return _make_closed_object(properties)
 
 
-def _assertion_schema(entry: CheckEntry) -> dict[str, Json]:
-    full = type_schema(type_of(entry.spec), docs=field_docs(entry.spec))
+def _build_assertion_schema(entry: CheckEntry) -> dict[str, Json]:
+    full = build_type_schema(describe_struct_type(entry.spec), docs=read_field_docs(entry.spec))
     forms: list[Json] = [full]
     if entry.shorthand is not None:
-        forms.append(type_schema(next(f.type for f in type_of(entry.spec).fields if f.name == entry.shorthand)))
-    if not any(field.required for field in type_of(entry.spec).fields):
+        forms.append(build_type_schema(next(f.type for f in describe_struct_type(entry.spec).fields if f.name == entry.shorthand)))
+    if not any(field.required for field in describe_struct_type(entry.spec).fields):
         forms.append({"type": "null"})
     value = {"description": entry.summary, **(forms[0] if len(forms) == 1 else {"anyOf": forms})}
-    return {**_closed({entry.name: value, **_ASSERTION_FIELDS}), "required": [entry.name]}
+    return {**_make_closed_object({entry.name: value, **_ASSERTION_FIELDS}), "required": [entry.name]}
 
 
-def type_schema(info: mi.Type, docs: dict[str, str] | None = None) -> dict[str, Json]:
-    """The schema of one described type, as `building` accepts it."""
+def build_type_schema(info: mi.Type, docs: dict[str, str] | None = None) -> dict[str, Json]:
+    """Return the schema of one described type, as `building` accepts it."""
     match info:
         case mi.StructType():
             properties = {}
             for field in info.fields:
-                schema = type_schema(field.type, field_docs(field.type.cls) if isinstance(field.type, mi.StructType) else None)
+                schema = build_type_schema(field.type, read_field_docs(field.type.cls) if isinstance(field.type, mi.StructType) else None)
                 properties[field.encode_name] = {**schema, "description": docs[field.name]} if docs and field.name in docs else schema
-            return {**_closed(properties), "required": [field.encode_name for field in info.fields if field.required]}
+            return {**_make_closed_object(properties), "required": [field.encode_name for field in info.fields if field.required]}
         case mi.LiteralType():
             return {"enum": list(info.values)}
         case mi.VarTupleType() | mi.ListType():
-            item = type_schema(info.item_type)
+            item = build_type_schema(info.item_type)
             return {"anyOf": [{"type": "array", "items": item}, item]}
         case mi.DictType():
-            return {"type": "object", "additionalProperties": type_schema(info.value_type)}
+            return {"type": "object", "additionalProperties": build_type_schema(info.value_type)}
         case mi.UnionType():
-            choices = [type_schema(choice) for choice in info.types if "Unset" not in type(choice).__name__]
+            choices = [build_type_schema(choice) for choice in info.types if "Unset" not in type(choice).__name__]
             return choices[0] if len(choices) == 1 else {} if {} in choices else {"anyOf": choices}
         case mi.StrType():
             return {"type": "string"}
@@ -164,5 +167,5 @@ def type_schema(info: mi.Type, docs: dict[str, str] | None = None) -> dict[str, 
             return {}
 
 
-def _closed(properties: dict[str, Json]) -> dict[str, Json]:
+def _make_closed_object(properties: dict[str, Json]) -> dict[str, Json]:
     return {"type": "object", "additionalProperties": False, "properties": properties}

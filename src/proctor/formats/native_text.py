@@ -8,35 +8,35 @@ from __future__ import annotations
 import msgspec
 
 from proctor.checks.registry import Registry, default_registry
-from proctor.formats.native import SETTINGS_KEYS, VERSION, default_label
+from proctor.formats.native import SETTINGS_KEYS, VERSION, make_default_label
 from proctor.formats.yaml_text import to_yaml
 from proctor.model.case import Assertion, Case, Scoring, Suite
 from proctor.model.evidence import Json
 
 
 def write_native(suite: Suite, registry: Registry | None = None) -> str:
-    """The suite as YAML text."""
-    return to_yaml(native_document(suite, registry or default_registry()))
+    """Return the suite as YAML text."""
+    return to_yaml(build_native_document(suite, registry or default_registry()))
 
 
-def native_document(suite: Suite, registry: Registry) -> dict[str, Json]:
-    """The suite as plain data in the native shape."""
+def build_native_document(suite: Suite, registry: Registry) -> dict[str, Json]:
+    """Return the suite as plain data in the native shape."""
     shared = suite.cases[0].scoring if suite.cases and all(c.scoring == suite.cases[0].scoring for c in suite.cases) else Scoring()
     document: dict[str, Json] = {"proctor": VERSION, "name": suite.name}
     if suite.description:
         document["description"] = suite.description
     if shared != Scoring():
-        document["scoring"] = _scoring(shared)
+        document["scoring"] = _write_scoring(shared)
     known = {key: value for key, value in suite.settings.items() if key in SETTINGS_KEYS}
     document.update(known)
     others = {key: value for key, value in suite.settings.items() if key not in SETTINGS_KEYS}
     if others:
         document["settings"] = others
-    document["cases"] = [_case(case, shared, registry) for case in suite.cases]
+    document["cases"] = [_write_case(case, shared, registry) for case in suite.cases]
     return document
 
 
-def _case(case: Case, shared: Scoring, registry: Registry) -> dict[str, Json]:
+def _write_case(case: Case, shared: Scoring, registry: Registry) -> dict[str, Json]:
     out: dict[str, Json] = {"id": case.id}
     for key in ("name", "description"):
         if getattr(case, key):
@@ -47,7 +47,7 @@ def _case(case: Case, shared: Scoring, registry: Registry) -> dict[str, Json]:
         if value:
             out[key] = value
     if case.scoring != shared:
-        out["scoring"] = _scoring(case.scoring)
+        out["scoring"] = _write_scoring(case.scoring)
     if case.skip is not None:
         out["skip"] = {"code": case.skip.code, "reason": case.skip.reason}
     if case.repetitions is not None:
@@ -56,7 +56,7 @@ def _case(case: Case, shared: Scoring, registry: Registry) -> dict[str, Json]:
         out["pass_rate"] = case.pass_threshold
     if case.turns:
         out["turns"] = [_turn(case, index, registry) for index in range(len(case.turns))]
-    whole = [_assertion(a, registry) for a in case.assertions if a.turn is None or a.turn >= len(case.turns)]
+    whole = [_write_assertion(a, registry) for a in case.assertions if a.turn is None or a.turn >= len(case.turns)]
     if whole:
         out["expect"] = whole
     if case.captures:
@@ -68,19 +68,19 @@ def _case(case: Case, shared: Scoring, registry: Registry) -> dict[str, Json]:
 
 def _turn(case: Case, index: int, registry: Registry) -> dict[str, Json]:
     out: dict[str, Json] = {"input": case.turns[index].input}
-    expect = [_assertion(a, registry) for a in case.assertions if a.turn == index]
+    expect = [_write_assertion(a, registry) for a in case.assertions if a.turn == index]
     if expect:
         out["expect"] = expect
     return out
 
 
-def _scoring(scoring: Scoring) -> Json:
+def _write_scoring(scoring: Scoring) -> Json:
     default = Scoring()
     changed = {name: getattr(scoring, name) for name in scoring.__struct_fields__ if getattr(scoring, name) != getattr(default, name)}
     return changed["mode"] if list(changed) == ["mode"] else changed
 
 
-def _assertion(assertion: Assertion, registry: Registry) -> Json:
+def _write_assertion(assertion: Assertion, registry: Registry) -> Json:
     entry = registry.get(assertion.check)
     fields: dict[str, Json] = msgspec.to_builtins(assertion.spec)
     value: Json = fields
@@ -89,7 +89,7 @@ def _assertion(assertion: Assertion, registry: Registry) -> Json:
     common: dict[str, Json] = {}
     if assertion.id is not None:
         common["id"] = assertion.id
-    if assertion.label and assertion.label != default_label(entry, assertion.spec):
+    if assertion.label and assertion.label != make_default_label(entry, assertion.spec):
         common["label"] = assertion.label
     for name, default in (("axis", None), ("required", False), ("advisory", False), ("when_missing", None)):
         if getattr(assertion, name) != default:

@@ -13,7 +13,7 @@ LINE_END = re.compile(r"\r\n|\n|\r")
 
 
 def join_surrogates(text: str) -> str:
-    """Escaped surrogates that belong together as the one character they spell; a lone one is U+FFFD, as it is in evidence.
+    """Join escaped surrogates that belong together into one character; a lone one becomes U+FFFD, as it does in evidence.
 
     No encoding can write a lone one, so that no report could show it.
     """
@@ -32,13 +32,13 @@ class Places:
             self._starts.append(end.end())
         self._ends.append(len(text))
 
-    def at(self, offset: int) -> tuple[int, int]:
-        """Line and column of an offset; past the end counts as the end."""
+    def locate(self, offset: int) -> tuple[int, int]:
+        """Return the line and the column of an offset; past the end counts as the end."""
         offset = min(offset, self._length)
         line = bisect_right(self._starts, offset)
         return line, offset - self._starts[line - 1] + 1
 
-    def width(self, start: int, end: int) -> int:
-        """How many characters from `start` to `end` stand on the line of `start`; at least one."""
-        line, _ = self.at(start)
+    def measure_width(self, start: int, end: int) -> int:
+        """Return how many characters from `start` to `end` stand on the line of `start`; at least one."""
+        line, _ = self.locate(start)
         return max(1, min(end, self._ends[line - 1]) - start)

@@ -16,6 +16,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 # An address without a user, a password or a query holds no secret, and messages are of little use without it.
 _BARE_ADDRESS = re.compile(r"https?://[^@?#]*\Z")
 _SHORTEST_SECRET = 4
+"""Characters: masking a shorter value would black out half of a report and protect nothing."""
 _SECRET_PLACE = re.compile(r"\.(?:api_key|token|password|client_secret)\Z|\.(?:auth|headers)\b")
 _REDACTED = "[redacted]"  # what stands in a recording for a secret
 
@@ -34,16 +35,16 @@ class References:
     def __contains__(self, name: str) -> bool:
         return name in self._variables
 
-    def excused(self, path: str) -> bool:
-        """Whether the variable that is named at `path` may be missing."""
+    def is_excused(self, path: str) -> bool:
+        """Return whether the variable that is named at `path` may be missing."""
         return False
 
-    def names(self) -> tuple[str, ...]:
-        """Every variable there is."""
+    def list_names(self) -> tuple[str, ...]:
+        """Return every variable there is."""
         return tuple(self._variables)
 
-    def value(self, name: str) -> str:
-        """The value of a variable that is there; from now on it counts as a secret."""
+    def find_value(self, name: str) -> str:
+        """Return the value of a variable that is there; from now on it counts as a secret."""
         self._used[name] = self._variables[name]
         return self._variables[name]
 
@@ -53,7 +54,7 @@ class References:
         return frozenset(value for value in self._used.values() if len(value) >= _SHORTEST_SECRET and not _BARE_ADDRESS.match(value))
 
     def fill(self, value: Json) -> Json:
-        """The value with every reference inside its texts replaced; structs, objects and lists are walked."""
+        """Return the value with every reference inside its texts replaced; structs, objects and lists are walked."""
         if isinstance(value, str):
             return _MARK.sub(self._replace, value) if "${" in value else value
         if isinstance(value, dict):
@@ -65,19 +66,19 @@ class References:
         return value
 
     def _replace(self, found: re.Match[str]) -> str:
-        return found[0][1:] if found[1] else self.value(found[2])
+        return found[0][1:] if found[1] else self.find_value(found[2])
 
 
 class ReplayedReferences(References):
     """The variables of a run that asks nobody: a secret that is not set stands as recordings show it, since nothing is sent."""
 
-    def excused(self, path: str) -> bool:
-        """A key, a token and what stands in a header may be missing; an address or a name may not."""
+    def is_excused(self, path: str) -> bool:
+        """Return whether the place is a key, a token or a header, whose value may be missing; an address or a name may not."""
         return _SECRET_PLACE.search(path) is not None
 
-    def value(self, name: str) -> str:
-        """The value of the variable, or what recordings have in its place."""
-        return super().value(name) if name in self else _REDACTED
+    def find_value(self, name: str) -> str:
+        """Return the value of the variable, or what recordings have in its place."""
+        return super().find_value(name) if name in self else _REDACTED
 
 
 def check_references(node: Located, reading: Reading, references: References) -> None:
@@ -102,11 +103,11 @@ def _check_reference(node: Located, found: re.Match[str], reading: Reading, refe
             hint="a literal ${ is written $${",
             code="missing_variable",
         )
-    elif name not in references and not references.excused(node.path):
+    elif name not in references and not references.is_excused(node.path):
         reading.error(
             node,
             references.missing.format(name=name),
-            nearest=nearest(name, references.names()),
+            nearest=nearest(name, references.list_names()),
             hint=references.remedy.format(name=name),
             code="missing_variable",
         )

@@ -44,7 +44,7 @@ def read_suite(
     chosen = dialect or recognise(document, reading)
     suite = None
     if chosen is not None:
-        read: Callable[..., Suite] = reader(chosen).read
+        read: Callable[..., Suite] = load_reader(chosen).read
         more = {"library": library()} if library is not None and chosen == "mcplab" else {}
         suite = read(document, reading, name=name or "suite", **more)
     warnings = reading.finish()
@@ -52,17 +52,17 @@ def read_suite(
     return msgspec.structs.replace(suite, dialect=chosen, path=file, warnings=(*suite.warnings, *warnings))
 
 
-def reader(dialect: str) -> ModuleType:
-    """The module that reads a dialect; imported when first asked for."""
+def load_reader(dialect: str) -> ModuleType:
+    """Return the module that reads a dialect; imported when first asked for."""
     return importlib.import_module(f"proctor.formats.{dialect}")
 
 
 def recognise(document: Located, reading: Reading) -> str | None:
-    """The one dialect that claims the document; a problem and nothing otherwise."""
+    """Return the one dialect that claims the document; a problem and nothing otherwise."""
     # What says `proctor:` at the top is native, and asking the others would only load them.
-    if reader("native").sniff(document):
+    if load_reader("native").sniff(document):
         return "native"
-    claims = [dialect for dialect in DIALECTS if reader(dialect).sniff(document)]
+    claims = [dialect for dialect in DIALECTS if load_reader(dialect).sniff(document)]
     if len(claims) == 1:
         return claims[0]
     if claims:

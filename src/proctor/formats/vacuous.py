@@ -41,8 +41,8 @@ class Vacuous(msgspec.Struct, frozen=True):
     hint: str | None = None
 
 
-def vacuous(check: str, spec: msgspec.Struct) -> Vacuous | None:
-    """What is empty about a claim whose outcome is known beforehand; nothing for any other."""
+def find_vacuous(check: str, spec: msgspec.Struct) -> Vacuous | None:
+    """Return what is empty about a claim whose outcome is known beforehand, or None for any other."""
     if isinstance(spec, ToolCallsMatch) and (spec.negative or spec.positive_only or spec.max_extra is not None):
         return None
     always, never = _ALWAYS.get(check), _NEVER.get(check)

@@ -19,9 +19,19 @@ from proctor.checks.registry import default_registry
 from proctor.checks.semantic import Judged
 from proctor.checks.unsupported import Unsupported
 from proctor.errors import SpecError
-from proctor.formats.drafting import unique
+from proctor.formats.drafting import make_unique
 from proctor.formats.located import Located, Reading
-from proctor.formats.verial_assertions import KINDS, Entity, Malformed, Translated, kind_named, members, report, snake, translate
+from proctor.formats.verial_assertions import (
+    KINDS,
+    Entity,
+    Malformed,
+    Translated,
+    find_kind,
+    list_members,
+    report,
+    to_snake_case,
+    translate,
+)
 from proctor.model.case import Assertion, Case, Scoring, Suite
 from proctor.model.evidence import Json
 from proctor.model.show import nearest, show
@@ -46,10 +56,11 @@ _BENCHMARK = (
 )
 _CALLS_WITHOUT_CRITERION = ("list", "get", "update", "delete")
 _DEEPEST = 100
+"""Levels of an assertion; they are walked by recursion."""
 
 
 def sniff(document: Located) -> bool:
-    """Whether a document looks like Verial's."""
+    """Return whether a document looks like Verial's."""
     if document.is_list:
         return any(_is_criterion(entry) or _has_criteria(entry) for entry in document.items())
     if not document.is_object or document.get("proctor") is not None:
@@ -63,14 +74,14 @@ def sniff(document: Located) -> bool:
 
 
 def _is_criterion(node: Located) -> bool:
-    found = members(node)
+    found = list_members(node)
     kind = found.get("assert")
     assertion = found.get("assertion")
     if assertion is not None:
         return (assertion.is_object and assertion.get("assert") is not None) or isinstance(assertion.value, str)
     if kind is None or not isinstance(kind.value, str):
         return False
-    return kind_named(kind.value) is not None or any(key in found for key in ("label", "task_id", "weight"))
+    return find_kind(kind.value) is not None or any(key in found for key in ("label", "task_id", "weight"))
 
 
 def _has_criteria(node: Located) -> bool:
@@ -78,7 +89,7 @@ def _has_criteria(node: Located) -> bool:
 
 
 def read(document: Located, reading: Reading, *, name: str) -> Suite:
-    """The suite in a document; problems go to `reading`."""
+    """Return the suite in a document; problems go to `reading`."""
     return _Reader(reading, name).suite(document)
 
 
@@ -89,30 +100,28 @@ class _Reader:
         self.cases: list[Case] = []
         self._taken: set[str] = set()
 
-    # --- documents ------------------------------------------------------------------------------------------------
-
     def suite(self, document: Located) -> Suite:
-        found = members(document)
+        found = list_members(document)
         if "data" in found and found["data"].is_list:
             document, found = found["data"], {}
         if document.is_list:
             self._mixed(list(document.items()))
         elif not document.is_object:
-            self._not_verial(document)
+            self._report_not_verial(document)
         elif "tasks" in found or "benchmark" in found:
-            return self._benchmark(document, found)
+            return self._read_benchmark(document, found)
         elif _is_criterion(document):
-            self._loose([document])
+            self._read_loose_criteria([document])
         elif "task" in found:
             self._warn_unknown(document, ("task", "criteria", "evals", "entities", *_ROW), "this document")
-            self._task(found["task"], _criteria_in(found), entities=found.get("entities"))
+            self._read_task(found["task"], _find_criteria(found), entities=found.get("entities"))
         elif _has_criteria(document):
-            self._task(document, [])
+            self._read_task(document, [])
         else:
-            self._not_verial(document)
+            self._report_not_verial(document)
         return Suite(name=self.name, dialect="verial", cases=tuple(self.cases))
 
-    def _not_verial(self, document: Located) -> None:
+    def _report_not_verial(self, document: Located) -> None:
         self.reading.error(
             document,
             "this is no Verial document",
@@ -121,22 +130,22 @@ class _Reader:
         )
 
     def _mixed(self, entries: Sequence[Located]) -> None:
-        """A list: tasks with criteria inside become cases, criteria are grouped by their task."""
+        """Read a list: tasks with criteria inside become cases, criteria are grouped by their task."""
         loose: list[Located] = []
         for entry in entries:
             if not entry.is_object:
                 self.reading.error(entry, f"expected a task or a criterion, found {entry.kind}", code="wrong_type")
             elif _has_criteria(entry):
-                self._task(entry, [])
+                self._read_task(entry, [])
             else:
                 loose.append(entry)
-        self._loose(loose)
+        self._read_loose_criteria(loose)
 
-    def _loose(self, criteria: Sequence[Located]) -> None:
-        """Criteria without their task: one case per `task_id`, in order."""
+    def _read_loose_criteria(self, criteria: Sequence[Located]) -> None:
+        """Read criteria without their task: one case per `task_id`, in order."""
         groups: dict[str, list[Located]] = {}
         for node in criteria:
-            found = members(node)
+            found = list_members(node)
             action = found.get("action")
             if action is not None and action.value in _CALLS_WITHOUT_CRITERION:
                 self.reading.warn(action, f"a call of {show(action.value)} states no criterion and is left out", code="no_criterion")
@@ -148,26 +157,26 @@ class _Reader:
                 Case(
                     id=task_id,
                     name=task_id,
-                    assertions=tuple(self._criteria(nodes, [])),
+                    assertions=tuple(self._read_criteria(nodes, [])),
                     scoring=SCORING,
                     origin=self.reading.origin(nodes[0]),
                 )
             )
 
-    def _benchmark(self, document: Located, found: dict[str, Located]) -> Suite:
+    def _read_benchmark(self, document: Located, found: dict[str, Located]) -> Suite:
         self._warn_unknown(document, _BENCHMARK, "a benchmark")
         head = found["benchmark"] if "benchmark" in found and found["benchmark"].is_object else document
         if head is not document:
             self._warn_unknown(head, _BENCHMARK, "a benchmark")
-        stated = {**members(head), **{key: value for key, value in found.items() if key != "benchmark"}}
+        stated = {**list_members(head), **{key: value for key, value in found.items() if key != "benchmark"}}
         by_task: dict[str, list[Located]] = {}
-        for node in _criteria_in(stated):
-            task = members(node).get("task_id")
+        for node in _find_criteria(stated):
+            task = list_members(node).get("task_id")
             by_task.setdefault(str(task.value) if task is not None else "", []).append(node)
-        tasks = self.reading.a_list(stated.get("tasks"), "tasks")
+        tasks = self.reading.require_list(stated.get("tasks"), "tasks")
         for node in tasks.items() if tasks is not None else ():
-            key = members(node).get("id")
-            self._task(node, by_task.pop(str(key.value), []) if key is not None else [], timeout=stated.get("timeout"))
+            key = list_members(node).get("id")
+            self._read_task(node, by_task.pop(str(key.value), []) if key is not None else [], timeout=stated.get("timeout"))
         for nodes in by_task.values():
             for node in nodes:
                 self.reading.error(node, "the criterion names no task of this benchmark", code="unknown_task")
@@ -182,20 +191,20 @@ class _Reader:
             settings={key: stated[key].plain() for key in kept if key in stated and stated[key].value is not None},
         )
 
-    # --- tasks ----------------------------------------------------------------------------------------------------
-
-    def _task(self, node: Located, criteria: list[Located], *, entities: Located | None = None, timeout: Located | None = None) -> None:
-        if self.reading.an_object(node, "a task") is None:
+    def _read_task(
+        self, node: Located, criteria: list[Located], *, entities: Located | None = None, timeout: Located | None = None
+    ) -> None:
+        if self.reading.require_object(node, "a task") is None:
             return
         self._warn_unknown(node, _TASK, "a task")
-        found = members(node)
-        listed = [*_criteria_in(found), *criteria]
+        found = list_members(node)
+        listed = [*_find_criteria(found), *criteria]
         for key in ("criteria", "evals"):
-            self.reading.a_list(found.get(key), key)
+            self.reading.require_list(found.get(key), key)
         if not listed:
             self.reading.warn(node, "the task has no criteria: it fails", code="no_assertions")
-        bound = self._entities([entry for entry in (found.get("entities"), entities) if entry is not None])
-        name = self._text(found.get("name"), "name") or ""
+        bound = self._read_entities([entry for entry in (found.get("entities"), entities) if entry is not None])
+        name = self._read_text(found.get("name"), "name") or ""
         item = found.get("task_item")
         stated = item.get("instruction") if item is not None and item.is_object else found.get("instruction")
         settings = {
@@ -203,7 +212,7 @@ class _Reader:
         }
         if timeout is not None and timeout.value is not None:
             settings.setdefault("timeout", timeout.plain())
-        case_id = self._text(found.get("id"), "id") or name or self.name
+        case_id = self._read_text(found.get("id"), "id") or name or self.name
         if any(case.id == case_id for case in self.cases):
             place = found.get("id") or found.get("name") or node
             hint = "evidence that names it answers the first one only"
@@ -212,10 +221,10 @@ class _Reader:
             Case(
                 id=case_id,
                 name=name,
-                description=self._text(found.get("description"), "description") or "",
-                input=self._text(stated, "instruction"),
-                tags=self._tags(found.get("tags")),
-                assertions=tuple(self._criteria(listed, bound)),
+                description=self._read_text(found.get("description"), "description") or "",
+                input=self._read_text(stated, "instruction"),
+                tags=self._read_tags(found.get("tags")),
+                assertions=tuple(self._read_criteria(listed, bound)),
                 scoring=SCORING,
                 settings=settings,
                 origin=self.reading.origin(node),
@@ -223,51 +232,49 @@ class _Reader:
         )
 
     def _add(self, case: Case) -> None:
-        case = msgspec.structs.replace(case, id=unique(case.id, self._taken))
+        case = msgspec.structs.replace(case, id=make_unique(case.id, self._taken))
         self._taken.add(case.id)
         self.cases.append(case)
 
-    def _text(self, node: Located | None, what: str) -> str | None:
-        return self.reading.text(node, what) if node is not None and node.value is not None else None
+    def _read_text(self, node: Located | None, what: str) -> str | None:
+        return self.reading.require_text(node, what) if node is not None and node.value is not None else None
 
-    def _tags(self, node: Located | None) -> dict[str, Json]:
+    def _read_tags(self, node: Located | None) -> dict[str, Json]:
         if node is None or node.value is None:
             return {}
         if node.is_object:
             return {key: value.plain() for key, value in node.members()}
-        listed = self.reading.a_list(node, "tags")
-        texts = [self.reading.text(entry, "a tag") for entry in (listed.items() if listed is not None else ())]
+        listed = self.reading.require_list(node, "tags")
+        texts = [self.reading.require_text(entry, "a tag") for entry in (listed.items() if listed is not None else ())]
         return {text: True for text in texts if text is not None}
 
-    def _entities(self, nodes: list[Located]) -> list[Entity]:
+    def _read_entities(self, nodes: list[Located]) -> list[Entity]:
         found: list[Entity] = []
         for node in nodes:
-            listed = self.reading.a_list(node, "entities") if node.value is not None else None
+            listed = self.reading.require_list(node, "entities") if node.value is not None else None
             for entry in listed.items() if listed is not None else ():
-                if self.reading.an_object(entry, "an entity") is not None:
+                if self.reading.require_object(entry, "an entity") is not None:
                     found.append(entry.plain())
         return found
 
     def _warn_unknown(self, node: Located, known: tuple[str, ...], what: str) -> None:
         for key, _ in node.members():
-            if snake(key) not in known:
+            if to_snake_case(key) not in known:
                 self.reading.warn_at_key(
-                    node, key, f"unknown key {key!r} in {what} is left out", nearest=nearest(snake(key), known), code="unknown_key"
+                    node, key, f"unknown key {key!r} in {what} is left out", nearest=nearest(to_snake_case(key), known), code="unknown_key"
                 )
 
-    # --- criteria -------------------------------------------------------------------------------------------------
-
-    def _criteria(self, nodes: Sequence[Located], entities: list[Entity]) -> Iterator[Assertion]:
+    def _read_criteria(self, nodes: Sequence[Located], entities: list[Entity]) -> Iterator[Assertion]:
         for node in nodes:
-            if self.reading.an_object(node, "a criterion") is not None:
-                yield self._criterion(node, entities)
+            if self.reading.require_object(node, "a criterion") is not None:
+                yield self._read_criterion(node, entities)
 
-    def _criterion(self, node: Located, entities: list[Entity]) -> Assertion:
-        found = members(node)
-        label = self._text(found.get("label"), "label") or self._text(found.get("name"), "name")
+    def _read_criterion(self, node: Located, entities: list[Entity]) -> Assertion:
+        found = list_members(node)
+        label = self._read_text(found.get("label"), "label") or self._read_text(found.get("name"), "name")
         try:
-            entity = self._entity(found.get("input_entity_id"), entities)
-            translated = self._assertion(node, found, entity)
+            entity = self._find_entity(found.get("input_entity_id"), entities)
+            translated = self._read_assertion(node, found, entity)
         except Malformed as problem:
             report(self.reading, problem)
             near = f"; nearest: {', '.join(problem.near)}" if problem.near else ""
@@ -275,18 +282,18 @@ class _Reader:
         return Assertion(
             check=translated.check,
             spec=translated.spec,
-            id=self._text(found.get("id"), "id"),
+            id=self._read_text(found.get("id"), "id"),
             label=label or translated.check.replace("_", " "),
-            weight=self._weight(found.get("weight")),
-            axis=self._text(found.get("axis"), "axis"),
-            required=self._flag(found.get("required"), "required"),
-            advisory=self._flag(found.get("advisory"), "advisory"),
-            when_missing=self._when_missing(found.get("when_missing")),
+            weight=self._read_weight(found.get("weight")),
+            axis=self._read_text(found.get("axis"), "axis"),
+            required=self._read_flag(found.get("required"), "required"),
+            advisory=self._read_flag(found.get("advisory"), "advisory"),
+            when_missing=self._read_when_missing(found.get("when_missing")),
             origin=self.reading.origin(node),
         )
 
-    def _entity(self, node: Located | None, entities: list[Entity]) -> Entity | None:
-        """The entity a criterion is about: the one it names, else the only one of its task."""
+    def _find_entity(self, node: Located | None, entities: list[Entity]) -> Entity | None:
+        """Return the entity a criterion is about: the one it names, else the only one of its task."""
         if node is None or node.value is None:
             return entities[0] if len(entities) == 1 else None
         for entity in entities:
@@ -299,11 +306,11 @@ class _Reader:
             return None
         raise Malformed(f"input_entity_id: the task has no entity {show(node.value)}", node, nearest(str(node.value), known))
 
-    def _assertion(self, node: Located, found: dict[str, Located], entity: Entity | None) -> Translated:
+    def _read_assertion(self, node: Located, found: dict[str, Located], entity: Entity | None) -> Translated:
         stated = found.get("assertion")
         if stated is None:
             stated = found.get("assert")
-            if stated is not None and isinstance(stated.value, str) and kind_named(stated.value) is not None:
+            if stated is not None and isinstance(stated.value, str) and find_kind(stated.value) is not None:
                 # The assertion itself, with the keys of a criterion beside its own.
                 stated = _without(node, _CRITERION)
             else:
@@ -317,39 +324,39 @@ class _Reader:
             if not text:
                 raise Malformed("the assertion is empty", stated)
             if not text.startswith("{"):
-                return self._verified(Translated("judged", Judged(criteria=text, subject="state"), {}), stated)
-            stated = _decoded(text, stated)
+                return self._verify(Translated("judged", Judged(criteria=text, subject="state"), {}), stated)
+            stated = _decode_text(text, stated)
         if not stated.is_object:
             raise Malformed(f"assertion: expected an object, found {stated.kind}", stated)
         kind = stated.get("assert")
         if kind is None or not isinstance(kind.value, str):
             raise Malformed("an assertion needs 'assert', its kind", stated if kind is None else kind)
-        named = kind_named(kind.value)
+        named = find_kind(kind.value)
         if named is None:
             raise Malformed(f"unknown assertion {show(kind.value)}", kind, nearest(kind.value, KINDS) or tuple(KINDS))
-        return self._verified(translate(stated, named, entity), stated)
+        return self._verify(translate(stated, named, entity), stated)
 
-    def _verified(self, translated: Translated, node: Located) -> Translated:
+    def _verify(self, translated: Translated, node: Located) -> Translated:
         try:
             default_registry().prepare(translated.check, translated.spec)
         except SpecError as error:
             at = _place(error.field, translated.fields, node)
             if error.field is not None and error.field.endswith(".fhirpath"):
-                self.reading.spec_error(node, error, translated.fields)
+                self.reading.report_spec_error(node, error, translated.fields)
             else:
                 raise Malformed(error.message, at, error.nearest) from None
         return translated
 
-    def _weight(self, node: Located | None) -> float:
+    def _read_weight(self, node: Located | None) -> float:
         if node is None or node.value is None:
             return 1.0
-        weight = self.reading.weight(node)
+        weight = self.reading.require_weight(node)
         return weight if weight is not None else 1.0
 
-    def _flag(self, node: Located | None, what: str) -> bool:
-        return bool(self.reading.boolean(node, what)) if node is not None and node.value is not None else False
+    def _read_flag(self, node: Located | None, what: str) -> bool:
+        return bool(self.reading.require_boolean(node, what)) if node is not None and node.value is not None else False
 
-    def _when_missing(self, node: Located | None) -> Json:
+    def _read_when_missing(self, node: Located | None) -> Json:
         if node is None or node.value is None:
             return None
         if node.value not in ("fail", "error", "skip"):
@@ -358,37 +365,37 @@ class _Reader:
         return node.value
 
 
-def _criteria_in(found: dict[str, Located]) -> list[Located]:
+def _find_criteria(found: dict[str, Located]) -> list[Located]:
     return [entry for key in ("criteria", "evals") if key in found for entry in found[key].items()]
 
 
 def _without(node: Located, keys: tuple[str, ...]) -> Located:
-    kept = {key: value for key, value in node.members() if snake(key) not in keys or snake(key) == "assert"}
+    kept = {key: value for key, value in node.members() if to_snake_case(key) not in keys or to_snake_case(key) == "assert"}
     return Located(value=kept, line=node.line, column=node.column, path=node.path, width=node.width, key_at=node.key_at)
 
 
-def _decoded(text: str, node: Located) -> Located:
-    """The JSON inside a text, every value placed where the text stands."""
+def _decode_text(text: str, node: Located) -> Located:
+    """Return the JSON inside a text, every value placed where the text stands."""
     try:
         value = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise Malformed(f"the assertion is text that begins like JSON, but is none: {error}", node) from None
-    return _placed(value, node, 0)
+    return _place_value(value, node, 0)
 
 
-def _placed(value: Json, node: Located, depth: int) -> Located:
+def _place_value(value: Json, node: Located, depth: int) -> Located:
     if depth > _DEEPEST:
         raise Malformed(f"the assertion is nested more than {_DEEPEST} deep", node)
     inner: Json = value
     if isinstance(value, dict):
-        inner = {key: _placed(entry, node, depth + 1) for key, entry in value.items()}
+        inner = {key: _place_value(entry, node, depth + 1) for key, entry in value.items()}
     elif isinstance(value, list):
-        inner = [_placed(entry, node, depth + 1) for entry in value]
+        inner = [_place_value(entry, node, depth + 1) for entry in value]
     return Located(value=inner, line=node.line, column=node.column, path=node.path, width=node.width)
 
 
 def _place(field: str | None, fields: dict[str, Located], node: Located) -> Located:
-    """Where a field of the spec was written: the longest part of its path that is known."""
+    """Return where a field of the spec was written: the longest part of its path that is known."""
     while field:
         if field in fields:
             return fields[field]

@@ -32,6 +32,7 @@ _HUMPS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _PLACEHOLDER = re.compile(r"\{entity\.([A-Za-z0-9_.-]{1,200})\}")
 _REMARKS = ("assert", "description", "label", "name", "comment", "notes", "id", "simulator_id", "sandbox_id", "version")
 _DEEPEST = 100
+"""Levels of an expected value; they are walked by recursion."""
 
 Entity = Mapping[str, Json]
 
@@ -56,24 +57,24 @@ class Translated(msgspec.Struct, frozen=True):
     fields: dict[str, Located]
 
 
-def snake(key: str) -> str:
-    """`correlateBy` as `correlate_by`."""
+def to_snake_case(key: str) -> str:
+    """Return `correlateBy` as `correlate_by`."""
     return _HUMPS.sub("_", key).lower() if len(key) <= 200 else key
 
 
-def members(node: Located) -> dict[str, Located]:
-    """The members of an object under their names in snake_case."""
-    return {snake(key): value for key, value in node.members()}
+def list_members(node: Located) -> dict[str, Located]:
+    """Return the members of an object under their names in snake_case."""
+    return {to_snake_case(key): value for key, value in node.members()}
 
 
-def kind_named(text: str) -> str | None:
-    """The assertion kind a text names, in any casing; nothing when it names none."""
-    wanted = snake(text).replace("_", "-")
+def find_kind(text: str) -> str | None:
+    """Return the assertion kind a text names, in any casing, or None when it names none."""
+    wanted = to_snake_case(text).replace("_", "-")
     return wanted if wanted in KINDS else None
 
 
 def translate(node: Located, kind: str, entity: Entity | None) -> Translated:
-    """The spec of an assertion object of a known kind."""
+    """Return the spec of an assertion object of a known kind."""
     return KINDS[kind](_Parts(node, kind, entity))
 
 
@@ -84,19 +85,19 @@ class _Parts:
         self.node = node
         self.kind = kind
         self.entity = entity
-        self.members = members(node)
+        self.members = list_members(node)
         self.fields: dict[str, Located] = {}
         self._asked: set[str] = set()
 
-    def done(self, check: str, spec: msgspec.Struct) -> Translated:
-        """The result, after a look for keys that nobody asked for."""
+    def finish(self, check: str, spec: msgspec.Struct) -> Translated:
+        """Return the result, after a look for keys that nobody asked for."""
         for key, _ in self.node.members():
-            if snake(key) not in self._asked and snake(key) not in _REMARKS:
-                raise Malformed(f"unknown key {key!r} in {self.kind}", self.node, nearest(snake(key), self._asked), key=key)
+            if to_snake_case(key) not in self._asked and to_snake_case(key) not in _REMARKS:
+                raise Malformed(f"unknown key {key!r} in {self.kind}", self.node, nearest(to_snake_case(key), self._asked), key=key)
         return Translated(check, spec, self.fields)
 
     def take(self, *names: str) -> Located | None:
-        """The member under the first of its names; null counts as left out."""
+        """Return the member under the first of its names; null counts as left out."""
         self._asked.update(names)
         found = [self.members[name] for name in names if name in self.members and self.members[name].value is not None]
         if len(found) > 1:
@@ -107,20 +108,20 @@ class _Parts:
             self.fields[names[0]] = found[0]
         return found[0] if found else None
 
-    def text(self, *names: str, required: bool = False) -> str | None:
-        """A text; a number is taken for one, as `271` is."""
+    def read_text(self, *names: str, required: bool = False) -> str | None:
+        """Return a text; a number is taken for one, as `271` is."""
         node = self.take(*names)
         if node is None:
             if required:
                 raise Malformed(f"a {self.kind} assertion needs {names[0]!r}", self.node)
             return None
-        value = self.resolved(node)
+        value = self.resolve(node)
         if isinstance(value, bool) or not isinstance(value, (str, int)):
             raise Malformed(f"{names[0]}: expected text, found {node.kind}", node)
         return str(value)
 
-    def flag(self, name: str) -> bool:
-        """True or false; left out it is false."""
+    def read_flag(self, name: str) -> bool:
+        """Return true or false; a flag that is left out is false."""
         node = self.take(name)
         if node is None:
             return False
@@ -128,8 +129,8 @@ class _Parts:
             raise Malformed(f"{name}: expected true or false, found {node.kind}", node)
         return node.value
 
-    def texts(self, *names: str) -> tuple[str, ...]:
-        """A list of texts; a single one is taken for a list."""
+    def read_texts(self, *names: str) -> tuple[str, ...]:
+        """Return a list of texts; a single one is taken for a list."""
         node = self.take(*names)
         if node is None:
             return ()
@@ -138,10 +139,10 @@ class _Parts:
             self.fields[f"{names[0]}.{index}"] = entry
             if not isinstance(entry.value, str):
                 raise Malformed(f"{names[0]}: expected texts, found {entry.kind}", entry)
-        return tuple(str(self.resolved(entry)) for entry in entries)
+        return tuple(str(self.resolve(entry)) for entry in entries)
 
-    def an_object(self, name: str) -> dict[str, Located]:
-        """The members of an object; left out it has none."""
+    def read_object(self, name: str) -> dict[str, Located]:
+        """Return the members of an object; left out it has none."""
         node = self.take(name)
         if node is None:
             return {}
@@ -151,42 +152,45 @@ class _Parts:
         self.fields.update({f"{name}.{key}": value for key, value in found.items()})
         return found
 
-    def field_rows(self, *names: str) -> Iterator[tuple[Located, dict[str, Located]]]:
-        """The entries of a field list, each with its members."""
+    def iterate_field_rows(self, *names: str) -> Iterator[tuple[Located, dict[str, Located]]]:
+        """Yield the entries of a field list, each with its members."""
         node = self.take(*names)
         if node is None:
             return
         if not node.is_list:
             raise Malformed(f"{names[0]}: expected a list, found {node.kind}", node)
         for index, entry in enumerate(node.items()):
-            row = members(entry)
+            row = list_members(entry)
             if not entry.is_object:
                 raise Malformed(f"{names[0]}[{index}]: expected an object with path and expected, found {entry.kind}", entry)
             for key, _ in entry.members():
-                if snake(key) not in ("path", "expected", "fhirpath"):
+                if to_snake_case(key) not in ("path", "expected", "fhirpath"):
                     raise Malformed(f"unknown key {key!r} in a field", entry, nearest(key, ("path", "expected", "fhirpath")), key=key)
             self.fields[f"fields.{index}"] = entry
             self.fields.update({f"fields.{index}.{key}": value for key, value in row.items()})
             yield entry, row
 
-    def rows(self, *names: str) -> Iterator[tuple[str, Json]]:
-        """Path and expected value of each field."""
-        for entry, row in self.field_rows(*names):
+    def iterate_rows(self, *names: str) -> Iterator[tuple[str, Json]]:
+        """Yield the path and the expected value of each field."""
+        for entry, row in self.iterate_field_rows(*names):
             for key in ("path", "expected"):
                 if key not in row:
                     raise Malformed(f"a field needs {key!r}", entry)
-            yield _path(row["path"]), self.resolved(row["expected"])
+            yield _read_path(row["path"]), self.resolve(row["expected"])
 
-    def resolved(self, node: Located) -> Json:
-        """The value with its entity placeholders replaced."""
+    def resolve(self, node: Located) -> Json:
+        """Return the value with its entity placeholders replaced."""
         return _replace(node.plain(), node, self.entity, 0)
 
-    def correlation(self, aliases: tuple[str, ...] = ()) -> dict[str, Json]:
-        """`correlate_by`; aliases are read in camelCase, too, every other key as written."""
-        return {snake(key) if snake(key) in aliases else key: self.resolved(value) for key, value in self.an_object("correlate_by").items()}
+    def read_correlation(self, aliases: tuple[str, ...] = ()) -> dict[str, Json]:
+        """Read `correlate_by`; aliases are read in camelCase, too, every other key as written."""
+        return {
+            to_snake_case(key) if to_snake_case(key) in aliases else key: self.resolve(value)
+            for key, value in self.read_object("correlate_by").items()
+        }
 
 
-def _path(node: Located) -> str:
+def _read_path(node: Located) -> str:
     if not isinstance(node.value, str) or not node.value:
         raise Malformed(f"path: expected text, found {node.kind}", node)
     return node.value
@@ -203,21 +207,21 @@ def _replace(value: Json, node: Located, entity: Entity | None, depth: int) -> J
         return value
     whole = _PLACEHOLDER.fullmatch(value)
     if whole is not None:
-        return _of_entity(whole.group(1), node, entity)
-    return _PLACEHOLDER.sub(lambda match: _as_text(_of_entity(match.group(1), node, entity)), value)
+        return _read_entity_field(whole.group(1), node, entity)
+    return _PLACEHOLDER.sub(lambda match: _as_text(_read_entity_field(match.group(1), node, entity)), value)
 
 
-def _of_entity(name: str, node: Located, entity: Entity | None) -> Json:
+def _read_entity_field(name: str, node: Located, entity: Entity | None) -> Json:
     if entity is None:
         raise Malformed(f"{{entity.{name}}}: the criterion is bound to no entity", node)
-    value = entity_field(entity, name)
+    value = find_entity_field(entity, name)
     if value is MISSING:
         raise Malformed(f"{{entity.{name}}}: the entity has no field {name!r}", node, nearest(name, entity))
     return value
 
 
-def entity_field(entity: Entity, name: str) -> Json:
-    """A field of an entity by dot path: beside its id, or inside `data` or `fields`; `MISSING` when it has none."""
+def find_entity_field(entity: Entity, name: str) -> Json:
+    """Return a field of an entity by dot path: beside its id, or inside `data` or `fields`; `MISSING` when it has none."""
     for holder in (entity, entity.get("data"), entity.get("fields")):
         if isinstance(holder, dict):
             found = find_dotted(holder, name)
@@ -230,19 +234,16 @@ def _as_text(value: Json) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-# --- the six kinds ----------------------------------------------------------------------------------------------------
-
-
-def _fhir(parts: _Parts) -> Translated:
+def _translate_fhir(parts: _Parts) -> Translated:
     fields: list[FhirField] = []
-    for entry, row in parts.field_rows("fields", "assertions"):
+    for entry, row in parts.iterate_field_rows("fields", "assertions"):
         if "expected" not in row and "fhirpath" not in row:
             raise Malformed("a field needs 'expected'", entry)
         fields.append(
             FhirField(
-                path=_path(row["path"]) if "path" in row else None,
-                fhirpath=_path(row["fhirpath"]) if "fhirpath" in row else None,
-                expected=parts.resolved(row["expected"]) if "expected" in row else msgspec.UNSET,
+                path=_read_path(row["path"]) if "path" in row else None,
+                fhirpath=_read_path(row["fhirpath"]) if "fhirpath" in row else None,
+                expected=parts.resolve(row["expected"]) if "expected" in row else msgspec.UNSET,
             )
         )
     match = parts.take("match")
@@ -252,37 +253,37 @@ def _fhir(parts: _Parts) -> Translated:
     if count is not None and (isinstance(count.value, bool) or not isinstance(count.value, int)):
         raise Malformed(f"count: expected a whole number, found {count.kind}", count)
     search: dict[str, str] = {}
-    for key, node in parts.an_object("search").items():
-        value = parts.resolved(node)
+    for key, node in parts.read_object("search").items():
+        value = parts.resolve(node)
         if value is None or isinstance(value, (dict, list)):
             raise Malformed(f"search.{key}: expected text, found {node.kind}", node)
         search[key] = _as_text(value)
-    return parts.done(
+    return parts.finish(
         "fhir_resource",
         FhirResource(
-            resource_type=parts.text("resource_type", required=True) or "",
+            resource_type=parts.read_text("resource_type", required=True) or "",
             search=search,
             fields=tuple(fields),
             match=match.value if match is not None else "first",
             count=count.value if count is not None else None,
-            absent=parts.flag("absent"),
+            absent=parts.read_flag("absent"),
         ),
     )
 
 
-def _hl7(parts: _Parts) -> Translated:
-    return parts.done(
+def _translate_hl7(parts: _Parts) -> Translated:
+    return parts.finish(
         "hl7_message",
         Hl7Message(
-            correlate_by=parts.correlation(("message_type", "trigger_event", "control_id")),
-            fields=tuple(TextField(path=path, expected=expected) for path, expected in parts.rows("fields", "assertions")),
-            absent=parts.flag("absent"),
+            correlate_by=parts.read_correlation(("message_type", "trigger_event", "control_id")),
+            fields=tuple(TextField(path=path, expected=expected) for path, expected in parts.iterate_rows("fields", "assertions")),
+            absent=parts.read_flag("absent"),
         ),
     )
 
 
-def _portal(parts: _Parts) -> Translated:
-    correlation = parts.correlation(("resource", "key", "value"))
+def _translate_portal(parts: _Parts) -> Translated:
+    correlation = parts.read_correlation(("resource", "key", "value"))
     for key in correlation:
         if key not in ("resource", "key", "value"):
             near = nearest(key, ("resource", "key", "value"))
@@ -294,70 +295,75 @@ def _portal(parts: _Parts) -> Translated:
         raise Malformed("correlate_by.key: expected the name of a column", parts.fields["correlate_by.key"])
     value: Json = correlation.get("value", msgspec.UNSET)
     if value is msgspec.UNSET and key is not None and parts.entity is not None:
-        found = entity_field(parts.entity, key)
+        found = find_entity_field(parts.entity, key)
         value = msgspec.UNSET if found is MISSING else found
     for name in ("resource", "key", "value"):
         if f"correlate_by.{name}" in parts.fields:
             parts.fields[name] = parts.fields[f"correlate_by.{name}"]
-    return parts.done(
+    return parts.finish(
         "portal_record",
         PortalRecord(
             resource=resource,
             key=key,
             value=value,
-            fields=tuple(RowField(path=path, expected=expected) for path, expected in parts.rows("assertions", "fields")),
-            absent=parts.flag("absent"),
+            fields=tuple(RowField(path=path, expected=expected) for path, expected in parts.iterate_rows("assertions", "fields")),
+            absent=parts.read_flag("absent"),
         ),
     )
 
 
-def _file(parts: _Parts) -> Translated:
-    return parts.done(
+def _translate_file(parts: _Parts) -> Translated:
+    return parts.finish(
         "file_present",
         FilePresent(
-            path=parts.text("path", "path_pattern", "pattern", required=True) or "",
-            fields=tuple(RowField(path=path, expected=expected) for path, expected in parts.rows("fields", "json_fields", "assertions")),
-            absent=parts.flag("absent"),
+            path=parts.read_text("path", "path_pattern", "pattern", required=True) or "",
+            fields=tuple(
+                RowField(path=path, expected=expected) for path, expected in parts.iterate_rows("fields", "json_fields", "assertions")
+            ),
+            absent=parts.read_flag("absent"),
         ),
     )
 
 
-def _voice(parts: _Parts) -> Translated:
-    contains = parts.texts("contains")
-    forbidden = parts.texts("not_contains", "must_not_contain", "forbidden")
+def _translate_voice(parts: _Parts) -> Translated:
+    contains = parts.read_texts("contains")
+    forbidden = parts.read_texts("not_contains", "must_not_contain", "forbidden")
     match = parts.take("match")
     if match is not None and match.value not in ("auto", "exact", "normalized", "semantic"):
         raise Malformed(f"match: expected auto, exact, normalized or semantic, found {show(match.plain())}", match)
-    if parts.flag("absent"):
+    if parts.read_flag("absent"):
         # Nothing may correlate: what would have to be said must not be.
         contains, forbidden = (), (*contains, *forbidden)
-    return parts.done(
+    return parts.finish(
         "voice_said",
         VoiceSaid(
-            speaker=parts.text("speaker"), contains=contains, not_contains=forbidden, match=match.value if match is not None else "auto"
+            speaker=parts.read_text("speaker"),
+            contains=contains,
+            not_contains=forbidden,
+            match=match.value if match is not None else "auto",
         ),
     )
 
 
-def _x12(parts: _Parts) -> Translated:
-    return parts.done(
+def _translate_x12(parts: _Parts) -> Translated:
+    return parts.finish(
         "x12_response",
         X12Response(
-            transaction=parts.text("transaction", "transaction_set"),
-            correlate_by=parts.correlation(),
-            fields=tuple(TextField(path=path, expected=expected) for path, expected in parts.rows("fields", "assertions")),
-            absent=parts.flag("absent"),
+            transaction=parts.read_text("transaction", "transaction_set"),
+            correlate_by=parts.read_correlation(),
+            fields=tuple(TextField(path=path, expected=expected) for path, expected in parts.iterate_rows("fields", "assertions")),
+            absent=parts.read_flag("absent"),
         ),
     )
 
 
 KINDS: dict[str, Callable[[_Parts], Translated]] = {
-    "fhir-resource-state": _fhir,
-    "hl7-structural": _hl7,
-    "portal-state-match": _portal,
-    "sftp-file-present": _file,
-    "voice-transcript": _voice,
-    "x12-response": _x12,
+    "fhir-resource-state": _translate_fhir,
+    "hl7-structural": _translate_hl7,
+    "portal-state-match": _translate_portal,
+    "sftp-file-present": _translate_file,
+    "voice-transcript": _translate_voice,
+    "x12-response": _translate_x12,
 }
 """The six kinds of assertion there are."""
 

@@ -59,71 +59,71 @@ class Section:
 
     @classmethod
     def of(cls, value: Mapping[str, Json], *, file: str | None = None, path: str = "$", trusted: bool = True) -> Section:
-        """An entry given as a mapping, whose lines are not known."""
-        return cls(_located(value, path), file=file, text=None, trusted=trusted)
+        """Return an entry given as a mapping, whose lines are not known."""
+        return cls(_locate(value, path), file=file, text=None, trusted=trusted)
 
-    def word(self, key: str) -> str | None:
-        """The member `key` as it is written, if it is a text: the `model` of a target, say."""
+    def find_text(self, key: str) -> str | None:
+        """Return the member `key` as it is written, if it is a text: the `model` of a target, say."""
         member = self.node.get(key)
         return member.value if member is not None and isinstance(member.value, str) else None
 
     def build(self, struct: type[_Settings], references: References, what: str) -> _Settings:
-        """The entry as a value of `struct`; raises `InputError` with every problem in it."""
+        """Return the entry as a value of `struct`; raises `InputError` with every problem in it."""
 
         def built(section: Section) -> _Settings:
-            reading = section._reading()
+            reading = section._open_reading()
             found = build_struct(struct, section.node, reading, what)
             check_references(section.node, reading, references)
             section._finish(reading)
             assert found is not UNUSABLE  # `_finish` has raised
             return references.fill(found)
 
-        return self._told_with_lines(built)
+        return self._locate_problems(built)
 
     def check(self, struct: type[_Settings], what: str) -> _Settings:
-        """The entry as it is written, references left alone; raises `InputError` with every problem in it."""
+        """Return the entry as it is written, references left alone; raises `InputError` with every problem in it."""
 
         def built(section: Section) -> _Settings:
-            reading = section._reading()
+            reading = section._open_reading()
             try:
                 found = build_struct(struct, section.node, reading, what)
             except SpecError as error:
-                raise section.refused(error) from None
+                raise section.refusal_error(error) from None
             section._finish(reading)
             return found
 
-        return self._told_with_lines(built)
+        return self._locate_problems(built)
 
     def plain(self, references: References) -> Json:
-        """The entry as plain JSON, references resolved; raises `InputError` where one cannot be."""
+        """Return the entry as plain JSON, references resolved; raises `InputError` where one cannot be."""
 
         def filled(section: Section) -> Json:
-            reading = section._reading()
+            reading = section._open_reading()
             check_references(section.node, reading, references)
             section._finish(reading)
             return references.fill(section.node.plain())
 
-        return self._told_with_lines(filled)
+        return self._locate_problems(filled)
 
-    def refused(self, error: SpecError) -> InputError:
-        """The error for an entry of the right shape that cannot be used, with its place."""
+    def refusal_error(self, error: SpecError) -> InputError:
+        """Return the error for an entry of the right shape that cannot be used, with its place."""
         section = self._placed() or self
-        reading = section._reading()
-        reading.spec_error(section.node, error)
-        return InputError(error.message, section._problems(reading))
+        reading = section._open_reading()
+        reading.report_spec_error(section.node, error)
+        return InputError(error.message, section._list_problems(reading))
 
-    def unknown(self, key: str, message: str, known: Iterable[str], **more: Json) -> InputError:
-        """The error for a member that names something there is not, with what there is."""
+    def unknown_member_error(self, key: str, message: str, known: Iterable[str], **more: Json) -> InputError:
+        """Return the error for a member that names something there is not, with what there is."""
         section = self._placed() or self
-        reading = section._reading()
+        reading = section._open_reading()
         words = tuple(known)
         node = section.node if not section.node.is_object else section.node.get(key) or section.node
         close = nearest(str(node.value), words) if isinstance(node.value, str) else ()
         reading.error(node, message, nearest=close, expected="one of " + ", ".join(words) if words else None, **more)
-        return InputError(message, section._problems(reading))
+        return InputError(message, section._list_problems(reading))
 
-    def _told_with_lines(self, work: Callable[[Section], _Made]) -> _Made:
-        """What `work` makes of the entry; where it finds problems it finds them again where the lines are known."""
+    def _locate_problems(self, work: Callable[[Section], _Made]) -> _Made:
+        """Return what `work` makes of the entry; where it finds problems it finds them again where the lines are known."""
         try:
             return work(self)
         except InputError:
@@ -132,15 +132,15 @@ class Section:
                 raise
         return work(placed)
 
-    def _reading(self) -> Reading:
+    def _open_reading(self) -> Reading:
         return Reading(file=self.file, text=self._text or "")
 
     def _finish(self, reading: Reading) -> None:
         if any(problem.level == "error" for problem in reading.problems):
-            problems = self._problems(reading)
+            problems = self._list_problems(reading)
             raise InputError(problems[0].message, problems)
 
-    def _problems(self, reading: Reading) -> list[Problem]:
+    def _list_problems(self, reading: Reading) -> list[Problem]:
         ordered = sorted(reading.problems, key=lambda problem: (problem.origin.line or 0, problem.origin.column or 0))
         if self._text is not None:
             return ordered
@@ -158,24 +158,26 @@ class Workspace(msgspec.Struct, frozen=True, kw_only=True):
     trust: tuple[str, ...] = ()
     """Patterns of the files whose suites are taken at their word, from the folder of the workspace file."""
 
-    def over(self, other: Workspace) -> Workspace:
-        """Both together; where both speak of the same thing this one wins, and where they say the same it is the other's."""
+    def lay_over(self, other: Workspace) -> Workspace:
+        """Return both together; where both speak of the same thing this one wins, and where they say the same it is the other's."""
         return Workspace(
             file=other.file or self.file,
-            targets=_laid_over(self.targets, other.targets),
+            targets=_lay_over(self.targets, other.targets),
             default_target=self.default_target or other.default_target,
-            models=_laid_over(self.models, other.models),
+            models=_lay_over(self.models, other.models),
             judge=self.judge or other.judge,
             trust=other.trust,
         )
 
-    def target(self, name: str | None = None) -> tuple[str, Section]:
-        """The target of that name, else the default one, else the only one; raises `InputError` where there is none."""
+    def find_target(self, name: str | None = None) -> tuple[str, Section]:
+        """Return the target of that name, else the default one, else the only one; raises `InputError` where there is none."""
         known = ", ".join(self.targets)
         if name is None and self.default_target is not None:
             name = self.default_target.node.value
             if name not in self.targets:
-                raise self.default_target.unknown("", f"default_target: there is no target {name!r}", self.targets, code="unknown_name")
+                raise self.default_target.unknown_member_error(
+                    "", f"default_target: there is no target {name!r}", self.targets, code="unknown_name"
+                )
         if name is None and len(self.targets) == 1:
             name = next(iter(self.targets))
         if name is None:
@@ -187,8 +189,8 @@ class Workspace(msgspec.Struct, frozen=True, kw_only=True):
             raise InputError(f"there is no target {name!r}{hint}; known: {known or 'none'}")
         return name, self.targets[name]
 
-    def model(self, name: str) -> Section:
-        """The model of that name; raises `InputError` where there is none."""
+    def find_model(self, name: str) -> Section:
+        """Return the model of that name; raises `InputError` where there is none."""
         if name not in self.models:
             close = nearest(name, self.models)
             hint = f"; nearest: {', '.join(close)}" if close else ""
@@ -196,13 +198,13 @@ class Workspace(msgspec.Struct, frozen=True, kw_only=True):
         return self.models[name]
 
 
-def _laid_over(own: Mapping[str, Section], under: Mapping[str, Section]) -> dict[str, Section]:
+def _lay_over(own: Mapping[str, Section], under: Mapping[str, Section]) -> dict[str, Section]:
     same = {name for name, section in own.items() if name in under and under[name].node.plain() == section.node.plain()}
     return {**under, **{name: section for name, section in own.items() if name not in same}}
 
 
 def read_workspace(text: str, *, file: str | None = None) -> Workspace:
-    """The workspace file; raises `InputError` with every problem in it. A file of comments is an empty workspace."""
+    """Return the workspace file; raises `InputError` with every problem in it. A file of comments is an empty workspace."""
     workspace = Workspace(file=file)
     if _ONLY_COMMENTS.fullmatch(text):
         return workspace
@@ -216,10 +218,10 @@ def read_workspace(text: str, *, file: str | None = None) -> Workspace:
     return workspace
 
 
-def workspace_of(
+def build_workspace(
     settings: Mapping[str, Json], *, file: str | None = None, trusted: bool = False, text: Callable[[], str] | None = None
 ) -> Workspace:
-    """The same keys out of a suite's settings; others beside them are passed over.
+    """Return the same keys out of a suite's settings; others beside them are passed over.
 
     `text` gives the text of the suite, for the lines of problems; one that says something else by now is not used.
     """
@@ -258,9 +260,9 @@ def _read(
     placed: Callable[[], Workspace | None] = lambda: None,
     keys: tuple[str, ...] = WORKSPACE_KEYS,
 ) -> Workspace:
-    if reading.an_object(document, "the workspace") is None:
+    if reading.require_object(document, "the workspace") is None:
         return Workspace()
-    reading.known_keys(document, keys, "the workspace")
+    reading.check_keys(document, keys, "the workspace")
 
     def section(node: Located, same: Callable[[Workspace], Section | None]) -> Section:
         def with_lines() -> Section | None:
@@ -270,12 +272,12 @@ def _read(
         return Section(node, file=reading.file, text=text, trusted=trusted, placed=with_lines)
 
     def named(key: str, what: str) -> dict[str, Section]:
-        holder = reading.an_object(document.get(key), key)
+        holder = reading.require_object(document.get(key), key)
         members = holder.members() if holder is not None else ()
         return {
             name: section(node, lambda other, name=name: getattr(other, key).get(name))
             for name, node in members
-            if reading.an_object(node, f"{what} {name!r}") is not None
+            if reading.require_object(node, f"{what} {name!r}") is not None
         }
 
     default = document.get("default_target")
@@ -284,7 +286,7 @@ def _read(
         file=reading.file,
         targets=named("targets", "target"),
         default_target=section(default, lambda other: other.default_target)
-        if default is not None and reading.text(default, "default_target") is not None
+        if default is not None and reading.require_text(default, "default_target") is not None
         else None,
         models=named("models", "model"),
         judge=section(judge, lambda other: other.judge) if judge is not None else None,
@@ -292,13 +294,13 @@ def _read(
 
 
 def _trust(node: Located | None, reading: Reading) -> tuple[str, ...]:
-    listed = reading.a_list(node, "trust") if node is not None else None
-    return tuple(item.value for item in listed.items() if reading.text(item, "trust") is not None) if listed is not None else ()
+    listed = reading.require_list(node, "trust") if node is not None else None
+    return tuple(item.value for item in listed.items() if reading.require_text(item, "trust") is not None) if listed is not None else ()
 
 
 def _judge(node: Located | None, reading: Reading) -> Located | None:
     if node is None or not isinstance(node.value, str):
-        return reading.an_object(node, "judge")
+        return reading.require_object(node, "judge")
     # The name of a model alone is what people write first.
     reading.error(
         node,
@@ -337,10 +339,10 @@ def _check_names(workspace: Workspace, reading: Reading) -> None:
             )
 
 
-def _located(value: Json, path: str) -> Located:
+def _locate(value: Json, path: str) -> Located:
     inner = value
     if isinstance(value, Mapping):
-        inner = {str(key): _located(member, member_path(path, str(key))) for key, member in value.items()}
+        inner = {str(key): _locate(member, member_path(path, str(key))) for key, member in value.items()}
     elif isinstance(value, (list, tuple)):
-        inner = [_located(item, item_path(path, index)) for index, item in enumerate(value)]
+        inner = [_locate(item, item_path(path, index)) for index, item in enumerate(value)]
     return Located(value=inner, line=0, column=0, path=path)

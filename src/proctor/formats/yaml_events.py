@@ -57,30 +57,30 @@ class EventStream:
         self.text = text
         self.max_depth = max_depth
         self.kept: list[int] = []
-        self._hide, self._restore = _placeholders(text)
+        self._hide, self._restore = _choose_placeholders(text)
 
-    def events(self) -> list[Event]:
-        """Everything up to the end of the text, or to the first value nested too deep. Raises `YamlFault`."""
+    def read_events(self) -> list[Event]:
+        """Return everything up to the end of the text, or to the first value nested too deep. Raises `YamlFault`."""
         forbidden = _FORBIDDEN.search(self.text)
         if forbidden is not None:
             code = f"U+{ord(forbidden.group()):04X}"
             raise YamlFault(Fault(f"the character {code} is not allowed in YAML", forbidden.start(), "remove it, or write it as an escape"))
         text = self.text.translate(self._hide) if self._hide else self.text
         try:
-            return list(self._drain(text, tolerant=cyaml is None))
+            return list(self._drain_events(text, tolerant=cyaml is None))
         except yaml.MarkedYAMLError as error:
             if cyaml is None or not any(words in (error.problem or "") for words in _ESCAPE_FAULTS):
-                raise YamlFault(_fault(error, self.text)) from None
+                raise YamlFault(_describe_fault(error, self.text)) from None
         try:
-            return list(self._drain(text, tolerant=True))
+            return list(self._drain_events(text, tolerant=True))
         except yaml.MarkedYAMLError as error:
-            raise YamlFault(_fault(error, self.text)) from None
+            raise YamlFault(_describe_fault(error, self.text)) from None
 
-    def restored(self, text: str) -> str:
-        """A scalar with the characters back that were hidden from the parser."""
+    def restore_text(self, text: str) -> str:
+        """Return a scalar with the characters back that were hidden from the parser."""
         return text.translate(self._restore) if self._restore else text
 
-    def _drain(self, text: str, *, tolerant: bool) -> Iterator[Event]:
+    def _drain_events(self, text: str, *, tolerant: bool) -> Iterator[Event]:
         # libyaml's own composer recurses in C for every level and takes the process down with it; events do not.
         self.kept.clear()
         parser: Any = _TolerantParser(text, self.kept) if tolerant else cast(Any, cyaml).CParser(text)
@@ -100,8 +100,8 @@ class EventStream:
                 depth -= 1
 
 
-def _placeholders(text: str) -> tuple[dict[int, str], dict[int, str]]:
-    """Unused private characters for the ones that libyaml would take for line breaks, and the way back."""
+def _choose_placeholders(text: str) -> tuple[dict[int, str], dict[int, str]]:
+    """Choose unused private characters for those that libyaml would read as line breaks, and return the way back too."""
     present = [char for char in _FALSE_BREAKS if char in text]
     if not present:
         return {}, {}
@@ -146,8 +146,6 @@ class _TolerantParser(Reader, Scanner, Parser):
         self.ESCAPE_REPLACEMENTS = _KeptEscapes(self)
 
 
-# --- faults in kind words ---------------------------------------------------------------------------------------------
-
 _INDENTATION = "check the indentation: it must fit the lines above"
 # Words of the problem, what we say, the next step, and whether the fault lies where the construct began.
 _KINDLY: tuple[tuple[str, str, str | None, bool], ...] = (
@@ -177,7 +175,7 @@ _KINDLY: tuple[tuple[str, str, str | None, bool], ...] = (
 )
 
 
-def _fault(error: yaml.MarkedYAMLError, text: str) -> Fault:
+def _describe_fault(error: yaml.MarkedYAMLError, text: str) -> Fault:
     problem, context = error.problem or "", error.context or ""
     mark = error.problem_mark or error.context_mark
     offset = min(mark.index if mark is not None else 0, len(text))

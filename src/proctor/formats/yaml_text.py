@@ -17,46 +17,51 @@ _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:[ ./-]{1,2}[A-Za-z0-9_]+)*")
 _KEY = re.compile(r"[$A-Za-z_][$A-Za-z0-9_.-]*")
 _RESERVED = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n", "nan", "inf"})
 _WIDTH = 100
+"""Columns of a written file."""
 
 
 def to_yaml(value: Json) -> str:
-    """The document, ending in a line break."""
-    return "\n".join(_block(value, 0)) + "\n"
+    """Return the document, ending in a line break."""
+    return "\n".join(_write_block(value, 0)) + "\n"
 
 
-def _block(value: Json, indent: int) -> list[str]:
+def _write_block(value: Json, indent: int) -> list[str]:
     pad = " " * indent
     if isinstance(value, dict) and value:
         lines: list[str] = []
         for key, item in value.items():
-            lines.extend(_entry(f"{pad}{_key(key)}:", item, indent + 2))
+            lines.extend(_write_entry(f"{pad}{_write_key(key)}:", item, indent + 2))
         return lines
     if isinstance(value, (list, tuple)) and value:
         lines = []
         for item in value:
-            if not isinstance(item, dict) or not item or (len(item) == 1 and _is_small(item) and len(_flow(item)) + indent + 2 <= _WIDTH):
-                lines.extend(_entry(f"{pad}-", item, indent + 2))
+            if (
+                not isinstance(item, dict)
+                or not item
+                or (len(item) == 1 and _is_small(item) and len(_write_flow(item)) + indent + 2 <= _WIDTH)
+            ):
+                lines.extend(_write_entry(f"{pad}-", item, indent + 2))
             else:
-                inner = _block(item, indent + 2)
+                inner = _write_block(item, indent + 2)
                 inner[0] = f"{pad}- {inner[0].lstrip()}"
                 lines.extend(inner)
         return lines
-    return [pad + _flow(value)]
+    return [pad + _write_flow(value)]
 
 
-def _entry(head: str, item: Json, indent: int) -> list[str]:
+def _write_entry(head: str, item: Json, indent: int) -> list[str]:
     # What is too large for one line is not written on one to find that out: only what is small can fit.
     if not isinstance(item, (dict, list, tuple)) or not item:
-        return [f"{head} {_flow(item)}"]
+        return [f"{head} {_write_flow(item)}"]
     if _is_small(item):
-        line = f"{head} {_flow(item)}"
+        line = f"{head} {_write_flow(item)}"
         if len(line) <= _WIDTH:
             return [line]
-    return [head, *_block(item, indent)]
+    return [head, *_write_block(item, indent)]
 
 
 def _is_small(value: Json) -> bool:
-    """Whether a value reads well on one line: nothing nested beyond one level of small things."""
+    """Return whether a value reads well on one line: nothing nested beyond one level of small things."""
     if isinstance(value, dict):
         return all(not isinstance(item, (dict, list, tuple)) or _is_flat(item) for item in value.values())
     if isinstance(value, (list, tuple)):
@@ -69,22 +74,22 @@ def _is_flat(value: Json) -> bool:
     return all(not isinstance(item, (dict, list, tuple)) for item in items)
 
 
-def _flow(value: Json) -> str:
+def _write_flow(value: Json) -> str:
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{_key(key)}: {_flow(item)}" for key, item in value.items()) + "}"
+        return "{" + ", ".join(f"{_write_key(key)}: {_write_flow(item)}" for key, item in value.items()) + "}"
     if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(_flow(item) for item in value) + "]"
+        return "[" + ", ".join(_write_flow(item) for item in value) + "]"
     if isinstance(value, str):
-        return value if _PLAIN.fullmatch(value) and value.lower() not in _RESERVED else _quoted(value)
+        return value if _PLAIN.fullmatch(value) and value.lower() not in _RESERVED else _quote(value)
     return msgspec.json.encode(value).decode()
 
 
 @functools.lru_cache(maxsize=256)  # a document repeats few keys
-def _key(key: str) -> str:
-    return key if _KEY.fullmatch(key) and key.lower() not in _RESERVED else _quoted(key)
+def _write_key(key: str) -> str:
+    return key if _KEY.fullmatch(key) and key.lower() not in _RESERVED else _quote(key)
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     # JSON text is a valid double-quoted scalar, but for what YAML counts as unprintable or as a line break.
     encoded = msgspec.json.encode(text).decode("utf-8")
     return re.sub("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]", lambda found: f"\\u{ord(found.group()):04x}", encoded)

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from proctor.evidence.json_bytes import embedded
+from proctor.evidence.json_bytes import decode_embedded
 from proctor.llm.ports import Finish, ModelCall, ModelFault
 from proctor.model.evidence import Json, Usage
 from proctor.model.show import kind_of, show
@@ -26,7 +26,7 @@ def arguments_of(value: Json) -> Json:
         return msgspec.json.encode(value).decode()
     if not value.strip():
         return {}
-    inner = embedded(value)
+    inner = decode_embedded(value)
     return inner if isinstance(inner, dict) else value
 
 

@@ -20,8 +20,8 @@ import msgspec
 
 from proctor.errors import CheckFault
 from proctor.expressions.scope import Scope
-from proctor.matchers.equal import child, deep_equal, difference, equal_by, unexpected
-from proctor.matchers.mismatch import Mismatch, absent
+from proctor.matchers.equal import deep_equal, equal_by, find_difference, join_path, unexpected_mismatch
+from proctor.matchers.mismatch import Mismatch, absent_mismatch
 from proctor.model.evidence import Json
 from proctor.model.missing import MISSING, Missing
 from proctor.model.show import kind_of, show
@@ -78,7 +78,7 @@ class _Equal:
         return actual is not MISSING and self._same(self._value, actual)
 
     def explain(self, actual: Json | Missing, scope: Scope, path: str) -> str:
-        found = absent(path, show(self._value)) if actual is MISSING else difference(self._value, actual, path)
+        found = absent_mismatch(path, show(self._value)) if actual is MISSING else find_difference(self._value, actual, path)
         return found.describe() if found is not None else f"{path} is different: expected {show(self._value)}, found {show(actual)}"
 
 
@@ -96,7 +96,7 @@ class _Placeholder:
 
     def explain(self, actual: Json | Missing, scope: Scope, path: str) -> str:
         wanted = "any value" if self._word == "any" else f"any value of type {self._word}"
-        found = absent(path, wanted) if actual is MISSING else Mismatch(path, f"is {kind_of(actual)}", wanted, actual)
+        found = absent_mismatch(path, wanted) if actual is MISSING else Mismatch(path, f"is {kind_of(actual)}", wanted, actual)
         return found.describe()
 
 
@@ -109,10 +109,10 @@ class _Matcher:
         self._expected = expected
 
     def fits(self, actual: Json | Missing, scope: Scope) -> bool:
-        return self._expected.mismatch(actual, scope) is None
+        return self._expected.find_mismatch(actual, scope) is None
 
     def explain(self, actual: Json | Missing, scope: Scope, path: str) -> str:
-        found = self._expected.mismatch(actual, scope, path)
+        found = self._expected.find_mismatch(actual, scope, path)
         return found.describe() if found is not None else f"{path} fits"
 
 
@@ -130,7 +130,7 @@ class ArgumentRule:
         """The listed arguments, where `==` alone decides whether an object of arguments fits; nothing where more is needed."""
 
     def fits(self, arguments: Json, scope: Scope) -> bool:
-        """Whether these arguments satisfy the rule."""
+        """Return whether these arguments satisfy the rule."""
         if arguments is None:
             arguments = {}
         if not isinstance(arguments, dict):
@@ -138,10 +138,10 @@ class ArgumentRule:
         for name, test in self._fields:
             if not test.fits(arguments.get(name, MISSING), scope):
                 return False
-        return not self._closed or not self._beyond(arguments)
+        return not self._closed or not self._list_unexpected(arguments)
 
-    def differences(self, arguments: Json, scope: Scope, path: str) -> list[Difference]:
-        """Every argument that does not fit; `path` is where the arguments stand in the evidence."""
+    def list_differences(self, arguments: Json, scope: Scope, path: str) -> list[Difference]:
+        """Return every argument that does not fit; `path` is where the arguments stand in the evidence."""
         if arguments is None:
             arguments = {}
         if not isinstance(arguments, dict):
@@ -153,7 +153,7 @@ class ArgumentRule:
         found: list[Difference] = []
         for name, test in self._fields:
             actual = arguments.get(name, MISSING)
-            at = child(path, name)
+            at = join_path(path, name)
             # One misfit decided the verdict; that another argument cannot be compared must not undo it.
             try:
                 if not test.fits(actual, scope):
@@ -162,17 +162,17 @@ class ArgumentRule:
                 found.append(Difference(at, f"{at} could not be compared: {fault.message}"))
         if self._closed:
             found.extend(
-                Difference(child(path, str(name)), unexpected(child(path, str(name)), arguments[name]).describe())
-                for name in self._beyond(arguments)
+                Difference(join_path(path, str(name)), unexpected_mismatch(join_path(path, str(name)), arguments[name]).describe())
+                for name in self._list_unexpected(arguments)
             )
         return found
 
-    def _beyond(self, arguments: dict[str, Json]) -> list[str]:
+    def _list_unexpected(self, arguments: dict[str, Json]) -> list[str]:
         listed = {name for name, _ in self._fields}
         return [name for name in arguments if name not in listed]
 
 
-def argument_rule(
+def build_argument_rule(
     expected: Mapping[str, Json] | None,
     *,
     match: ArgumentMatch = "partial",
@@ -180,7 +180,7 @@ def argument_rule(
     strict: bool = False,
     field: str = "arguments",
 ) -> ArgumentRule | None:
-    """The prepared rule, or nothing where any arguments will do. A matcher that cannot be used raises `SpecError`."""
+    """Return the prepared rule, or None where any arguments will do. A matcher that cannot be used raises `SpecError`."""
     if match == "ignore":
         expected = None
     exact = match == "exact" and expected is not None
@@ -192,15 +192,15 @@ def argument_rule(
     plain = not closed
     dynamic = False
     for name, value in listed.items():
-        test, moving = _field_test(value, values, exact=exact, field=f"{field}.{name}")
+        test, moving = _build_field_test(value, values, exact=exact, field=f"{field}.{name}")
         fields.append((name, test))
         dynamic = dynamic or moving
         plain = plain and not moving and not isinstance(test, _Placeholder) and _compares_plainly(value)
     return ArgumentRule(tuple(fields), closed=closed, dynamic=dynamic, plain=listed if plain else None)
 
 
-def _field_test(value: Json, values: ArgumentValues, *, exact: bool, field: str) -> tuple[_FieldTest, bool]:
-    """The test, and whether it is dynamic."""
+def _build_field_test(value: Json, values: ArgumentValues, *, exact: bool, field: str) -> tuple[_FieldTest, bool]:
+    """Return the test, and whether it is dynamic."""
     if values == "matchers" and (isinstance(value, (dict, list, tuple)) or value == WILDCARD):
         from proctor.matchers.compile import compile_expected  # brings in every matcher; most arguments are plain values
 
@@ -213,11 +213,11 @@ def _field_test(value: Json, values: ArgumentValues, *, exact: bool, field: str)
     word = value.strip(_JS_SPACE).lower() if isinstance(value, str) and not exact else ""
     if word in _PLACEHOLDERS:
         return _Placeholder(word), False
-    return _Equal(value, same_json), False
+    return _Equal(value, is_same_json), False
 
 
 def _compares_plainly(value: Json) -> bool:
-    """Whether Python's `==` is the comparison meant, however the value is read.
+    """Return whether Python's `==` is the comparison meant, however the value is read.
 
     Not so for `*`, for 0 and 1, which equal a boolean, and for null and what is written as null (NaN, infinities).
     """
@@ -226,16 +226,16 @@ def _compares_plainly(value: Json) -> bool:
     return isinstance(value, (int, float)) and value not in (0, 1) and (isinstance(value, int) or math.isfinite(value))
 
 
-def same_json(a: Json, b: Json) -> bool:
-    """Whether two values have the same JSON text once object keys are sorted.
+def is_same_json(a: Json, b: Json) -> bool:
+    """Return whether two values have the same JSON text once object keys are sorted.
 
     NaN and infinities are written as null, so they equal null and one another; `-0` equals `0` and `1.0` equals `1`.
     Unlike the text of the original, integers above 2^53 stay exact.
     """
-    return equal_by(a, b, _same_scalar)
+    return equal_by(a, b, _is_same_scalar)
 
 
-def _same_scalar(a: Json, b: Json) -> bool:
+def _is_same_scalar(a: Json, b: Json) -> bool:
     if isinstance(a, float) and not math.isfinite(a):
         a = None
     if isinstance(b, float) and not math.isfinite(b):

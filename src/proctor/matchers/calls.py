@@ -25,8 +25,8 @@ import msgspec
 
 from proctor.errors import CheckFault
 from proctor.expressions.scope import NO_SCOPE
-from proctor.matchers.assignment import maximum_pairing
-from proctor.matchers.call_arguments import ArgumentMatch, ArgumentRule, Difference, argument_rule
+from proctor.matchers.assignment import find_maximum_pairing
+from proctor.matchers.call_arguments import ArgumentMatch, ArgumentRule, Difference, build_argument_rule
 from proctor.matchers.weight import weigh
 from proctor.model.evidence import Json, ToolCall
 from proctor.model.show import nearest, show
@@ -39,6 +39,7 @@ MOST_COMPARISONS = 2_000_000
 
 
 _HEAVIEST = 10_000
+"""Weight at which the arguments of a call count as heavy; more is not counted."""
 
 
 class OutOfOrder(msgspec.Struct, frozen=True):
@@ -81,7 +82,7 @@ class MatchOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_options(options: MatchOptions) -> tuple[str, str] | None:
-    """What cannot be used, as option and message; nothing when all is well."""
+    """Return what cannot be used, as option and message, or None when all is well."""
     # The values come from callers and files: what the types promise is checked here.
     closed: list[tuple[str, Json, tuple[str, ...]]] = [
         ("order", options.order, get_args(CallOrder)),
@@ -109,7 +110,7 @@ class Pairing:
         self._expected = tuple(expected)
         self._options = options
         self._rules: tuple[ArgumentRule | None, ...] = tuple(
-            argument_rule(call.arguments or {}, match=options.arguments, values="placeholders") for call in self._expected
+            build_argument_rule(call.arguments or {}, match=options.arguments, values="placeholders") for call in self._expected
         )
 
     def match(self, actual: Sequence[ToolCall]) -> ToolCallMatch:
@@ -119,12 +120,12 @@ class Pairing:
             return ToolCallMatch((), tuple(actual), (), (), passed=not actual)
         if options.positive_only and not actual:
             return ToolCallMatch(self._expected, (), (), (), passed=False)
-        return _Attempt(self._expected, self._rules, tuple(actual), options).result()
+        return _Attempt(self._expected, self._rules, tuple(actual), options).make_result()
 
-    def differences(self, mismatch: ArgumentMismatch, path: str) -> list[Difference]:
-        """A mismatch field by field; `path` is where the actual arguments stand in the evidence."""
+    def list_differences(self, mismatch: ArgumentMismatch, path: str) -> list[Difference]:
+        """Return a mismatch field by field; `path` is where the actual arguments stand in the evidence."""
         rule = self._rules[mismatch.expected_index]
-        return [] if rule is None else rule.differences(mismatch.actual_args, NO_SCOPE, path)
+        return [] if rule is None else rule.list_differences(mismatch.actual_args, NO_SCOPE, path)
 
 
 class _Attempt:
@@ -147,14 +148,14 @@ class _Attempt:
             for name in {call.name, *call.aliases}:
                 self.by_name.setdefault(name, []).append(index)
 
-    def result(self) -> ToolCallMatch:
+    def make_result(self) -> ToolCallMatch:
         if self.options.order == "strict":
             self._pair_by_position()
         elif self.options.order == "superset":
             self._pair_forward()
         else:
-            self.pairs = self._most_pairs(range(len(self.expected)), frozenset())
-        mismatches = self._mismatches()
+            self.pairs = self._find_most_pairs(range(len(self.expected)), frozenset())
+        mismatches = self._find_mismatches()
         used = set(self.pairs.values()) | {entry.actual_index for entry in mismatches}
         explained = {entry.expected_index for entry in mismatches}
         missing = [index for index in range(len(self.expected)) if index not in self.pairs and index not in explained]
@@ -163,25 +164,25 @@ class _Attempt:
         return ToolCallMatch(
             tuple(self.expected[index] for index in missing),
             tuple(self.actual[index] for index in extra),
-            self._out_of_order(missing, used, mismatches),
+            self._find_out_of_order(missing, used, mismatches),
             tuple(mismatches),
             passed=not missing and not mismatches and (limit is None or len(extra) <= limit),
         )
 
-    def _fits(self, expected_index: int, actual_index: int) -> bool:
+    def _does_fit(self, expected_index: int, actual_index: int) -> bool:
         self.comparisons += 1
         if self.comparisons > MOST_COMPARISONS:
             raise CheckFault(
                 "too_much_work",
                 f"pairing {len(self.expected)} expected with {len(self.actual)} calls takes more than {MOST_COMPARISONS} comparisons",
             )
-        spend(1 + self._weight(actual_index))
+        spend(1 + self._measure_weight(actual_index))
         rule = self.rules[expected_index]
         call = self.actual[actual_index]
         return call.goes_by(self.expected[expected_index].name) and (rule is None or rule.fits(call.arguments, NO_SCOPE))
 
-    def _weight(self, actual_index: int) -> int:
-        """What comparing the arguments of a call takes."""
+    def _measure_weight(self, actual_index: int) -> int:
+        """Return what comparing the arguments of a call takes."""
         known = self.weights.get(actual_index)
         if known is None:
             known = self.weights[actual_index] = weigh(self.actual[actual_index].arguments, _HEAVIEST)
@@ -189,7 +190,7 @@ class _Attempt:
 
     def _pair_by_position(self) -> None:
         for index in range(min(len(self.expected), len(self.actual))):
-            if self._fits(index, index):
+            if self._does_fit(index, index):
                 self.pairs[index] = index
 
     def _pair_forward(self) -> None:
@@ -198,12 +199,12 @@ class _Attempt:
             self.begins[index] = cursor
             while cursor < len(self.actual):
                 cursor += 1
-                if self._fits(index, cursor - 1):
+                if self._does_fit(index, cursor - 1):
                     self.pairs[index] = cursor - 1
                     break
 
-    def _most_pairs(self, wanted: Sequence[int], used: frozenset[int]) -> dict[int, int]:
-        """As many pairs as possible of the expected calls `wanted` with the actual calls not `used`.
+    def _find_most_pairs(self, wanted: Sequence[int], used: frozenset[int]) -> dict[int, int]:
+        """Pair as many as possible of the expected calls `wanted` with the actual calls not `used`.
 
         First come, first served is tried first: it compares far fewer calls, and it mostly is enough.
         """
@@ -211,27 +212,27 @@ class _Attempt:
         taken: set[int] = set()
         for index in wanted:
             for at in self.by_name.get(self.expected[index].name, ()):
-                if at not in taken and at not in used and self._fits(index, at):
+                if at not in taken and at not in used and self._does_fit(index, at):
                     pairs[index] = at
                     taken.add(at)
                     break
         if len(pairs) == len(wanted):
             return pairs
-        edges = [self._candidates(index, len(wanted), used) for index in wanted]
-        found = maximum_pairing(edges, len(self.actual))
+        edges = [self._find_candidates(index, len(wanted), used) for index in wanted]
+        found = find_maximum_pairing(edges, len(self.actual))
         return {index: at for index, at in zip(wanted, found, strict=True) if at >= 0}
 
-    def _candidates(self, index: int, enough: int, used: frozenset[int]) -> list[int]:
-        """The actual calls that fit. As many as there are expected calls are enough: the others cannot take them all."""
+    def _find_candidates(self, index: int, enough: int, used: frozenset[int]) -> list[int]:
+        """Return the actual calls that fit. As many as there are expected calls are enough: the others cannot take them all."""
         found: list[int] = []
         for at in self.by_name.get(self.expected[index].name, ()):
-            if at not in used and self._fits(index, at):
+            if at not in used and self._does_fit(index, at):
                 found.append(at)
                 if len(found) == enough:
                     break
         return found
 
-    def _mismatches(self) -> list[ArgumentMismatch]:
+    def _find_mismatches(self) -> list[ArgumentMismatch]:
         found: list[ArgumentMismatch] = []
         used = set(self.pairs.values())
         # Both the beginnings and the used calls only ever grow, so each name is walked once.
@@ -250,19 +251,19 @@ class _Attempt:
                     break
         return found
 
-    def _out_of_order(self, missing: list[int], used: set[int], mismatches: list[ArgumentMismatch]) -> tuple[OutOfOrder, ...]:
+    def _find_out_of_order(self, missing: list[int], used: set[int], mismatches: list[ArgumentMismatch]) -> tuple[OutOfOrder, ...]:
         if self.options.order == "ignore" or not missing:
             return ()
-        found = self._most_pairs(missing, frozenset(used))
+        found = self._find_most_pairs(missing, frozenset(used))
         if self.options.order == "superset":
             placed = {**self.pairs, **{entry.expected_index: entry.actual_index for entry in mismatches}, **found}
-            crossing = _crossing(placed)
+            crossing = _find_crossing(placed)
             found = {index: at for index, at in found.items() if index in crossing}
         return tuple(OutOfOrder(self.expected[index].name, index, found[index]) for index in missing if index in found)
 
 
-def _crossing(placed: dict[int, int]) -> set[int]:
-    """The expected calls that were made before an earlier one or after a later one."""
+def _find_crossing(placed: dict[int, int]) -> set[int]:
+    """Return the expected calls that were made before an earlier one or after a later one."""
     crossing: set[int] = set()
     indexes = sorted(placed)
     latest = -1

@@ -14,7 +14,7 @@ from proctor.matchers.form import Form, Matcher
 from proctor.matchers.lists import DEEPEST, MatcherList, PlainList
 from proctor.matchers.mismatch import Mismatch
 from proctor.matchers.ordering import ORDER_MATCHERS
-from proctor.matchers.plain import scalar
+from proctor.matchers.plain import compile_scalar
 from proctor.matchers.structures import STRUCTURE_MATCHERS, AllOf
 from proctor.matchers.texts import TEXT_MATCHERS
 from proctor.model.evidence import Json
@@ -33,7 +33,7 @@ _SHORT_EXTRAS = (
 
 
 def compile_expected(value: Json, *, field: str = "value") -> Expected:
-    """An expected value ready to compare; what cannot be used in it is a `SpecError` with a dotted field."""
+    """Return an expected value ready to compare; what cannot be used in it is a `SpecError` with a dotted field."""
     return _compile(value, field, 0)
 
 
@@ -41,24 +41,24 @@ def _compile(value: Json, field: str, depth: int) -> Expected:
     if depth > DEEPEST:
         raise SpecError(f"an expected value nested more than {DEEPEST} deep", field=field)
     if isinstance(value, dict):
-        return _object(value, field, depth)
+        return _compile_object(value, field, depth)
     if isinstance(value, (list, tuple)):
         elements = tuple(_compile(item, f"{field}.{index}", depth + 1) for index, item in enumerate(value))
         return (PlainList if all(element.plain for element in elements) else MatcherList)(list(value), elements)
     if value == WILDCARD:
         return Present(value)
-    return scalar(value)
+    return compile_scalar(value)
 
 
-def _object(value: dict[str, Json], field: str, depth: int) -> Expected:
+def _compile_object(value: dict[str, Json], field: str, depth: int) -> Expected:
     if isinstance(value.get("matcher"), str):
-        return _worded(value, field, depth)
+        return _compile_worded(value, field, depth)
     if value and all(key.startswith("$") for key in value):
-        return _short(value, field, depth)
+        return _compile_short(value, field, depth)
     return Object(value, {key: _compile(item, f"{field}.{key}", depth + 1) for key, item in value.items()})
 
 
-def _worded(value: dict[str, Json], field: str, depth: int) -> Expected:
+def _compile_worded(value: dict[str, Json], field: str, depth: int) -> Expected:
     name = value["matcher"]
     entry = MATCHERS.get(name)
     if entry is None:
@@ -78,10 +78,10 @@ def _worded(value: dict[str, Json], field: str, depth: int) -> Expected:
             )
     keys = {key: item for key, item in value.items() if key not in ("matcher", "optional")}
     form = Form(name=name, keys=keys, places={key: f"{field}.{key}" for key in value}, field=field, raw=value)
-    return _optional(_build(entry, form, depth), value, "optional", field)
+    return _compile_optional(_build(entry, form, depth), value, "optional", field)
 
 
-def _short(value: dict[str, Json], field: str, depth: int) -> Expected:
+def _compile_short(value: dict[str, Json], field: str, depth: int) -> Expected:
     named = [key[1:] for key in value if key[1:] in MATCHERS]
     if "$expr" in value:
         named.append("exact")
@@ -103,11 +103,11 @@ def _short(value: dict[str, Json], field: str, depth: int) -> Expected:
             owners[name].append(key)
     if not named:
         raise SpecError(f"{', '.join(value)} needs a matcher beside it", field=field)
-    parts = [_short_one(name, value, owners[name], field, depth) for name in named]
-    return _optional(parts[0] if len(parts) == 1 else AllOf(value, tuple(parts)), value, "$optional", field)
+    parts = [_compile_short_one(name, value, owners[name], field, depth) for name in named]
+    return _compile_optional(parts[0] if len(parts) == 1 else AllOf(value, tuple(parts)), value, "$optional", field)
 
 
-def _short_one(name: str, value: dict[str, Json], extras: list[str], field: str, depth: int) -> Expected:
+def _compile_short_one(name: str, value: dict[str, Json], extras: list[str], field: str, depth: int) -> Expected:
     entry = MATCHERS[name]
     main = f"${name}" if f"${name}" in value else "$expr"
     argument, place = value[main], f"{field}.{main}"
@@ -134,7 +134,7 @@ def _build(entry: Matcher, form: Form, depth: int) -> Expected:
     return built
 
 
-def _optional(inner: Expected, value: dict[str, Json], key: str, field: str) -> Expected:
+def _compile_optional(inner: Expected, value: dict[str, Json], key: str, field: str) -> Expected:
     wanted = value.get(key, False)
     if not isinstance(wanted, bool):
         raise SpecError(f"{key!r} must be true or false, found {kind_of(wanted)}", field=f"{field}.{key}")

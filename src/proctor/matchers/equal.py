@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from proctor.matchers.mismatch import Mismatch, absent, different
+from proctor.matchers.mismatch import Mismatch, absent_mismatch, different_mismatch
 from proctor.model.evidence import Json
 from proctor.model.missing import MISSING
 from proctor.model.show import show
@@ -21,12 +21,12 @@ _MANY_PARTS = 5_000
 
 
 def deep_equal(a: Json, b: Json) -> bool:
-    """Whether two JSON values are equal."""
-    return equal_by(a, b, same_scalar)
+    """Return whether two JSON values are equal."""
+    return equal_by(a, b, is_same_scalar)
 
 
 def equal_by(a: Json, b: Json, same: Callable[[Json, Json], bool]) -> bool:
-    """Whether two JSON values are equal, where `same` says so of values that are neither list nor object."""
+    """Return whether two JSON values are equal, where `same` says so of values that are neither list nor object."""
     waiting = [(a, b)]
     room = _MANY_PARTS
     seen: set[tuple[int, int]] | None = None
@@ -35,7 +35,7 @@ def equal_by(a: Json, b: Json, same: Callable[[Json, Json], bool]) -> bool:
         if isinstance(left, dict):
             if not isinstance(right, dict) or len(left) != len(right):
                 return False
-            if seen is not None and _met(left, right, seen):
+            if seen is not None and _has_met(left, right, seen):
                 continue
             for key, value in left.items():
                 if key not in right:
@@ -44,7 +44,7 @@ def equal_by(a: Json, b: Json, same: Callable[[Json, Json], bool]) -> bool:
         elif isinstance(left, (list, tuple)):
             if not isinstance(right, (list, tuple)) or len(left) != len(right):
                 return False
-            if seen is not None and _met(left, right, seen):
+            if seen is not None and _has_met(left, right, seen):
                 continue
             waiting.extend(zip(left, right, strict=True))
         elif not same(left, right):
@@ -57,8 +57,8 @@ def equal_by(a: Json, b: Json, same: Callable[[Json, Json], bool]) -> bool:
     return True
 
 
-def _met(left: Json, right: Json, seen: set[tuple[int, int]]) -> bool:
-    """Whether this pair has been compared before. Both values stay alive meanwhile, so their ids stay theirs."""
+def _has_met(left: Json, right: Json, seen: set[tuple[int, int]]) -> bool:
+    """Return whether this pair has been compared before. Both values stay alive meanwhile, so their ids stay theirs."""
     pair = (id(left), id(right))
     if pair in seen:
         return True
@@ -66,15 +66,16 @@ def _met(left: Json, right: Json, seen: set[tuple[int, int]]) -> bool:
     return False
 
 
-def same_scalar(a: Json, b: Json) -> bool:
-    """Equality of values that are neither list nor object."""
+def is_same_scalar(a: Json, b: Json) -> bool:
+    """Return whether two values are equal that are neither list nor object."""
+    # In Python `True == 1`; in JSON a boolean is no number.
     if isinstance(a, bool) or isinstance(b, bool):
         return a is b
     return a == b
 
 
-def difference(expected: Json, actual: Json, path: str = "$") -> Mismatch | None:
-    """The first difference in reading order, or nothing when the values are equal."""
+def find_difference(expected: Json, actual: Json, path: str = "$") -> Mismatch | None:
+    """Return the first difference in reading order, or None when the values are equal."""
     # The stack holds pairs still to compare, the next one on top.
     waiting: list[tuple[Json, Json, str]] = [(expected, actual, path)]
     room = _MANY_PARTS
@@ -82,17 +83,18 @@ def difference(expected: Json, actual: Json, path: str = "$") -> Mismatch | None
     while waiting:
         left, right, at = waiting.pop()
         found: Mismatch | list[tuple[Json, Json, str]] | None = None
-        if seen is not None and isinstance(left, (dict, list, tuple)) and _met(left, right, seen):
+        if seen is not None and isinstance(left, (dict, list, tuple)) and _has_met(left, right, seen):
             continue
         if isinstance(left, dict) and isinstance(right, dict):
-            found = _members(left, right, at)
+            found = _compare_members(left, right, at)
         elif isinstance(left, (list, tuple)) and isinstance(right, (list, tuple)):
-            found = _elements(left, right, at)
-        elif isinstance(left, (dict, list, tuple)) or not same_scalar(left, right):
-            found = different(at, left, right)
+            found = _compare_elements(left, right, at)
+        elif isinstance(left, (dict, list, tuple)) or not is_same_scalar(left, right):
+            found = different_mismatch(at, left, right)
         if isinstance(found, Mismatch):
             return found
         if found is not None:
+            # Reversed, so that the first pair is on top: the difference that is reported is the first in reading order.
             waiting.extend(reversed(found))
             room -= 1
             if not room:
@@ -100,17 +102,17 @@ def difference(expected: Json, actual: Json, path: str = "$") -> Mismatch | None
     return None
 
 
-def _members(left: dict[str, Json], right: dict[str, Json], at: str) -> Mismatch | list[tuple[Json, Json, str]]:
+def _compare_members(left: dict[str, Json], right: dict[str, Json], at: str) -> Mismatch | list[tuple[Json, Json, str]]:
     for key in left:
         if key not in right:
-            return absent(child(at, key), show(left[key]))
+            return absent_mismatch(join_path(at, key), show(left[key]))
     for key in right:
         if key not in left:
-            return unexpected(child(at, key), right[key])
-    return [(value, right[key], child(at, key)) for key, value in left.items()]
+            return unexpected_mismatch(join_path(at, key), right[key])
+    return [(value, right[key], join_path(at, key)) for key, value in left.items()]
 
 
-def _elements(
+def _compare_elements(
     left: list[Json] | tuple[Json, ...], right: list[Json] | tuple[Json, ...], at: str
 ) -> Mismatch | list[tuple[Json, Json, str]]:
     if len(left) != len(right):
@@ -118,11 +120,11 @@ def _elements(
     return [(one, other, f"{at}[{index}]") for index, (one, other) in enumerate(zip(left, right, strict=True))]
 
 
-def unexpected(path: str, actual: Json) -> Mismatch:
-    """The mismatch of a value where none may be."""
+def unexpected_mismatch(path: str, actual: Json) -> Mismatch:
+    """Return the mismatch of a value where none may be."""
     return Mismatch(path, "is not expected", repr(MISSING), actual)
 
 
-def child(path: str, key: str) -> str:
-    """The path of a member: `$.a.b`, with brackets where the key is not a plain word."""
+def join_path(path: str, key: str) -> str:
+    """Return the path of a member: `$.a.b`, with brackets where the key is not a plain word."""
     return f"{path}.{key}" if key.isidentifier() else f"{path}[{show(key, 80)}]"

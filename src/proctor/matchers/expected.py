@@ -11,9 +11,9 @@ from datetime import date
 import msgspec
 
 from proctor.expressions.scope import Scope
-from proctor.expressions.text_form import text_form
-from proctor.matchers.equal import child, unexpected
-from proctor.matchers.mismatch import Mismatch, absent, different
+from proctor.expressions.text_form import write_text_form
+from proctor.matchers.equal import join_path, unexpected_mismatch
+from proctor.matchers.mismatch import Mismatch, absent_mismatch, different_mismatch
 from proctor.model.evidence import Json
 from proctor.model.missing import MISSING, Missing
 from proctor.model.show import show
@@ -47,12 +47,12 @@ class Expected:
         self.optional = optional
         """Whether an absent value fits."""
 
-    def mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
-        """Nothing when `actual` fits, else the first thing that does not."""
+    def find_mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
+        """Return None when `actual` fits, else the first thing that does not."""
         raise TypeError(f"{type(self).__name__} does not compare")
 
     def shown(self) -> str:
-        """The expected value in a sentence."""
+        """Return the expected value in a sentence."""
         return show(self.raw)
 
 
@@ -61,9 +61,9 @@ class Scalar(Expected):
 
     __slots__ = ()
 
-    def mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
-        """Nothing when equal."""
-        return None if actual == self.raw else different(path, self.raw, actual)
+    def find_mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
+        """Return None when the values are equal, else their first difference."""
+        return None if actual == self.raw else different_mismatch(path, self.raw, actual)
 
 
 class Number(Expected):
@@ -71,9 +71,9 @@ class Number(Expected):
 
     __slots__ = ()
 
-    def mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
-        """Nothing when equal."""
-        return None if actual == self.raw and not isinstance(actual, bool) else different(path, self.raw, actual)
+    def find_mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
+        """Return None when the values are equal, else their first difference."""
+        return None if actual == self.raw and not isinstance(actual, bool) else different_mismatch(path, self.raw, actual)
 
 
 class Boolean(Expected):
@@ -81,9 +81,9 @@ class Boolean(Expected):
 
     __slots__ = ()
 
-    def mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
-        """Nothing when equal."""
-        return None if actual is self.raw else different(path, self.raw, actual)
+    def find_mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
+        """Return None when the values are equal, else their first difference."""
+        return None if actual is self.raw else different_mismatch(path, self.raw, actual)
 
 
 class Present(Expected):
@@ -91,9 +91,9 @@ class Present(Expected):
 
     __slots__ = ()
 
-    def mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
-        """Nothing when there is a value."""
-        return absent(path, "any value") if actual is MISSING else None
+    def find_mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
+        """Return None when there is a value."""
+        return absent_mismatch(path, "any value") if actual is MISSING else None
 
 
 class Object(Expected):
@@ -109,25 +109,25 @@ class Object(Expected):
             size=1 + sum(member.size for member in members.values()),
             plain=all(member.plain for member in members.values()),
         )
-        self._members = tuple((key, child("", key), member) for key, member in members.items())
+        self._members = tuple((key, join_path("", key), member) for key, member in members.items())
 
-    def mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
-        """The first member that is missing, different or not expected."""
+    def find_mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
+        """Return the first member that is missing, different or not expected."""
         if not isinstance(actual, dict):
-            return different(path, self.raw, actual)
+            return different_mismatch(path, self.raw, actual)
         seen = 0
         for key, step, member in self._members:
             if key in actual:
                 seen += 1
-                found = member.mismatch(actual[key], scope, path + step)
+                found = member.find_mismatch(actual[key], scope, path + step)
             else:
-                found = member.mismatch(MISSING, scope, path + step)
+                found = member.find_mismatch(MISSING, scope, path + step)
             if found is not None:
                 return found
         if seen < len(actual):
             known = {key for key, _, _ in self._members}
             extra = next(key for key in actual if key not in known)
-            return unexpected(child(path, extra), actual[extra])
+            return unexpected_mismatch(join_path(path, extra), actual[extra])
         return None
 
 
@@ -140,11 +140,11 @@ class Optional(Expected):
         super().__init__(raw, dynamic=inner.dynamic, uses=inner.uses, size=inner.size, optional=True)
         self._inner = inner
 
-    def mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
-        """Nothing when absent or null, else what the inner value says."""
-        return None if actual is MISSING or actual is None else self._inner.mismatch(actual, scope, path)
+    def find_mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
+        """Return None when absent or null, else what the inner value says."""
+        return None if actual is MISSING or actual is None else self._inner.find_mismatch(actual, scope, path)
 
 
 def from_expression(value: Json, source: str) -> str:
-    """A computed value in a sentence, with the expression it came from."""
-    return f"{show(text_form(value) if isinstance(value, date) else value)} (from {source})"
+    """Return a computed value in a sentence, with the expression it came from."""
+    return f"{show(write_text_form(value) if isinstance(value, date) else value)} (from {source})"

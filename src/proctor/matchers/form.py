@@ -28,11 +28,11 @@ class Operand(msgspec.Struct, frozen=True):
     uses: tuple[Use, ...] = ()
 
     def value(self, scope: Scope) -> Json:
-        """The value to compare with."""
+        """Return the value to compare with."""
         return self.constant if self.expression is None else self.expression.evaluate(scope)
 
     def shown(self, value: Json) -> str:
-        """That value in a sentence."""
+        """Return that value in a sentence."""
         return show(value) if self.expression is None else from_expression(value, self.expression.text)
 
 
@@ -46,11 +46,11 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
     raw: Json
 
     def place(self, key: str) -> str:
-        """The field of a key, or of the whole matcher when it was not written."""
+        """Return the field of a key, or of the whole matcher when it was not written."""
         return self.places.get(key, self.field)
 
-    def operand(self) -> Operand:
-        """`value` or `expression`, exactly one of them."""
+    def read_operand(self) -> Operand:
+        """Read `value` or `expression`, exactly one of them."""
         if ("value" in self.keys) == ("expression" in self.keys):
             both = "value" in self.keys
             raise SpecError(
@@ -66,23 +66,23 @@ class Form(msgspec.Struct, frozen=True, kw_only=True):
         if not isinstance(text, str):
             raise SpecError(f"an expression is text, found {kind_of(text)}", field=place)
         expression = compile_expression(text, field=place)
-        return Operand(None, expression, tuple(Use(place, v.name, v.offset) for v in expression.variables()))
+        return Operand(None, expression, tuple(Use(place, v.name, v.offset) for v in expression.list_variables()))
 
-    def required(self, key: str) -> Json:
-        """The value of a key that must be there."""
+    def require(self, key: str) -> Json:
+        """Return the value of a key that must be there."""
         if key not in self.keys:
             raise SpecError(f"matcher {self.name!r} needs {key!r}", field=self.field)
         return self.keys[key]
 
-    def text(self, key: str, default: str | None = None) -> str:
-        """A key whose value is text."""
-        value = self.required(key) if default is None else self.keys.get(key, default)
+    def read_text(self, key: str, default: str | None = None) -> str:
+        """Return a key whose value is text."""
+        value = self.require(key) if default is None else self.keys.get(key, default)
         if not isinstance(value, str):
             raise SpecError(f"matcher {self.name!r}: {key!r} must be text, found {kind_of(value)}", field=self.place(key))
         return value
 
     def number(self, key: str, default: float) -> float:
-        """A key whose value is a number of at least zero."""
+        """Return a key whose value is a number of at least zero."""
         value = self.keys.get(key, default)
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not is_finite(value) or value < 0:
             raise SpecError(
@@ -95,7 +95,7 @@ class Nested(Protocol):
     """How a matcher compiles what stands inside it."""
 
     def __call__(self, value: Json, field: str) -> Expected:
-        """The expected value written at `field`."""
+        """Return the expected value written at `field`."""
         ...
 
 

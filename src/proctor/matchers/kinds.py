@@ -13,11 +13,11 @@ def _number(value: Json) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _integer(value: Json) -> bool:
+def _is_integer(value: Json) -> bool:
     return _number(value) and (isinstance(value, int) or value.is_integer())
 
 
-def _text(value: Json) -> bool:
+def _is_text(value: Json) -> bool:
     return isinstance(value, str)
 
 
@@ -25,26 +25,26 @@ def _list(value: Json) -> bool:
     return isinstance(value, (list, tuple))
 
 
-def _object(value: Json) -> bool:
+def _is_object(value: Json) -> bool:
     return isinstance(value, dict)
 
 
 KINDS: dict[str, Callable[[Json], bool]] = {
-    "text": _text,
-    "string": _text,
+    "text": _is_text,
+    "string": _is_text,
     "number": _number,
-    "integer": _integer,
+    "integer": _is_integer,
     "boolean": lambda value: isinstance(value, bool),
     "null": lambda value: value is None,
     "list": _list,
     "array": _list,
-    "object": _object,
+    "object": _is_object,
 }
 """A test for each name; a whole number written `1.0` is an integer."""
 
 
-def kinds_named(value: Json, field: str) -> tuple[str, ...]:
-    """One name or a list of names, all known."""
+def read_kinds(value: Json, field: str) -> tuple[str, ...]:
+    """Return one name or a list of names, all known."""
     names = value if isinstance(value, list) else [value]
     for name in names:
         if not isinstance(name, str) or name not in KINDS:

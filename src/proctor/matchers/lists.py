@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Hashable
 
 from proctor.expressions.scope import Scope
-from proctor.matchers.assignment import maximum_pairing
+from proctor.matchers.assignment import find_maximum_pairing
 from proctor.matchers.equal import deep_equal
 from proctor.matchers.expected import Expected
-from proctor.matchers.mismatch import Mismatch, different
+from proctor.matchers.mismatch import Mismatch, different_mismatch
 from proctor.matchers.weight import bound_product
 from proctor.model.evidence import Json
 from proctor.model.missing import Missing
@@ -35,16 +35,16 @@ class PlainList(Expected):
     def __init__(self, raw: list[Json], elements: tuple[Expected, ...]) -> None:
         super().__init__(raw, plain=True, size=1 + sum(element.size for element in elements))
         self._elements = elements
-        self._keys = [canonical(value) for value in raw]
+        self._keys = [make_canonical_key(value) for value in raw]
         self._counts = Counter(self._keys)
 
-    def mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
-        """Nothing when both have the same elements, as often."""
+    def find_mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
+        """Return None when both have the same elements, as often."""
         if not isinstance(actual, (list, tuple)):
-            return different(path, self.raw, actual)
+            return different_mismatch(path, self.raw, actual)
         if deep_equal(self.raw, actual):
             return None
-        keys = [canonical(value) for value in actual]
+        keys = [make_canonical_key(value) for value in actual]
         surplus = Counter(keys)
         surplus.subtract(self._counts)
         extra: list[int] = []
@@ -74,22 +74,22 @@ class MatcherList(Expected):
         )
         self._elements = elements
 
-    def mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
-        """Nothing when the elements can be paired up."""
+    def find_mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
+        """Return None when the elements can be paired up."""
         if not isinstance(actual, (list, tuple)):
-            return different(path, self.raw, actual)
+            return different_mismatch(path, self.raw, actual)
         bound_product(self.size, actual, f"{path} has too many elements to be compared with {self.size} matchers in any order")
         elements = self._elements
-        fits = [[j for j, element in enumerate(elements) if element.mismatch(value, scope, path) is None] for value in actual]
+        fits = [[j for j, element in enumerate(elements) if element.find_mismatch(value, scope, path) is None] for value in actual]
         # Every actual element needs a partner, and so does every expected one that is not optional. A pairing that covers the
         # one side and another that covers the other can always be joined into one (Mendelsohn and Dulmage).
-        extra = [index for index, partner in enumerate(maximum_pairing(fits, len(elements))) if partner < 0]
+        extra = [index for index, partner in enumerate(find_maximum_pairing(fits, len(elements))) if partner < 0]
         required = [j for j, element in enumerate(elements) if not element.optional]
         wanted: list[list[int]] = [[] for _ in elements]
         for index, partners in enumerate(fits):
             for j in partners:
                 wanted[j].append(index)
-        pairing = maximum_pairing([wanted[j] for j in required], len(actual))
+        pairing = find_maximum_pairing([wanted[j] for j in required], len(actual))
         lacking = [j for j, partner in zip(required, pairing, strict=True) if partner < 0]
         return explain(self, elements, actual, lacking, extra, scope, path) if extra or lacking else None
 
@@ -103,34 +103,34 @@ def explain(
     scope: Scope,
     path: str,
 ) -> Mismatch:
-    """What to say about two lists that do not pair up."""
+    """Return what to say about two lists that do not pair up."""
     if len(lacking) == len(extra) == 1:
         # One element changed: say what is wrong with it rather than quoting two lists.
-        inner = elements[lacking[0]].mismatch(actual[extra[0]], scope, f"{path}[{extra[0]}]")
+        inner = elements[lacking[0]].find_mismatch(actual[extra[0]], scope, f"{path}[{extra[0]}]")
         if inner is not None:
             return inner
     parts: list[str] = []
     if lacking:
-        parts.append("lacks " + ", ".join(elements[index].shown() for index in lacking[:3]) + _more(lacking))
+        parts.append("lacks " + ", ".join(elements[index].shown() for index in lacking[:3]) + _describe_more(lacking))
     if extra:
-        parts.append("has the unexpected " + ", ".join(show(actual[index], 60) for index in extra[:3]) + _more(extra))
+        parts.append("has the unexpected " + ", ".join(show(actual[index], 60) for index in extra[:3]) + _describe_more(extra))
     return Mismatch(path, " and ".join(parts), whole.shown(), actual)
 
 
-def _more(indexes: list[int]) -> str:
+def _describe_more(indexes: list[int]) -> str:
     return f" and {len(indexes) - 3} more" if len(indexes) > 3 else ""
 
 
-def canonical(value: Json, depth: int = 0) -> Hashable:
-    """A key that is equal for two values exactly when they are equal with lists in any order."""
+def make_canonical_key(value: Json, depth: int = 0) -> Hashable:
+    """Return a key that is equal for two values exactly when they are equal with lists in any order."""
     if isinstance(value, dict):
         if depth > DEEPEST:
             return object()  # Equal to nothing: no expected structure is that deep.
-        return ("object", frozenset((key, canonical(item, depth + 1)) for key, item in value.items()))
+        return ("object", frozenset((key, make_canonical_key(item, depth + 1)) for key, item in value.items()))
     if isinstance(value, (list, tuple)):
         if depth > DEEPEST:
             return object()
-        return ("list", frozenset(Counter(canonical(item, depth + 1) for item in value).items()))
+        return ("list", frozenset(Counter(make_canonical_key(item, depth + 1) for item in value).items()))
     if isinstance(value, bool):
         return ("boolean", value)
     if isinstance(value, (int, float)) and abs(value) >= _SPREAD:

@@ -19,32 +19,32 @@ class Mismatch(msgspec.Struct, frozen=True):
     actual: Json | Missing
 
     def describe(self) -> str:
-        """One sentence with the path and both values."""
-        return f"{self.path} {self.why}: expected {self.expected}, found {shown(self.actual)}"
+        """Return one sentence with the path and both values."""
+        return f"{self.path} {self.why}: expected {self.expected}, found {show_value(self.actual)}"
 
-    def record(self) -> dict[str, Json]:
-        """The same for machines, values as shortened JSON text; an absent value reads `nothing`, without quotes."""
-        return {"path": self.path, "why": self.why, "expected": self.expected, "actual": shown(self.actual)}
+    def to_record(self) -> dict[str, Json]:
+        """Return the same for machines, values as shortened JSON text; an absent value reads `nothing`, without quotes."""
+        return {"path": self.path, "why": self.why, "expected": self.expected, "actual": show_value(self.actual)}
 
 
-def shown(value: Json | Missing) -> str:
-    """A value for people; an absent one is `nothing`."""
+def show_value(value: Json | Missing) -> str:
+    """Return a value for people; an absent one is `nothing`."""
     return "nothing" if value is MISSING else show(value)
 
 
-def absent(path: str, expected: str) -> Mismatch:
-    """The mismatch of a value that is not there."""
+def absent_mismatch(path: str, expected: str) -> Mismatch:
+    """Return the mismatch of a value that is not there."""
     return Mismatch(path, "is missing", expected, MISSING)
 
 
-def different(path: str, expected: Json, actual: Json | Missing) -> Mismatch:
-    """The mismatch of two plain values; says so when they would be equal after conversion."""
+def different_mismatch(path: str, expected: Json, actual: Json | Missing) -> Mismatch:
+    """Return the mismatch of two plain values; says so when they would be equal after conversion."""
     if actual is MISSING:
-        return absent(path, show(expected))
-    return Mismatch(path, _how(expected, actual), show(expected), actual)
+        return absent_mismatch(path, show(expected))
+    return Mismatch(path, _describe_how(expected, actual), show(expected), actual)
 
 
-def _how(expected: Json, actual: Json) -> str:
+def _describe_how(expected: Json, actual: Json) -> str:
     kinds = kind_of(expected), kind_of(actual)
     if kinds[0] == kinds[1]:
         return "is different"
@@ -54,7 +54,7 @@ def _how(expected: Json, actual: Json) -> str:
 
 
 def equal_after_conversion(one: Json, other: Json) -> bool:
-    """Whether a text and a number or boolean would be equal, were the text read as one."""
+    """Return whether a text and a number or boolean would be equal, were the text read as one."""
     if isinstance(other, str):
         one, other = other, one
     if not isinstance(one, str) or len(one) > 400 or "_" in one:

@@ -10,28 +10,28 @@ from collections.abc import Callable
 from datetime import date
 
 from proctor.errors import CheckFault, SpecError
-from proctor.expressions.moments import Moment, in_zone, minutes_apart, order, read_moment, zone_named
+from proctor.expressions.moments import Moment, count_minutes_apart, find_zone, move_to_zone, order, read_moment
 from proctor.expressions.scope import Scope
 from proctor.matchers.expected import Expected
 from proctor.matchers.form import Form, Matcher, Nested, Operand, matcher
-from proctor.matchers.mismatch import Mismatch, absent
+from proctor.matchers.mismatch import Mismatch, absent_mismatch
 from proctor.model.evidence import Json
 from proctor.model.missing import MISSING, Missing
 from proctor.model.show import kind_of, show
 
 
 def moment_of(value: Json, scope: Scope) -> Moment | None:
-    """A date, or ISO text read in the zone; nothing for anything else."""
+    """Return a date, or ISO text read in the zone, or None for anything else."""
     read = value if isinstance(value, date) else read_moment(value) if isinstance(value, str) else None
     if read is None:
         return None
     try:
-        return in_zone(read, zone_named(scope.zone))
+        return move_to_zone(read, find_zone(scope.zone))
     except OverflowError:  # The first or last day of the calendar, moved over its edge by the zone.
         return None
 
 
-def _computed_moment(operand: Operand, value: Json, scope: Scope) -> Moment:
+def _read_computed_moment(operand: Operand, value: Json, scope: Scope) -> Moment:
     moment = moment_of(value, scope)
     if moment is None:
         source = operand.expression.text if operand.expression is not None else show(value)
@@ -45,7 +45,7 @@ class DateNear(Expected):
     __slots__ = ("_operand", "_tolerance")
 
     def __init__(self, form: Form) -> None:
-        self._operand = form.operand()
+        self._operand = form.read_operand()
         constant = self._operand.constant
         if self._operand.expression is None and (not isinstance(constant, str) or read_moment(constant) is None):
             raise SpecError(
@@ -55,24 +55,24 @@ class DateNear(Expected):
         super().__init__(form.raw, dynamic=True, uses=self._operand.uses)
         self._tolerance = form.number("tolerance_minutes", 0)
 
-    def mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
-        """Nothing when the two lie no farther apart than the tolerance."""
+    def find_mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
+        """Return None when the two lie no farther apart than the tolerance."""
         value = self._operand.value(scope)
-        wanted = _computed_moment(self._operand, value, scope)
+        wanted = _read_computed_moment(self._operand, value, scope)
         within = f" within {self._tolerance:g} minutes" if self._tolerance else ""
         shown = self._operand.shown(value) + within
         if actual is MISSING:
-            return absent(path, shown)
+            return absent_mismatch(path, shown)
         found = moment_of(actual, scope)
         if found is None:
             return Mismatch(path, f"is {kind_of(actual)} that does not read as a date", shown, actual)
-        apart = minutes_apart(found, wanted)
+        apart = count_minutes_apart(found, wanted)
         if apart <= self._tolerance:
             return None
-        return Mismatch(path, f"lies {_duration(apart)} away", shown, actual)
+        return Mismatch(path, f"lies {_write_duration(apart)} away", shown, actual)
 
 
-def _duration(minutes: float) -> str:
+def _write_duration(minutes: float) -> str:
     if minutes and minutes % 1440 == 0:
         days = int(minutes // 1440)
         return f"{days} day{'s' if days != 1 else ''}"
@@ -101,7 +101,7 @@ class Bound(Expected):
     __slots__ = ("_operand", "_phrase", "_test")
 
     def __init__(self, form: Form, phrase: str, test: Callable[[int], bool]) -> None:
-        self._operand = form.operand()
+        self._operand = form.read_operand()
         constant = self._operand.constant
         is_date = isinstance(constant, str) and read_moment(constant) is not None
         if self._operand.expression is None and not is_date and not _is_number(constant):
@@ -110,18 +110,18 @@ class Bound(Expected):
         self._phrase = phrase
         self._test = test
 
-    def mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
-        """Nothing when the value lies on the right side."""
+    def find_mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
+        """Return None when the value lies on the right side."""
         value = self._operand.value(scope)
         shown = f"{self._phrase} {self._operand.shown(value)}"
         if actual is MISSING:
-            return absent(path, shown)
+            return absent_mismatch(path, shown)
         if _is_number(value):
             if not _is_number(actual):
                 return Mismatch(path, f"is {kind_of(actual)} instead of number", shown, actual)
             side = (actual > value) - (actual < value) if actual == actual and value == value else None
         else:
-            wanted = _computed_moment(self._operand, value, scope)
+            wanted = _read_computed_moment(self._operand, value, scope)
             found = moment_of(actual, scope)
             if found is None:
                 return Mismatch(path, f"is {kind_of(actual)} that does not read as a date", shown, actual)

@@ -8,20 +8,20 @@ from proctor.matchers.lists import DEEPEST, PlainList
 from proctor.model.evidence import Json
 
 
-def plain_expected(value: Json, field: str = "value", depth: int = 0) -> Expected:
-    """A value that is equal only to itself, lists in any order."""
+def compile_plain(value: Json, field: str = "value", depth: int = 0) -> Expected:
+    """Return a value that is equal only to itself, lists in any order."""
     if depth > DEEPEST:
         raise SpecError(f"nested more than {DEEPEST} deep", field=field)
     if isinstance(value, dict):
-        return Object(value, {key: plain_expected(item, f"{field}.{key}", depth + 1) for key, item in value.items()})
+        return Object(value, {key: compile_plain(item, f"{field}.{key}", depth + 1) for key, item in value.items()})
     if isinstance(value, (list, tuple)):
-        elements = tuple(plain_expected(item, f"{field}.{index}", depth + 1) for index, item in enumerate(value))
+        elements = tuple(compile_plain(item, f"{field}.{index}", depth + 1) for index, item in enumerate(value))
         return PlainList(list(value), elements)
-    return scalar(value)
+    return compile_scalar(value)
 
 
-def scalar(value: Json) -> Expected:
-    """Text, number, boolean or null."""
+def compile_scalar(value: Json) -> Expected:
+    """Return text, number, boolean or null."""
     if isinstance(value, bool):
         return Boolean(value, plain=True)
     if isinstance(value, (int, float)):

@@ -5,15 +5,15 @@ from __future__ import annotations
 from datetime import date, datetime
 
 from proctor.errors import CheckFault, SpecError
-from proctor.expressions.moments import instant, zone_named
+from proctor.expressions.moments import find_zone, to_instant
 from proctor.expressions.scope import Scope
-from proctor.matchers.equal import difference
+from proctor.matchers.equal import find_difference
 from proctor.matchers.expected import Expected, Object, Present, from_expression
 from proctor.matchers.form import Form, Matcher, Nested, Operand, matcher
-from proctor.matchers.kinds import KINDS, kinds_named
-from proctor.matchers.mismatch import Mismatch, absent
+from proctor.matchers.kinds import KINDS, read_kinds
+from proctor.matchers.mismatch import Mismatch, absent_mismatch
 from proctor.matchers.ordering import moment_of
-from proctor.matchers.plain import plain_expected
+from proctor.matchers.plain import compile_plain
 from proctor.matchers.texts import pattern_at
 from proctor.matchers.weight import bound_product
 from proctor.model.evidence import Json
@@ -35,32 +35,32 @@ class Computed(Expected):
         super().__init__(raw, dynamic=True, uses=operand.uses)
         self._operand = operand
 
-    def mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
-        """Nothing when equal."""
+    def find_mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
+        """Return None when the values are equal, else their first difference."""
         value = self._operand.value(scope)
         shown = self._operand.shown(value)
         if actual is MISSING:
-            return absent(path, shown)
+            return absent_mismatch(path, shown)
         if isinstance(value, date):
-            return _same_instant(value, actual, scope, path, shown)
+            return _compare_instants(value, actual, scope, path, shown)
         try:
-            expected = plain_expected(value)
+            expected = compile_plain(value)
         except SpecError as error:
             raise CheckFault("value_too_deep", f"{shown}: {error.message}") from None
-        found = expected.mismatch(actual, scope, path)
+        found = expected.find_mismatch(actual, scope, path)
         if found is None or self._operand.expression is None:
             return found
         source = from_expression(value, self._operand.expression.text) if found.path == path else f"{found.expected} (in {shown})"
         return Mismatch(found.path, found.why, source, found.actual)
 
 
-def _same_instant(wanted: date | datetime, actual: Json, scope: Scope, path: str, shown: str) -> Mismatch | None:
-    zone = zone_named(scope.zone)
+def _compare_instants(wanted: date | datetime, actual: Json, scope: Scope, path: str, shown: str) -> Mismatch | None:
+    zone = find_zone(scope.zone)
     found = moment_of(actual, scope)
     if found is None:
         return Mismatch(path, f"is {kind_of(actual)} that does not read as a date", shown, actual)
     try:
-        same = instant(found, zone) == instant(wanted, zone)
+        same = to_instant(found, zone) == to_instant(wanted, zone)
     except OverflowError:
         same = False
     return None if same else Mismatch(path, "is another date", shown, actual)
@@ -75,7 +75,7 @@ def _same_instant(wanted: date | datetime, actual: Json, scope: Scope, path: str
 )
 def exact(form: Form, nested: Nested) -> Expected:
     """Build `exact`."""
-    operand = form.operand()
+    operand = form.read_operand()
     if operand.expression is not None:
         return Computed(form.raw, operand)
     return nested(operand.constant, form.place("value"))
@@ -88,11 +88,11 @@ class Literal(Expected):
 
     def __init__(self, form: Form) -> None:
         super().__init__(form.raw)
-        self._value = form.required("value")
+        self._value = form.require("value")
 
-    def mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
-        """Nothing when equal."""
-        return absent(path, show(self._value)) if actual is MISSING else difference(self._value, actual, path)
+    def find_mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
+        """Return None when the values are equal, else their first difference."""
+        return absent_mismatch(path, show(self._value)) if actual is MISSING else find_difference(self._value, actual, path)
 
 
 @matcher(
@@ -116,7 +116,7 @@ def literal(form: Form, nested: Nested) -> Expected:
 )
 def plain_object(form: Form, nested: Nested) -> Expected:
     """Build `object`."""
-    value = form.required("value")
+    value = form.require("value")
     if not isinstance(value, dict):
         raise SpecError(f"matcher 'object': expected an object, found {kind_of(value)}", field=form.place("value"))
     return Object(value, {key: nested(item, f"{form.place('value')}.{key}") for key, item in value.items()})
@@ -137,12 +137,12 @@ class Not(Expected):
         super().__init__(raw, dynamic=inner.dynamic, uses=inner.uses, size=inner.size)
         self._inner = inner
 
-    def mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
-        """Nothing when the inner value does not fit."""
+    def find_mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
+        """Return None when the inner value does not fit."""
         shown = f"anything but {self._inner.shown()}"
         if actual is MISSING:
-            return absent(path, shown)
-        if self._inner.mismatch(actual, scope, path) is not None:
+            return absent_mismatch(path, shown)
+        if self._inner.find_mismatch(actual, scope, path) is not None:
             return None
         return Mismatch(path, "is what it must not be", shown, actual)
 
@@ -156,7 +156,7 @@ class Not(Expected):
 )
 def negated(form: Form, nested: Nested) -> Expected:
     """Build `not`."""
-    return Not(form.raw, nested(form.required("value"), form.place("value")))
+    return Not(form.raw, nested(form.require("value"), form.place("value")))
 
 
 class OfKind(Expected):
@@ -168,11 +168,11 @@ class OfKind(Expected):
         super().__init__(raw)
         self._names = names
 
-    def mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
-        """Nothing when the value is of such a kind."""
+    def find_mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
+        """Return None when the value is of such a kind."""
         shown = " or ".join(self._names)
         if actual is MISSING:
-            return absent(path, shown)
+            return absent_mismatch(path, shown)
         if any(KINDS[name](actual) for name in self._names):
             return None
         return Mismatch(path, f"is {kind_of(actual)}", shown, actual)
@@ -187,7 +187,7 @@ class OfKind(Expected):
 )
 def of_type(form: Form, nested: Nested) -> Expected:
     """Build `type`."""
-    return OfKind(form.raw, kinds_named(form.required("value"), form.place("value")))
+    return OfKind(form.raw, read_kinds(form.require("value"), form.place("value")))
 
 
 class SchemaVariant(Expected):
@@ -198,7 +198,7 @@ class SchemaVariant(Expected):
     def __init__(self, raw: dict[str, Json], field: str) -> None:
         self._allowed = self._read_allowed(raw, field)
         super().__init__(raw, size=1 + sum(choice.size for group in self._allowed for choice in group))
-        self._names = kinds_named(raw["type"], f"{field}.type") if "type" in raw else ()
+        self._names = read_kinds(raw["type"], f"{field}.type") if "type" in raw else ()
         self._pattern = self._read_pattern(raw, field)
         self._minimum, self._maximum = (self._read_bound(raw, key, field) for key in ("minimum", "maximum"))
 
@@ -214,11 +214,11 @@ class SchemaVariant(Expected):
     def _read_allowed(raw: dict[str, Json], field: str) -> tuple[tuple[Expected, ...], ...]:
         groups: list[tuple[Expected, ...]] = []
         if "const" in raw:
-            groups.append((plain_expected(raw["const"], f"{field}.const"),))
+            groups.append((compile_plain(raw["const"], f"{field}.const"),))
         if "enum" in raw:
             if not isinstance(raw["enum"], list) or not raw["enum"]:
                 raise SpecError("'enum' is a list of at least one value", field=f"{field}.enum")
-            groups.append(tuple(plain_expected(value, f"{field}.enum.{index}") for index, value in enumerate(raw["enum"])))
+            groups.append(tuple(compile_plain(value, f"{field}.enum.{index}") for index, value in enumerate(raw["enum"])))
         return tuple(groups)
 
     @staticmethod
@@ -227,21 +227,21 @@ class SchemaVariant(Expected):
             raise SpecError(f"{key!r} is a number, found {kind_of(raw[key])}", field=f"{field}.{key}")
         return raw.get(key)
 
-    def mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
-        """Nothing when every key of the variant accepts the value."""
+    def find_mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
+        """Return None when every key of the variant accepts the value."""
         if actual is MISSING:
-            return absent(path, self.shown())
+            return absent_mismatch(path, self.shown())
         fits = not self._names or any(KINDS[name](actual) for name in self._names)
         if fits and self._pattern is not None:
             fits = isinstance(actual, str) and self._pattern.search(actual) is not None
         if fits and self._allowed:
             bound_product(self.size, actual, f"{path} is too large to be compared with a variant of {self.size} parts")
-            fits = all(any(choice.mismatch(actual, scope, path) is None for choice in group) for group in self._allowed)
+            fits = all(any(choice.find_mismatch(actual, scope, path) is None for choice in group) for group in self._allowed)
         if fits and (self._minimum is not None or self._maximum is not None):
-            fits = KINDS["number"](actual) and not self._out_of_bounds(actual)
+            fits = KINDS["number"](actual) and not self._is_out_of_bounds(actual)
         return None if fits else Mismatch(path, "does not fit the variant", self.shown(), actual)
 
-    def _out_of_bounds(self, actual: Json) -> bool:
+    def _is_out_of_bounds(self, actual: Json) -> bool:
         return (self._minimum is not None and not actual >= self._minimum) or (self._maximum is not None and not actual <= self._maximum)
 
 
@@ -259,17 +259,21 @@ class OneOf(Expected):
         )
         self._variants = variants
 
-    def mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
-        """Nothing when a variant accepts the value."""
+    def find_mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
+        """Return None when a variant accepts the value."""
         if len(self._variants) > _FEW:
             bound_product(self.size, actual, f"{path} is too large to be compared with {len(self._variants)} variants")
         for variant in self._variants:
-            if variant.mismatch(actual, scope, path) is None:
+            if variant.find_mismatch(actual, scope, path) is None:
                 return None
         shown = " or ".join(variant.shown() for variant in self._variants[:5])
         if len(self._variants) > 5:
             shown += f" or {len(self._variants) - 5} more"
-        return absent(path, shown) if actual is MISSING else Mismatch(path, f"fits none of {len(self._variants)} variants", shown, actual)
+        return (
+            absent_mismatch(path, shown)
+            if actual is MISSING
+            else Mismatch(path, f"fits none of {len(self._variants)} variants", shown, actual)
+        )
 
 
 @matcher(
@@ -281,14 +285,14 @@ class OneOf(Expected):
 )
 def one_of(form: Form, nested: Nested) -> Expected:
     """Build `one_of`."""
-    variants = form.required("variants")
+    variants = form.require("variants")
     place = form.place("variants")
     if not isinstance(variants, list) or not variants:
         raise SpecError("matcher 'one_of' needs a list of at least one variant", field=place)
-    return OneOf(form.raw, tuple(_variant(value, f"{place}.{index}", nested) for index, value in enumerate(variants)))
+    return OneOf(form.raw, tuple(_compile_variant(value, f"{place}.{index}", nested) for index, value in enumerate(variants)))
 
 
-def _variant(value: Json, field: str, nested: Nested) -> Expected:
+def _compile_variant(value: Json, field: str, nested: Nested) -> Expected:
     if not isinstance(value, dict) or not value or isinstance(value.get("matcher"), str):
         return nested(value, field)
     unknown = [key for key in value if key not in _SCHEMA_KEYS]
@@ -316,12 +320,12 @@ class AllOf(Expected):
         )
         self._parts = parts
 
-    def mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
-        """The first matcher that does not fit."""
+    def find_mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
+        """Return the first matcher that does not fit."""
         if len(self._parts) > _FEW:
             bound_product(self.size, actual, f"{path} is too large to be compared with {len(self._parts)} matchers")
         for part in self._parts:
-            found = part.mismatch(actual, scope, path)
+            found = part.find_mismatch(actual, scope, path)
             if found is not None:
                 return found
         return None

@@ -10,10 +10,10 @@ from collections.abc import Callable
 
 from proctor.errors import SpecError
 from proctor.expressions.scope import Scope
-from proctor.expressions.text_form import text_form
+from proctor.expressions.text_form import write_text_form
 from proctor.matchers.expected import Expected
 from proctor.matchers.form import Form, Matcher, Nested, matcher
-from proctor.matchers.mismatch import Mismatch, absent
+from proctor.matchers.mismatch import Mismatch, absent_mismatch
 from proctor.model.evidence import Json
 from proctor.model.missing import MISSING, Missing
 from proctor.model.show import kind_of, show
@@ -26,17 +26,17 @@ class TextTest(Expected):
     __slots__ = ("_operand", "_phrase", "_test")
 
     def __init__(self, form: Form, phrase: str, test: Callable[[str, str], bool]) -> None:
-        self._operand = form.operand()
+        self._operand = form.read_operand()
         super().__init__(form.raw, dynamic=self._operand.expression is not None, uses=self._operand.uses)
         self._phrase = phrase
         self._test = test
 
-    def mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
-        """Nothing when the test holds."""
+    def find_mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
+        """Return None when the test holds."""
         value = self._operand.value(scope)
         if actual is MISSING:
-            return absent(path, f"text that {self._phrase}s {self._operand.shown(value)}")
-        if self._test(text_form(actual), text_form(value)):
+            return absent_mismatch(path, f"text that {self._phrase}s {self._operand.shown(value)}")
+        if self._test(write_text_form(actual), write_text_form(value)):
             return None
         return Mismatch(path, f"does not {self._phrase} the text", self._operand.shown(value), actual)
 
@@ -71,14 +71,14 @@ class Regex(Expected):
         super().__init__(raw)
         self._pattern = pattern
 
-    def mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
-        """Nothing when the pattern is found."""
+    def find_mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
+        """Return None when the pattern is found."""
         wanted = f"a match of {show(self._pattern.source)}"
         if actual is MISSING:
-            return absent(path, wanted)
+            return absent_mismatch(path, wanted)
         if actual is None or isinstance(actual, (dict, list, tuple)):
             return Mismatch(path, f"is {kind_of(actual)}, which no pattern matches", wanted, actual)
-        if self._pattern.search(text_form(actual)) is not None:
+        if self._pattern.search(write_text_form(actual)) is not None:
             return None
         return Mismatch(path, "does not match the pattern", wanted, actual)
 
@@ -92,11 +92,11 @@ class Regex(Expected):
 )
 def regex(form: Form, nested: Nested) -> Expected:
     """Build `regex`."""
-    return Regex(form.raw, pattern_at(form.text("value"), form.text("flags", ""), form.place("value")))
+    return Regex(form.raw, pattern_at(form.read_text("value"), form.read_text("flags", ""), form.place("value")))
 
 
 def pattern_at(source: str, flags: str, field: str) -> Pattern:
-    """A compiled pattern; a fault in it is reported at `field`."""
+    """Return a compiled pattern; a fault in it is reported at `field`."""
     try:
         return compile_pattern(source, flags)
     except SpecError as error:

@@ -19,7 +19,7 @@ def bound_product(size: int, actual: Json, why: str) -> None:
 
 
 def weigh(value: Json, limit: int) -> int:
-    """About how much work it is to compare a value once; stops counting above `limit`."""
+    """Estimate how much work it is to compare a value once; stop counting above `limit`."""
     total = 0
     waiting: list[Json] = [value]
     while waiting and total <= limit:

@@ -19,11 +19,11 @@ import msgspec
 
 from proctor.actions.describe import KINDS, Description, describe
 from proctor.checks.registry import default_registry
-from proctor.formats.native_schema import native_schema
+from proctor.formats.native_schema import build_native_schema
 from proctor.mcp_server.tool import Desk
 from proctor.model.evidence import Json
 from proctor.model.show import nearest, show
-from proctor.report.neutral import one_line
+from proctor.report.neutral import to_one_line
 from proctor.service.refusals import Refusal
 from proctor.service.verification.task_runs import get_task_run
 
@@ -74,7 +74,7 @@ async def read_page(desk: Desk, uri: str) -> tuple[str, str]:
             entries = await asyncio.to_thread(describe, kind, name or None)
             return MARKDOWN, "\n".join(_described(entry) for entry in entries)
         case "schema" if rest == "native.json":
-            return JSON, msgspec.json.encode(native_schema(default_registry())).decode()
+            return JSON, msgspec.json.encode(build_native_schema(default_registry())).decode()
         case "runs":
             return MARKDOWN, await desk.runs.page(desk.caller, rest)
         case "task-runs":
@@ -113,21 +113,21 @@ def _described(entry: Description) -> str:
 
 def _task_run(run: dict[str, Json]) -> str:
     lines = [
-        f"# {one_line(str(run['name']), 200)}",
+        f"# {to_one_line(str(run['name']), 200)}",
         "",
         f"Task run `{run['id']}` of benchmark run `{run['benchmark_run_id']}`: {run['status']}.",
         "",
         f"- verdict: {run['verdict'] or 'none yet'}",
         f"- score: {run['score'] if run['score'] is not None else 'none yet'}",
-        *(f"- axis {one_line(name, 100)}: {axis['score']} (weight {axis['weight']})" for name, axis in run["axes"].items()),
+        *(f"- axis {to_one_line(name, 100)}: {axis['score']} (weight {axis['weight']})" for name, axis in run["axes"].items()),
     ]
     labels = {criterion["id"]: criterion.get("label") for criterion in (run.get("snapshot") or {}).get("criteria") or ()}
     for criterion in run["criterion_runs"]:
         label = labels.get(criterion["criterion_id"]) or criterion["criterion_id"]
-        lines += ["", f"## {'passed' if criterion['passed'] else 'FAILED'}: {one_line(str(label), 200)}", ""]
-        lines += [f"Score {criterion['score']}. {one_line(criterion['details'] or '', 1000)}"]
+        lines += ["", f"## {'passed' if criterion['passed'] else 'FAILED'}: {to_one_line(str(label), 200)}", ""]
+        lines += [f"Score {criterion['score']}. {to_one_line(criterion['details'] or '', 1000)}"]
         evidence = criterion["evidence"] or {}
         for result in [*evidence.get("field_results", ()), *evidence.get("assertion_results", ())]:
             told = f"expected {show(result.get('expected'), 200)}, found {show(result.get('actual'), 200)}"
-            lines.append(f"- {'ok' if result.get('passed') else 'WRONG'} `{one_line(str(result.get('path')), 200)}`: {told}")
+            lines.append(f"- {'ok' if result.get('passed') else 'WRONG'} `{to_one_line(str(result.get('path')), 200)}`: {told}")
     return "\n".join(lines) + "\n"

@@ -14,20 +14,20 @@ MARK: Final = "..."
 
 
 def count_units(text: str) -> int:
-    """The length of a text in UTF-16 units."""
+    """Return the length of a text in UTF-16 units."""
     return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
 def cut_text(text: str, limit: int) -> str:
-    """A text as MCPLab writes it down."""
+    """Return a text as MCPLab writes it down."""
     if count_units(text) <= limit:
         return text
     # Half of a character that needs two units is left out: it could not be written as UTF-8.
     return text.encode("utf-16-le", "surrogatepass")[: 2 * limit].decode("utf-16-le", "ignore") + MARK
 
 
-def kept_part(text: str, limit: int) -> str | None:
-    """What was kept of a text that was cut at this limit; nothing where it is whole."""
+def find_kept_part(text: str, limit: int) -> str | None:
+    """Return what was kept of a text that was cut at this limit, or None if it is whole."""
     # A writer that leaves out half of a character keeps one unit less.
     if not text.endswith(MARK) or not limit - 1 <= count_units(text) - len(MARK) <= limit:
         return None

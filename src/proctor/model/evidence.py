@@ -23,7 +23,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     total_tokens: int | None = None
 
     def total(self) -> int | None:
-        """The reported total, else input plus output, else nothing."""
+        """Return the reported total, else input plus output, else nothing."""
         if self.total_tokens is not None:
             return self.total_tokens
         if self.input_tokens is None and self.output_tokens is None:
@@ -54,26 +54,26 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
     """Other names the same tool goes by (an n8n tool has its node's name and its own)."""
 
     def goes_by(self, name: str) -> bool:
-        """Whether this is a call of the tool `name`."""
+        """Return whether this is a call of the tool `name`."""
         return self.name == name or name in self.aliases
 
     def failure(self) -> Json:
-        """What went wrong: the error, or what an MCP result that says `isError: true` tells; nothing for a call that succeeded."""
+        """Return what went wrong: the error, or what an MCP result that says `isError: true` tells; nothing for a call that succeeded."""
         if self.error is not None and self.error is not False and self.error != "":
             return self.error
         return mcp_error(self.result)
 
     def failure_kind(self) -> str | None:
-        """Of a failed call, which kind of failure it is, where that is known."""
+        """Return the kind of failure of a failed call, or None if it is not known."""
         return self.error_kind or ("content-error" if not self.error and mcp_error(self.result) is not None else None)
 
     def failed(self) -> bool:
-        """Whether the call ended in an error."""
+        """Return whether the call ended in an error."""
         return self.failure() is not None
 
 
 def mcp_error(result: Json) -> str | None:
-    """What an MCP result says went wrong, if it says `isError: true`."""
+    """Return what an MCP result says went wrong, if it says `isError: true`."""
     if not isinstance(result, dict) or result.get("isError") is not True:
         return None
     content: Json = result.get("content")
@@ -104,7 +104,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     """What a reader wants said beside a verdict about this node, for example an expression left unresolved."""
 
     def ran(self) -> bool:
-        """Whether the step was executed at all."""
+        """Return whether the step was executed at all."""
         return self.status != "skipped"
 
 

@@ -69,37 +69,37 @@ class PendingVerdict(Verdict, frozen=True, gc=False):
     settle: Callable[[Sequence[Opinion]], Verdict] | None = None
     """The verdict, once every question has its opinion, in order."""
 
-    def told(self) -> Verdict:
-        """What is left of it where no judge was asked."""
+    def with_words(self) -> Verdict:
+        """Return what is left of it where no judge was asked."""
         return Verdict(self.outcome, self.score, self.reason, self.code, self.details, self.pointers)
 
     def __eq__(self, other: object) -> bool:
         # How the answers will be read is code; the same questions about the same evidence are the same verdict.
         if isinstance(other, PendingVerdict):
-            return self.questions == other.questions and self.told() == other.told()
-        return isinstance(other, Verdict) and self.told() == other
+            return self.questions == other.questions and self.with_words() == other.with_words()
+        return isinstance(other, Verdict) and self.with_words() == other
 
     def __hash__(self) -> int:
         return hash((self.outcome, self.score, self.code))
 
-    def settled(self, opinions: Sequence[Opinion]) -> Verdict:
-        """The verdict that `opinions` make."""
-        assert self.settle is not None, "made by `pending`, which takes it"
+    def settle_with(self, opinions: Sequence[Opinion]) -> Verdict:
+        """Return the verdict that `opinions` make."""
+        assert self.settle is not None, "made by `make_pending`, which takes it"
         return self.settle(opinions)
 
 
-def pending(
+def make_pending(
     questions: Sequence[Question],
     settle: Callable[[Sequence[Opinion]], Verdict],
     *,
     otherwise: Verdict | None = None,
 ) -> PendingVerdict:
-    """A verdict that waits for `questions`; `otherwise` is what it is without a judge: by default `judge_unavailable`."""
+    """Return a verdict that waits for `questions`; `otherwise` is what it is without a judge: by default `judge_unavailable`."""
     last = otherwise or Verdict("error", 0.0, NO_JUDGE, NO_JUDGE_CODE)
     return PendingVerdict(last.outcome, last.score, last.reason, last.code, last.details, last.pointers, tuple(questions), settle)
 
 
-def verdict_of(opinion: Opinion, *, pointers: tuple[str, ...] = ()) -> Verdict:
-    """The verdict that one opinion alone makes."""
+def make_verdict(opinion: Opinion, *, pointers: tuple[str, ...] = ()) -> Verdict:
+    """Return the verdict that one opinion alone makes."""
     outcome: Outcome = opinion.outcome
     return Verdict(outcome, opinion.score, opinion.reason, opinion.code, opinion.details, pointers)

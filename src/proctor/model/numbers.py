@@ -6,7 +6,7 @@ import math
 
 
 def is_finite(value: float) -> bool:
-    """Whether a number is one that a double can hold: no infinity, no NaN, and no whole number beyond."""
+    """Return whether a number is one that a double can hold: no infinity, no NaN, and no whole number beyond."""
     try:
         return math.isfinite(value)
     except OverflowError:

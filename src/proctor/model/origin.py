@@ -12,7 +12,7 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     path: str = "$"
 
     def __str__(self) -> str:
-        """`file:line:column`, with the unknown parts left out."""
+        """Return `file:line:column`, with the unknown parts left out."""
         parts = [self.file or "<input>"]
         if self.line is not None:
             parts.append(str(self.line))

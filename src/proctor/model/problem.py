@@ -35,19 +35,19 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     hint: str | None = None
     """The next step for the user."""
 
-    def headline(self) -> str:
-        """The one greppable line."""
+    def write_headline(self) -> str:
+        """Return the one greppable line."""
         prefix = "warning: " if self.level == "warning" else ""
         place = "" if self.origin == NOWHERE else f"{self.origin}: "
         return f"{place}{prefix}{self.message}".translate(_VISIBLE)
 
     def render(self) -> str:
-        """The finding in full, several lines."""
-        lines = [self.headline()]
+        """Return the finding in full, several lines."""
+        lines = [self.write_headline()]
         if self.origin.path != "$":
             lines.append(f"  at {self.origin.path}".translate(_VISIBLE))
         if self.excerpt is not None and self.origin.line is not None:
-            lines.extend(self._underlined(self.excerpt, self.origin.line, self.origin.column or 1))
+            lines.extend(self._underline(self.excerpt, self.origin.line, self.origin.column or 1))
         if self.expected or self.nearest:
             words = ", ".join(repr(word) for word in self.nearest)
             parts = [part for part in (f"expected {self.expected}" if self.expected else "", f"nearest: {words}" if words else "") if part]
@@ -56,7 +56,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
             lines.append(f"  {self.hint}".translate(_VISIBLE))
         return "\n".join(lines)
 
-    def _underlined(self, excerpt: str, line: int, column: int) -> list[str]:
+    def _underline(self, excerpt: str, line: int, column: int) -> list[str]:
         # A minified file is one endless line: show a window around the column.
         start = max(0, column - 1 - 60) if len(excerpt) > 120 else 0
         shown = excerpt[start : start + 120].replace("\t", " ").translate(_VISIBLE)

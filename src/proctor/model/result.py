@@ -83,7 +83,7 @@ class CaseResult(msgspec.Struct, frozen=True, gc=False):
         return tuple(AssertionResult(a, v) for a, v in zip(self.case.assertions, self.verdicts, strict=False))
 
     def failures(self) -> Iterator[AssertionResult]:
-        """The assertions that failed or could not be decided."""
+        """Yield the assertions that failed or could not be decided."""
         return (entry for entry in self.assertions if entry.verdict.outcome in ("fail", "error"))
 
 
@@ -164,7 +164,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
         return self.outcome == "pass"
 
     def __getitem__(self, case_id: str) -> CaseResult:
-        """The first result of a case, by id."""
+        """Return the first result of a case, by id."""
         for result in self.cases:
             if result.case.id == case_id:
                 return result

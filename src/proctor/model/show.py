@@ -13,8 +13,11 @@ from typing import cast
 import msgspec
 
 LIMIT = 160
+"""Characters of a value in a message: about two lines of a terminal."""
 ENOUGH = 200_000
+"""Parts and characters beyond which a value is cut while it is written, as writing all of it would cost more than the check."""
 DEEPEST = 100
+"""Levels of nesting that are shown; beyond them Python's own recursion limit comes near."""
 _PLAIN = frozenset((bool, int, float, type(None)))
 
 
@@ -28,7 +31,7 @@ def shorten(text: str, limit: int = LIMIT) -> str:
 
 
 def show(value: object, limit: int = LIMIT) -> str:
-    """A value as JSON text, shortened; what JSON cannot carry falls back to `repr`."""
+    """Return a value as JSON text, shortened; what JSON cannot carry falls back to `repr`."""
     if isinstance(value, str):
         # Cut before encoding: a text of many megabytes must not be copied to show its ends.
         value = shorten(value, limit)
@@ -37,7 +40,7 @@ def show(value: object, limit: int = LIMIT) -> str:
         except UnicodeEncodeError:  # a lone surrogate, which JSON escapes can spell and UTF-8 cannot
             return msgspec.json.encode(value.encode("utf-8", "backslashreplace").decode()).decode()
     if not _is_small(value):
-        return _beginning(value, limit)
+        return _write_beginning(value, limit)
     try:
         return shorten(msgspec.json.encode(value).decode(), limit)
     except (TypeError, ValueError, RecursionError, OverflowError, msgspec.MsgspecError):
@@ -49,8 +52,8 @@ def show(value: object, limit: int = LIMIT) -> str:
             return f"<{kind_of(value)} too long to be written>"
 
 
-def _members(value: object) -> Iterable[tuple[object, object]] | None:
-    """The parts of a value that is written with names: of an object, a struct, a dataclass."""
+def _list_members(value: object) -> Iterable[tuple[object, object]] | None:
+    """Return the parts of a value that is written with names: of an object, a struct, a dataclass."""
     if isinstance(value, dict):
         return cast("dict[object, object]", value).items()
     names = getattr(type(value), "__struct_fields__", None) or getattr(type(value), "__dataclass_fields__", None)
@@ -58,7 +61,7 @@ def _members(value: object) -> Iterable[tuple[object, object]] | None:
 
 
 def _is_small(value: object) -> bool:
-    """Whether a value is worth writing out as a whole."""
+    """Return whether a value is worth writing out as a whole."""
     left = ENOUGH
     waiting: list[object] = [value]
     for part in waiting:  # which grows meanwhile
@@ -74,7 +77,7 @@ def _is_small(value: object) -> bool:
         elif isinstance(part, (list, tuple, set, frozenset)):
             more = cast("Collection[object]", part)
         else:
-            more = [inner for member in _members(part) or () for inner in member]
+            more = [inner for member in _list_members(part) or () for inner in member]
         left -= len(more)
         if left < 0:
             return False
@@ -82,19 +85,19 @@ def _is_small(value: object) -> bool:
     return True
 
 
-def _beginning(value: object, limit: int) -> str:
-    """As much of a value as fits."""
+def _write_beginning(value: object, limit: int) -> str:
+    """Write as much of a value as fits."""
     written = ""
-    for piece in _pieces(value, limit, ()):
+    for piece in _iterate_pieces(value, limit, ()):
         written += piece
         if len(written) > limit:
             return f"{written[:limit]}…(more than can be shown)"
     return written
 
 
-def _pieces(value: object, limit: int, around: tuple[int, ...]) -> Iterator[str]:
-    """The text of a value in the manner of JSON, piece by piece; what lies inside of itself, or too far down, is `[...]`."""
-    members = _members(value)
+def _iterate_pieces(value: object, limit: int, around: tuple[int, ...]) -> Iterator[str]:
+    """Yield the text of a value in the manner of JSON, piece by piece; what lies inside of itself, or too far down, is `[...]`."""
+    members = _list_members(value)
     if members is None and not isinstance(value, (list, tuple, set, frozenset)):
         # Of bytes, too, no more than is shown is written out.
         yield show(bytes(value[:limit]) if isinstance(value, (bytes, bytearray)) else value, limit)
@@ -107,12 +110,12 @@ def _pieces(value: object, limit: int, around: tuple[int, ...]) -> Iterator[str]
     for number, entry in enumerate(cast("Iterable[object]", value) if members is None else members):
         name, part = ("", entry) if members is None else cast("tuple[object, object]", entry)
         yield ("," if number else "") + (f"{show(name, limit)}:" if members is not None else "")
-        yield from _pieces(part, limit, (*around, id(value)))
+        yield from _iterate_pieces(part, limit, (*around, id(value)))
     yield closing
 
 
 def exception_text(error: BaseException, limit: int = 500) -> str:
-    """What an exception says, in characters that can be written; one that cannot even say it is told by its type alone."""
+    """Return what an exception says, in characters that can be written; one that cannot even say it is told by its type alone."""
     try:
         text = str(error)
     except Exception as broken:  # somebody else's code: its own `__str__` may do anything
@@ -121,7 +124,7 @@ def exception_text(error: BaseException, limit: int = 500) -> str:
 
 
 def kind_of(value: object) -> str:
-    """What a user calls this kind of value."""
+    """Return what a user calls this kind of value."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -138,10 +141,11 @@ def kind_of(value: object) -> str:
 
 
 _MOST_KNOWN = 1_000
+"""Words compared with a misspelt one: the comparison is slow, and a suggestion is a courtesy."""
 
 
 def nearest(word: str, known: Iterable[str], most: int = 3) -> tuple[str, ...]:
-    """The known words most like `word`, best first; case is ignored while comparing. Of very many words only the first are looked at."""
+    """Return the known words most like `word`, best first, whatever their case; of very many words only the first are compared."""
     from difflib import get_close_matches  # costs a regex compile; only a mistake needs it
 
     by_lower: dict[str, str] = {}

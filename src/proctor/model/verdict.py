@@ -36,8 +36,8 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
         """Whether the outcome is `pass`."""
         return self.outcome == "pass"
 
-    def told(self) -> "Verdict":
-        """The verdict with its explanation in words; itself, unless the words were put off."""
+    def with_words(self) -> "Verdict":
+        """Return the verdict with its explanation in words; itself, unless the words were put off."""
         return self
 
 
@@ -50,8 +50,8 @@ class DeferredVerdict(Verdict, frozen=True, gc=False):
 
     explain: Callable[[], Verdict] | Verdict | None = None
 
-    def told(self) -> "Verdict":
-        """The verdict with its explanation in words."""
+    def with_words(self) -> "Verdict":
+        """Return the verdict with its explanation in words."""
         known = self.explain
         if not isinstance(known, Verdict):
             assert known is not None
@@ -62,32 +62,32 @@ class DeferredVerdict(Verdict, frozen=True, gc=False):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Verdict) or other.outcome != self.outcome:
             return False
-        return self.told() == other.told()
+        return self.with_words() == other.with_words()
 
     def __hash__(self) -> int:
         return hash((self.outcome, self.score, self.code))
 
     def __repr__(self) -> str:
-        return repr(self.told())
+        return repr(self.with_words())
 
     def __reduce__(self) -> tuple[object, ...]:
         # A pickle carries the words, not the way to them.
-        told = self.told()
+        told = self.with_words()
         return (Verdict, (told.outcome, told.score, told.reason, told.code, told.details, told.pointers))
 
 
 # The words of a deferred verdict replace the empty fields it was made with.
 for _name in ("reason", "details", "pointers"):
-    setattr(DeferredVerdict, _name, property(lambda self, name=_name: getattr(self.told(), name)))
+    setattr(DeferredVerdict, _name, property(lambda self, name=_name: getattr(self.with_words(), name)))
 
 
-def later(explain: Callable[[], Verdict]) -> Verdict:
-    """A failed verdict with score 0 and no code that `explain` puts into words when they are read."""
+def defer_verdict(explain: Callable[[], Verdict]) -> Verdict:
+    """Return a failed verdict with score 0 and no code that `explain` puts into words when they are read."""
     return DeferredVerdict("fail", 0.0, "", None, {}, (), explain)
 
 
 def passed(reason: str, *, details: dict[str, Json] | None = None, pointers: tuple[str, ...] = (), score: float = 1.0) -> Verdict:
-    """A verdict that the claim holds."""
+    """Return a verdict that the claim holds."""
     return Verdict("pass", score, reason, None, details or {}, pointers)
 
 
@@ -99,20 +99,20 @@ def failed(
     pointers: tuple[str, ...] = (),
     score: float = 0.0,
 ) -> Verdict:
-    """A verdict that the claim does not hold; `reason` says what was expected and what was found."""
+    """Return a verdict that the claim does not hold; `reason` says what was expected and what was found."""
     return Verdict("fail", score, reason, code, details or {}, pointers)
 
 
 def errored(code: str, reason: str, *, details: dict[str, Json] | None = None) -> Verdict:
-    """A verdict that no decision could be made."""
+    """Return a verdict that no decision could be made."""
     return Verdict("error", 0.0, reason, code, details or {})
 
 
 def skipped(code: str, reason: str) -> Verdict:
-    """A verdict that no decision was wanted."""
+    """Return a verdict that no decision was wanted."""
     return Verdict("skip", 0.0, reason, code)
 
 
 def missing(what: str) -> Verdict:
-    """The evidence does not carry what the claim is about. `proctor.checks.caution` decides whether that is a `fail` or an `error`."""
+    """Fail a claim because the evidence lacks what it is about; `proctor.checks.caution` may turn that into an `error`."""
     return Verdict("fail", 0.0, f"{what} not recorded in this evidence", "missing_evidence")

@@ -35,10 +35,11 @@ from proctor.paths.query import (
     Wildcard,
 )
 from proctor.patterns.iregexp import compile_iregexp
-from proctor.patterns.offsets import utf16_length
+from proctor.patterns.offsets import measure_utf16_length
 from proctor.work import spend
 
 MOST_STEPS: Final = 500_000
+"""Nodes that one evaluation may visit: filters inside descents grow with the square of a document."""
 
 Found = tuple[Json, "str | int | None", "Found | None"]
 """Value, key, parent."""
@@ -60,74 +61,74 @@ class Walk:
         if self.left < 0:
             raise CheckFault("path_limit", f"the path visits more than {MOST_STEPS} nodes of this document")
 
-    def query(self, query: Query, current: Found) -> list[Found]:
-        """The nodes that `query` selects."""
+    def select_query(self, query: Query, current: Found) -> list[Found]:
+        """Return the nodes that `query` selects."""
         nodes = [self.root if query.from_root else current]
         for part in query.segments:
-            nodes = self.step(part, nodes) if isinstance(part, Step) else self.segment(part, nodes)
+            nodes = self.step(part, nodes) if isinstance(part, Step) else self.select_segment(part, nodes)
             if not nodes:
                 break
         return nodes
 
     def step(self, step: Step, nodes: list[Found]) -> list[Found]:
-        """Parents, or names instead of values."""
+        """Select the parents of nodes, or their names instead of their values."""
         self.spend(len(nodes))
         if step.kind == "parent":
             return [node[2] for node in nodes if node[2] is not None]
         return [(node[1], None, None) for node in nodes if node[1] is not None]
 
-    def segment(self, segment: Segment, nodes: list[Found]) -> list[Found]:
-        """The selectors of one segment on every node."""
+    def select_segment(self, segment: Segment, nodes: list[Found]) -> list[Found]:
+        """Return the selectors of one segment on every node."""
         found: list[Found] = []
         selectors = segment.selectors
         for node in nodes:
-            for start in self.below(node) if segment.descendant else (node,):
+            for start in self.iterate_below(node) if segment.descendant else (node,):
                 self.spend(len(selectors))
                 for selector in selectors:
                     found.extend(self.select(selector, start))
         return found
 
-    def below(self, node: Found) -> Iterator[Found]:
-        """A node and everything below it, parents first."""
+    def iterate_below(self, node: Found) -> Iterator[Found]:
+        """Yield a node and everything below it, parents first."""
         pending = [node]
         while pending:
             top = pending.pop()
             yield top
-            children = _children(top)
+            children = _list_children(top)
             if children:
                 self.spend(len(children))
                 children.reverse()
                 pending.extend(children)
 
     def select(self, selector: Selector, node: Found) -> list[Found]:
-        """The children that one selector picks."""
+        """Return the children that one selector picks."""
         value = node[0]
         match selector:
             case Name(name, loose):
                 if isinstance(value, dict):
                     return [(value[name], name, node)] if name in value else []
-                return _loose_name(name, loose, node) if loose else []
+                return _find_loose_name(name, loose, node) if loose else []
             case Index(position, loose):
                 if isinstance(value, (list, tuple)):
-                    return _element(node, position)
+                    return _pick_element(node, position)
                 if loose and isinstance(value, dict) and str(position) in value:
                     return [(value[str(position)], str(position), node)]
                 return []
             case Wildcard():
-                children = _children(node)
+                children = _list_children(node)
                 self.spend(len(children))
                 return children
             case Slice(start, end, step):
-                return self.slice(node, start, end, step)
+                return self.select_slice(node, start, end, step)
             case FromEnd(places):
-                return _element(node, -places) if isinstance(value, (list, tuple)) else []
+                return _pick_element(node, -places) if isinstance(value, (list, tuple)) else []
             case Filter(expression):
-                children = _children(node)
+                children = _list_children(node)
                 self.spend(len(children))
                 return [child for child in children if self.holds(expression, child)]
 
-    def slice(self, node: Found, start: int | None, end: int | None, step: int | None) -> list[Found]:
-        """Elements of a list; a step of 0 selects nothing."""
+    def select_slice(self, node: Found, start: int | None, end: int | None, step: int | None) -> list[Found]:
+        """Select the elements of a list; a step of 0 selects nothing."""
         value = node[0]
         if not isinstance(value, (list, tuple)) or step == 0:
             return []
@@ -135,10 +136,8 @@ class Walk:
         self.spend(len(positions))
         return [(value[position], position, node) for position in positions]
 
-    # --- filters --------------------------------------------------------------------------------------------------
-
     def holds(self, expression: Logical, current: Found) -> bool:
-        """Whether a filter expression holds for a node."""
+        """Return whether a filter expression holds for a node."""
         self.spend(1)
         match expression:
             case AllOf(parts):
@@ -148,61 +147,61 @@ class Walk:
             case Not(inner):
                 return not self.holds(inner, current)
             case Comparison(left, operator, right):
-                return self.compare(self.value(left, current), operator, self.value(right, current))
+                return self.compare(self.find_value(left, current), operator, self.find_value(right, current))
             case Test(subject, truthy):
                 if isinstance(subject, Call):
                     return self.matches(subject, current)
-                nodes = self.query(subject, current)
-                return bool(nodes) and (not truthy or _truthy(nodes[0][0]))
+                nodes = self.select_query(subject, current)
+                return bool(nodes) and (not truthy or _is_truthy(nodes[0][0]))
 
-    def value(self, operand: Operand, current: Found) -> Json | Missing:
-        """The one value an operand stands for, or `MISSING`."""
+    def find_value(self, operand: Operand, current: Found) -> Json | Missing:
+        """Return the one value an operand stands for, or `MISSING`."""
         match operand:
             case Constant(value):
                 return value
             case Query():
-                nodes = self.query(operand, current)
+                nodes = self.select_query(operand, current)
                 return nodes[0][0] if len(nodes) == 1 else MISSING
             case Call(name, arguments):
                 return self.call(name, arguments[0], current)
 
     def call(self, name: str, argument: Operand, current: Found) -> Json | Missing:
-        """A function that gives a value."""
+        """Return a function that gives a value."""
         if name == "length":
-            value = self.value(argument, current)
+            value = self.find_value(argument, current)
             return len(value) if isinstance(value, (str, list, tuple, dict)) else MISSING
         assert isinstance(argument, Query)
-        nodes = self.query(argument, current)
+        nodes = self.select_query(argument, current)
         if name == "count":
             return len(nodes)
         return nodes[0][0] if len(nodes) == 1 else MISSING
 
     def matches(self, call: Call, current: Found) -> bool:
-        """`match` and `search`: false for anything that is not text, and for what is not an I-Regexp."""
-        text, source = (self.value(argument, current) for argument in call.arguments)
+        """Evaluate `match` and `search`: false for anything that is not text, and for a pattern that is not an I-Regexp."""
+        text, source = (self.find_value(argument, current) for argument in call.arguments)
         if not isinstance(text, str) or not isinstance(source, str):
             return False
         pattern = compile_iregexp(source, whole=call.name == "match")
         return pattern is not None and pattern.search(text) is not None
 
     def compare(self, left: Json | Missing, operator: str, right: Json | Missing) -> bool:
-        """RFC 9535, section 2.3.5.2.2: order exists among numbers and among texts only."""
+        """Compare two values by RFC 9535, section 2.3.5.2.2: order exists among numbers and among texts only."""
         match operator:
             case "==":
                 return self.equal(left, right)
             case "!=":
                 return not self.equal(left, right)
             case "<":
-                return _less(left, right)
+                return _is_less(left, right)
             case ">":
-                return _less(right, left)
+                return _is_less(right, left)
             case "<=":
-                return _less(left, right) or self.equal(left, right)
+                return _is_less(left, right) or self.equal(left, right)
             case _:
-                return _less(right, left) or self.equal(left, right)
+                return _is_less(right, left) or self.equal(left, right)
 
     def equal(self, left: Json | Missing, right: Json | Missing) -> bool:
-        """Equality of JSON values, without recursion; nothing equals nothing."""
+        """Compare JSON values for equality without recursion; nothing equals nothing."""
         pending = [(left, right)]
         while pending:
             a, b = pending.pop()
@@ -215,12 +214,12 @@ class Walk:
                 if len(a) != len(b):
                     return False
                 pending.extend(zip(a, b, strict=True))
-            elif not _same_scalar(a, b):
+            elif not _is_same_scalar(a, b):
                 return False
         return True
 
 
-def _children(node: Found) -> list[Found]:
+def _list_children(node: Found) -> list[Found]:
     value = node[0]
     if isinstance(value, dict):
         return [(child, name, node) for name, child in value.items()]
@@ -229,7 +228,7 @@ def _children(node: Found) -> list[Found]:
     return []
 
 
-def _element(node: Found, position: int) -> list[Found]:
+def _pick_element(node: Found, position: int) -> list[Found]:
     value = node[0]
     size = len(value)
     if not -size <= position < size:
@@ -238,21 +237,21 @@ def _element(node: Found, position: int) -> list[Found]:
     return [(value[position], position, node)]
 
 
-def _loose_name(name: str, where: str, node: Found) -> list[Found]:
-    """What MCPLab's library finds by name outside objects: `length`, and positions written as names."""
+def _find_loose_name(name: str, where: str, node: Found) -> list[Found]:
+    """Return what MCPLab's library finds by name outside objects: `length`, and positions written as names."""
     value = node[0]
     if isinstance(value, (list, tuple)):
         if name == "length":
             return [(len(value), name, node)]
         if name.isascii() and name.isdigit() and len(name) <= 9 and str(int(name)) == name:
-            return _element(node, int(name))
+            return _pick_element(node, int(name))
     elif isinstance(value, str) and name == "length" and (where == "filter" or (where == "child" and value)):
         # There an empty text has a length only inside filters, and `..length` never looks into texts.
-        return [(utf16_length(value), name, node)]
+        return [(measure_utf16_length(value), name, node)]
     return []
 
 
-def _truthy(value: Json) -> bool:
+def _is_truthy(value: Json) -> bool:
     return isinstance(value, (dict, list, tuple)) or bool(value)
 
 
@@ -260,13 +259,13 @@ def _is_number(value: object) -> TypeGuard[int | float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _same_scalar(a: Json | Missing, b: Json | Missing) -> bool:
+def _is_same_scalar(a: Json | Missing, b: Json | Missing) -> bool:
     if _is_number(a) and _is_number(b):
         return a == b
     return type(a) is type(b) and a == b
 
 
-def _less(a: Json | Missing, b: Json | Missing) -> bool:
+def _is_less(a: Json | Missing, b: Json | Missing) -> bool:
     if _is_number(a) and _is_number(b):
         return a < b
     return isinstance(a, str) and isinstance(b, str) and a < b

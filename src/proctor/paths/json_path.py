@@ -27,17 +27,17 @@ class CompiledPath:
         self.text = text
         self.syntax = syntax
         self._query = query
-        self._straight = _straight(query) if syntax == "rfc9535" else None
+        self._straight = _list_straight_steps(query) if syntax == "rfc9535" else None
 
     def __repr__(self) -> str:
         return f"CompiledPath({self.text!r})"
 
     def find(self, document: Json) -> list[Json]:
-        """The values selected, in order. Raises `CheckFault` with code `path_limit` when there is too much to visit."""
+        """Return the values selected, in order. Raises `CheckFault` with code `path_limit` when there is too much to visit."""
         if self._straight is not None:
             return _follow(self._straight, document)
         walk = Walk(document)
-        return [node[0] for node in walk.query(self._query, walk.root)]
+        return [node[0] for node in walk.select_query(self._query, walk.root)]
 
 
 @functools.lru_cache(maxsize=2048)
@@ -46,9 +46,9 @@ def compile_path(text: str, syntax: str = "rfc9535") -> CompiledPath:
     return CompiledPath(text, syntax, parse(text, loose=syntax == "mcplab"))
 
 
-def _straight(query: Query) -> tuple[str | int, ...] | None:
-    """Names and positions of a path that branches nowhere."""
-    if not query.singular():
+def _list_straight_steps(query: Query) -> tuple[str | int, ...] | None:
+    """Return names and positions of a path that branches nowhere."""
+    if not query.is_singular():
         return None
     selectors = [cast(Segment, part).selectors[0] for part in query.segments]
     return tuple(selector.name if isinstance(selector, Name) else cast(Index, selector).position for selector in selectors)

@@ -37,7 +37,9 @@ from proctor.paths.query import (
 from proctor.paths.scanner import Scanner
 
 LONGEST_PATH: Final = 10_000
+"""Characters of a path."""
 _DEEPEST: Final = 50
+"""Levels of nested filters; they are parsed and evaluated by recursion."""
 _OPERATORS: Final = ("==", "!=", "<=", ">=", "<", ">")
 _STRICT_OPERATORS: Final = {"===": "==", "!==": "!="}
 _KEYWORDS: Final = {"true": True, "false": False, "null": None}
@@ -50,9 +52,9 @@ def parse(text: str, *, loose: bool) -> Query:
     if not text:
         raise PathError("invalid JSONPath: the path is empty", offset=0, hint="`$` selects the whole document")
     parser = _Parser(text, loose)
-    query = parser.whole()
+    query = parser.read_whole()
     if parser.scan.at != len(text):
-        raise parser.scan.unexpected("`.`, `..`, `[` or the end of the path")
+        raise parser.scan.make_unexpected_fault("`.`, `..`, `[` or the end of the path")
     return query
 
 
@@ -63,39 +65,39 @@ class _Parser:
         self.depth = 0
         self.truthy = False
 
-    def whole(self) -> Query:
+    def read_whole(self) -> Query:
         if self.scan.accept("$"):
-            return Query(True, self.segments())
+            return Query(True, self.read_segments())
         if self.loose:
             first = Wildcard() if self.scan.accept("*") else self.name_after_dot("child")
             if first is not None:
-                return Query(True, (Segment((first,)), *self.segments()))
-        raise self.scan.fault("a path begins with `$`", hint=f"write `$.{self.scan.text}`" if self.scan.shorthand() else None, at=0)
+                return Query(True, (Segment((first,)), *self.read_segments()))
+        raise self.scan.make_fault(
+            "a path begins with `$`", hint=f"write `$.{self.scan.text}`" if self.scan.read_shorthand() else None, at=0
+        )
 
-    # --- segments -------------------------------------------------------------------------------------------------
-
-    def segments(self) -> tuple[Segment | Step, ...]:
+    def read_segments(self) -> tuple[Segment | Step, ...]:
         found: list[Segment | Step] = []
         while True:
             before = self.scan.at
-            self.scan.blanks()
-            segment = self.segment()
+            self.scan.skip_blanks()
+            segment = self.read_segment()
             if segment is None:
                 # Blanks belong to what follows; at the end of a path there must be none.
                 self.scan.at = before
                 return tuple(found)
             found.append(segment)
 
-    def segment(self) -> Segment | Step | None:
+    def read_segment(self) -> Segment | Step | None:
         scan = self.scan
         if scan.sees("["):
-            return Segment(self.bracketed("child"))
+            return Segment(self.read_bracketed("child"))
         if scan.accept(".."):
             if scan.sees("["):
-                return Segment(self.bracketed("descendant"), True)
-            return Segment((self.after_dot("descendant"),), True)
+                return Segment(self.read_bracketed("descendant"), True)
+            return Segment((self.read_after_dot("descendant"),), True)
         if scan.accept("."):
-            return Segment((self.after_dot("child"),))
+            return Segment((self.read_after_dot("child"),))
         if self.loose and self.depth == 0:
             if scan.accept("^"):
                 return Step("parent")
@@ -103,161 +105,159 @@ class _Parser:
                 return Step("key")
         return None
 
-    def after_dot(self, where: str) -> Selector:
+    def read_after_dot(self, where: str) -> Selector:
         if self.scan.accept("*"):
             return Wildcard()
         name = self.name_after_dot(where)
         if name is None:
-            raise self.scan.unexpected("a name or `*`")
+            raise self.scan.make_unexpected_fault("a name or `*`")
         return name
 
     def name_after_dot(self, where: str) -> Name | None:
         # Inside a filter a hyphen is not part of a name: `@.a-1` would be arithmetic.
-        name = self.scan.loose_name() if self.loose and self.depth == 0 else self.scan.shorthand()
-        return None if name is None else self.named(name, where)
+        name = self.scan.read_loose_name() if self.loose and self.depth == 0 else self.scan.read_shorthand()
+        return None if name is None else self.make_name(name, where)
 
-    def named(self, name: str, where: str) -> Name:
+    def make_name(self, name: str, where: str) -> Name:
         if not self.loose:
             return Name(name)
         return Name(name, "filter" if self.depth else "descendant" if where == "descendant" else "child")
 
-    def bracketed(self, where: str) -> tuple[Selector, ...]:
+    def read_bracketed(self, where: str) -> tuple[Selector, ...]:
         self.scan.expect("[")
         selectors: list[Selector] = []
         while True:
-            self.scan.blanks()
-            selectors.append(self.selector(where))
-            self.scan.blanks()
+            self.scan.skip_blanks()
+            selectors.append(self.read_selector(where))
+            self.scan.skip_blanks()
             if not self.scan.accept(","):
                 break
         if not self.scan.accept("]"):
-            raise self.scan.unexpected("`,` or `]`")
+            raise self.scan.make_unexpected_fault("`,` or `]`")
         return tuple(selectors)
 
-    def selector(self, where: str) -> Selector:
+    def read_selector(self, where: str) -> Selector:
         scan = self.scan
         if scan.accept("*"):
             return Wildcard()
         if scan.accept("?"):
             return self.filter()
-        text = scan.quoted()
+        text = scan.read_quoted()
         if text is not None:
-            return self.named(text, where)
+            return self.make_name(text, where)
         if self.loose and scan.sees("("):
             return self.from_end()
-        start = scan.integer()
+        start = scan.read_integer()
         if start is None and self.loose and self.depth == 0 and not scan.sees(":"):
-            name = scan.loose_name()
+            name = scan.read_loose_name()
             if name is not None:
-                return self.named(name, where)
+                return self.make_name(name, where)
         before = scan.at
-        scan.blanks()
+        scan.skip_blanks()
         if scan.accept(":"):
-            return self.slice(start)
+            return self.read_slice(start)
         scan.at = before
         if start is None:
-            raise scan.unexpected("a quoted name, a position, a slice, `*` or `?`")
+            raise scan.make_unexpected_fault("a quoted name, a position, a slice, `*` or `?`")
         return Index(start, self.loose)
 
-    def slice(self, start: int | None) -> Slice:
+    def read_slice(self, start: int | None) -> Slice:
         scan = self.scan
-        scan.blanks()
-        end = scan.integer()
+        scan.skip_blanks()
+        end = scan.read_integer()
         before = scan.at
-        scan.blanks()
+        scan.skip_blanks()
         if not scan.accept(":"):
             scan.at = before
             return Slice(start, end, None)
-        scan.blanks()
-        return Slice(start, end, scan.integer())
+        scan.skip_blanks()
+        return Slice(start, end, scan.read_integer())
 
     def from_end(self) -> FromEnd:
-        """`(@.length-1)`, the only script that is read."""
+        """Read `(@.length-1)`, the only script that is understood."""
         scan = self.scan
         start = scan.at
         for token in ("(", "@", ".", "length", "-"):
             if not scan.accept(token):
-                raise scan.fault("of scripts only `(@.length-1)` is read", at=start)
-            scan.blanks()
-        places = scan.integer()
-        scan.blanks()
+                raise scan.make_fault("of scripts only `(@.length-1)` is read", at=start)
+            scan.skip_blanks()
+        places = scan.read_integer()
+        scan.skip_blanks()
         if places is None or places < 1 or not scan.accept(")"):
-            raise scan.fault("of scripts only `(@.length-1)` is read", at=start)
+            raise scan.make_fault("of scripts only `(@.length-1)` is read", at=start)
         return FromEnd(places)
 
-    # --- filters --------------------------------------------------------------------------------------------------
-
     def filter(self) -> Filter:
-        self.scan.blanks()
+        self.scan.skip_blanks()
         before = self.truthy
         self.truthy = self.loose and (self.truthy or self.scan.sees("("))
-        expression = self.any_of()
+        expression = self.read_any_of()
         self.truthy = before
         return Filter(expression)
 
-    def any_of(self) -> Logical:
-        parts = [self.all_of()]
-        while self.operator("||"):
-            parts.append(self.all_of())
+    def read_any_of(self) -> Logical:
+        parts = [self.read_all_of()]
+        while self.reads_operator("||"):
+            parts.append(self.read_all_of())
         return parts[0] if len(parts) == 1 else AnyOf(tuple(parts))
 
-    def all_of(self) -> Logical:
-        parts = [self.basic()]
-        while self.operator("&&"):
-            parts.append(self.basic())
+    def read_all_of(self) -> Logical:
+        parts = [self.read_basic()]
+        while self.reads_operator("&&"):
+            parts.append(self.read_basic())
         return parts[0] if len(parts) == 1 else AllOf(tuple(parts))
 
-    def operator(self, token: str) -> bool:
+    def reads_operator(self, token: str) -> bool:
         before = self.scan.at
-        self.scan.blanks()
+        self.scan.skip_blanks()
         if self.scan.accept(token):
-            self.scan.blanks()
+            self.scan.skip_blanks()
             return True
         self.scan.at = before
         return False
 
-    def basic(self) -> Logical:
+    def read_basic(self) -> Logical:
         self.depth += 1
         if self.depth > _DEEPEST:
-            raise self.scan.fault("the expression is nested too deeply")
-        result = self.negated() if self.scan.accept("!") else self.plain()
+            raise self.scan.make_fault("the expression is nested too deeply")
+        result = self.read_negated() if self.scan.accept("!") else self.read_plain()
         self.depth -= 1
         return result
 
-    def negated(self) -> Logical:
-        self.scan.blanks()
+    def read_negated(self) -> Logical:
+        self.scan.skip_blanks()
         if self.scan.sees("("):
-            return Not(self.in_brackets())
+            return Not(self.read_in_brackets())
         start = self.scan.at
-        return Not(self.test(self.operand(), start))
+        return Not(self.test(self.read_operand(), start))
 
-    def plain(self) -> Logical:
+    def read_plain(self) -> Logical:
         if self.scan.sees("("):
-            return self.in_brackets()
+            return self.read_in_brackets()
         start = self.scan.at
-        left = self.operand()
-        operator = self.comparison_operator()
+        left = self.read_operand()
+        operator = self.read_comparison_operator()
         if operator is None:
             return self.test(left, start)
-        self.comparable(left, start)
-        self.scan.blanks()
+        self.check_comparable(left, start)
+        self.scan.skip_blanks()
         start = self.scan.at
-        right = self.operand()
-        self.comparable(right, start)
+        right = self.read_operand()
+        self.check_comparable(right, start)
         return Comparison(left, operator, right)
 
-    def in_brackets(self) -> Logical:
+    def read_in_brackets(self) -> Logical:
         self.scan.expect("(")
-        self.scan.blanks()
-        inner = self.any_of()
-        self.scan.blanks()
+        self.scan.skip_blanks()
+        inner = self.read_any_of()
+        self.scan.skip_blanks()
         if not self.scan.accept(")"):
-            raise self.scan.unexpected("`)`, `&&` or `||`")
+            raise self.scan.make_unexpected_fault("`)`, `&&` or `||`")
         return inner
 
-    def comparison_operator(self) -> str | None:
+    def read_comparison_operator(self) -> str | None:
         before = self.scan.at
-        self.scan.blanks()
+        self.scan.skip_blanks()
         if self.loose:
             for token, meaning in _STRICT_OPERATORS.items():
                 if self.scan.accept(token):
@@ -266,85 +266,85 @@ class _Parser:
             if self.scan.accept(token):
                 return token
         if self.scan.sees("="):
-            raise self.scan.fault("`=` is no operator", hint="equality is written `==`")
+            raise self.scan.make_fault("`=` is no operator", hint="equality is written `==`")
         self.scan.at = before
         return None
 
-    def operand(self) -> Operand:
+    def read_operand(self) -> Operand:
         scan = self.scan
         if scan.accept("@"):
-            return Query(False, self.segments())
+            return Query(False, self.read_segments())
         if scan.accept("$"):
-            return Query(True, self.segments())
-        text = scan.quoted()
+            return Query(True, self.read_segments())
+        text = scan.read_quoted()
         if text is not None:
             return Constant(text)
         number = scan.number()
         if number is not None:
             return Constant(number)
         start = scan.at
-        function = scan.function_name()
+        function = scan.read_function_name()
         if function is not None:
             return self.call(function, start)
-        word = scan.shorthand()
+        word = scan.read_shorthand()
         if word in _KEYWORDS:
             return Constant(_KEYWORDS[word])
         scan.at = start
-        raise scan.unexpected("`@`, `$`, a literal or a function")
+        raise scan.make_unexpected_fault("`@`, `$`, a literal or a function")
 
     def call(self, name: str, start: int) -> Call:
         if name not in FUNCTIONS:
             close = nearest(name, FUNCTIONS)
-            raise self.scan.fault(f"unknown function `{name}`", at=start, hint=f"the functions are {', '.join(close or FUNCTIONS)}")
+            raise self.scan.make_fault(f"unknown function `{name}`", at=start, hint=f"the functions are {', '.join(close or FUNCTIONS)}")
         parameters = FUNCTIONS[name][0]
         self.scan.expect("(")
         arguments: list[Operand] = []
-        self.scan.blanks()
+        self.scan.skip_blanks()
         while not self.scan.sees(")"):
             if arguments:
                 self.scan.expect(",")
-                self.scan.blanks()
+                self.scan.skip_blanks()
             if len(arguments) == len(parameters):
-                raise self.wrong_count(name, start)
-            arguments.append(self.argument(name, parameters[len(arguments)]))
-            self.scan.blanks()
+                raise self.wrong_count_error(name, start)
+            arguments.append(self.read_argument(name, parameters[len(arguments)]))
+            self.scan.skip_blanks()
         self.scan.expect(")")
         if len(arguments) != len(parameters):
-            raise self.wrong_count(name, start)
+            raise self.wrong_count_error(name, start)
         return Call(name, tuple(arguments))
 
-    def wrong_count(self, name: str, start: int) -> PathError:
+    def wrong_count_error(self, name: str, start: int) -> PathError:
         count = len(FUNCTIONS[name][0])
-        return self.scan.fault(f"`{name}` takes {count} argument{'s' if count > 1 else ''}", at=start)
+        return self.scan.make_fault(f"`{name}` takes {count} argument{'s' if count > 1 else ''}", at=start)
 
-    def argument(self, function: str, wanted: str) -> Operand:
+    def read_argument(self, function: str, wanted: str) -> Operand:
         start = self.scan.at
         self.depth += 1
         if self.depth > _DEEPEST:
-            raise self.scan.fault("the expression is nested too deeply")
-        given = self.operand()
+            raise self.scan.make_fault("the expression is nested too deeply")
+        given = self.read_operand()
         self.depth -= 1
         if wanted == "nodes":
             if not isinstance(given, Query):
-                raise self.scan.fault(f"`{function}` takes a path", at=start)
+                raise self.scan.make_fault(f"`{function}` takes a path", at=start)
         elif isinstance(given, Query):
-            if not given.singular():
-                raise self.scan.fault(f"`{function}` takes a value; this path may select several", at=start)
+            if not given.is_singular():
+                raise self.scan.make_fault(f"`{function}` takes a value; this path may select several", at=start)
         elif isinstance(given, Call) and FUNCTIONS[given.name][1] != "value":
-            raise self.scan.fault(f"`{function}` takes a value; `{given.name}` says true or false", at=start)
+            raise self.scan.make_fault(f"`{function}` takes a value; `{given.name}` says true or false", at=start)
         return given
 
     def test(self, subject: Operand, start: int) -> Test:
         if isinstance(subject, Query):
-            return Test(subject, self.truthy and subject.singular())
+            return Test(subject, self.truthy and subject.is_singular())
         if isinstance(subject, Call):
             if FUNCTIONS[subject.name][1] == "value":
-                raise self.scan.fault(f"the result of `{subject.name}` must be compared with something", at=start)
+                raise self.scan.make_fault(f"the result of `{subject.name}` must be compared with something", at=start)
             return Test(subject)
-        raise self.scan.fault("a literal must be compared with something", at=start)
+        raise self.scan.make_fault("a literal must be compared with something", at=start)
 
-    def comparable(self, operand: Operand, start: int) -> None:
-        if isinstance(operand, Query) and not operand.singular():
-            raise self.scan.fault("a path that may select several values cannot be compared", at=start)
+    def check_comparable(self, operand: Operand, start: int) -> None:
+        if isinstance(operand, Query) and not operand.is_singular():
+            raise self.scan.make_fault("a path that may select several values cannot be compared", at=start)
         if isinstance(operand, Call) and FUNCTIONS[operand.name][1] != "value":
-            raise self.scan.fault(f"`{operand.name}` says true or false and cannot be compared", at=start)
+            raise self.scan.make_fault(f"`{operand.name}` says true or false and cannot be compared", at=start)

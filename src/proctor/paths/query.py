@@ -75,8 +75,8 @@ class Query(NamedTuple):
     from_root: bool
     segments: tuple[Segment | Step, ...]
 
-    def singular(self) -> bool:
-        """Whether it selects at most one node, whatever the document."""
+    def is_singular(self) -> bool:
+        """Return whether it selects at most one node, whatever the document."""
         return all(
             isinstance(part, Segment) and not part.descendant and len(part.selectors) == 1 and isinstance(part.selectors[0], (Name, Index))
             for part in self.segments

@@ -16,7 +16,9 @@ _INTEGER: Final = re.compile(r"0|-?[1-9][0-9]*")
 _NUMBER: Final = re.compile(r"(-?(?:0|[1-9][0-9]*))(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _ESCAPES: Final = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "/": "/", "\\": "\\"}
 _LARGEST: Final = 2**53 - 1
+"""The largest integer that JSON readers agree on (RFC 9535, section 2.1)."""
 _MOST_DIGITS: Final = 400
+"""Digits of a number: converting a very long one takes time that grows with the square of its length."""
 
 
 class Scanner:
@@ -26,21 +28,21 @@ class Scanner:
         self.text = text
         self.at = 0
 
-    def fault(self, message: str, *, at: int | None = None, hint: str | None = None) -> PathError:
-        """An error at the current place, or at another one."""
+    def make_fault(self, message: str, *, at: int | None = None, hint: str | None = None) -> PathError:
+        """Return an error at the current place, or at another one."""
         return PathError(f"invalid JSONPath: {message}", offset=self.at if at is None else at, hint=hint)
 
-    def unexpected(self, wanted: str) -> PathError:
-        """An error that says what stands here instead of what was wanted."""
+    def make_unexpected_fault(self, wanted: str) -> PathError:
+        """Return an error that says what stands here instead of what was wanted."""
         found = f"found {self.text[self.at]!r}" if self.at < len(self.text) else "the path ends here"
-        return self.fault(f"expected {wanted}, {found}")
+        return self.make_fault(f"expected {wanted}, {found}")
 
     def peek(self) -> str:
-        """The character here; empty at the end."""
+        """Return the character here; empty at the end."""
         return self.text[self.at : self.at + 1]
 
     def sees(self, token: str) -> bool:
-        """Whether the text goes on with `token`."""
+        """Return whether the text goes on with `token`."""
         return self.text.startswith(token, self.at)
 
     def accept(self, token: str) -> bool:
@@ -53,9 +55,9 @@ class Scanner:
     def expect(self, token: str) -> None:
         """Step over `token`; anything else is an error."""
         if not self.accept(token):
-            raise self.unexpected(f"`{token}`")
+            raise self.make_unexpected_fault(f"`{token}`")
 
-    def blanks(self) -> None:
+    def skip_blanks(self) -> None:
         """Step over blanks."""
         match = _BLANKS.match(self.text, self.at)
         assert match is not None
@@ -68,49 +70,49 @@ class Scanner:
         self.at = match.end()
         return match[0]
 
-    def shorthand(self) -> str | None:
-        """A name as it may stand after a dot."""
+    def read_shorthand(self) -> str | None:
+        """Return a name as it may stand after a dot."""
         return self._take(_SHORTHAND)
 
-    def loose_name(self) -> str | None:
-        """A name as MCPLab's library takes it after a dot: nearly anything."""
+    def read_loose_name(self) -> str | None:
+        """Return a name as MCPLab's library takes it after a dot: nearly anything."""
         return self._take(_LOOSE_NAME)
 
-    def function_name(self) -> str | None:
-        """The name of a function, directly before its bracket."""
+    def read_function_name(self) -> str | None:
+        """Return the name of a function, directly before its bracket."""
         return self._take(_FUNCTION)
 
-    def integer(self) -> int | None:
-        """A position or bound."""
+    def read_integer(self) -> int | None:
+        """Return a position or bound."""
         start = self.at
         digits = self._take(_INTEGER)
         if digits is None:
             if self.peek() == "-":
-                raise self.fault("`-` must be followed by a number from 1 up")
+                raise self.make_fault("`-` must be followed by a number from 1 up")
             return None
         if self.peek().isdigit() and self.peek().isascii():
-            raise self.fault("a number must not begin with 0", at=start)
+            raise self.make_fault("a number must not begin with 0", at=start)
         if len(digits) > 17 or abs(int(digits)) > _LARGEST:
-            raise self.fault(f"the number {digits[:20]} is out of range", at=start)
+            raise self.make_fault(f"the number {digits[:20]} is out of range", at=start)
         return int(digits)
 
     def number(self) -> int | float | None:
-        """A number literal."""
+        """Return a number literal."""
         start = self.at
         match = _NUMBER.match(self.text, start)
         if match is None:
             return None
         if len(match[0]) > _MOST_DIGITS:
-            raise self.fault("this number is too long")
+            raise self.make_fault("this number is too long")
         self.at = match.end()
         if self.peek().isdigit() and self.peek().isascii():
-            raise self.fault("a number must not begin with 0", at=start)
+            raise self.make_fault("a number must not begin with 0", at=start)
         if match[2] is None and match[3] is None:
             return int(match[1])
         return float(match[0])
 
-    def quoted(self) -> str | None:
-        """A text in single or double quotes."""
+    def read_quoted(self) -> str | None:
+        """Return a text in single or double quotes."""
         quote = self.peek()
         if quote not in ("'", '"') or not quote:
             return None
@@ -119,12 +121,12 @@ class Scanner:
         parts: list[str] = []
         while (character := self.peek()) != quote:
             if not character:
-                raise self.fault("this text is never closed", at=start)
+                raise self.make_fault("this text is never closed", at=start)
             if character == "\\":
                 parts.append(self._escape(quote))
                 continue
             if character < " " or "\ud800" <= character <= "\udfff":
-                raise self.fault(f"the character {character!r} must be written as an escape")
+                raise self.make_fault(f"the character {character!r} must be written as an escape")
             parts.append(character)
             self.at += 1
         self.at += 1
@@ -140,22 +142,22 @@ class Scanner:
         if kind in _ESCAPES and kind:
             return _ESCAPES[kind]
         if kind != "u":
-            raise self.fault(f"unknown escape `\\{kind}`", at=start)
-        code = self._four_digits(start)
+            raise self.make_fault(f"unknown escape `\\{kind}`", at=start)
+        code = self._read_four_digits(start)
         if 0xDC00 <= code <= 0xDFFF:
-            raise self.fault("the second half of a surrogate pair stands alone", at=start)
+            raise self.make_fault("the second half of a surrogate pair stands alone", at=start)
         if not 0xD800 <= code <= 0xDBFF:
             return chr(code)
         if not self.accept("\\u"):
-            raise self.fault("the first half of a surrogate pair stands alone", at=start)
-        low = self._four_digits(start)
+            raise self.make_fault("the first half of a surrogate pair stands alone", at=start)
+        low = self._read_four_digits(start)
         if not 0xDC00 <= low <= 0xDFFF:
-            raise self.fault("the first half of a surrogate pair stands alone", at=start)
+            raise self.make_fault("the first half of a surrogate pair stands alone", at=start)
         return chr(0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00))
 
-    def _four_digits(self, start: int) -> int:
+    def _read_four_digits(self, start: int) -> int:
         digits = self.text[self.at : self.at + 4]
         if len(digits) != 4 or any(digit not in "0123456789abcdefABCDEF" for digit in digits):
-            raise self.fault("`\\u` must be followed by four hexadecimal digits", at=start)
+            raise self.make_fault("`\\u` must be followed by four hexadecimal digits", at=start)
         self.at += 4
         return int(digits, 16)

@@ -17,9 +17,9 @@ import msgspec
 from proctor.errors import CheckFault
 from proctor.model.show import show
 from proctor.patterns import script_engine
-from proctor.patterns.cost import longest_text
+from proctor.patterns.cost import find_longest_text
 from proctor.patterns.faults import PatternError
-from proctor.patterns.offsets import from_utf8, from_utf16, has_surrogates, within_basic_plane
+from proctor.patterns.offsets import from_utf8, from_utf16, has_surrogates, is_within_basic_plane
 from proctor.patterns.plain_syntax import Plain, read_plain
 from proctor.work import spend
 
@@ -30,7 +30,9 @@ __all__ = ["FLAGS", "LONGEST_PATTERN", "LONGEST_TEXT", "Pattern", "PatternError"
 
 FLAGS: Final = "imsu"
 LONGEST_PATTERN: Final = 10_000
+"""Characters of a pattern: reading and compiling one takes time too."""
 LONGEST_TEXT: Final = 1_000_000
+"""Characters of a text that the slow engine is given."""
 SLOW_SEARCH: Final = 1_000
 """What a search by the slow engine counts, in steps: it is bounded by itself, and so is how many of them one assertion may make."""
 
@@ -76,8 +78,8 @@ class Pattern:
         return self._fast_limit
 
     def search(self, text: str) -> PatternMatch | None:
-        """The leftmost match, or nothing. Raises `CheckFault` when a limit is hit."""
-        if 0 < self._fast_limit >= len(text) and self._same_in_both(text):
+        """Return the leftmost match, or nothing. Raises `CheckFault` when a limit is hit."""
+        if 0 < self._fast_limit >= len(text) and self._is_same_in_both(text):
             return self._search_fast(text)
         if len(text) > LONGEST_TEXT:
             raise CheckFault(
@@ -86,18 +88,20 @@ class Pattern:
             )
         return self._search_script(text)
 
-    def _same_in_both(self, text: str) -> bool:
+    def _is_same_in_both(self, text: str) -> bool:
+        # The two engines fold case differently beyond ASCII, and count characters outside the basic plane differently without `u`.
         if text.isascii():
             return True
         if self._fold:
             return False
-        return not has_surrogates(text) if self._unicode else within_basic_plane(text)
+        return not has_surrogates(text) if self._unicode else is_within_basic_plane(text)
 
     def _search_fast(self, text: str) -> PatternMatch | None:
         regex = self._fast
         if regex is None:
             from regress import Regex  # loaded when the first pattern needs it
 
+            # Two threads may compile at the same time; both results are the same and one of them wins.
             regex = self._fast = Regex(self.source, self.flags or None)
         match = regex.find(text)
         return None if match is None else self._from_fast(match, text)
@@ -119,6 +123,7 @@ class Pattern:
         return PatternMatch(start, end, text[start:end], groups, {name: groups[number - 1] for name, number in plain.names})
 
     def _search_script(self, text: str) -> PatternMatch | None:
+        # A loop over thousands of calls must not multiply the time limit of one search.
         spend(SLOW_SEARCH)
         found = script_engine.search(self.source, self.flags, text)
         if found is None:
@@ -145,7 +150,8 @@ def compile_pattern(source: str, flags: str = "") -> Pattern:
     if len(source) > LONGEST_PATTERN:
         raise PatternError(f"the pattern has {len(source)} characters; at most {LONGEST_PATTERN} are allowed")
     plain = read_plain(source, flags)
-    limit = 0 if plain is None else longest_text(plain.node)
+    limit = 0 if plain is None else find_longest_text(plain.node)
+    # Whatever the fast engine will run was understood by `read_plain`; only the others are still to be proven valid.
     if limit == 0:
         script_engine.validate(source, flags)
     return Pattern(source, flags, plain, limit)

@@ -23,7 +23,7 @@ class PatternError(SpecError):
         super().__init__(message, field="pattern", offset=offset, hint=hint)
 
 
-class Finding(NamedTuple):
+class Mistake(NamedTuple):
     """The likely place of a mistake and what to do about it."""
 
     offset: int
@@ -31,8 +31,8 @@ class Finding(NamedTuple):
     hint: str | None = None
 
 
-def locate(source: str) -> Finding | None:
-    """The first common mistake of an invalid pattern, or `None` when it is an uncommon one."""
+def locate_mistake(source: str) -> Mistake | None:
+    """Return the first common mistake of an invalid pattern, or `None` when it is an uncommon one."""
     open_groups: list[int] = []
     repeatable = False
     at = 0
@@ -40,34 +40,34 @@ def locate(source: str) -> Finding | None:
         character = source[at]
         if character == "\\":
             if at + 1 == len(source):
-                return Finding(at, "a backslash at the end escapes nothing")
+                return Mistake(at, "a backslash at the end escapes nothing")
             repeatable = source[at + 1] not in "bB"
             at += 2
         elif character == "[":
             end = _end_of_class(source, at)
             if end is None:
-                return Finding(at, "this character class is never closed")
+                return Mistake(at, "this character class is never closed")
             at, repeatable = end, True
         elif character == "(":
-            if (foreign := _foreign_group(source, at)) is not None:
+            if (foreign := _find_foreign_group(source, at)) is not None:
                 return foreign
             open_groups.append(at)
-            at, repeatable = _after_group_head(source, at), False
+            at, repeatable = _skip_group_head(source, at), False
         elif character == ")":
             if not open_groups:
-                return Finding(at, "this `)` closes nothing")
+                return Mistake(at, "this `)` closes nothing")
             open_groups.pop()
             at, repeatable = at + 1, True
         elif character in "*+?":
             if not repeatable:
                 possessive = at > 0 and source[at - 1] in "*+?}"
-                return Finding(at, f"nothing to repeat before `{character}`", _GREEDY_HINT if possessive and character == "+" else None)
+                return Mistake(at, f"nothing to repeat before `{character}`", _GREEDY_HINT if possessive and character == "+" else None)
             at += 2 if source[at + 1 : at + 2] == "?" else 1
             repeatable = False
         else:
             repeatable = character not in "|^"
             at += 1
-    return Finding(open_groups[-1], "this group is never closed") if open_groups else None
+    return Mistake(open_groups[-1], "this group is never closed") if open_groups else None
 
 
 def _end_of_class(source: str, start: int) -> int | None:
@@ -82,7 +82,7 @@ def _end_of_class(source: str, start: int) -> int | None:
     return None
 
 
-def _after_group_head(source: str, at: int) -> int:
+def _skip_group_head(source: str, at: int) -> int:
     for head in ("(?<=", "(?<!", "(?:", "(?=", "(?!"):
         if source.startswith(head, at):
             return at + len(head)
@@ -93,17 +93,17 @@ def _after_group_head(source: str, at: int) -> int:
     return at + 1
 
 
-def _foreign_group(source: str, at: int) -> Finding | None:
+def _find_foreign_group(source: str, at: int) -> Mistake | None:
     if source.startswith("(?P", at):
-        return Finding(at, "`(?P` does not begin a group in ECMAScript", _PYTHON_HINT)
+        return Mistake(at, "`(?P` does not begin a group in ECMAScript", _PYTHON_HINT)
     if source.startswith("(?#", at):
-        return Finding(at, "`(?#` does not begin a group in ECMAScript", _COMMENT_HINT)
+        return Mistake(at, "`(?#` does not begin a group in ECMAScript", _COMMENT_HINT)
     if source.startswith("(?>", at):
-        return Finding(at, "`(?>` does not begin a group in ECMAScript", _GREEDY_HINT)
+        return Mistake(at, "`(?>` does not begin a group in ECMAScript", _GREEDY_HINT)
     if source.startswith("(?", at):
         end = at + 2
         while end < len(source) and source[end] in "imsxuU-":
             end += 1
         if end > at + 2 and source[end : end + 1] == ")":
-            return Finding(at, f"`{source[at : end + 1]}` is not ECMAScript", _FLAG_HINT)
+            return Mistake(at, f"`{source[at : end + 1]}` is not ECMAScript", _FLAG_HINT)
     return None

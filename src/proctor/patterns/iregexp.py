@@ -15,6 +15,7 @@ from typing import Final
 from proctor.patterns.engine import LONGEST_PATTERN, Pattern, PatternError, compile_pattern
 
 _DEEPEST: Final = 200
+"""Levels of nested groups; they are translated by recursion."""
 # Each alternative begins differently, so these cannot backtrack into one another.
 _ESCAPE: Final = re.compile(r"\\(?:[()*+\-.?\[\\\]^nrt{|}]|[pP]\{(?:L[lmotu]?|M[cen]?|N[dlo]?|P[cdefios]?|Z[lps]?|S[ckmo]?|C[cfno]?)\})")
 _QUANTIFIER: Final = re.compile(r"[*+?]|\{[0-9]{1,9}(?:,[0-9]{0,9})?\}")
@@ -27,7 +28,7 @@ class _Invalid(Exception):
 
 @functools.lru_cache(maxsize=512)
 def compile_iregexp(source: str, *, whole: bool) -> Pattern | None:
-    """The pattern for a full match or a search, or `None` when `source` is not an I-Regexp."""
+    """Return the pattern for a full match or a search, or `None` when `source` is not an I-Regexp."""
     if len(source) > LONGEST_PATTERN - 10:
         return None
     try:
@@ -65,7 +66,7 @@ def _translate(source: str) -> str:
             parts.append(quantifier[0])
             at, repeatable = quantifier.end(), False
         else:
-            atom, at = _atom(source, at)
+            atom, at = _translate_atom(source, at)
             parts.append(atom)
             repeatable = True
     if depth:
@@ -73,12 +74,12 @@ def _translate(source: str) -> str:
     return "".join(parts)
 
 
-def _atom(source: str, at: int) -> tuple[str, int]:
+def _translate_atom(source: str, at: int) -> tuple[str, int]:
     character = source[at]
     if character == ".":
         return "[^\\n\\r]", at + 1
     if character == "[":
-        return _class(source, at)
+        return _translate_class(source, at)
     if character == "\\":
         return _escape(source, at)
     if character in _NOT_NORMAL or "\ud800" <= character <= "\udfff":
@@ -94,7 +95,7 @@ def _escape(source: str, at: int) -> tuple[str, int]:
     return ("-" if found[0] == "\\-" else found[0]), found.end()
 
 
-def _class(source: str, at: int) -> tuple[str, int]:
+def _translate_class(source: str, at: int) -> tuple[str, int]:
     parts = ["["]
     at += 1
     if source.startswith("^", at):
@@ -108,10 +109,10 @@ def _class(source: str, at: int) -> tuple[str, int]:
             parts.append("\\-")
             at += 1
         else:
-            item, at, single = _class_item(source, at)
+            item, at, single = _translate_class_item(source, at)
             parts.append(item)
             if single and source.startswith("-", at) and not source.startswith("-]", at):
-                item, at, single = _class_item(source, at + 1)
+                item, at, single = _translate_class_item(source, at + 1)
                 if not single:
                     raise _Invalid
                 parts.append("-" + item)
@@ -122,8 +123,8 @@ def _class(source: str, at: int) -> tuple[str, int]:
     return "".join(parts), at + 1
 
 
-def _class_item(source: str, at: int) -> tuple[str, int, bool]:
-    """One member of a class as ECMAScript writes it, where it ends, and whether it is a single character."""
+def _translate_class_item(source: str, at: int) -> tuple[str, int, bool]:
+    """Return one member of a class as ECMAScript writes it, where it ends, and whether it is a single character."""
     character = source[at : at + 1]
     if character == "\\":
         found = _ESCAPE.match(source, at)

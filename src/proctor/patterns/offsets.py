@@ -18,22 +18,22 @@ Span = tuple[int, int]
 
 
 def has_surrogates(text: str) -> bool:
-    """Whether the text holds halves of surrogate pairs, which UTF-8 cannot carry."""
+    """Return whether the text holds halves of surrogate pairs, which UTF-8 cannot carry."""
     return not text.isascii() and _SURROGATE.search(text) is not None
 
 
-def within_basic_plane(text: str) -> bool:
-    """Whether every character is one UTF-16 unit and has a UTF-8 form."""
+def is_within_basic_plane(text: str) -> bool:
+    """Return whether every character is one UTF-16 unit and has a UTF-8 form."""
     return text.isascii() or _NOT_BASIC.search(text) is None
 
 
-def utf16_length(text: str) -> int:
-    """How long ECMAScript says the text is."""
+def measure_utf16_length(text: str) -> int:
+    """Return how long ECMAScript says the text is."""
     return len(text) if text.isascii() else len(text) + sum(1 for _ in _ASTRAL.finditer(text))
 
 
 def from_utf16(text: str) -> Callable[[int, int], Span]:
-    """A function from a span of UTF-16 units to a span of Python characters."""
+    """Return a function from a span of UTF-16 units to a span of Python characters."""
     wide = [] if text.isascii() else [match.start() for match in _ASTRAL.finditer(text)]
     if not wide:
         return lambda start, end: (start, end)
@@ -50,7 +50,7 @@ def from_utf16(text: str) -> Callable[[int, int], Span]:
 
 
 def from_utf8(text: str) -> Callable[[int, int], Span]:
-    """A function from a span of UTF-8 bytes to a span of Python characters."""
+    """Return a function from a span of UTF-8 bytes to a span of Python characters."""
     if text.isascii():
         return lambda start, end: (start, end)
     raw = text.encode()

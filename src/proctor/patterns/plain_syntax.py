@@ -13,10 +13,14 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 _DEEPEST: Final = 40
+"""Levels of nested groups; a deeper pattern is left to the slow engine."""
 _MOST_REPEATS: Final = 1000
+"""Largest count in braces; a pattern with a larger one is left to the slow engine."""
 
 OTHERS: Final = 1 << 128
+"""The bit that stands for every character beyond ASCII: the proof need not tell them apart."""
 EVERYTHING: Final = (1 << 129) - 1
+"""The mask of all characters."""
 _ASCII: Final = (1 << 128) - 1
 
 
@@ -100,8 +104,8 @@ class _NotPlain(Exception):
 
 
 def read_plain(source: str, flags: str) -> Plain | None:
-    """The structure of a plain pattern, or `None`."""
-    if not _within_basic_plane(source):
+    """Return the structure of a plain pattern, or `None`."""
+    if not _is_within_basic_plane(source):
         return None
     try:
         return _Reader(source, flags).read()
@@ -109,7 +113,7 @@ def read_plain(source: str, flags: str) -> Plain | None:
         return None
 
 
-def _within_basic_plane(source: str) -> bool:
+def _is_within_basic_plane(source: str) -> bool:
     return source.isascii() or all(character < "\ud800" or "\udfff" < character <= "\uffff" for character in source)
 
 
@@ -126,7 +130,7 @@ class _Reader:
         self.depth = 0
 
     def read(self) -> Plain:
-        node = self.choice()
+        node = self.read_choice()
         if self.at != len(self.source):
             raise _NotPlain
         return Plain(node, self.groups, tuple(self.names))
@@ -147,56 +151,56 @@ class _Reader:
             return True
         return False
 
-    def choice(self) -> Node:
+    def read_choice(self) -> Node:
         self.depth += 1
         if self.depth > _DEEPEST:
             raise _NotPlain
-        options = [self.sequence()]
+        options = [self.read_sequence()]
         while self.accept("|"):
-            options.append(self.sequence())
+            options.append(self.read_sequence())
         self.depth -= 1
         return options[0] if len(options) == 1 else Choice(tuple(options))
 
-    def sequence(self) -> Node:
+    def read_sequence(self) -> Node:
         items: list[Node] = []
         while (character := self.peek()) and character not in "|)":
-            atom = self.atom()
-            items.append(atom if isinstance(atom, Boundary) else self.quantified(atom))
+            atom = self.read_atom()
+            items.append(atom if isinstance(atom, Boundary) else self.read_quantified(atom))
         return items[0] if len(items) == 1 else Sequence(tuple(items))
 
-    def atom(self) -> Node:
+    def read_atom(self) -> Node:
         character = self.take()
         match character:
             case "^":
-                return self.bare(Boundary(not self.multiline))
+                return self.read_boundary(Boundary(not self.multiline))
             case "$":
-                return self.bare(Boundary(False))
+                return self.read_boundary(Boundary(False))
             case ".":
                 return Chars(EVERYTHING if self.dot_all else EVERYTHING & ~_mask("\n\r"))
             case "(":
                 return self.group()
             case "[":
-                return self.character_class()
+                return self.read_class()
             case "\\":
                 if self.peek() in ("b", "B"):
                     self.at += 1
-                    return self.bare(Boundary(False))
-                return Chars(self.folded(self.escape(in_class=False)[0]))
+                    return self.read_boundary(Boundary(False))
+                return Chars(self.fold_case(self.escape(in_class=False)[0]))
             case _ if character in "*+?{}]":
                 raise _NotPlain
             case _:
-                return self.literal(character)
+                return self.make_literal(character)
 
-    def bare(self, boundary: Boundary) -> Boundary:
+    def read_boundary(self, boundary: Boundary) -> Boundary:
         # A quantified boundary is an error or a leniency, never plain.
         if self.peek() in ("*", "+", "?", "{"):
             raise _NotPlain
         return boundary
 
-    def literal(self, character: str) -> Chars:
-        return Chars(self.folded(self.one(character)))
+    def make_literal(self, character: str) -> Chars:
+        return Chars(self.fold_case(self.make_character_set(character)))
 
-    def one(self, character: str) -> int:
+    def make_character_set(self, character: str) -> int:
         if ord(character) < 128:
             return 1 << ord(character)
         if self.fold:
@@ -204,7 +208,7 @@ class _Reader:
             raise _NotPlain
         return OTHERS
 
-    def folded(self, mask: int) -> int:
+    def fold_case(self, mask: int) -> int:
         if not self.fold:
             return mask
         return mask | ((mask & _LETTERS_UPPER) << 32) | ((mask & _LETTERS_LOWER) >> 32)
@@ -221,7 +225,7 @@ class _Reader:
             self.groups += 1
             if self.groups > 100:
                 raise _NotPlain
-        body = self.choice()
+        body = self.read_choice()
         if not self.accept(")"):
             raise _NotPlain
         return Group(body) if captures else body
@@ -235,7 +239,7 @@ class _Reader:
         self.at = end + 1
 
     def escape(self, *, in_class: bool) -> tuple[int, int | None]:
-        """The set an escape stands for, and its code where it is one character."""
+        """Return the set an escape stands for, and its code where it is one character."""
         character = self.take()
         if character in _CLASSES:
             if in_class and self.fold and character == "W":
@@ -247,12 +251,12 @@ class _Reader:
         elif character in _SYNTAX or (character == "-" and (in_class or not self.unicode)):
             code = ord(character)
         elif character in "xu":
-            code = self.hexadecimal(2 if character == "x" else 4)
+            code = self.read_hexadecimal(2 if character == "x" else 4)
         else:
             raise _NotPlain
-        return self.one(chr(code)), code
+        return self.make_character_set(chr(code)), code
 
-    def hexadecimal(self, length: int) -> int:
+    def read_hexadecimal(self, length: int) -> int:
         digits = self.source[self.at : self.at + length]
         if len(digits) != length or any(digit not in _HEX for digit in digits):
             raise _NotPlain
@@ -262,49 +266,49 @@ class _Reader:
             raise _NotPlain
         return code
 
-    def character_class(self) -> Chars:
+    def read_class(self) -> Chars:
         negated = self.accept("^")
         mask = 0
         while not self.accept("]"):
-            item, low = self.class_atom()
+            item, low = self.read_class_atom()
             if self.peek() == "-" and self.source[self.at + 1 : self.at + 2] not in ("]", ""):
                 self.at += 1
-                _, high = self.class_atom()
+                _, high = self.read_class_atom()
                 if low is None or high is None or high < low:
                     raise _NotPlain
-                item = _range(low, high)
+                item = _make_range(low, high)
                 if self.fold and item & OTHERS:
                     raise _NotPlain
             mask |= item
-        mask = self.folded(mask)
+        mask = self.fold_case(mask)
         return Chars((EVERYTHING & ~mask) | OTHERS if negated else mask)
 
-    def class_atom(self) -> tuple[int, int | None]:
+    def read_class_atom(self) -> tuple[int, int | None]:
         character = self.take()
         if character == "\\":
             if self.peek() == "b":
                 self.at += 1
-                return self.one("\b"), 8
+                return self.make_character_set("\b"), 8
             return self.escape(in_class=True)
-        return self.one(character), ord(character)
+        return self.make_character_set(character), ord(character)
 
-    def quantified(self, atom: Node) -> Node:
+    def read_quantified(self, atom: Node) -> Node:
         character = self.peek()
         if character in ("*", "+", "?") and character:
             self.at += 1
             least, most = {"*": (0, None), "+": (1, None), "?": (0, 1)}[character]
         elif character == "{":
-            least, most = self.bounds()
+            least, most = self.read_bounds()
         else:
             return atom
         self.accept("?")
         if self.peek() and self.peek() in "*+?{":
             raise _NotPlain
-        if not never_empty(atom):
+        if not is_never_empty(atom):
             raise _NotPlain
         return Repeat(atom, least, most)
 
-    def bounds(self) -> tuple[int, int | None]:
+    def read_bounds(self) -> tuple[int, int | None]:
         end = self.source.find("}", self.at)
         parts = self.source[self.at + 1 : end].split(",") if end != -1 else []
         if len(parts) not in (1, 2) or not _number(parts[0]) or (len(parts) == 2 and parts[1] and not _number(parts[1])):
@@ -321,25 +325,25 @@ def _number(text: str) -> bool:
     return 0 < len(text) <= 4 and text.isascii() and text.isdigit()
 
 
-def _range(low: int, high: int) -> int:
+def _make_range(low: int, high: int) -> int:
     mask = OTHERS if high > 127 else 0
     if low < 128:
         mask |= ((1 << (min(high, 127) + 1)) - 1) & ~((1 << low) - 1)
     return mask
 
 
-def never_empty(node: Node) -> bool:
-    """Whether every match of this part takes at least one character."""
+def is_never_empty(node: Node) -> bool:
+    """Return whether every match of this part takes at least one character."""
     match node:
         case Chars():
             return True
         case Boundary():
             return False
         case Sequence(items):
-            return any(never_empty(item) for item in items)
+            return any(is_never_empty(item) for item in items)
         case Choice(options):
-            return all(never_empty(option) for option in options)
+            return all(is_never_empty(option) for option in options)
         case Group(body):
-            return never_empty(body)
+            return is_never_empty(body)
         case Repeat(body, least, _):
-            return least > 0 and never_empty(body)
+            return least > 0 and is_never_empty(body)

@@ -14,16 +14,20 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from proctor.errors import CheckFault
 from proctor.model.show import show
-from proctor.patterns.faults import PatternError, locate
+from proctor.patterns.faults import PatternError, locate_mistake
 from proctor.patterns.offsets import has_surrogates
 from proctor.work import spend
 
 SECONDS: Final = 0.25
 """CPU time for one search."""
 _MOST_SHARES: Final = 8
+"""Searches at the same time that a time limit is multiplied for at most, so that no search can take seconds."""
 _MEMORY: Final = 64_000_000
+"""Bytes that one engine may use."""
 _STACK: Final = 200_000
+"""Bytes of stack that one engine may use."""
 _MOST_COMPILED: Final = 400
+"""Patterns kept in one engine before a new one is made: an engine never forgets a pattern."""
 _GIVEN_UP: Final = 500_000
 """What a search that was given up counts, in steps."""
 
@@ -63,10 +67,10 @@ class _Engine:
         self.make: Callable[..., Any] = self.context.eval(_PROGRAM)
         self.compiled: dict[tuple[str, str], Callable[..., str | None]] = {}
 
-    def matcher(self, source: str, flags: str) -> Callable[..., str | None]:
+    def get_matcher(self, source: str, flags: str) -> Callable[..., str | None]:
         known = self.compiled.get((source, flags))
         if known is None:
-            pattern, encoded = _passable(source)
+            pattern, encoded = _make_passable(source)
             known = self.compiled[(source, flags)] = self.make(pattern, flags, encoded)
         return known
 
@@ -86,7 +90,7 @@ class Engine(Protocol):
         ...
 
     def search(self, source: str, flags: str, text: str) -> Found | None:
-        """The leftmost match. Raises `CheckFault` when it takes too much time or memory."""
+        """Return the leftmost match. Raises `CheckFault` when it takes too much time or memory."""
         ...
 
 
@@ -94,7 +98,7 @@ _elsewhere: Engine | None = None
 
 
 def use_engine(engine: Engine | None) -> Engine | None:
-    """Have all patterns answered by another engine than the one in this process; nothing: by this one. Gives what was used before."""
+    """Let another engine answer all patterns, or the one in this process if None, and return the engine used before."""
     global _elsewhere
     before, _elsewhere = _elsewhere, engine
     return before
@@ -104,32 +108,32 @@ def validate(source: str, flags: str) -> None:
     """Raise `PatternError` unless ECMAScript accepts the pattern."""
     if _elsewhere is not None:
         return _elsewhere.validate(source, flags)
-    engine = _engine()
+    engine = _get_engine()
     try:
         engine.context.set_time_limit(SECONDS)
-        engine.matcher(source, flags)
+        engine.get_matcher(source, flags)
     except engine.error as error:
         _local.engine = None
-        raise _invalid(source, _message(error)) from None
+        raise _invalid_pattern_error(source, _shorten_message(error)) from None
 
 
 def search(source: str, flags: str, text: str) -> Found | None:
-    """The leftmost match. Raises `CheckFault` when it takes too much time or memory."""
+    """Return the leftmost match. Raises `CheckFault` when it takes too much time or memory."""
     if _elsewhere is not None:
         return _elsewhere.search(source, flags, text)
-    engine = _engine()
+    engine = _get_engine()
     with _share as seconds:
         try:
             engine.context.set_time_limit(seconds)
-            answer = engine.matcher(source, flags)(*_passable(text))
+            answer = engine.get_matcher(source, flags)(*_make_passable(text))
         except engine.error as error:
             _local.engine = None
             # Where it is tried on one text after the other, it is not for long.
             spend(_GIVEN_UP)
-            raise _given_up(source, text, _message(error)) from None
+            raise _given_up_fault(source, text, _shorten_message(error)) from None
         except MemoryError:
             _local.engine = None
-            raise _given_up(source, text, "out of memory") from None
+            raise _given_up_fault(source, text, "out of memory") from None
     return None if answer is None else Found(*json.loads(answer))
 
 
@@ -147,6 +151,7 @@ class _Share:
     def __enter__(self) -> float:
         with self.lock:
             self.searching += 1
+            # One share more for Python code that may be running beside the searches.
             alone = threading.active_count() == 1
             return SECONDS * min(_MOST_SHARES, self.searching + (0 if alone else 1))
 
@@ -158,31 +163,32 @@ class _Share:
 _share = _Share()
 
 
-def _given_up(source: str, text: str, said: str) -> CheckFault:
+def _given_up_fault(source: str, text: str, said: str) -> CheckFault:
     if "interrupted" in said:
         return CheckFault("regex_timeout", f"the pattern {show(source)} took more than {SECONDS:g} s on a text of {len(text)} characters")
     return CheckFault("regex_limit", f"the pattern {show(source)} could not be searched: {said}")
 
 
-def _engine() -> _Engine:
+def _get_engine() -> _Engine:
     engine = _local.engine
     if engine is None or len(engine.compiled) >= _MOST_COMPILED:
+        # A context keeps every pattern it compiled, so a full one is replaced as a whole.
         engine = _local.engine = _Engine()
     return engine
 
 
-def _passable(text: str) -> tuple[str, bool]:
+def _make_passable(text: str) -> tuple[str, bool]:
     return (json.dumps(text), True) if has_surrogates(text) else (text, False)
 
 
-def _message(error: Exception) -> str:
-    """The first line of what the engine said, without its own error class."""
+def _shorten_message(error: Exception) -> str:
+    """Return the first line of what the engine said, without its own error class."""
     lines = str(error).splitlines()
     return (lines[0] if lines else "unknown").removeprefix("SyntaxError: ").removeprefix("InternalError: ")
 
 
-def _invalid(source: str, said: str) -> PatternError:
-    finding = locate(source)
+def _invalid_pattern_error(source: str, said: str) -> PatternError:
+    finding = locate_mistake(source)
     if finding is None:
         return PatternError(f"invalid regular expression {show(source)}: {said}")
     return PatternError(f"invalid regular expression {show(source)}: {finding.message}", offset=finding.offset, hint=finding.hint)

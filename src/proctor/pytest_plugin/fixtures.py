@@ -207,7 +207,7 @@ def _suite(suite: Suite | str | Path, folder: Path) -> Suite:
 
 
 def _only(suite: Suite, case: str | None) -> Suite:
-    from proctor.decide.selection import only_cases  # see above
+    from proctor.decide.selection import select_cases  # see above
     from proctor.errors import InputError
     from proctor.model.show import nearest
 
@@ -217,7 +217,7 @@ def _only(suite: Suite, case: str | None) -> Suite:
     if not cases:
         close = nearest(case, [one.id for one in suite.cases])
         raise InputError(f"the suite {suite.name!r} has no case {case!r}" + (f"; nearest: {', '.join(map(repr, close))}" if close else ""))
-    return only_cases(suite, cases)
+    return select_cases(suite, cases)
 
 
 def _evidence(source: EvidenceSource, folder: Path) -> Any:

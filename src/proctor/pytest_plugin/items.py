@@ -22,14 +22,14 @@ from proctor.actions.suites import LIBRARY_NAMES as NO_SUITES
 from proctor.actions.suites import load_file, shared_ids
 from proctor.decide.matching import CaseIndex
 from proctor.errors import EvidenceError, InputError, ProctorError
-from proctor.formats.drafting import unique
+from proctor.formats.drafting import make_unique
 from proctor.model.case import Case, Suite
 from proctor.model.evidence import Json
 from proctor.model.result import RunResult
 from proctor.model.show import nearest
 from proctor.pytest_plugin.failures import WRITTEN_AT, CheckFailed, short_path, shown
 from proctor.pytest_plugin.reporting import conclude, fault
-from proctor.report.neutral import one_line
+from proctor.report.neutral import to_one_line
 from proctor.sources.records import Record, read_records
 
 __all__ = ["NO_SUITES", "CaseItem", "SuiteFile", "SuiteWarning"]
@@ -69,7 +69,7 @@ class SuiteFile(pytest.File):
         taken: set[str] = set()
         for case in self.suite.cases:
             # `::` separates the parts of a node id.
-            name = unique(one_line(case.id).replace("::", ":"), taken)
+            name = make_unique(to_one_line(case.id).replace("::", ":"), taken)
             taken.add(name)
             yield CaseItem.from_parent(self, name=name, case=case, markers=markers)
 
@@ -133,7 +133,7 @@ class SuiteFile(pytest.File):
         strangers = {record.evidence.case for record in self.records() if record.evidence and record.evidence.case not in named}
         close = nearest(case.id, [name for name in strangers if name is not None])
         hint = f"; evidence that fits no case names {', '.join(map(repr, close))}" if close else ""
-        return one_line(f"no evidence answers this case{hint}; drive the agent with --proctor-live", 400)
+        return to_one_line(f"no evidence answers this case{hint}; drive the agent with --proctor-live", 400)
 
     def _case_index(self) -> CaseIndex:
         """The cases of all suites that share the evidence of this one."""
@@ -160,7 +160,7 @@ class CaseItem(pytest.Item):
     def runtest(self) -> None:
         """Decide the case."""
         if self.case.skip is not None:
-            pytest.skip(one_line(self.case.skip.reason))
+            pytest.skip(to_one_line(self.case.skip.reason))
         try:
             result = self._result()
         except ProctorError as error:

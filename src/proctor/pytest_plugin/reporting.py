@@ -8,14 +8,14 @@ from collections.abc import Iterable, Sequence
 import msgspec
 import pytest
 
-from proctor.model.judgement import Opinion, verdict_of
+from proctor.model.judgement import Opinion, make_verdict
 from proctor.model.result import CaseResult, RunResult
 from proctor.pytest_plugin.failures import CheckFailed
-from proctor.report.findings import finding_lines
-from proctor.report.neutral import one_line, several_lines
+from proctor.report.findings import write_findings
+from proctor.report.neutral import to_lines, to_one_line
 from proctor.report.style import Style
 from proctor.report.terminal_case import CasePainter
-from proctor.report.wording import case_remark, in_one_line, skip_words
+from proctor.report.wording import case_remark, join_title_and_reason, skip_words
 
 _NARROWEST, _WIDEST = 60, 120
 
@@ -32,17 +32,17 @@ def conclude(result: RunResult) -> None:
 
 def fault(message: str) -> CheckFailed:
     """Something that kept us from deciding at all: a suite or evidence that cannot be read, an agent that cannot be reached."""
-    lines = several_lines(message, limit=20_000, most_lines=200) or ["no reason given"]
+    lines = to_lines(message, limit=20_000, most_lines=200) or ["no reason given"]
     return CheckFailed(f"error: {lines[0]}", "\n".join([f"error: {lines[0]}", *lines[1:]]))
 
 
 def refused(criterion: str, opinion: Opinion, threshold: float | None) -> CheckFailed:
     """What a judge did not pass: the criterion, its reason, and who said so."""
-    verdict = verdict_of(opinion)
+    verdict = make_verdict(opinion)
     if threshold is not None:
         verdict = msgspec.structs.replace(verdict, details={**verdict.details, "threshold": threshold})
     word = "not met" if opinion.outcome == "fail" else f"not judged [{opinion.code}]" if opinion.code else "not judged"
-    lines = [f"{word}: {one_line(criterion)}", *several_lines(opinion.reason), *map(one_line, finding_lines(verdict))]
+    lines = [f"{word}: {to_one_line(criterion)}", *to_lines(opinion.reason), *map(to_one_line, write_findings(verdict))]
     return CheckFailed(lines[0], "\n  ".join(lines))
 
 
@@ -50,7 +50,7 @@ def _failure(results: Sequence[CaseResult]) -> CheckFailed:
     broken = [result for result in results if result.outcome in ("fail", "error")]
     # No colours: the text also goes into JUnit files, and through the processes of xdist.
     painter = CasePainter(Style(colour=False), _width())
-    blocks = ["\n".join(painter.block(result)) for result in broken]
+    blocks = ["\n".join(painter.paint_block(result)) for result in broken]
     if len(results) > 1:
         blocks.append(f"{len(broken)} of {len(results)} results did not pass")
     return CheckFailed(_headline(broken[0]), "\n\n".join(blocks))
@@ -60,10 +60,10 @@ def _headline(result: CaseResult) -> str:
     word = "error: " if result.outcome == "error" else ""
     remark = case_remark(result)
     if remark is not None:
-        return word + one_line(remark)
+        return word + to_one_line(remark)
     wanted = [entry for entry in result.failures() if entry.outcome == result.outcome and not entry.assertion.advisory]
     for entry in wanted or result.failures():
-        return word + one_line(in_one_line(entry.assertion, entry.reason))
+        return word + to_one_line(join_title_and_reason(entry.assertion, entry.reason))
     return word + "the score is too low"
 
 
@@ -71,7 +71,7 @@ def _why_skipped(results: Iterable[CaseResult]) -> str:
     for result in results:
         reason = case_remark(result) or next((verdict.reason for verdict in result.verdicts if verdict.reason), "")
         if reason:
-            return one_line(skip_words(reason))
+            return to_one_line(skip_words(reason))
     return "nothing was decided"
 
 

@@ -12,8 +12,8 @@ _WIDTH, _HEIGHT = 640, 330
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 14, 56, 54
 
 
-def interval_bar(figure: Figure, *, low: float = 0.0) -> str:
-    """A figure on its scale, from `low` to 1, with its interval behind it."""
+def draw_interval_bar(figure: Figure, *, low: float = 0.0) -> str:
+    """Return a figure on its scale, from `low` to 1, with its interval behind it."""
     if figure.value is None or figure.interval is None:
         return ""
 
@@ -29,8 +29,8 @@ def interval_bar(figure: Figure, *, low: float = 0.0) -> str:
     )
 
 
-def share_bar(share: float) -> str:
-    """A share of what was decided right."""
+def draw_share_bar(share: float) -> str:
+    """Return a share of what was decided right."""
     width = 100 * min(1.0, max(0.0, share))
     return (
         '<svg viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true"><rect class="missed" width="100" height="8"/>'
@@ -38,8 +38,8 @@ def share_bar(share: float) -> str:
     )
 
 
-def sweep_chart(rows: Sequence[SweepRow], present: float, chosen: float | None) -> str:
-    """Accuracy and kappa over the threshold, as steps: between two scores that occurred nothing changes."""
+def draw_sweep_chart(rows: Sequence[SweepRow], present: float, chosen: float | None) -> str:
+    """Draw accuracy and kappa over the threshold, as steps: between two scores that occurred nothing changes."""
     lowest = min((row.table.kappa or 0.0 for row in rows), default=0.0)
     floor = 0.0 if lowest >= 0 else -0.5 if lowest >= -0.5 else -1.0
     parts = [
@@ -49,24 +49,24 @@ def sweep_chart(rows: Sequence[SweepRow], present: float, chosen: float | None) 
     steps = 5 if floor == 0 else 6 if floor == -0.5 else 4
     for step in range(steps + 1):
         value = floor + (1 - floor) * step / steps
-        y = _y(value, floor)
+        y = _place_y(value, floor)
         parts.append(f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
         parts.append(f'<text x="{_LEFT - 7}" y="{y + 4:.1f}" text-anchor="end">{threshold_words(round(value, 2))}</text>')
     for step in range(6):
-        parts.append(f'<text x="{_x(step / 5):.1f}" y="{_HEIGHT - 33}" text-anchor="middle">{threshold_words(step / 5)}</text>')
-    parts.append(f'<text x="{_x(0.5):.1f}" y="{_HEIGHT - 7}" text-anchor="middle">passes from this score on</text>')
+        parts.append(f'<text x="{_place_x(step / 5):.1f}" y="{_HEIGHT - 33}" text-anchor="middle">{threshold_words(step / 5)}</text>')
+    parts.append(f'<text x="{_place_x(0.5):.1f}" y="{_HEIGHT - 7}" text-anchor="middle">passes from this score on</text>')
     parts.append(_mark(present, "present", 16))
     if chosen is not None and chosen != present:
         parts.append(_mark(chosen, "chosen", 40))
     for name in ("accuracy", "kappa"):
         points = [(row.threshold, value) for row in rows if (value := getattr(row.table, name)) is not None]
-        parts.append(f'<path class="{name}" d="{_steps(points, floor)}"/>')
+        parts.append(f'<path class="{name}" d="{_draw_steps(points, floor)}"/>')
     parts.append(f'<text class="accuracy" x="{_LEFT}" y="16">accuracy</text><text class="kappa" x="{_LEFT}" y="40">kappa</text></svg>')
     return "".join(parts)
 
 
 def _mark(threshold: float, name: str, y: int) -> str:
-    x = _x(threshold)
+    x = _place_x(threshold)
     anchor, shift = ("end", -5) if threshold > 0.5 else ("start", 5)
     return (
         f'<line class="{name}" x1="{x:.1f}" x2="{x:.1f}" y1="{y - 12}" y2="{_HEIGHT - _BOTTOM}"/>'
@@ -74,20 +74,20 @@ def _mark(threshold: float, name: str, y: int) -> str:
     )
 
 
-def _steps(points: Sequence[tuple[float, float]], floor: float) -> str:
-    """A line that jumps just above each score: up to and with a score, everything from it on passes."""
+def _draw_steps(points: Sequence[tuple[float, float]], floor: float) -> str:
+    """Return a line that jumps just above each score: up to and with a score, everything from it on passes."""
     drawn: list[str] = []
     before = 0.0
     for threshold, value in points:
-        start, end, y = _x(before), _x(threshold), _y(value, floor)
+        start, end, y = _place_x(before), _place_x(threshold), _place_y(value, floor)
         drawn.append(f"{'M' if not drawn else 'L'}{start:.1f} {y:.1f}L{end:.1f} {y:.1f}")
         before = threshold
     return "".join(drawn)
 
 
-def _x(value: float) -> float:
+def _place_x(value: float) -> float:
     return _LEFT + (_WIDTH - _LEFT - _RIGHT) * min(1.0, max(0.0, value))
 
 
-def _y(value: float, floor: float) -> float:
+def _place_y(value: float, floor: float) -> float:
     return _TOP + (_HEIGHT - _TOP - _BOTTOM) * (1 - (min(1.0, max(floor, value)) - floor) / (1 - floor))

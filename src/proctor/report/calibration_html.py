@@ -11,45 +11,46 @@ from collections.abc import Iterator, Sequence
 from proctor.model.evidence import Json
 from proctor.model.labelled import JudgedAnswer
 from proctor.report import calibration_words as words
-from proctor.report.calibration_chart import interval_bar, share_bar, sweep_chart
-from proctor.report.html_page import page, template
-from proctor.report.html_text import block, label, pretty
+from proctor.report.calibration_chart import draw_interval_bar, draw_share_bar, draw_sweep_chart
+from proctor.report.html_page import page, read_template
+from proctor.report.html_text import write_block, write_label, write_pretty
 from proctor.scoring.calibration import Calibration, TagRow
-from proctor.scoring.cutting import ChosenCut, SweepRow, at_threshold
+from proctor.scoring.cutting import ChosenCut, SweepRow, count_at_threshold
 
 MOST_ITEMS = 500
 """Items of each kind; beyond, the file would be too long to read, and the JSON has them."""
 MOST_TAGS = 200
+"""Tags in a page; the JSON report has all."""
 _TAGS_SHOWN = 12
 """Tags that are seen at once; the others are folded."""
 _COLUMNS = ("accuracy", "kappa", "precision", "recall", "f1")
 
 
 def render_calibration_html(calibration: Calibration) -> str:
-    """The whole page."""
-    style = template("report.css") + template("calibration.css")
-    name = _text(words.judge_words(calibration))
-    body = template("calibration.html").format(
+    """Return the whole page."""
+    style = read_template("report.css") + read_template("calibration.css")
+    name = _render_text(words.judge_words(calibration))
+    body = read_template("calibration.html").format(
         colour=_colour(calibration),
-        badge=_badge(calibration),
+        badge=_render_badge(calibration),
         name=name,
-        told=_text(words.headline(calibration)),
-        facts=" · ".join(_text(fact) for fact in _facts(calibration)),
-        body="\n".join(_body(calibration)),
-        method=_text(words.method_words(calibration)),
+        told=_render_text(words.write_headline(calibration)),
+        facts=" · ".join(_render_text(fact) for fact in _render_facts(calibration)),
+        body="\n".join(_render_body(calibration)),
+        method=_render_text(words.method_words(calibration)),
     )
     return page(title=f"Calibration of {name}", style=style, body=body)
 
 
-def _body(calibration: Calibration) -> Iterator[str]:
-    yield _figures(calibration)
-    yield f'<div class="panels">{_table(calibration)}{_thresholds(calibration)}</div>'
-    yield from _sweep(calibration)
-    yield from _tags(calibration.tags)
+def _render_body(calibration: Calibration) -> Iterator[str]:
+    yield _render_figures(calibration)
+    yield f'<div class="panels">{_render_table(calibration)}{_render_thresholds(calibration)}</div>'
+    yield from _render_sweep(calibration)
+    yield from _render_tags(calibration.tags)
     scored = calibration.threshold is not None
-    yield from _items("False passes", words.FALSE_PASSES, calibration.false_passes, "fail", scored)
-    yield from _items("False fails", words.FALSE_FAILS, calibration.false_fails, "fail", scored)
-    yield from _items("Undecided", words.UNDECIDED, calibration.without_decision, "error", scored)
+    yield from _render_items("False passes", words.FALSE_PASSES, calibration.false_passes, "fail", scored)
+    yield from _render_items("False fails", words.FALSE_FAILS, calibration.false_fails, "fail", scored)
+    yield from _render_items("Undecided", words.UNDECIDED, calibration.without_decision, "error", scored)
     if calibration.decided and not calibration.false_passes and not calibration.false_fails:
         yield '<p class="notice">The judge and the labels agree on every item that was decided.</p>'
 
@@ -61,12 +62,12 @@ def _colour(calibration: Calibration) -> str:
     return "pass" if kappa > 0.6 else "error" if kappa > 0.4 else "fail"
 
 
-def _badge(calibration: Calibration) -> str:
+def _render_badge(calibration: Calibration) -> str:
     kappa = calibration.table.kappa
     return "NO KAPPA" if kappa is None else f"KAPPA {words.value_words('kappa', kappa)}"
 
 
-def _facts(calibration: Calibration) -> Iterator[str]:
+def _render_facts(calibration: Calibration) -> Iterator[str]:
     yield words.set_words(calibration)
     spent = calibration.spent
     if spent.judges and spent.models and spent.judges != spent.models:
@@ -76,45 +77,47 @@ def _facts(calibration: Calibration) -> Iterator[str]:
         yield told
 
 
-def _figures(calibration: Calibration) -> str:
+def _render_figures(calibration: Calibration) -> str:
     cards: list[str] = []
     for name, figure in calibration.figures.items():
         low = -1.0 if name == "kappa" and figure.interval is not None and figure.interval.low < 0 else 0.0
         cards.append(
             f'<section class="figure"><h3>{words.TITLES[name]}</h3><b>{words.value_words(name, figure.value)}</b>'
-            f'{interval_bar(figure, low=low)}<p class="range">{words.interval_words(name, figure) or "cannot be computed"}</p>'
+            f'{draw_interval_bar(figure, low=low)}<p class="range">{words.interval_words(name, figure) or "cannot be computed"}</p>'
             f"<p>{words.ABOUT[name]}</p></section>"
         )
     return f'<div class="figures">{"".join(cards)}</div>'
 
 
-def _table(calibration: Calibration) -> str:
+def _render_table(calibration: Calibration) -> str:
     table = calibration.table
-    undecided = f"<p>Undecided: {_text(words.undecided_words(calibration))}.</p>" if calibration.undecided else ""
+    undecided = f"<p>Undecided: {_render_text(words.undecided_words(calibration))}.</p>" if calibration.undecided else ""
     return (
         '<section class="panel"><h3>Confusion table</h3><table class="confusion"><thead><tr><td></td><th scope="col">judge passes</th>'
         '<th scope="col">judge fails</th></tr></thead><tbody>'
-        f'<tr><th scope="row">labelled right</th>{_cell(table.true_pass, "", "good")}{_cell(table.false_fail, "false fails", "bad")}</tr>'
-        f'<tr><th scope="row">labelled wrong</th>{_cell(table.false_pass, "false passes", "bad")}{_cell(table.true_fail, "", "good")}</tr>'
-        f"</tbody></table>{undecided}{_cuts(calibration.cut)}</section>"
+        f'<tr><th scope="row">labelled right</th>{_render_cell(table.true_pass, "", "good")}'
+        f"{_render_cell(table.false_fail, 'false fails', 'bad')}</tr>"
+        f'<tr><th scope="row">labelled wrong</th>{_render_cell(table.false_pass, "false passes", "bad")}'
+        f"{_render_cell(table.true_fail, '', 'good')}</tr>"
+        f"</tbody></table>{undecided}{_render_cuts(calibration.cut)}</section>"
     )
 
 
-def _cell(count: int, note: str, kind: str) -> str:
+def _render_cell(count: int, note: str, kind: str) -> str:
     colour = f' class="{kind}"' if count else ""
     return f"<td{colour}>{count:,}<small>{note or 'agree'}</small></td>"
 
 
-def _thresholds(calibration: Calibration) -> str:
+def _render_thresholds(calibration: Calibration) -> str:
     cut = calibration.cut
     chart = ""
     if calibration.threshold is not None and calibration.sweep:
-        chart = sweep_chart(calibration.sweep, calibration.threshold, cut.threshold if cut is not None else None)
-    return f'<section class="panel"><h3>Threshold</h3><p>{_text(words.advice_words(calibration), 600)}</p>{chart}</section>'
+        chart = draw_sweep_chart(calibration.sweep, calibration.threshold, cut.threshold if cut is not None else None)
+    return f'<section class="panel"><h3>Threshold</h3><p>{_render_text(words.advice_words(calibration), 600)}</p>{chart}</section>'
 
 
-def _cuts(cut: ChosenCut | None) -> str:
-    """The present threshold and the chosen one beside each other."""
+def _render_cuts(cut: ChosenCut | None) -> str:
+    """Return the present threshold and the chosen one beside each other."""
     if cut is None:
         return ""
     chosen = words.threshold_words(cut.threshold)
@@ -137,7 +140,7 @@ def _cuts(cut: ChosenCut | None) -> str:
     )
 
 
-def _sweep(calibration: Calibration) -> Iterator[str]:
+def _render_sweep(calibration: Calibration) -> Iterator[str]:
     present = calibration.threshold
     if present is None or not calibration.sweep:
         return
@@ -146,13 +149,13 @@ def _sweep(calibration: Calibration) -> Iterator[str]:
         marks[calibration.cut.threshold] = "chosen"
     items = [(one.opinion.score, one.item.label) for one in calibration.items if one.decided]
     rows = {row.threshold: row for row in calibration.sweep}
-    rows |= {threshold: SweepRow(threshold, at_threshold(items, threshold)) for threshold in marks}
+    rows |= {threshold: SweepRow(threshold, count_at_threshold(items, threshold)) for threshold in marks}
     head = "".join(f"<th>{words.TITLES[name]}</th>" for name in _COLUMNS)
     lines: list[str] = []
     for threshold in sorted(rows):
         table = rows[threshold].table
         mark = marks.get(threshold, "")
-        values = "".join(f"<td>{words.value_words(name, table.figures()[name])}</td>" for name in _COLUMNS)
+        values = "".join(f"<td>{words.value_words(name, table.compute_figures()[name])}</td>" for name in _COLUMNS)
         note = f" ({mark})" if mark else ""
         lines.append(
             f'<tr class="{mark}"><td>{words.threshold_words(threshold)}{note}</td>'
@@ -165,18 +168,18 @@ def _sweep(calibration: Calibration) -> Iterator[str]:
     )
 
 
-def _tags(tags: Sequence[TagRow]) -> Iterator[str]:
+def _render_tags(tags: Sequence[TagRow]) -> Iterator[str]:
     if not tags:
         return
-    yield f"<h2>By tag <small>the hardest first</small></h2>{_tag_table(tags[:_TAGS_SHOWN])}"
+    yield f"<h2>By tag <small>the hardest first</small></h2>{_render_tag_table(tags[:_TAGS_SHOWN])}"
     if rest := tags[_TAGS_SHOWN:MOST_TAGS]:
         left = f"<p>and {len(tags) - MOST_TAGS:,} more, which the JSON report lists</p>" if len(tags) > MOST_TAGS else ""
-        yield f"<details><summary>{len(tags) - _TAGS_SHOWN:,} more tags</summary>{_tag_table(rest)}{left}</details>"
+        yield f"<details><summary>{len(tags) - _TAGS_SHOWN:,} more tags</summary>{_render_tag_table(rest)}{left}</details>"
 
 
-def _tag_table(tags: Sequence[TagRow]) -> str:
+def _render_tag_table(tags: Sequence[TagRow]) -> str:
     lines = "".join(
-        f'<tr><td dir="auto">{_text(row.tag, 80)}</td><td>{share_bar(row.accuracy or 0.0)}</td>'
+        f'<tr><td dir="auto">{_render_text(row.tag, 80)}</td><td>{draw_share_bar(row.accuracy or 0.0)}</td>'
         f"<td>{row.agreed} of {row.items - row.undecided}</td>"
         f"<td>{row.false_pass or ''}</td><td>{row.false_fail or ''}</td><td>{row.undecided or ''}</td></tr>"
         for row in tags
@@ -187,41 +190,41 @@ def _tag_table(tags: Sequence[TagRow]) -> str:
     )
 
 
-def _items(title: str, about: str, items: Sequence[JudgedAnswer], colour: str, scored: bool) -> Iterator[str]:
+def _render_items(title: str, about: str, items: Sequence[JudgedAnswer], colour: str, scored: bool) -> Iterator[str]:
     if not items:
         return
     yield f"<h2>{title} ({len(items):,}) <small>{about}</small></h2>"
     for one in items[:MOST_ITEMS]:
-        yield _item(one, colour, scored)
+        yield _render_item(one, colour, scored)
     if len(items) > MOST_ITEMS:
         yield f'<p class="notice">and {len(items) - MOST_ITEMS:,} more, which the JSON report lists</p>'
 
 
-def _item(one: JudgedAnswer, colour: str, scored: bool) -> str:
+def _render_item(one: JudgedAnswer, colour: str, scored: bool) -> str:
     item, opinion = one.item, one.opinion
-    tags = "".join(f'<span class="note" dir="auto">{_text(tag, 60)}</span>' for tag in item.tags[:12])
-    rows = [("criterion", _block(item.criterion), ""), ("answer", _value(item.answer), "data")]
+    tags = "".join(f'<span class="note" dir="auto">{_render_text(tag, 60)}</span>' for tag in item.tags[:12])
+    rows = [("criterion", _render_block(item.criterion), ""), ("answer", _render_value(item.answer), "data")]
     if item.context is not None:
-        rows.append(("context", _value(item.context), "data"))
+        rows.append(("context", _render_value(item.context), "data"))
     verdict = words.opinion_words(one, scored=scored)
-    rows.append(("judge", _block(f"{verdict}: {opinion.reason}" if opinion.reason else verdict), ""))
+    rows.append(("judge", _render_block(f"{verdict}: {opinion.reason}" if opinion.reason else verdict), ""))
     if item.why:
-        rows.append(("label", _block(f"{'right' if item.label else 'wrong'}: {item.why}"), ""))
+        rows.append(("label", _render_block(f"{'right' if item.label else 'wrong'}: {item.why}"), ""))
     lines = "".join(f'<dt>{name}</dt><dd class="{kind}" dir="auto">{text}</dd>' for name, text, kind in rows)
     return (
-        f'<details class="row {colour}"><summary><b dir="auto">{_text(item.name, 80)}</b>'
-        f'<span class="muted">{_text(verdict, 80)}</span>{tags}'
-        f'<span class="says" dir="auto">{_text(item.criterion, 240)}</span></summary><dl>{lines}</dl></details>'
+        f'<details class="row {colour}"><summary><b dir="auto">{_render_text(item.name, 80)}</b>'
+        f'<span class="muted">{_render_text(verdict, 80)}</span>{tags}'
+        f'<span class="says" dir="auto">{_render_text(item.criterion, 240)}</span></summary><dl>{lines}</dl></details>'
     )
 
 
-def _text(text: str, limit: int = 300) -> str:
-    return html.escape(label(text, limit))
+def _render_text(text: str, limit: int = 300) -> str:
+    return html.escape(write_label(text, limit))
 
 
-def _block(text: str) -> str:
-    return html.escape(block(text))
+def _render_block(text: str) -> str:
+    return html.escape(write_block(text))
 
 
-def _value(value: Json) -> str:
-    return html.escape(pretty(value))
+def _render_value(value: Json) -> str:
+    return html.escape(write_pretty(value))

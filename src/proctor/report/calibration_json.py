@@ -14,8 +14,8 @@ SCHEMA = "proctor.calibration/1"
 
 
 def render_calibration_json(calibration: Calibration) -> bytes:
-    """The whole calibration as an indented document."""
-    document = calibration_document(calibration)
+    """Return the whole calibration as an indented document."""
+    document = write_calibration(calibration)
     try:
         return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
     except (UnicodeEncodeError, OverflowError):
@@ -24,8 +24,8 @@ def render_calibration_json(calibration: Calibration) -> bytes:
         return dumps(msgspec.to_builtins(document), indent=2).encode() + b"\n"
 
 
-def calibration_document(calibration: Calibration) -> dict[str, Json]:
-    """The whole calibration as plain JSON."""
+def write_calibration(calibration: Calibration) -> dict[str, Json]:
+    """Return the whole calibration as plain JSON."""
     spent, cut = calibration.spent, calibration.cut
     return {
         "schema": SCHEMA,
@@ -39,8 +39,8 @@ def calibration_document(calibration: Calibration) -> dict[str, Json]:
         },
         "decided": calibration.decided,
         "undecided": calibration.undecided,
-        "table": _table(calibration.table),
-        "figures": {name: _figure(figure) for name, figure in calibration.figures.items()},
+        "table": _write_table(calibration.table),
+        "figures": {name: _write_figure(figure) for name, figure in calibration.figures.items()},
         "strength": calibration.strength,
         "intervals": {
             "method": "bayesian bootstrap, stratified by label",
@@ -48,14 +48,16 @@ def calibration_document(calibration: Calibration) -> dict[str, Json]:
             "draws": calibration.draws,
             "seed": calibration.seed,
         },
-        "sweep": [{"threshold": row.threshold, **row.table.figures(), "table": _table(row.table)} for row in calibration.sweep],
+        "sweep": [
+            {"threshold": row.threshold, **row.table.compute_figures(), "table": _write_table(row.table)} for row in calibration.sweep
+        ],
         "cut": msgspec.to_builtins(cut) if cut is not None else None,
-        "tags": [{**msgspec.structs.asdict(row), "interval": _interval(row.interval)} for row in calibration.tags],
-        "results": [_item(one, scored=calibration.threshold is not None) for one in calibration.items],
+        "tags": [{**msgspec.structs.asdict(row), "interval": _write_interval(row.interval)} for row in calibration.tags],
+        "results": [_write_item(one, scored=calibration.threshold is not None) for one in calibration.items],
     }
 
 
-def _item(one: JudgedAnswer, *, scored: bool) -> dict[str, Json]:
+def _write_item(one: JudgedAnswer, *, scored: bool) -> dict[str, Json]:
     item, opinion = one.item, one.opinion
     return {
         "id": item.name,
@@ -76,13 +78,13 @@ def _item(one: JudgedAnswer, *, scored: bool) -> dict[str, Json]:
     }
 
 
-def _table(table: Table) -> dict[str, int]:
+def _write_table(table: Table) -> dict[str, int]:
     return {name: getattr(table, name) for name in ("true_pass", "false_fail", "false_pass", "true_fail")}
 
 
-def _figure(figure: Figure) -> dict[str, Json]:
-    return {"value": figure.value, "interval": _interval(figure.interval)}
+def _write_figure(figure: Figure) -> dict[str, Json]:
+    return {"value": figure.value, "interval": _write_interval(figure.interval)}
 
 
-def _interval(interval: Interval | None) -> list[float] | None:
+def _write_interval(interval: Interval | None) -> list[float] | None:
     return None if interval is None else [interval.low, interval.high]

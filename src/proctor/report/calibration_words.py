@@ -27,12 +27,12 @@ METHOD = (
 
 
 def method_words(calibration: Calibration) -> str:
-    """How the intervals were made."""
+    """Return how the intervals were made."""
     return METHOD.format(confidence=calibration.confidence, draws=calibration.draws, seed=calibration.seed)
 
 
 def judge_words(calibration: Calibration) -> str:
-    """Who judged: `gpt-4o-mini (prompt 1)`."""
+    """Return who judged: `gpt-4o-mini (prompt 1)`."""
     spent = calibration.spent
     names = spent.judges or spent.models
     prompt = f" (prompt {', '.join(spent.prompts)})" if spent.prompts else ""
@@ -40,14 +40,14 @@ def judge_words(calibration: Calibration) -> str:
 
 
 def set_words(calibration: Calibration) -> str:
-    """`128 labelled answers, 64 right and 64 wrong`."""
+    """Return what the set holds: `128 labelled answers, 64 right and 64 wrong`."""
     right = sum(one.item.label for one in calibration.items)
     total = len(calibration.items)
     return f"{total:,} labelled answer{'' if total == 1 else 's'}, {right:,} right and {total - right:,} wrong"
 
 
-def headline(calibration: Calibration) -> str:
-    """The finding in one sentence."""
+def write_headline(calibration: Calibration) -> str:
+    """Return the finding in one sentence."""
     kappa = calibration.table.kappa
     agreed = calibration.table.true_pass + calibration.table.true_fail
     if not calibration.decided:
@@ -60,31 +60,31 @@ def headline(calibration: Calibration) -> str:
 
 
 def value_words(name: str, value: float | None) -> str:
-    """A figure as people write it: shares in percent, kappa as a number."""
+    """Return a figure as people write it: shares in percent, kappa as a number."""
     if value is None:
         return UNKNOWN
     return f"{value:.2f}" if name == "kappa" else f"{value:.1%}"
 
 
 def interval_words(name: str, figure: Figure) -> str:
-    """`85.2% to 95.1%`."""
+    """Return an interval in words: `85.2% to 95.1%`."""
     if figure.interval is None:
         return ""
     return f"{value_words(name, figure.interval.low)} to {value_words(name, figure.interval.high)}"
 
 
 def threshold_words(value: float) -> str:
-    """A threshold or score, as short as it can be written."""
+    """Return a threshold or score, as short as it can be written."""
     return f"{value:.3f}".rstrip("0").rstrip(".") or "0"
 
 
 def undecided_words(calibration: Calibration) -> str:
-    """`2 judge_timeout, 1 judge_uncertain`."""
+    """Return what was not decided, by code: `2 judge_timeout, 1 judge_uncertain`."""
     return ", ".join(f"{count:,} {code}" for code, count in calibration.undecided.items())
 
 
 def spent_words(calibration: Calibration) -> str:
-    """`41,200 tokens, cost 0.0071, 12 remembered`; empty where nobody said."""
+    """Return what the judge took: `41,200 tokens, cost 0.0071, 12 remembered`; empty where nobody said."""
     spent = calibration.spent
     parts = [
         f"{spent.tokens:,} tokens" if spent.tokens is not None else "",
@@ -95,7 +95,7 @@ def spent_words(calibration: Calibration) -> str:
 
 
 def opinion_words(one: JudgedAnswer, *, scored: bool) -> str:
-    """`failed it with 0.35`, `passed it`, `judge_timeout`."""
+    """Return what the judge decided: `failed it with 0.35`, `passed it`, `judge_timeout`."""
     opinion = one.opinion
     if not one.decided:
         return opinion.code or "error"
@@ -104,7 +104,7 @@ def opinion_words(one: JudgedAnswer, *, scored: bool) -> str:
 
 
 def advice_words(calibration: Calibration) -> str:
-    """What to do about the threshold, in one sentence."""
+    """Return what to do about the threshold, in one sentence."""
     cut = calibration.cut
     if calibration.threshold is None:
         return "The judge was asked for yes or no, so there is no threshold to choose."

@@ -8,8 +8,8 @@ import msgspec
 from proctor.model.evidence import Json
 
 
-def part(row: Json, *names: str) -> Json:
-    """The first of these parts a row has."""
+def find_part(row: Json, *names: str) -> Json:
+    """Return the first of these parts a row has."""
     for name in names:
         if isinstance(row, dict):
             if name in row:
@@ -20,6 +20,6 @@ def part(row: Json, *names: str) -> Json:
 
 
 def phrase_holds(row: Json) -> bool:
-    """Whether a phrase was said if it should be, and was not if it should not."""
-    passed = part(row, "passed")
-    return bool(passed) if passed is not None else bool(part(row, "found")) is not bool(part(row, "forbidden"))
+    """Return whether a phrase was said if it should be, and was not if it should not."""
+    passed = find_part(row, "passed")
+    return bool(passed) if passed is not None else bool(find_part(row, "found")) is not bool(find_part(row, "forbidden"))

@@ -71,10 +71,10 @@ class EvaluationEvent(msgspec.Struct, frozen=True, kw_only=True):
         return _SEVERITIES.get(self.outcome, _INFO)
 
 
-def events_of(result: Mapping[str, Json], about: About) -> Iterator[EvaluationEvent]:
-    """The events of one result, in the form it has as JSON."""
-    trace_id = _id(about.trace_id, 32)
-    span_id = _id(about.span_id, 16) if trace_id else ""
+def iterate_events(result: Mapping[str, Json], about: About) -> Iterator[EvaluationEvent]:
+    """Yield the events of one result, in the form it has as JSON."""
+    trace_id = _read_id(about.trace_id, 32)
+    span_id = _read_id(about.span_id, 16) if trace_id else ""
     case: str = result.get("id") or about.case or "case"
     assertions: Sequence[Mapping[str, Json]] = result.get("assertions") or ()
     shared: dict[str, Json] = {"gen_ai.response.id": about.response_id, "proctor.case.id": case, **about.attributes}
@@ -93,11 +93,11 @@ def events_of(result: Mapping[str, Json], about: About) -> Iterator[EvaluationEv
             **more,
         }
         return EvaluationEvent(
-            time_ns=about.time_ns, trace_id=trace_id, span_id=span_id, outcome=outcome, attributes=dict(_usable(attributes))
+            time_ns=about.time_ns, trace_id=trace_id, span_id=span_id, outcome=outcome, attributes=dict(_list_usable(attributes))
         )
 
     verdict = {"proctor.verdict": result.get("verdict"), "proctor.case.name": result.get("name")}
-    yield event("case", case, result, result.get("reason") or _explained(assertions), verdict)
+    yield event("case", case, result, result.get("reason") or _explain_assertions(assertions), verdict)
     for number, assertion in enumerate(assertions):
         known = {
             "proctor.check": assertion.get("check"),
@@ -112,23 +112,25 @@ def events_of(result: Mapping[str, Json], about: About) -> Iterator[EvaluationEv
 
 
 def render_otlp(run: RunResult, entries: Mapping[tuple[str, int], RunEntry]) -> Iterator[bytes]:
-    """A kept run as lines of OTLP JSON; `entries` say when each attempt was made, and on which trace."""
-    requests = in_requests(event for result in run.cases for event in _run_events(run, result, entries.get((result.id, result.attempt))))
+    """Yield a kept run as lines of OTLP JSON; `entries` say when each attempt was made, and on which trace."""
+    requests = group_by_request(
+        event for result in run.cases for event in _run_events(run, result, entries.get((result.id, result.attempt)))
+    )
     return (to_json(events) + b"\n" for events in requests)
 
 
 def _run_events(run: RunResult, result: CaseResult, entry: RunEntry | None) -> Iterator[EvaluationEvent]:
     metadata = entry.evidence.metadata if entry is not None and entry.evidence is not None else {}
     about = About(
-        time_ns=_ended_ns(entry, run.started_at),
-        trace_id=_text(metadata.get("trace_id")),
-        span_id=_text(metadata.get("span_id")),
+        time_ns=_find_end_ns(entry, run.started_at),
+        trace_id=_read_text(metadata.get("trace_id")),
+        span_id=_read_text(metadata.get("span_id")),
         attributes={"proctor.run.id": run.run_id, "proctor.suite": run.suite_name, "proctor.attempt": result.attempt},
     )
-    return events_of(msgspec.json.decode(CaseEncoder().encode(result)), about)
+    return iterate_events(msgspec.json.decode(CaseEncoder().encode(result)), about)
 
 
-def _ended_ns(entry: RunEntry | None, run_started: str) -> int:
+def _find_end_ns(entry: RunEntry | None, run_started: str) -> int:
     started = (entry.started_at if entry is not None else "") or run_started
     try:
         moment = datetime.fromisoformat(started)
@@ -140,23 +142,23 @@ def _ended_ns(entry: RunEntry | None, run_started: str) -> int:
     return int(moment.timestamp() * 1_000 + took) * 1_000_000
 
 
-def in_requests(events: Iterable[EvaluationEvent]) -> Iterator[list[EvaluationEvent]]:
-    """Events by the request they go in."""
+def group_by_request(events: Iterable[EvaluationEvent]) -> Iterator[list[EvaluationEvent]]:
+    """Yield events by the request they go in."""
     waiting = iter(events)
     while batch := list(islice(waiting, AT_ONCE)):
         yield batch
 
 
 def to_json(events: Iterable[EvaluationEvent]) -> bytes:
-    """One request in JSON, without a line break."""
-    records = [_json_record(event) for event in events]
-    resource = {"attributes": _json_attributes({"service.name": "proctor"})}
+    """Return one request in JSON, without a line break."""
+    records = [_write_record(event) for event in events]
+    resource = {"attributes": _write_attributes({"service.name": "proctor"})}
     scope = {"scope": {"name": "proctor"}, "logRecords": records}
     return msgspec.json.encode({"resourceLogs": [{"resource": resource, "scopeLogs": [scope]}]})
 
 
 def to_protobuf(events: Iterable[EvaluationEvent]) -> bytes:
-    """One request in protobuf. Raises `MissingExtra`."""
+    """Return one request in protobuf. Raises `MissingExtra`."""
     # Delayed: protobuf costs a tenth of a second to load, and the part is optional.
     try:
         from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
@@ -177,7 +179,7 @@ def to_protobuf(events: Iterable[EvaluationEvent]) -> bytes:
     return request.SerializeToString()
 
 
-def _json_record(event: EvaluationEvent) -> dict[str, Json]:
+def _write_record(event: EvaluationEvent) -> dict[str, Json]:
     number, name = event.severity
     record: dict[str, Json] = {
         "timeUnixNano": str(event.time_ns),
@@ -185,7 +187,7 @@ def _json_record(event: EvaluationEvent) -> dict[str, Json]:
         "severityNumber": number,
         "severityText": name,
         "eventName": EVENT,
-        "attributes": _json_attributes(event.attributes),
+        "attributes": _write_attributes(event.attributes),
     }
     if event.trace_id:
         record["traceId"] = event.trace_id
@@ -194,11 +196,11 @@ def _json_record(event: EvaluationEvent) -> dict[str, Json]:
     return record
 
 
-def _json_attributes(attributes: Mapping[str, Value]) -> list[dict[str, Json]]:
-    return [{"key": key, "value": _json_value(value)} for key, value in attributes.items()]
+def _write_attributes(attributes: Mapping[str, Value]) -> list[dict[str, Json]]:
+    return [{"key": key, "value": _write_value(value)} for key, value in attributes.items()]
 
 
-def _json_value(value: Value) -> dict[str, Json]:
+def _write_value(value: Value) -> dict[str, Json]:
     if isinstance(value, bool):
         return {"boolValue": value}
     if isinstance(value, int):
@@ -219,7 +221,7 @@ def _fill(holder: Any, attributes: Mapping[str, Value]) -> None:
             made.string_value = value
 
 
-def _usable(attributes: Mapping[str, Json]) -> Iterator[tuple[str, Value]]:
+def _list_usable(attributes: Mapping[str, Json]) -> Iterator[tuple[str, Value]]:
     for key, value in attributes.items():
         if isinstance(value, str):
             if value:
@@ -238,7 +240,7 @@ def _score(decided: Mapping[str, Json], outcome: str) -> float | None:
     return 1.0 if outcome == "pass" else 0.0
 
 
-def _explained(assertions: Sequence[Mapping[str, Json]]) -> str | None:
+def _explain_assertions(assertions: Sequence[Mapping[str, Json]]) -> str | None:
     if not assertions:
         return None
     against = [one for one in assertions if one.get("outcome") in ("fail", "error") and not one.get("advisory")]
@@ -249,12 +251,12 @@ def _explained(assertions: Sequence[Mapping[str, Json]]) -> str | None:
     return "; ".join(told) + (f"; and {len(against) - _TOLD} more" if len(against) > _TOLD else "")
 
 
-def _id(text: str, digits: int) -> str:
-    """An id as OpenTelemetry has them, else nothing: hexadecimal, and not all zeros."""
+def _read_id(text: str, digits: int) -> str:
+    """Return an id as OpenTelemetry has them, else nothing: hexadecimal, and not all zeros."""
     lowered = text.lower()
     fits = len(lowered) == digits and set(lowered) <= set("0123456789abcdef") and set(lowered) != {"0"}
     return lowered if fits else ""
 
 
-def _text(value: Json) -> str:
+def _read_text(value: Json) -> str:
     return value if isinstance(value, str) else ""

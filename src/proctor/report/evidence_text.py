@@ -20,19 +20,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from proctor.evidence.account import known_of
+from proctor.evidence.account import find_known
 from proctor.model.account import PART_NAMES, Known, PartState
 from proctor.model.evidence import Evidence, EvidenceTurn, Json, ToolCall, Usage
 from proctor.model.show import show
-from proctor.report.neutral import one_line
-from proctor.report.style import Colour, Style, padded, wrap
+from proctor.report.neutral import to_one_line
+from proctor.report.style import Colour, Style, pad, wrap
 
 MOST_CALLS = 20
+"""Calls shown of one record."""
 MOST_TURNS = 10
+"""Turns shown of one record."""
 MOST_NAMES = 12
+"""Names in one line."""
 MOST_NOTES = 20
+"""Notes of a reader shown of one record."""
 _VALUE = 200
+"""Characters of a value."""
 _LABEL = 9
+"""Columns of the labels on the left."""
 _STATUS_COLOURS: dict[str, Colour] = {"recorded": "green", "none": "green", "not known": "yellow"}
 _NAME_WIDTH = max(map(len, PART_NAMES.values()))
 _STATUS_WIDTH = len("not known")
@@ -45,74 +51,74 @@ class EvidencePainter:
         self._style = style
         self._width = width
 
-    def block(self, title: str, evidence: Evidence, reader: str = "plain") -> list[str]:
+    def paint_block(self, title: str, evidence: Evidence, reader: str = "plain") -> list[str]:
         """Return the lines about one record: who read it, what is known of each part, and what was read."""
-        known = known_of(evidence, reader)
-        lines = [self._style.paint(one_line(title, 300), "bold"), *self._labelled("read as", one_line(known.reader)), ""]
-        lines += self.parts(known)
+        known = find_known(evidence, reader)
+        lines = [self._style.paint(to_one_line(title, 300), "bold"), *self._paint_labelled("read as", to_one_line(known.reader)), ""]
+        lines += self.paint_parts(known)
         if evidence.no_run is not None:
-            lines += ["", *self._labelled("no run", f"{one_line(evidence.no_run, 400)}: it is kept and not judged")]
-        read = [line for name, text in _rows(evidence) for line in self._labelled(name, text)]
+            lines += ["", *self._paint_labelled("no run", f"{to_one_line(evidence.no_run, 400)}: it is kept and not judged")]
+        read = [line for name, text in _list_rows(evidence) for line in self._paint_labelled(name, text)]
         return [*lines, "", *read] if read else lines
 
-    def parts(self, known: Known) -> list[str]:
+    def paint_parts(self, known: Known) -> list[str]:
         """Return one line for each part, and the notes of the reader."""
-        lines = [line for part, state in known.parts.items() for line in self._part(PART_NAMES[part], state)]
+        lines = [line for part, state in known.parts.items() for line in self._paint_part(PART_NAMES[part], state)]
         for note in known.notes[:MOST_NOTES]:
-            lines += self._labelled("note", one_line(note, 400))
+            lines += self._paint_labelled("note", to_one_line(note, 400))
         return lines
 
-    def _part(self, name: str, state: PartState) -> list[str]:
-        status = self._style.paint(padded(state.status, _STATUS_WIDTH), _STATUS_COLOURS[state.status])
-        head = f"  {padded(name, _NAME_WIDTH)}  {status}"
+    def _paint_part(self, name: str, state: PartState) -> list[str]:
+        status = self._style.paint(pad(state.status, _STATUS_WIDTH), _STATUS_COLOURS[state.status])
+        head = f"  {pad(name, _NAME_WIDTH)}  {status}"
         if state.why is None:
             return [head.rstrip()]
         indent = 2 + _NAME_WIDTH + 2 + _STATUS_WIDTH + 2
-        first, *rest = wrap(one_line(state.why, 400), max(20, self._width - indent))
+        first, *rest = wrap(to_one_line(state.why, 400), max(20, self._width - indent))
         return [f"{head}  {first}", *(" " * indent + line for line in rest)]
 
-    def _labelled(self, label: str, text: str) -> list[str]:
+    def _paint_labelled(self, label: str, text: str) -> list[str]:
         first, *rest = wrap(text, max(20, self._width - 2 - _LABEL)) or [""]
-        return ["  " + self._style.paint(padded(label, _LABEL), "dim") + first, *(" " * (2 + _LABEL) + line for line in rest)]
+        return ["  " + self._style.paint(pad(label, _LABEL), "dim") + first, *(" " * (2 + _LABEL) + line for line in rest)]
 
 
-def _rows(evidence: Evidence) -> Iterator[tuple[str, str]]:
-    """Label and text of what was read, as far as it was."""
+def _list_rows(evidence: Evidence) -> Iterator[tuple[str, str]]:
+    """Yield the label and the text of each thing that was read."""
     if evidence.turns:
         yield from _turn_rows(evidence.turns)
     else:
-        yield from _exchange_rows(evidence.input, evidence.tool_calls, evidence.text, evidence.body)
+        yield from _list_exchange_rows(evidence.input, evidence.tool_calls, evidence.text, evidence.body)
     if evidence.tool_calls is None and evidence.nodes is not None:
         yield from _call_rows([call for node in evidence.nodes for call in node.tool_calls])
     if evidence.http_status is not None:
         yield "status", str(evidence.http_status)
     if evidence.nodes:
-        yield "nodes", _names([node.name for node in evidence.nodes])
+        yield "nodes", _list_names([node.name for node in evidence.nodes])
     usage = usage_words(evidence.usage)
     if usage:
         yield "tokens", usage
     if evidence.model is not None:
-        yield "model", one_line(evidence.model)
+        yield "model", to_one_line(evidence.model)
     if evidence.error is not None:
-        yield "error", one_line(evidence.error, 400)
+        yield "error", to_one_line(evidence.error, 400)
 
 
 def _turn_rows(turns: Sequence[EvidenceTurn]) -> Iterator[tuple[str, str]]:
     for number, turn in enumerate(turns[:MOST_TURNS], 1):
         yield f"turn {number}", ""
-        yield from _exchange_rows(turn.input, turn.tool_calls, turn.text, turn.body)
+        yield from _list_exchange_rows(turn.input, turn.tool_calls, turn.text, turn.body)
     if len(turns) > MOST_TURNS:
         yield "", f"… and {len(turns) - MOST_TURNS:,} more turns"
 
 
-def _exchange_rows(given: Json, calls: Sequence[ToolCall] | None, text: str | None, body: Json) -> Iterator[tuple[str, str]]:
+def _list_exchange_rows(given: Json, calls: Sequence[ToolCall] | None, text: str | None, body: Json) -> Iterator[tuple[str, str]]:
     if given is not None:
-        yield "input", _value(given)
+        yield "input", _write_value(given)
     yield from _call_rows(calls or ())
     if text is not None:
-        yield "answer", _value(text)
+        yield "answer", _write_value(text)
     elif body is not None:
-        yield "answer", _value(body)
+        yield "answer", _write_value(body)
 
 
 def _call_rows(calls: Sequence[ToolCall]) -> Iterator[tuple[str, str]]:
@@ -124,10 +130,12 @@ def _call_rows(calls: Sequence[ToolCall]) -> Iterator[tuple[str, str]]:
 
 def call_words(call: ToolCall) -> str:
     """Return a call on one line: `lookup_order {"id":17} → {"total":9}`; what was not recorded of it is said."""
-    arguments = "(arguments not known)" if call.arguments is None else _value(call.arguments)
+    arguments = "(arguments not known)" if call.arguments is None else _write_value(call.arguments)
     failure = call.failure()
-    came = f" → failed: {_value(failure)}" if failure is not None else "" if call.result is None else f" → {_value(call.result)}"
-    return f"{one_line(call.name)} {arguments}{came}"
+    came = (
+        f" → failed: {_write_value(failure)}" if failure is not None else "" if call.result is None else f" → {_write_value(call.result)}"
+    )
+    return f"{to_one_line(call.name)} {arguments}{came}"
 
 
 def usage_words(usage: Usage | None) -> str:
@@ -138,10 +146,10 @@ def usage_words(usage: Usage | None) -> str:
     return ", ".join(f"{count:,} {word}" for count, word in counts if count is not None)
 
 
-def _names(names: Sequence[str]) -> str:
+def _list_names(names: Sequence[str]) -> str:
     rest = len(names) - MOST_NAMES
-    return ", ".join(one_line(name, 60) for name in names[:MOST_NAMES]) + (f" and {rest:,} more" if rest > 0 else "")
+    return ", ".join(to_one_line(name, 60) for name in names[:MOST_NAMES]) + (f" and {rest:,} more" if rest > 0 else "")
 
 
-def _value(value: Json) -> str:
-    return one_line(show(value, _VALUE), 2 * _VALUE)
+def _write_value(value: Json) -> str:
+    return to_one_line(show(value, _VALUE), 2 * _VALUE)

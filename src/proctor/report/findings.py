@@ -11,44 +11,46 @@ from collections.abc import Iterable, Mapping
 from proctor.model.evidence import Json
 from proctor.model.show import shorten, show
 from proctor.model.verdict import Verdict
-from proctor.report.detail_rows import part, phrase_holds
+from proctor.report.detail_rows import find_part, phrase_holds
 from proctor.report.judge_words import judge_words, reply_words
 from proctor.report.wording import LABEL
 
 _LABELS = tuple(f"{word:<{LABEL}}" for word in ("missing", "extra", "arguments", "order", "expected", "found", "judge", "replied"))
 _MOST_ROWS = 8
+"""Findings listed under one verdict."""
 _VALUE = 100
+"""Characters of a value."""
 
 
-def finding_lines(verdict: Verdict) -> list[str]:
-    """What the details of a verdict add to its reason, one line per finding."""
+def write_findings(verdict: Verdict) -> list[str]:
+    """Return what the details of a verdict add to its reason, one line per finding."""
     details = verdict.details
     if not details:
         return []
     lines: list[str] = []
     for key in ("field_results", "assertion_results"):
-        lines += _field_lines(details.get(key), verdict.reason)
-    lines += _phrase_lines(details.get("phrase_results"), verdict.reason)
+        lines += _write_fields(details.get(key), verdict.reason)
+    lines += _write_phrases(details.get("phrase_results"), verdict.reason)
     lines += _call_lines("missing", details.get("missing"))
     lines += _call_lines("extra", details.get("extra"))
-    lines += _mismatch_lines(details.get("argument_mismatches"))
+    lines += _write_mismatches(details.get("argument_mismatches"))
     lines += _order_lines(details.get("out_of_order"))
     lines += _pair_lines(details, verdict.reason)
-    lines += [_labelled(word, text) for word, text in (("replied", reply_words(verdict)), ("judge", judge_words(verdict))) if text]
+    lines += [_label_text(word, text) for word, text in (("replied", reply_words(verdict)), ("judge", judge_words(verdict))) if text]
     if isinstance(details.get("traceback"), str):
         # The end of a traceback says most.
         lines += details["traceback"][-4000:].rstrip().splitlines()[-10:]
     return lines
 
 
-def hanging(line: str) -> int:
-    """How far the rest of a finding is set in when it takes more than one line."""
+def measure_hanging_indent(line: str) -> int:
+    """Return how far the rest of a finding is set in when it takes more than one line."""
     if line.startswith(_LABELS):
         return LABEL
     return 2 if line.startswith("✗ ") else 0
 
 
-def _bounded(lines: Iterable[str], total: int) -> list[str]:
+def _bound_lines(lines: Iterable[str], total: int) -> list[str]:
     shown: list[str] = []
     for line in lines:
         if len(shown) == _MOST_ROWS:
@@ -57,7 +59,7 @@ def _bounded(lines: Iterable[str], total: int) -> list[str]:
     return shown
 
 
-def _rows(value: Json) -> list[Json]:
+def _list_rows(value: Json) -> list[Json]:
     return list(value) if isinstance(value, (list, tuple)) else []
 
 
@@ -65,34 +67,34 @@ def _name(value: Json) -> str:
     return shorten(value, _VALUE) if isinstance(value, str) else show(value, _VALUE)
 
 
-def _field_lines(value: Json, reason: str) -> list[str]:
-    rows = _rows(value)
-    broken = [row for row in rows if not part(row, "passed")]
-    return [*_share_line(rows, broken, "fields", reason), *_bounded(map(_field_line, broken), len(broken))]
+def _write_fields(value: Json, reason: str) -> list[str]:
+    rows = _list_rows(value)
+    broken = [row for row in rows if not find_part(row, "passed")]
+    return [*_write_share(rows, broken, "fields", reason), *_bound_lines(map(_write_field, broken), len(broken))]
 
 
-def _share_line(rows: list[Json], broken: list[Json], noun: str, reason: str) -> list[str]:
-    """`1 of 3 fields hold`, unless the reason has said it."""
+def _write_share(rows: list[Json], broken: list[Json], noun: str, reason: str) -> list[str]:
+    """Write `1 of 3 fields hold`, unless the reason has said it."""
     share = f"{len(rows) - len(broken)} of {len(rows)}"
     return [f"{share} {noun} hold"] if rows and share not in reason else []
 
 
-def _field_line(row: Json) -> str:
-    path, expected, actual = (part(row, name) for name in ("path", "expected", "actual"))
+def _write_field(row: Json) -> str:
+    path, expected, actual = (find_part(row, name) for name in ("path", "expected", "actual"))
     return f"✗ {_name(path)}: expected {show(expected, _VALUE)}, found {show(actual, _VALUE)}"
 
 
-def _phrase_lines(value: Json, reason: str) -> list[str]:
-    rows = _rows(value)
+def _write_phrases(value: Json, reason: str) -> list[str]:
+    rows = _list_rows(value)
     broken = [row for row in rows if not phrase_holds(row)]
-    return [*_share_line(rows, broken, "phrases", reason), *_bounded(map(_phrase_line, broken), len(broken))]
+    return [*_write_share(rows, broken, "phrases", reason), *_bound_lines(map(_write_phrase, broken), len(broken))]
 
 
-def _phrase_line(row: Json) -> str:
-    phrase = show(part(row, "phrase"), _VALUE)
-    if not part(row, "found"):
+def _write_phrase(row: Json) -> str:
+    phrase = show(find_part(row, "phrase"), _VALUE)
+    if not find_part(row, "found"):
         return f"✗ {phrase} was never said"
-    turn = part(row, "turn")
+    turn = find_part(row, "turn")
     if turn is None:
         return f"✗ {phrase} was said"
     # A number counts from 0 like every index into evidence; a text quotes the turn itself.
@@ -100,55 +102,55 @@ def _phrase_line(row: Json) -> str:
 
 
 def _call_lines(word: str, value: Json) -> list[str]:
-    rows = _rows(value)
-    return _bounded((_labelled(word, _call(row)) for row in rows), len(rows))
+    rows = _list_rows(value)
+    return _bound_lines((_label_text(word, _call(row)) for row in rows), len(rows))
 
 
-def _labelled(word: str, text: str) -> str:
+def _label_text(word: str, text: str) -> str:
     return f"{word:<{LABEL}}{text}"
 
 
 def _call(row: Json) -> str:
-    """A call as `search {"q":"x"}`."""
-    name = part(row, "name", "tool_name", "toolName")
+    """Return a call as `search {"q":"x"}`."""
+    name = find_part(row, "name", "tool_name", "toolName")
     if name is None:
         return _name(row)
-    arguments = part(row, "arguments", "args")
+    arguments = find_part(row, "arguments", "args")
     return f"{_name(name)} {show(arguments, _VALUE)}" if arguments else _name(name)
 
 
-def _mismatch_lines(value: Json) -> list[str]:
-    rows = _rows(value)
-    return _bounded((_mismatch(row) for row in rows), len(rows))
+def _write_mismatches(value: Json) -> list[str]:
+    rows = _list_rows(value)
+    return _bound_lines((_write_mismatch(row) for row in rows), len(rows))
 
 
-def _mismatch(row: Json) -> str:
-    name = part(row, "tool_name", "toolName", "name")
+def _write_mismatch(row: Json) -> str:
+    name = find_part(row, "tool_name", "toolName", "name")
     if name is None:
-        return _labelled("arguments", _name(row))
-    expected, actual = part(row, "expected_args", "expectedArgs", "expected"), part(row, "actual_args", "actualArgs", "actual")
-    return _labelled("arguments", f"{_name(name)}: expected {show(expected, _VALUE)}, found {show(actual, _VALUE)}")
+        return _label_text("arguments", _name(row))
+    expected, actual = find_part(row, "expected_args", "expectedArgs", "expected"), find_part(row, "actual_args", "actualArgs", "actual")
+    return _label_text("arguments", f"{_name(name)}: expected {show(expected, _VALUE)}, found {show(actual, _VALUE)}")
 
 
 def _order_lines(value: Json) -> list[str]:
-    rows = _rows(value)
-    return _bounded((_order(row) for row in rows), len(rows))
+    rows = _list_rows(value)
+    return _bound_lines((_order(row) for row in rows), len(rows))
 
 
 def _order(row: Json) -> str:
-    name = part(row, "tool_name", "toolName", "name")
+    name = find_part(row, "tool_name", "toolName", "name")
     if name is None:
-        return _labelled("order", _name(row))
-    expected, actual = part(row, "expected_index", "expectedIndex"), part(row, "actual_index", "actualIndex")
-    return _labelled("order", f"{_name(name)}: expected at position {show(expected)}, found at {show(actual)}")
+        return _label_text("order", _name(row))
+    expected, actual = find_part(row, "expected_index", "expectedIndex"), find_part(row, "actual_index", "actualIndex")
+    return _label_text("order", f"{_name(name)}: expected at position {show(expected)}, found at {show(actual)}")
 
 
 def _pair_lines(details: Mapping[str, Json], reason: str) -> list[str]:
-    """`expected` and `actual` beside each other, unless the reason already shows them."""
+    """Write `expected` and `actual` beside each other, unless the reason already shows them."""
     found_key = next((key for key in ("actual", "found") if key in details), None)
     if "expected" not in details or found_key is None:
         return []
     expected, found = show(details["expected"]), show(details[found_key])
     if expected in reason and found in reason:
         return []
-    return [_labelled("expected", expected), _labelled("found", found)]
+    return [_label_text("expected", expected), _label_text("found", found)]

@@ -22,11 +22,11 @@ from proctor.model.problem import Problem
 from proctor.model.result import RunResult
 from proctor.model.run import RunEntry
 from proctor.model.verdict import OUTCOMES
-from proctor.report.html_case import attempt_document, case_document
-from proctor.report.html_page import page, template
-from proctor.report.html_rows import Entries, Row, Tags, rate_document, row_document, rows_of
-from proctor.report.html_text import label
-from proctor.report.tallies import AxisTally, TagTally, axis_name
+from proctor.report.html_case import write_attempt, write_case
+from proctor.report.html_page import page, read_template
+from proctor.report.html_rows import Entries, Row, Tags, list_rows, rate_document, write_row
+from proctor.report.html_text import write_label
+from proctor.report.tallies import AxisTally, TagTally, name_axis
 from proctor.report.wording import (
     WORDS,
     count_words,
@@ -46,21 +46,22 @@ _PACKET = 200_000
 _MOST_OF_A_CASE = 1_000_000
 """Bytes of JSON of one case after which its further attempts come without conversation."""
 _MOST_LISTED = 200
+"""Warnings and records without a case that the page lists."""
 _SCRIPTS = ("elements.js", "case.js", "report.js")
 _encode = msgspec.json.Encoder(order=None).encode
 
 
 def render_html(run: RunResult, entries: Mapping[tuple[str, int], RunEntry] | None = None) -> str:
-    """The whole run as one page; `entries`, by case id and attempt, bring the conversations."""
+    """Return the whole run as one page; `entries`, by case id and attempt, bring the conversations."""
     known: Entries = entries or {}
-    rows, tags, packets = rows_of(run), Tags(), _Packets()
+    rows, tags, packets = list_rows(run), Tags(), _Packets()
     listed: list[dict[str, Json]] = []
     for row in rows:
-        packet, place = packets.add(_details(row, known, room=packets.size < CONVERSATION_ROOM))
-        listed.append({**row_document(row, tags, known), "packet": packet, "place": place})
+        packet, place = packets.add(_write_details(row, known, room=packets.size < CONVERSATION_ROOM))
+        listed.append({**write_row(row, tags, known), "packet": packet, "place": place})
     counts = {outcome: sum(row.outcome == outcome for row in rows) for outcome in OUTCOMES}
-    index = {**_overview(run), "counts": counts, "rate": rate_document(counts), "rows": listed, "tags": tags.listed()}
-    return _page(run, counts, _packed(_encode(index)), packets.finish())
+    index = {**_write_overview(run), "counts": counts, "rate": rate_document(counts), "rows": listed, "tags": tags.list_pairs()}
+    return _page(run, counts, _pack(_encode(index)), packets.finish())
 
 
 class _Packets:
@@ -83,81 +84,83 @@ class _Packets:
         return len(self._closed), len(self._open) - 1
 
     def finish(self) -> list[str]:
-        """All packets, in order."""
+        """Return all packets, in order."""
         if self._open:
             self._close()
         return self._closed
 
     def _close(self) -> None:
-        packet = _packed(b"[" + b",".join(self._open) + b"]")
+        packet = _pack(b"[" + b",".join(self._open) + b"]")
         self._closed.append(packet)
         self.size += len(packet)
         self._open, self._open_size = [], 0
 
 
-def _packed(document: bytes) -> str:
+def _pack(document: bytes) -> str:
     return base64.b64encode(zlib.compress(document, 9)).decode()
 
 
-def _details(row: Row, entries: Entries, *, room: bool) -> dict[str, Json]:
-    """A case in full; of many attempts the ones that did not pass get their conversations in first."""
+def _write_details(row: Row, entries: Entries, *, room: bool) -> dict[str, Json]:
+    """Return a case in full; of many attempts the ones that did not pass get their conversations in first."""
     attempts = [msgspec.Raw()] * len(row.results)
     size = 0
     for index in sorted(range(len(attempts)), key=lambda index: row.results[index].passed):
         result = row.results[index]
         entry = entries.get((result.case.id, result.attempt))
-        encoded = _encode(attempt_document(result, entry, with_evidence=room and size < _MOST_OF_A_CASE))
+        encoded = _encode(write_attempt(result, entry, with_evidence=room and size < _MOST_OF_A_CASE))
         attempts[index] = msgspec.Raw(encoded)
         size += len(encoded)
-    return {**case_document(row.results[0].case), "attempts": attempts}
+    return {**write_case(row.results[0].case), "attempts": attempts}
 
 
-def _overview(run: RunResult) -> dict[str, Json]:
-    """Everything about the run as a whole."""
+def _write_overview(run: RunResult) -> dict[str, Json]:
+    """Return everything about the run as a whole."""
     by_tag, axes = TagTally(), AxisTally()
     for result in run.cases:
         by_tag.add(result)
         axes.add(result)
     return {
-        "groups": [[label(tag, 80), [[label(row.value, 80), row.counts] for row in table]] for tag, table in by_tag.tables()],
-        "axes": [[label(axis_name(name), 80), number_words(axis.score)] for name, axis in axes.axes().items()]
-        if axes.worth_showing()
+        "groups": [
+            [write_label(tag, 80), [[write_label(row.value, 80), row.counts] for row in table]] for tag, table in by_tag.iterate_tables()
+        ],
+        "axes": [[write_label(name_axis(name), 80), number_words(axis.score)] for name, axis in axes.score_axes().items()]
+        if axes.is_worth_showing()
         else [],
-        "missing": _missing(run),
-        "warnings": _bounded([_warning(problem) for problem in run.warnings[:_MOST_LISTED]], len(run.warnings)),
-        "unmatched": _bounded(
-            [label(unmatched_words(one), 400) for one in run.unmatched_evidence[:_MOST_LISTED]], len(run.unmatched_evidence)
+        "missing": _list_missing(run),
+        "warnings": _bound_lines([_write_warning(problem) for problem in run.warnings[:_MOST_LISTED]], len(run.warnings)),
+        "unmatched": _bound_lines(
+            [write_label(unmatched_words(one), 400) for one in run.unmatched_evidence[:_MOST_LISTED]], len(run.unmatched_evidence)
         ),
     }
 
 
-def _missing(run: RunResult) -> list[str]:
+def _list_missing(run: RunResult) -> list[str]:
     incomplete = run.incomplete
     if incomplete is None:
         return []
-    shown = [label(f"{each.case.id}: {missing_words(each, incomplete)}", 400) for each in incomplete.missing[:_MOST_LISTED]]
-    return _bounded(shown, len(incomplete.missing))
+    shown = [write_label(f"{each.case.id}: {missing_words(each, incomplete)}", 400) for each in incomplete.missing[:_MOST_LISTED]]
+    return _bound_lines(shown, len(incomplete.missing))
 
 
-def _warning(problem: Problem) -> str:
+def _write_warning(problem: Problem) -> str:
     place = origin_place(problem.origin)
-    return label(problem.message if place is None else f"{place}: {problem.message}", 600)
+    return write_label(problem.message if place is None else f"{place}: {problem.message}", 600)
 
 
-def _bounded(lines: list[str], total: int) -> list[str]:
+def _bound_lines(lines: list[str], total: int) -> list[str]:
     return [*lines, f"and {total - len(lines):,} more"] if total > len(lines) else lines
 
 
 def _page(run: RunResult, counts: Mapping[str, int], index: str, packets: list[str]) -> str:
-    style, script = template("report.css"), "".join(map(template, _SCRIPTS))
-    name = _escaped(run.suite_name or "suite")
-    told = _escaped("  ·  ".join(words for words in (incomplete_words(run.incomplete), count_words(counts)) if words))
-    body = template("report.html").format(
+    style, script = read_template("report.css"), "".join(map(read_template, _SCRIPTS))
+    name = _escape(run.suite_name or "suite")
+    told = _escape("  ·  ".join(words for words in (incomplete_words(run.incomplete), count_words(counts)) if words))
+    body = read_template("report.html").format(
         name=name,
         outcome=run.outcome,
         outcome_word=WORDS[run.outcome],
         told=told,
-        facts=" · ".join(_escaped(fact) for fact in _facts(run, sum(counts.values()))),
+        facts=" · ".join(_escape(fact) for fact in _list_facts(run, sum(counts.values()))),
         script=script,
         index=index,
         packets="".join(f'<script type="text/plain" id="packet-{number}">{packet}</script>\n' for number, packet in enumerate(packets)),
@@ -165,7 +168,7 @@ def _page(run: RunResult, counts: Mapping[str, int], index: str, packets: list[s
     return page(title=f"{name}: {told}", style=style, script=script, body=body)
 
 
-def _facts(run: RunResult, cases: int) -> Iterator[str]:
+def _list_facts(run: RunResult, cases: int) -> Iterator[str]:
     if len(run.cases) > cases:
         yield f"{len(run.cases):,} attempts at {cases:,} cases"
     if run.score is not None:
@@ -182,5 +185,5 @@ def _facts(run: RunResult, cases: int) -> Iterator[str]:
     yield f"{run.dialect} suite"
 
 
-def _escaped(text: str) -> str:
-    return html.escape(label(text, 300))
+def _escape(text: str) -> str:
+    return html.escape(write_label(text, 300))

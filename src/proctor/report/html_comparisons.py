@@ -15,18 +15,20 @@ import msgspec
 
 from proctor.model.evidence import Json
 from proctor.model.verdict import Verdict
-from proctor.report.detail_rows import part, phrase_holds
-from proctor.report.html_text import block, label, pretty
+from proctor.report.detail_rows import find_part, phrase_holds
+from proctor.report.html_text import write_block, write_label, write_pretty
 from proctor.report.judge_words import judge_words, reply_words
-from proctor.report.wording import Reason, split_reason
+from proctor.report.wording import ReasonParts, split_reason
 
 MOST_COMPARISONS = 60
+"""Rows of expected and found under one verdict."""
 _VALUE = 3000
+"""Characters of a value."""
 
 Comparison = dict[str, Json]
 
 
-class Told(msgspec.Struct, frozen=True):
+class Explanation(msgspec.Struct, frozen=True):
     """What a verdict tells."""
 
     rows: list[Comparison]
@@ -36,31 +38,33 @@ class Told(msgspec.Struct, frozen=True):
     """The details that no row shows."""
 
 
-def told(verdict: Verdict) -> Told:
-    """The comparisons of a verdict, and what remains of its reason and details."""
+def explain_in_rows(verdict: Verdict) -> Explanation:
+    """Return the comparisons of a verdict, and what remains of its reason and details."""
     details = verdict.details
     rows = list(islice(_from_details(details), MOST_COMPARISONS + 1))
     if len(rows) > MOST_COMPARISONS:
         rows[-1] = {"remark": "and more, which the JSON result lists in full"}
     shown = {key for key in _READERS if _is_list(details.get(key))} | {"held", "total", "hint", "traceback"}
     reason = verdict.reason
-    if "expected" in details and _found_key(details) is not None:
-        shown |= {"expected", _found_key(details) or ""}
-    sides = two_sides(reason) if not rows and verdict.outcome == "fail" else None
+    if "expected" in details and _find_found_key(details) is not None:
+        shown |= {"expected", _find_found_key(details) or ""}
+    sides = split_two_sides(reason) if not rows and verdict.outcome == "fail" else None
     if sides is not None:
-        rows.append(_pair(sides.about, block(sides.expected, _VALUE), block(sides.found, _VALUE)))
+        rows.append(_pair(sides.about, write_block(sides.expected, _VALUE), write_block(sides.found, _VALUE)))
         reason = ""
         shown.add("expected")
     for about, text in (("replied", reply_words(verdict)), ("judge", judge_words(verdict))):
         if text:
-            rows.append({"about": about, "remark": block(text, 600)})
+            rows.append({"about": about, "remark": write_block(text, 600)})
     if isinstance(details.get("hint"), str):
-        rows.append({"about": "hint", "remark": block(details["hint"], 600)})
-    return Told(rows, reason, {key: value for key, value in details.items() if key not in shown and value is not None and value != []})
+        rows.append({"about": "hint", "remark": write_block(details["hint"], 600)})
+    return Explanation(
+        rows, reason, {key: value for key, value in details.items() if key not in shown and value is not None and value != []}
+    )
 
 
-def two_sides(reason: str) -> Reason | None:
-    """A reason taken apart at `found`, or at the first semicolon behind what was expected, outside of quotes."""
+def split_two_sides(reason: str) -> ReasonParts | None:
+    """Return a reason taken apart at `found`, or at the first semicolon behind what was expected, outside of quotes."""
     parts = split_reason(reason)
     if parts is not None:
         return parts
@@ -69,7 +73,7 @@ def two_sides(reason: str) -> Reason | None:
     expected, semicolon, found = reason.removeprefix("expected ").partition("; ")
     if not semicolon or not expected or not found or expected.count('"') % 2:
         return None
-    return Reason("", expected, found.removeprefix("found "))
+    return ReasonParts("", expected, found.removeprefix("found "))
 
 
 def _pair(about: Json, expected: str, found: str, holds: bool = False) -> Comparison:
@@ -85,20 +89,20 @@ def _from_details(details: dict[str, Json]) -> Iterator[Comparison]:
     for key, read in _READERS.items():
         if _is_list(details.get(key)):
             yield from map(read, details[key])
-    yield from _whole(details)
+    yield from _compare_whole(details)
     if isinstance(details.get("traceback"), str):
         # The end of a traceback says most.
-        yield {"remark": block(details["traceback"][-4000:]), "about": "traceback"}
+        yield {"remark": write_block(details["traceback"][-4000:]), "about": "traceback"}
 
 
-def _whole(details: dict[str, Json]) -> Iterator[Comparison]:
-    """`expected` beside whatever stands for what was found."""
-    found = _found_key(details)
+def _compare_whole(details: dict[str, Json]) -> Iterator[Comparison]:
+    """Yield `expected` beside whatever stands for what was found."""
+    found = _find_found_key(details)
     if "expected" in details and found is not None:
-        yield _pair("", _json(details["expected"]), _json(details[found]))
+        yield _pair("", _write_json(details["expected"]), _write_json(details[found]))
 
 
-def _found_key(details: dict[str, Json]) -> str | None:
+def _find_found_key(details: dict[str, Json]) -> str | None:
     return next((key for key in ("actual", "tools_called", "found") if key in details), None)
 
 
@@ -107,86 +111,92 @@ def _is_list(value: Json) -> bool:
 
 
 def _name(value: Json) -> str:
-    return label(value, 300) if isinstance(value, str) else label(pretty(value, 300), 300)
+    return write_label(value, 300) if isinstance(value, str) else write_label(write_pretty(value, 300), 300)
 
 
-def _field(row: Json) -> Comparison:
-    expected, actual = part(row, "expected"), part(row, "actual")
-    return _pair(part(row, "path"), _json(expected), _json(actual), bool(part(row, "passed")))
+def _compare_field(row: Json) -> Comparison:
+    expected, actual = find_part(row, "expected"), find_part(row, "actual")
+    return _pair(find_part(row, "path"), _write_json(expected), _write_json(actual), bool(find_part(row, "passed")))
 
 
-def _json(value: Json) -> str:
-    """As JSON, text in quotes: beside a number it matters which of the two is text."""
-    return pretty([value], _VALUE).removeprefix("[").removesuffix("]").strip() if isinstance(value, str) else pretty(value, _VALUE)
+def _write_json(value: Json) -> str:
+    """Write a value as JSON with text in quotes: beside a number it matters which of the two is text."""
+    return (
+        write_pretty([value], _VALUE).removeprefix("[").removesuffix("]").strip() if isinstance(value, str) else write_pretty(value, _VALUE)
+    )
 
 
-def _phrase(row: Json) -> Comparison:
-    said, forbidden, turn = (part(row, name) for name in ("found", "forbidden", "turn"))
-    phrase = _json(part(row, "phrase"))
+def _compare_phrase(row: Json) -> Comparison:
+    said, forbidden, turn = (find_part(row, name) for name in ("found", "forbidden", "turn"))
+    phrase = _write_json(find_part(row, "phrase"))
     if not said:
         told = "never said"
     elif turn is None:
         told = "said"
     else:
         # A number counts from 0 like every index into evidence; a text quotes the turn itself.
-        told = f"said in turn {turn + 1}" if isinstance(turn, int) else pretty(turn, 600)
+        told = f"said in turn {turn + 1}" if isinstance(turn, int) else write_pretty(turn, 600)
     return _pair("phrase", f"never {phrase}" if forbidden else phrase, told, phrase_holds(row))
 
 
 def _call(row: Json) -> str:
-    """A call as its name with the arguments below it."""
-    name = part(row, "name", "tool_name", "toolName", "tool")
+    """Return a call as its name with the arguments below it."""
+    name = find_part(row, "name", "tool_name", "toolName", "tool")
     if name is None:
-        return pretty(row, _VALUE)
-    arguments = part(row, "arguments", "args")
-    return f"{_name(name)}\n{pretty(arguments, _VALUE)}" if arguments else _name(name)
+        return write_pretty(row, _VALUE)
+    arguments = find_part(row, "arguments", "args")
+    return f"{_name(name)}\n{write_pretty(arguments, _VALUE)}" if arguments else _name(name)
 
 
-def _missing(row: Json) -> Comparison:
+def _compare_missing(row: Json) -> Comparison:
     return _pair("missing call", _call(row), "not called")
 
 
-def _extra(row: Json) -> Comparison:
+def _compare_extra(row: Json) -> Comparison:
     return _pair("further call", "no such call", _call(row))
 
 
-def _mismatch(row: Json) -> Comparison:
-    expected, actual = part(row, "expected_args", "expectedArgs", "expected"), part(row, "actual_args", "actualArgs", "actual")
-    name = part(row, "tool_name", "toolName", "name", "tool")
-    return {"remark": pretty(row, _VALUE)} if name is None else _pair(f"arguments of {_name(name)}", _json(expected), _json(actual))
+def _compare_mismatch(row: Json) -> Comparison:
+    expected, actual = find_part(row, "expected_args", "expectedArgs", "expected"), find_part(row, "actual_args", "actualArgs", "actual")
+    name = find_part(row, "tool_name", "toolName", "name", "tool")
+    return (
+        {"remark": write_pretty(row, _VALUE)}
+        if name is None
+        else _pair(f"arguments of {_name(name)}", _write_json(expected), _write_json(actual))
+    )
 
 
 def _order(row: Json) -> Comparison:
-    name = part(row, "tool_name", "toolName", "name", "tool")
+    name = find_part(row, "tool_name", "toolName", "name", "tool")
     if name is None:
-        return {"remark": pretty(row, _VALUE)}
-    expected, actual = part(row, "expected_index", "expectedIndex"), part(row, "actual_index", "actualIndex")
-    return _pair(f"order of {_name(name)}", _position(expected), _position(actual))
+        return {"remark": write_pretty(row, _VALUE)}
+    expected, actual = find_part(row, "expected_index", "expectedIndex"), find_part(row, "actual_index", "actualIndex")
+    return _pair(f"order of {_name(name)}", _write_position(expected), _write_position(actual))
 
 
-def _position(index: Json) -> str:
-    """Indexes count from 0, people from 1."""
-    return f"call {index + 1}" if isinstance(index, int) and not isinstance(index, bool) else pretty(index, 100)
+def _write_position(index: Json) -> str:
+    """Write the position of an index: indexes count from 0, people from 1."""
+    return f"call {index + 1}" if isinstance(index, int) and not isinstance(index, bool) else write_pretty(index, 100)
 
 
-def _difference(row: Json) -> Comparison:
-    path, why = part(row, "path"), part(row, "why", "message")
+def _compare_difference(row: Json) -> Comparison:
+    path, why = find_part(row, "path"), find_part(row, "why", "message")
     if not isinstance(why, str):
-        return {"remark": pretty(row, _VALUE)}
-    reason = two_sides(why)
+        return {"remark": write_pretty(row, _VALUE)}
+    reason = split_two_sides(why)
     if reason is not None:
-        return _pair(path or reason.about, block(reason.expected, _VALUE), block(reason.found, _VALUE))
-    return {"remark": block(why, _VALUE), **({"about": _name(path)} if path else {})}
+        return _pair(path or reason.about, write_block(reason.expected, _VALUE), write_block(reason.found, _VALUE))
+    return {"remark": write_block(why, _VALUE), **({"about": _name(path)} if path else {})}
 
 
 _READERS: dict[str, Callable[[Json], Comparison]] = {
-    "field_results": _field,
-    "assertion_results": _field,
-    "phrase_results": _phrase,
-    "missing": _missing,
-    "extra": _extra,
-    "argument_mismatches": _mismatch,
+    "field_results": _compare_field,
+    "assertion_results": _compare_field,
+    "phrase_results": _compare_phrase,
+    "missing": _compare_missing,
+    "extra": _compare_extra,
+    "argument_mismatches": _compare_mismatch,
     "out_of_order": _order,
-    "differences": _difference,
-    "errors": _difference,
+    "differences": _compare_difference,
+    "errors": _compare_difference,
 }

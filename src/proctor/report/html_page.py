@@ -6,8 +6,8 @@ import base64
 import hashlib
 
 
-def template(name: str) -> str:
-    """A part of a page, from the files beside this one; read through the loader, so a zipped installation works too."""
+def read_template(name: str) -> str:
+    """Return a part of a page, from the files beside this one; read through the loader, so a zipped installation works too."""
     from pkgutil import get_data  # nothing but these reports needs it
 
     content = get_data("proctor.report", f"templates/{name}")
@@ -17,13 +17,13 @@ def template(name: str) -> str:
 
 
 def page(*, title: str, style: str, body: str, script: str | None = None) -> str:
-    """A whole page around `body`, which may load nothing and run nothing but `script`; title and body are HTML already."""
-    runs = "" if script is None else f"script-src {_source_hash(script)}; "
+    """Return a whole page around `body`, which may load nothing and run nothing but `script`; title and body are HTML already."""
+    runs = "" if script is None else f"script-src {_hash_source(script)}; "
     types = "" if script is None else "; require-trusted-types-for 'script'; trusted-types 'none'"
-    policy = f"default-src 'none'; {runs}style-src {_source_hash(style)}; img-src data:; base-uri 'none'; form-action 'none'{types}"
-    return template("page.html").format(title=title, policy=policy, style=style, body=body)
+    policy = f"default-src 'none'; {runs}style-src {_hash_source(style)}; img-src data:; base-uri 'none'; form-action 'none'{types}"
+    return read_template("page.html").format(title=title, policy=policy, style=style, body=body)
 
 
-def _source_hash(text: str) -> str:
-    """How a policy names a script or style sheet that it allows."""
+def _hash_source(text: str) -> str:
+    """Return how a policy names a script or style sheet that it allows."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

@@ -14,17 +14,19 @@ from proctor.model.evidence import Json
 from proctor.model.result import AssertionResult, CaseResult, RunResult
 from proctor.model.run import RunEntry
 from proctor.model.verdict import Outcome
-from proctor.report.html_text import duration_words, label, tag_pairs
-from proctor.report.wording import case_remark, case_title, evidence_place, in_one_line, number_words
+from proctor.report.html_text import duration_words, list_tag_pairs, write_label
+from proctor.report.wording import case_remark, case_title, evidence_place, join_title_and_reason, number_words
 from proctor.scoring.intervals import wilson
 from proctor.scoring.reduce import reduce_attempts
-from proctor.scoring.statistics import counts_of
+from proctor.scoring.statistics import count_outcomes
 
 Entries = Mapping[tuple[str, int], RunEntry]
 
 _WORST_FIRST = {"fail": 0, "error": 1, "skip": 2, "pass": 3}
 _FINDING = 240
+"""Characters of the first finding in a row."""
 _SEARCHED = 400
+"""Characters of a row that the search box looks at."""
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,7 +48,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def flaky(self) -> bool:
         """Whether some attempts passed and others did not."""
-        return len(self.results) > 1 and counts_of(self.counts).flaky
+        return len(self.results) > 1 and count_outcomes(self.counts).flaky
 
     @property
     def worst(self) -> CaseResult:
@@ -54,14 +56,14 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
         return min(self.results, key=lambda result: _WORST_FIRST[result.outcome])
 
 
-def rows_of(run: RunResult) -> list[Row]:
-    """All rows, failures first, then errors, what was skipped, and what passed; flaky ones lead their group."""
-    rows = list(_rows(run))
+def list_rows(run: RunResult) -> list[Row]:
+    """Return all rows, failures first, then errors, what was skipped, and what passed; flaky ones lead their group."""
+    rows = list(_iterate_rows(run))
     rows.sort(key=lambda row: (_WORST_FIRST[row.outcome], not row.flaky))
     return rows
 
 
-def _rows(run: RunResult) -> Iterator[Row]:
+def _iterate_rows(run: RunResult) -> Iterator[Row]:
     by_case: dict[str, list[CaseResult]] = {}
     for result in run.cases:
         by_case.setdefault(result.case.id, []).append(result)
@@ -84,31 +86,31 @@ class Tags:
     def __init__(self) -> None:
         self._numbers: dict[tuple[str, str], int] = {}
 
-    def of(self, tags: Mapping[str, Json]) -> list[int]:
-        """The numbers of the tags of one case."""
+    def find_numbers(self, tags: Mapping[str, Json]) -> list[int]:
+        """Return the numbers of the tags of one case."""
         numbers = self._numbers
-        return list(dict.fromkeys(numbers.setdefault(pair, len(numbers)) for pair in tag_pairs(tags)))
+        return list(dict.fromkeys(numbers.setdefault(pair, len(numbers)) for pair in list_tag_pairs(tags)))
 
-    def listed(self) -> list[list[str]]:
+    def list_pairs(self) -> list[list[str]]:
         """Name and value, by number."""
         return [[name, value] for name, value in self._numbers]
 
 
-def row_document(row: Row, tags: Tags, entries: Entries) -> dict[str, Json]:
-    """A row as the page gets it; what is empty is left out."""
+def write_row(row: Row, tags: Tags, entries: Entries) -> dict[str, Json]:
+    """Return a row as the page gets it; what is empty is left out."""
     worst = row.worst
     case_id, name = case_title(worst)
-    finding, searched = _finding(worst)
+    finding, searched = _find_finding(worst)
     place = None if row.alone else evidence_place(worst.source)
     entry = entries.get((worst.case.id, worst.attempt))
     document: dict[str, Json] = {
         "outcome": row.outcome,
-        "id": label(case_id),
-        "name": label(name),
-        "at": label(place) if place is not None and place != case_id else "",
-        "finding": label(finding, _FINDING),
-        "words": label(" ".join(filter(None, (searched, _asked(worst, entry)))), _SEARCHED),
-        "tags": tags.of(worst.case.tags),
+        "id": write_label(case_id),
+        "name": write_label(name),
+        "at": write_label(place) if place is not None and place != case_id else "",
+        "finding": write_label(finding, _FINDING),
+        "words": write_label(" ".join(filter(None, (searched, _find_first_question(worst, entry)))), _SEARCHED),
+        "tags": tags.find_numbers(worst.case.tags),
         "score": _score(row),
         "took": "" if entry is None or entry.duration_ms is None or len(row.results) > 1 else duration_words(entry.duration_ms),
         "rate": rate_document(row.counts) if len(row.results) > 1 else None,
@@ -118,8 +120,8 @@ def row_document(row: Row, tags: Tags, entries: Entries) -> dict[str, Json]:
 
 
 def rate_document(outcomes: Mapping[str, int]) -> dict[str, Json] | None:
-    """A pass rate with its interval; nothing where nothing was decided."""
-    counts = counts_of(outcomes)
+    """Return a pass rate with its interval, or None where nothing was decided."""
+    counts = count_outcomes(outcomes)
     if not counts.runs:
         return None
     interval = wilson(counts)
@@ -133,8 +135,8 @@ def _score(row: Row) -> str:
     return f"{number_words(only.score)} {only.verdict}"
 
 
-def _asked(result: CaseResult, entry: RunEntry | None) -> str:
-    """What the agent was told first."""
+def _find_first_question(result: CaseResult, entry: RunEntry | None) -> str:
+    """Return what the agent was told first."""
     case = result.case
     asked = case.input or (case.turns[0].input if case.turns else None)
     if asked is None and entry is not None and entry.evidence is not None:
@@ -142,12 +144,12 @@ def _asked(result: CaseResult, entry: RunEntry | None) -> str:
     return asked[:_SEARCHED] if isinstance(asked, str) else ""
 
 
-def _finding(result: CaseResult) -> tuple[str, str]:
-    """The first thing to know about a case that did not pass, and more words to find it by."""
+def _find_finding(result: CaseResult) -> tuple[str, str]:
+    """Return the first thing to know about a case that did not pass, and more words to find it by."""
     if result.outcome == "pass":
         return "", ""
     remark = case_remark(result)
-    told = [in_one_line(entry.assertion, entry.reason[:_SEARCHED]) for entry in _broken(result)]
+    told = [join_title_and_reason(entry.assertion, entry.reason[:_SEARCHED]) for entry in _list_broken(result)]
     if remark is not None:
         return remark, " ".join(told)
     if not told:
@@ -155,5 +157,5 @@ def _finding(result: CaseResult) -> tuple[str, str]:
     return (told[0] if len(told) == 1 else f"{told[0]} (and {len(told) - 1} more)"), " ".join(told[1:5])
 
 
-def _broken(result: CaseResult) -> Sequence[AssertionResult]:
+def _list_broken(result: CaseResult) -> Sequence[AssertionResult]:
     return [entry for entry in result.assertions if entry.outcome == result.outcome and not entry.assertion.advisory]

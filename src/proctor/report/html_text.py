@@ -12,42 +12,44 @@ import msgspec
 
 from proctor.model.evidence import Json
 from proctor.model.show import shorten, show
-from proctor.report.neutral import one_line, several_lines
+from proctor.report.neutral import to_lines, to_one_line
 
 MOST_TEXT = 6000
 """Characters of one text: an answer, an argument object, a result."""
 _MOST_LINES = 400
+"""Lines of one text."""
 _MOST_TAG_VALUES = 20
+"""Values of one tag."""
 _ONE_LINE = 72
 """A value that fits in so many characters is not broken into lines."""
 _MOST_LAID_OUT = 200_000
 """Bytes of JSON up to which a value is broken into lines at all; beyond, only its two ends are seen anyway."""
 
 
-def block(text: str, limit: int = MOST_TEXT) -> str:
-    """A text that may have several lines."""
-    return "\n".join(several_lines(text, limit=limit, most_lines=_MOST_LINES))
+def write_block(text: str, limit: int = MOST_TEXT) -> str:
+    """Return a text that may have several lines."""
+    return "\n".join(to_lines(text, limit=limit, most_lines=_MOST_LINES))
 
 
-def pretty(value: Json, limit: int = MOST_TEXT) -> str:
-    """A value as JSON, broken into lines where it is long; text stands as it is, JSON inside text is laid out too."""
+def write_pretty(value: Json, limit: int = MOST_TEXT) -> str:
+    """Return a value as JSON, broken into lines where it is long; text stands as it is, JSON inside text is laid out too."""
     if isinstance(value, str):
-        laid_out = _json_inside(value)
-        return block(value if laid_out is None else laid_out, limit)
+        laid_out = _find_json_inside(value)
+        return write_block(value if laid_out is None else laid_out, limit)
     try:
-        return block(_laid_out(_encoded(value)), limit)
+        return write_block(_lay_out(_encode(value)), limit)
     except (TypeError, ValueError, RecursionError, OverflowError, msgspec.MsgspecError):
-        return block(show(value, limit), limit)
+        return write_block(show(value, limit), limit)
 
 
-def tool_result(value: Json) -> str:
-    """What a tool answered; of an MCP result that is nothing but text, that text."""
-    texts = _mcp_texts(value)
-    return pretty(value) if texts is None else "\n".join(pretty(text) for text in texts)
+def write_tool_result(value: Json) -> str:
+    """Return what a tool answered; of an MCP result that is nothing but text, that text."""
+    texts = _list_mcp_texts(value)
+    return write_pretty(value) if texts is None else "\n".join(write_pretty(text) for text in texts)
 
 
 def duration_words(ms: float) -> str:
-    """`812 ms`, `1.5 s`, `2 min 5 s`."""
+    """Return a duration in words: `812 ms`, `1.5 s`, `2 min 5 s`."""
     if ms != ms or ms in (float("inf"), float("-inf")):
         return "unknown"
     if ms < 1000:
@@ -58,22 +60,22 @@ def duration_words(ms: float) -> str:
     return f"{minutes:,} min {seconds} s" if seconds else f"{minutes:,} min"
 
 
-def tag_pairs(tags: Mapping[str, Json]) -> list[tuple[str, str]]:
-    """The tags of a case as names and values; a list counts as several values."""
+def list_tag_pairs(tags: Mapping[str, Json]) -> list[tuple[str, str]]:
+    """Return the tags of a case as names and values; a list counts as several values."""
     return [
-        (label(name, 80), label(pretty(one, 80), 80))
+        (write_label(name, 80), write_label(write_pretty(one, 80), 80))
         for name, value in tags.items()
         for one in (value[:_MOST_TAG_VALUES] if isinstance(value, (list, tuple)) else (value,))
         if one is not None
     ]
 
 
-def label(text: str, limit: int = 200) -> str:
-    """A name or title on one line."""
-    return one_line(text, limit)
+def write_label(text: str, limit: int = 200) -> str:
+    """Return a name or title on one line."""
+    return to_one_line(text, limit)
 
 
-def _encoded(value: Json) -> bytes:
+def _encode(value: Json) -> bytes:
     try:
         return msgspec.json.encode(value)
     except UnicodeEncodeError:
@@ -82,7 +84,7 @@ def _encoded(value: Json) -> bytes:
         return dumps(msgspec.to_builtins(value), separators=(",", ":")).encode()
 
 
-def _laid_out(encoded: bytes) -> str:
+def _lay_out(encoded: bytes) -> str:
     if len(encoded) <= _ONE_LINE:
         return encoded.decode()
     if len(encoded) > _MOST_LAID_OUT:
@@ -91,17 +93,17 @@ def _laid_out(encoded: bytes) -> str:
     return msgspec.json.format(encoded, indent=2).decode()
 
 
-def _json_inside(text: str) -> str | None:
+def _find_json_inside(text: str) -> str | None:
     if len(text) > _MOST_LAID_OUT or text.lstrip()[:1] not in ("{", "["):
         return None
     try:
         # Laid out as it is written: decoding it would change long numbers.
-        return _laid_out(msgspec.json.format(text.strip().encode(), indent=-1))
+        return _lay_out(msgspec.json.format(text.strip().encode(), indent=-1))
     except (ValueError, RecursionError, msgspec.MsgspecError):
         return None
 
 
-def _mcp_texts(value: Json) -> list[str] | None:
+def _list_mcp_texts(value: Json) -> list[str] | None:
     if not isinstance(value, dict) or not value.keys() <= {"content", "isError"} or not isinstance(value.get("content"), list):
         return None
     parts: list[Json] = value["content"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from proctor.evidence.account import known_document
+from proctor.evidence.account import write_known
 from proctor.model.account import Known
 from proctor.model.case import Assertion, Case
 from proctor.model.evidence import Evidence, Json, Source
@@ -32,13 +32,13 @@ class CaseEncoder:
         self._accounts: dict[int, tuple[Known, bytes]] = {}
 
     def encode(self, result: CaseResult) -> bytes:
-        """One result, without a line break."""
+        """Return one result, without a line break."""
         parts: list[bytes] = []
         self.encode_into(parts, result)
         return b"".join(parts)
 
     def encode_into(self, parts: list[bytes], result: CaseResult, end: bytes = b"") -> None:
-        """The pieces of one result, with `end` behind it, to be joined by whoever writes many at once."""
+        """Append the pieces of one result, with `end` behind it, to be joined by whoever writes many at once."""
         frame = self._cases.get(id(result.case))
         if frame is None:
             # The frame holds on to the case, so its id cannot be given to another while we remember it.
@@ -46,12 +46,12 @@ class CaseEncoder:
         source = result.source
         if source is not None and source.id is None and source.line is not None and result.attempt == 0 and result.account is None:
             # The line of a long file: only its number differs from the one before.
-            parts += (frame.before_line(source.file), str(source.line).encode(), frame.behind_line(result, end))
+            parts += (frame.encode_before_line(source.file), str(source.line).encode(), frame.encode_behind_line(result, end))
             return
-        evidence = self._evidence(result)
-        parts += (frame.head, str(result.attempt).encode(), b',"evidence":', evidence, frame.tail(result), end)
+        evidence = self._encode_evidence(result)
+        parts += (frame.head, str(result.attempt).encode(), b',"evidence":', evidence, frame.encode_tail(result), end)
 
-    def _evidence(self, result: CaseResult) -> bytes:
+    def _encode_evidence(self, result: CaseResult) -> bytes:
         source, known = result.source, result.account
         if source is None and known is None:
             return b"null"
@@ -60,20 +60,20 @@ class CaseEncoder:
         if known is None:
             return told
         read = b"" if result.evidence is None else b',"read":' + encode_strangers(_read(result.evidence))
-        return b"".join((told[:-1], b',"account":', self._account(known), read, b"}"))
+        return b"".join((told[:-1], b',"account":', self._encode_account(known), read, b"}"))
 
-    def _account(self, known: Known) -> bytes:
+    def _encode_account(self, known: Known) -> bytes:
         # Plain records share their accounts; the others are each known in their own way.
         seen = self._accounts.get(id(known))
         if seen is None:
-            seen = (known, encode_strangers(known_document(known)))
+            seen = (known, encode_strangers(write_known(known)))
             if len(self._accounts) < _REMEMBERED:
                 self._accounts[id(known)] = seen
         return seen[1]
 
 
 def _read(evidence: Evidence) -> Evidence:
-    """What was read, in the words of plain evidence; what stands elsewhere in the result is left out."""
+    """Return what was read, in the words of plain evidence; what stands elsewhere in the result is left out."""
     return msgspec.structs.replace(evidence, case=None, account=None)
 
 
@@ -102,25 +102,25 @@ class _CaseFrame:
         self._clean: tuple[Verdict, ...] | None = None
         self._clean_behind = b""
 
-    def before_line(self, file: str | None) -> bytes:
-        """Everything up to the number of the line the evidence stands on."""
+    def encode_before_line(self, file: str | None) -> bytes:
+        """Return everything up to the number of the line the evidence stands on."""
         known = self._before.get(file)
         if known is None:
             known = self._before[file] = self.head + b'0,"evidence":{"file":' + _encode(file) + b',"line":'
         return known
 
-    def behind_line(self, result: CaseResult, end: bytes) -> bytes:
-        """Everything behind it. A clean pass has the very verdicts of the one before it."""
+    def encode_behind_line(self, result: CaseResult, end: bytes) -> bytes:
+        """Return everything behind it. A clean pass has the very verdicts of the one before it."""
         if result.verdicts is self._clean:
             return self._clean_behind
-        behind = b"".join((b',"id":null}', self.tail(result), end))
+        behind = b"".join((b',"id":null}', self.encode_tail(result), end))
         plain = result.axes is None and result.now is None and result.code is None and not result.extracted
         if result.outcome == "pass" and plain and result.verdicts:
             self._clean, self._clean_behind = result.verdicts, behind
         return behind
 
-    def tail(self, result: CaseResult) -> bytes:
-        """Everything behind the evidence."""
+    def encode_tail(self, result: CaseResult) -> bytes:
+        """Return everything behind the evidence."""
         parts = [
             self._tags,
             b',"extracted":',
@@ -128,15 +128,15 @@ class _CaseFrame:
             b',"outcome":"',
             result.outcome.encode(),
             b'","score":',
-            _or_null(result.score),
+            _encode_or_null(result.score),
             b',"verdict":',
-            _or_null(result.verdict),
+            _encode_or_null(result.verdict),
             b',"axes":',
-            _or_null(axes_document(result.axes)),
+            _encode_or_null(axes_document(result.axes)),
             b',"code":',
-            _or_null(result.code),
+            _encode_or_null(result.code),
             b',"reason":',
-            _or_null(result.reason),
+            _encode_or_null(result.reason),
         ]
         if result.now is not None:
             parts += [b',"now":', _encode(result.now)]
@@ -148,7 +148,7 @@ class _CaseFrame:
         return b"".join(parts)
 
 
-def _or_null(value: Json) -> bytes:
+def _encode_or_null(value: Json) -> bytes:
     return b"null" if value is None else _encode(value)
 
 
@@ -180,7 +180,7 @@ class _AssertionFrame:
         known = self._seen.get(id(verdict))
         if known is not None:
             return known[1]
-        told = verdict.told()
+        told = verdict.with_words()
         encoded = b"".join(
             (
                 self._head,
@@ -190,7 +190,7 @@ class _AssertionFrame:
                 b',"reason":',
                 _encode(told.reason),
                 b',"code":',
-                _or_null(told.code),
+                _encode_or_null(told.code),
                 self._weight,
                 _encode(told.details) if told.details else b"{}",
                 b',"pointers":',
@@ -204,29 +204,29 @@ class _AssertionFrame:
 
 
 def origin_document(origin: Origin) -> dict[str, Json]:
-    """A place as the four kept names."""
+    """Return a place as the four kept names."""
     return {"file": origin.file, "line": origin.line, "column": origin.column, "path": origin.path}
 
 
 def axes_document(axes: dict[str, AxisScore] | None) -> Json:
-    """Axes as plain data; null in boolean suites."""
+    """Return axes as plain data; null in boolean suites."""
     return None if axes is None else {name: {"score": axis.score, "weight": axis.weight} for name, axis in axes.items()}
 
 
 def summary_document(summary: CaseSummary) -> dict[str, Json]:
-    """One case over its attempts, as plain data."""
+    """Return one case over its attempts, as plain data."""
     return {
         "id": summary.id or None,
         "name": summary.name,
         "outcome": summary.outcome,
-        "statistics": _statistics(summary) if summary.runs > 1 else None,
+        "statistics": _write_statistics(summary) if summary.runs > 1 else None,
     }
 
 
-def _statistics(summary: CaseSummary) -> dict[str, Json]:
-    from proctor.scoring.statistics import counts_of, summarize  # only repeated cases have any
+def _write_statistics(summary: CaseSummary) -> dict[str, Json]:
+    from proctor.scoring.statistics import count_outcomes, summarize  # only repeated cases have any
 
-    found = summarize(counts_of(summary.counts))
+    found = summarize(count_outcomes(summary.counts))
     return {
         "runs": summary.runs,
         "counts": summary.counts,
@@ -239,7 +239,7 @@ def _statistics(summary: CaseSummary) -> dict[str, Json]:
 
 
 def problem_document(problem: Problem) -> dict[str, Json]:
-    """A finding as plain data."""
+    """Return a finding as plain data."""
     return {
         "level": problem.level,
         "message": problem.message,
@@ -251,7 +251,7 @@ def problem_document(problem: Problem) -> dict[str, Json]:
 
 
 def incomplete_document(incomplete: Incomplete | None) -> Json:
-    """How much there is of a run that is not all there, as plain data; nothing for one that is."""
+    """Return how much there is of a run that is not all there, as plain data; nothing for one that is."""
     if incomplete is None:
         return None
     missing = [{"id": each.case.id, "attempts_finished": each.finished, "attempts_planned": each.planned} for each in incomplete.missing]
@@ -260,22 +260,22 @@ def incomplete_document(incomplete: Incomplete | None) -> Json:
 
 
 def render_json(run: RunResult) -> str:
-    """The whole run as one object."""
+    """Return the whole run as one object."""
     encoder = CaseEncoder()
     head: dict[str, Json] = {
         "schema": SCHEMA,
         "run_id": run.run_id,
         "started_at": run.started_at,
-        "suite": _raw({"name": run.suite_name, "path": run.suite_path, "dialect": run.dialect}),
+        "suite": _encode_raw({"name": run.suite_name, "path": run.suite_path, "dialect": run.dialect}),
         "outcome": run.outcome,
         "score": run.score,
         "counts": run.counts,
         "cases": [msgspec.Raw(encoder.encode(result)) for result in run.cases],
-        "summary": _raw([summary_document(summary) for summary in run.summary]),
-        "unmatched_evidence": _raw(list(run.unmatched_evidence)),
-        "unmet": _raw(run.unmet),
-        "incomplete": _raw(incomplete_document(run.incomplete)),
-        "warnings": _raw([problem_document(problem) for problem in run.warnings]),
+        "summary": _encode_raw([summary_document(summary) for summary in run.summary]),
+        "unmatched_evidence": _encode_raw(list(run.unmatched_evidence)),
+        "unmet": _encode_raw(run.unmet),
+        "incomplete": _encode_raw(incomplete_document(run.incomplete)),
+        "warnings": _encode_raw([problem_document(problem) for problem in run.warnings]),
     }
     data = _encode_plain(head)
     try:
@@ -286,5 +286,5 @@ def render_json(run: RunResult) -> str:
         return dumps(loads(data), indent=2) + "\n"
 
 
-def _raw(value: Json) -> msgspec.Raw:
+def _encode_raw(value: Json) -> msgspec.Raw:
     return msgspec.Raw(encode_strangers(value))

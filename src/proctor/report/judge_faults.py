@@ -10,7 +10,7 @@ import msgspec
 from proctor.model.result import CaseResult
 from proctor.model.verdict import Verdict
 from proctor.report.judge_words import reply_words
-from proctor.report.wording import counted
+from proctor.report.wording import count_noun
 
 MOST_KINDS = 100
 """How many different faults are counted; further ones are told with their claims."""
@@ -24,9 +24,9 @@ class Touched(msgspec.Struct):
     checks: int = 0
     cases: int = 0
 
-    def words(self) -> str:
-        """`3 checks in 2 cases`."""
-        return f"{counted(self.checks, 'check')} in {counted(self.cases, 'case')}"
+    def describe(self) -> str:
+        """Return how much was touched in words: `3 checks in 2 cases`."""
+        return f"{count_noun(self.checks, 'check')} in {count_noun(self.cases, 'case')}"
 
 
 class JudgeFaults:
@@ -39,7 +39,7 @@ class JudgeFaults:
         """Count the faults of one result."""
         here: set[tuple[str, str]] = set()
         for verdict in result.verdicts:
-            key = fault_of(verdict)
+            key = find_fault(verdict)
             touched = self._touched.get(key) if key is not None else None
             if key is None or (touched is None and len(self._touched) >= MOST_KINDS):
                 continue
@@ -50,18 +50,18 @@ class JudgeFaults:
             here.add(key)
 
     def is_repeated(self, verdict: Verdict) -> bool:
-        """Whether this is a fault that touches others too."""
-        touched = self._touched.get(fault_of(verdict) or ("", ""))
+        """Return whether this is a fault that touches others too."""
+        touched = self._touched.get(find_fault(verdict) or ("", ""))
         return touched is not None and touched.checks > 1
 
-    def repeated(self) -> list[tuple[str, str, Touched]]:
-        """Code, reason and reach of every fault that touches more than one check, the widest first."""
+    def list_repeated(self) -> list[tuple[str, str, Touched]]:
+        """List code, reason and reach of every fault that touches more than one check, the widest first."""
         several = [(code, reason, touched) for (code, reason), touched in self._touched.items() if touched.checks > 1]
         return sorted(several, key=lambda row: -row[2].checks)
 
 
-def fault_of(verdict: Verdict) -> tuple[str, str] | None:
-    """Code and reason of a verdict that the judge left open; nothing for any other."""
+def find_fault(verdict: Verdict) -> tuple[str, str] | None:
+    """Return the code and the reason of a verdict that the judge left open, or None for any other."""
     code = verdict.code
     if verdict.outcome != "error" or code is None or not code.startswith("judge_"):
         return None

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from proctor.model.result import AssertionResult, CaseResult, RunResult
 from proctor.model.show import shorten
-from proctor.report.findings import finding_lines
-from proctor.report.neutral import one_line, several_lines
+from proctor.report.findings import write_findings
+from proctor.report.neutral import to_lines, to_one_line
 from proctor.report.wording import (
     MARKS,
     assertion_notes,
@@ -21,24 +21,26 @@ from proctor.report.wording import (
     case_remark,
     case_title,
     evidence_place,
-    in_one_line,
     incomplete_words,
+    join_title_and_reason,
     missing_words,
     number_words,
     origin_place,
 )
 
 _MOST_ASSERTIONS = 100
+"""Assertions told of one case."""
 _MOST_POINTERS = 10
+"""Places in the evidence told of one assertion."""
 _ELEMENTS = {"fail": "failure", "error": "error", "skip": "skipped"}
 _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;"})
 
 
 def render_junit(run: RunResult) -> str:
-    """The whole run as one XML document."""
+    """Return the whole run as one XML document."""
     outcomes = Counter(result.outcome for result in run.cases)
-    missing = list(_missing_cases(run, f"{run.suite_name}/{run.dialect}"))
-    totals = _attributes(
+    missing = list(_write_missing_cases(run, f"{run.suite_name}/{run.dialect}"))
+    totals = _write_attributes(
         {
             "tests": str(len(run.cases) + len(missing)),
             "failures": str(outcomes["fail"]),
@@ -47,35 +49,35 @@ def render_junit(run: RunResult) -> str:
             "time": "0",
         }
     )
-    name = _attributes({"name": run.suite_name or "suite"})
-    stamp = _attributes({"timestamp": run.started_at}) if run.started_at else ""
+    name = _write_attributes({"name": run.suite_name or "suite"})
+    stamp = _write_attributes({"timestamp": run.started_at}) if run.started_at else ""
     classname = f"{run.suite_name}/{run.dialect}"
     lines = ['<?xml version="1.0" encoding="UTF-8"?>', f"<testsuites{name}{totals}>", f"  <testsuite{name}{totals}{stamp}>"]
-    lines += _properties(_run_facts(run), indent="    ")
-    for title, result in zip(_unique_names(run.cases), run.cases, strict=True):
+    lines += _write_properties(_run_facts(run), indent="    ")
+    for title, result in zip(_make_unique_names(run.cases), run.cases, strict=True):
         lines += _test_case(title, classname, result)
     for test_case in missing:
         lines += test_case
     return "\n".join([*lines, "  </testsuite>", "</testsuites>", ""])
 
 
-def _missing_cases(run: RunResult, classname: str) -> Iterator[list[str]]:
-    """An error for every case that lacks attempts: what did not end must not look as if it had passed."""
+def _write_missing_cases(run: RunResult, classname: str) -> Iterator[list[str]]:
+    """Yield an error for every case that lacks attempts: what did not end must not look as if it had passed."""
     incomplete = run.incomplete
     if incomplete is None:
         return
     if not incomplete.missing:
-        yield _error_case("(the whole run)", classname, incomplete_words(incomplete))
+        yield _write_error_case("(the whole run)", classname, incomplete_words(incomplete))
     for each in incomplete.missing:
         name = each.case.id if each.planned == 1 else f"{each.case.id} [missing attempts]"
-        yield _error_case(one_line(name), classname, missing_words(each, incomplete))
+        yield _write_error_case(to_one_line(name), classname, missing_words(each, incomplete))
 
 
-def _error_case(name: str, classname: str, message: str) -> list[str]:
-    told = _attributes({"message": message, "type": "incomplete"})
+def _write_error_case(name: str, classname: str, message: str) -> list[str]:
+    told = _write_attributes({"message": message, "type": "incomplete"})
     return [
-        f"    <testcase{_attributes({'name': name, 'classname': classname, 'time': '0'})}>",
-        f"      <error{told}>{_text(one_line(message))}</error>",
+        f"    <testcase{_write_attributes({'name': name, 'classname': classname, 'time': '0'})}>",
+        f"      <error{told}>{_write_text(to_one_line(message))}</error>",
         "    </testcase>",
     ]
 
@@ -95,7 +97,7 @@ def _run_facts(run: RunResult) -> dict[str, str]:
     return facts
 
 
-def _case_facts(result: CaseResult) -> dict[str, str]:
+def _list_case_facts(result: CaseResult) -> dict[str, str]:
     facts: dict[str, str] = {}
     if result.score is not None:
         facts["score"] = number_words(result.score)
@@ -109,8 +111,8 @@ def _case_facts(result: CaseResult) -> dict[str, str]:
     return facts
 
 
-def _unique_names(results: Iterable[CaseResult]) -> list[str]:
-    """The id of each case; where a case has several results, with the evidence or the attempt."""
+def _make_unique_names(results: Iterable[CaseResult]) -> list[str]:
+    """Return the id of each case; where a case has several results, with the evidence or the attempt."""
     everything = list(results)
     several = Counter(result.case.id for result in everything)
     used: set[str] = set()
@@ -121,7 +123,7 @@ def _unique_names(results: Iterable[CaseResult]) -> list[str]:
         if several[result.case.id] > 1 and result.case.id:
             place = evidence_place(result.source)
             name = f"{name} [{place}]" if place else f"{name} [attempt {result.attempt + 1}]"
-        name = one_line(name)  # what two long names are cut to must differ as well
+        name = to_one_line(name)  # what two long names are cut to must differ as well
         plain = name
         while name in used:
             copies[plain] += 1
@@ -132,18 +134,18 @@ def _unique_names(results: Iterable[CaseResult]) -> list[str]:
 
 
 def _test_case(name: str, classname: str, result: CaseResult) -> list[str]:
-    lines = [f"    <testcase{_attributes({'name': name, 'classname': classname, 'time': '0'})}>"]
-    lines += _properties(_case_facts(result), indent="      ")
+    lines = [f"    <testcase{_write_attributes({'name': name, 'classname': classname, 'time': '0'})}>"]
+    lines += _write_properties(_list_case_facts(result), indent="      ")
     element = _ELEMENTS.get(result.outcome)
     if element is not None:
-        kind = "" if element == "skipped" else _attributes({"type": _kind(result)})
-        text = _text("\n".join(_story(result)))
-        lines.append(f"      <{element}{_attributes({'message': _message(result)})}{kind}>{text}</{element}>")
+        kind = "" if element == "skipped" else _write_attributes({"type": _find_kind(result)})
+        text = _write_text("\n".join(_write_story(result)))
+        lines.append(f"      <{element}{_write_attributes({'message': _write_message(result)})}{kind}>{text}</{element}>")
     return [*lines, "    </testcase>"]
 
 
-def _kind(result: CaseResult) -> str:
-    """One word for the trouble: the code of the case or of its first error, else the check that failed."""
+def _find_kind(result: CaseResult) -> str:
+    """Return one word for the trouble: the code of the case or of its first error, else the check that failed."""
     if result.code:
         return result.code
     for entry in result.failures():
@@ -152,60 +154,60 @@ def _kind(result: CaseResult) -> str:
     return result.outcome
 
 
-def _message(result: CaseResult) -> str:
-    """The first line a CI system shows."""
+def _write_message(result: CaseResult) -> str:
+    """Return the first line a CI system shows."""
     remark = case_remark(result)
     if remark is not None:
-        return one_line(remark)
+        return to_one_line(remark)
     entries = [entry for entry in result.assertions if entry.outcome == result.outcome and not entry.assertion.advisory]
     if not entries:
         return result.outcome
-    first = one_line(in_one_line(entries[0].assertion, entries[0].reason), 300)
+    first = to_one_line(join_title_and_reason(entries[0].assertion, entries[0].reason), 300)
     return first if len(entries) == 1 else f"{first} (and {len(entries) - 1} more)"
 
 
-def _story(result: CaseResult) -> list[str]:
-    """Everything that did not hold, with where it was written."""
+def _write_story(result: CaseResult) -> list[str]:
+    """Return everything that did not hold, with where it was written."""
     case_id, name = case_title(result)
-    lines = [one_line(f"{case_id}: {name}" if name else case_id)]
+    lines = [to_one_line(f"{case_id}: {name}" if name else case_id)]
     place = evidence_place(result.source)
     if place is not None:
-        lines.append(one_line(f"evidence: {place}"))
+        lines.append(to_one_line(f"evidence: {place}"))
     remark = case_remark(result)
     if remark is not None:
-        lines += several_lines(remark)
+        lines += to_lines(remark)
     wanted = ("skip",) if result.outcome == "skip" else ("fail", "error")
     entries = [entry for entry in result.assertions if entry.outcome in wanted]
     for entry in entries[:_MOST_ASSERTIONS]:
-        lines += _assertion(entry)
+        lines += _write_assertion(entry)
     if len(entries) > _MOST_ASSERTIONS:
         lines.append(f"… {len(entries) - _MOST_ASSERTIONS} more")
     return lines
 
 
-def _assertion(entry: AssertionResult) -> list[str]:
+def _write_assertion(entry: AssertionResult) -> list[str]:
     assertion, verdict = entry.assertion, entry.verdict
     notes = assertion_notes(assertion, verdict)
-    lines = ["", one_line(f"{MARKS[verdict.outcome]} {assertion_title(assertion)}" + (f" [{notes}]" if notes else ""))]
-    lines += [f"    {line}" for line in several_lines(verdict.reason, limit=4000, most_lines=40)]
-    lines += [f"    {one_line(line, 1000)}" for line in finding_lines(verdict)]
+    lines = ["", to_one_line(f"{MARKS[verdict.outcome]} {assertion_title(assertion)}" + (f" [{notes}]" if notes else ""))]
+    lines += [f"    {line}" for line in to_lines(verdict.reason, limit=4000, most_lines=40)]
+    lines += [f"    {to_one_line(line, 1000)}" for line in write_findings(verdict)]
     if verdict.pointers:
-        lines.append(f"    at {one_line(', '.join(shorten(pointer) for pointer in verdict.pointers[:_MOST_POINTERS]), 1000)}")
+        lines.append(f"    at {to_one_line(', '.join(shorten(pointer) for pointer in verdict.pointers[:_MOST_POINTERS]), 1000)}")
     place = origin_place(assertion.origin)
-    return lines if place is None else [*lines, f"    written {one_line(place)}"]
+    return lines if place is None else [*lines, f"    written {to_one_line(place)}"]
 
 
-def _properties(facts: Mapping[str, str], *, indent: str) -> list[str]:
+def _write_properties(facts: Mapping[str, str], *, indent: str) -> list[str]:
     if not facts:
         return []
-    entries = [f"{indent}  <property{_attributes({'name': name, 'value': value})}/>" for name, value in facts.items()]
+    entries = [f"{indent}  <property{_write_attributes({'name': name, 'value': value})}/>" for name, value in facts.items()]
     return [f"{indent}<properties>", *entries, f"{indent}</properties>"]
 
 
-def _attributes(values: Mapping[str, str]) -> str:
-    return "".join(f' {name}="{one_line(value, 600).translate(_ESCAPES)}"' for name, value in values.items())
+def _write_attributes(values: Mapping[str, str]) -> str:
+    return "".join(f' {name}="{to_one_line(value, 600).translate(_ESCAPES)}"' for name, value in values.items())
 
 
-def _text(text: str) -> str:
+def _write_text(text: str) -> str:
     # Every line was made harmless on its own; the line breaks between them are ours.
     return text.translate(_ESCAPES)

@@ -13,10 +13,10 @@ import msgspec
 from proctor.model.problem import Problem
 from proctor.model.result import AssertionResult, CaseResult, RunResult
 from proctor.model.verdict import Outcome, Verdict
-from proctor.report.findings import finding_lines
-from proctor.report.markdown_text import code, fenced, plain
-from proctor.report.neutral import one_line, several_lines
-from proctor.report.tallies import AxisTally, TagTally, axis_name
+from proctor.report.findings import write_findings
+from proctor.report.markdown_text import write_code, write_fenced, write_plain
+from proctor.report.neutral import to_lines, to_one_line
+from proctor.report.tallies import AxisTally, TagTally, name_axis
 from proctor.report.wording import (
     LABEL,
     MARKS,
@@ -26,8 +26,8 @@ from proctor.report.wording import (
     case_title,
     count_words,
     evidence_place,
-    in_one_line,
     incomplete_words,
+    join_title_and_reason,
     missing_words,
     number_words,
     origin_place,
@@ -44,15 +44,20 @@ from proctor.report.wording import (
 T = TypeVar("T")
 
 MOST_ROWS = 200
+"""Rows of the table of cases."""
 MOST_DETAILED = 20
+"""Failed cases that are told in full."""
 MOST_ASSERTIONS = 10
+"""Assertions told of one failed case."""
 MOST_LISTED = 20
+"""Warnings and records without a case that are listed."""
 MOST_CHARACTERS = 60_000
 """GitHub refuses a comment of more than 65,536."""
 
 _ICONS = {"pass": "✅", "fail": "❌", "error": "💥", "skip": "⏭️"}
 _WORST_FIRST = {"fail": 0, "error": 1, "skip": 2, "pass": 3}
 _MOST_POINTERS = 3
+"""Places in the evidence told of one assertion."""
 _SECTION = MOST_CHARACTERS // 16
 """Room for each section below the details; together with the table of cases they leave room for some details."""
 
@@ -72,62 +77,72 @@ class MarkdownReport:
         self._broken: list[CaseResult] = []
 
     def add(self, result: CaseResult) -> None:
-        """One result has come."""
+        """Add a result that has come."""
         self._tags.add(result)
         self._axes.add(result)
         if result.outcome != "pass" and len(self._broken) < MOST_ROWS:
             self._broken.append(result)
 
     def finish(self, run: RunResult) -> str:
-        """The whole run; its totals and its summary of cases are looked at, its results are those that came."""
-        return _rendered(run, self._broken, self._tags, self._axes)
+        """Return the whole run; its totals and its summary of cases are looked at, its results are those that came."""
+        return _render(run, self._broken, self._tags, self._axes)
 
 
 def render_markdown(run: RunResult) -> str:
-    """The whole run as Markdown."""
+    """Return the whole run as Markdown."""
     tags, axes = TagTally(), AxisTally()
     for result in run.cases:
         tags.add(result)
         axes.add(result)
-    return _rendered(run, run.cases, tags, axes)
+    return _render(run, run.cases, tags, axes)
 
 
-def _rendered(run: RunResult, results: Sequence[CaseResult], tags: TagTally, axes: AxisTally) -> str:
+def _render(run: RunResult, results: Sequence[CaseResult], tags: TagTally, axes: AxisTally) -> str:
     score = "" if run.score is None else f" · {score_words(run.score, run.counts)}"
-    title = f"## {_ICONS[run.outcome]} {plain(run.suite_name or 'suite')}: {count_words(run.counts)}{score}"
+    title = f"## {_ICONS[run.outcome]} {write_plain(run.suite_name or 'suite')}: {count_words(run.counts)}{score}"
     notes = [words for words in (incomplete_words(run.incomplete), unmet_words(run.unmet)) if words]
-    head = [title, "", *(line for words in notes for line in (f"**{words}**", "")), *_case_table(run, results), *_not_finished(run)]
-    foot = [
-        *_tag_tables(tags),
-        *_axis_table(axes),
-        *_listed("Warnings", run.warnings, _warning),
-        *_listed("Evidence that answers no case of this suite", run.unmatched_evidence, lambda record: plain(unmatched_words(record), 300)),
+    head = [
+        title,
+        "",
+        *(line for words in notes for line in (f"**{words}**", "")),
+        *_write_case_table(run, results),
+        *_write_not_finished(run),
     ]
-    room = MOST_CHARACTERS - _size(head) - _size(foot)
+    foot = [
+        *_write_tag_tables(tags),
+        *_write_axis_table(axes),
+        *_write_list("Warnings", run.warnings, _write_warning),
+        *_write_list(
+            "Evidence that answers no case of this suite", run.unmatched_evidence, lambda record: write_plain(unmatched_words(record), 300)
+        ),
+    ]
+    room = MOST_CHARACTERS - _measure_size(head) - _measure_size(foot)
     broken = run.counts.get("fail", 0) + run.counts.get("error", 0)
-    return "\n".join([*head, *_failures(results, broken, room), *foot]).rstrip() + "\n"
+    return "\n".join([*head, *_write_failures(results, broken, room), *foot]).rstrip() + "\n"
 
 
-def _not_finished(run: RunResult) -> list[str]:
+def _write_not_finished(run: RunResult) -> list[str]:
     incomplete = run.incomplete
     if incomplete is None:
         return []
-    return _listed("Not finished", incomplete.missing, lambda each: f"{code(each.case.id, 80)}: {missing_words(each, incomplete)}")
+    return _write_list(
+        "Not finished", incomplete.missing, lambda each: f"{write_code(each.case.id, 80)}: {missing_words(each, incomplete)}"
+    )
 
 
-def _case_table(run: RunResult, results: Sequence[CaseResult]) -> list[str]:
-    rows = sorted(_rows(run, results), key=lambda row: _WORST_FIRST[row.outcome])
+def _write_case_table(run: RunResult, results: Sequence[CaseResult]) -> list[str]:
+    rows = sorted(_list_rows(run, results), key=lambda row: _WORST_FIRST[row.outcome])
     if not rows:
         return []
     lines = [f"| {_ICONS[row.outcome]} | {row.title} | {row.result} | {row.finding} |" for row in rows[:MOST_ROWS]]
-    shown = _within(lines, MOST_CHARACTERS // 2)
+    shown = _cut_to_room(lines, MOST_CHARACTERS // 2)
     rest = len(rows) - len(shown)
     more = [f"… and {rest:,} more cases.", ""] if rest else []
     return ["| | case | result | finding |", "|---|---|---|---|", *shown, "", *more]
 
 
-def _rows(run: RunResult, results: Sequence[CaseResult]) -> Iterable[_Row]:
-    """One row per case, from the summary where there is one."""
+def _list_rows(run: RunResult, results: Sequence[CaseResult]) -> Iterable[_Row]:
+    """Return one row per case, from the summary where there is one."""
     worst: dict[str, CaseResult] = {}
     for result in results:
         known = worst.get(result.case.id)
@@ -135,43 +150,43 @@ def _rows(run: RunResult, results: Sequence[CaseResult]) -> Iterable[_Row]:
             worst[result.case.id] = result
     if not run.summary:
         for result in results:
-            yield _Row(result.outcome, _title(*case_title(result)), _outcome_words(result), _finding(result))
+            yield _Row(result.outcome, _write_title(*case_title(result)), _describe_outcome(result), _find_finding(result))
         return
     for summary in run.summary:
         result = worst.get(summary.id)
-        finding = "" if result is None else _finding(result)
+        finding = "" if result is None else _find_finding(result)
         if result is None or summary.runs > 1:
-            yield _Row(summary.outcome, _title(*summary_title(summary.id, summary.name)), share_words(summary.counts), finding)
+            yield _Row(summary.outcome, _write_title(*summary_title(summary.id, summary.name)), share_words(summary.counts), finding)
         else:
-            yield _Row(summary.outcome, _title(*case_title(result)), _outcome_words(result), finding)
+            yield _Row(summary.outcome, _write_title(*case_title(result)), _describe_outcome(result), finding)
 
 
-def _title(case_id: str, name: str) -> str:
-    return code(case_id, 80) + (f" {plain(name, 100)}" if name else "")
+def _write_title(case_id: str, name: str) -> str:
+    return write_code(case_id, 80) + (f" {write_plain(name, 100)}" if name else "")
 
 
-def _outcome_words(result: CaseResult) -> str:
+def _describe_outcome(result: CaseResult) -> str:
     if result.verdict is None or result.score is None:
         return result.outcome
     return f"{result.verdict}, {number_words(result.score)}"
 
 
-def _finding(result: CaseResult) -> str:
-    """The first thing to know about a case, short enough for a table."""
+def _find_finding(result: CaseResult) -> str:
+    """Return the first thing to know about a case, short enough for a table."""
     if result.outcome == "pass":
         return ""
     remark = case_remark(result)
     if remark is not None:
-        return plain(remark, 140)
+        return write_plain(remark, 140)
     entries = [entry for entry in result.assertions if entry.outcome == result.outcome and not entry.assertion.advisory]
     if not entries:
         return ""
-    first = plain(in_one_line(entries[0].assertion, entries[0].reason), 140)
+    first = write_plain(join_title_and_reason(entries[0].assertion, entries[0].reason), 140)
     return first if len(entries) == 1 else f"{first} (and {len(entries) - 1} more)"
 
 
-def _failures(results: Iterable[CaseResult], count: int, room: int) -> list[str]:
-    """What is known about the failures; `count` is how many there were, of which not all may have been kept."""
+def _write_failures(results: Iterable[CaseResult], count: int, room: int) -> list[str]:
+    """Return what is known about the failures; `count` is how many there were, of which not all may have been kept."""
     broken = [result for result in results if result.outcome in ("fail", "error")]
     broken.sort(key=lambda result: _WORST_FIRST[result.outcome])
     if not broken:
@@ -181,18 +196,18 @@ def _failures(results: Iterable[CaseResult], count: int, room: int) -> list[str]
     for number, result in enumerate(broken):
         if number == MOST_DETAILED or room <= 0:
             return [*lines, f"… and {count - number:,} more that did not pass.", ""]
-        block = _failure(result, room)
-        room -= _size(block)
+        block = _write_failure(result, room)
+        room -= _measure_size(block)
         lines += block
     rest = count - len(broken)
     return [*lines, f"… and {rest:,} more that did not pass.", ""] if rest else lines
 
 
-def _failure(result: CaseResult, room: int) -> list[str]:
+def _write_failure(result: CaseResult, room: int) -> list[str]:
     case_id, name = case_title(result)
-    lines = [f"#### {_ICONS[result.outcome]} {_title(case_id, name)}", ""]
+    lines = [f"#### {_ICONS[result.outcome]} {_write_title(case_id, name)}", ""]
     place = evidence_place(result.source)
-    facts = [f"evidence {code(place)}"] if place is not None and result.case.id else []
+    facts = [f"evidence {write_code(place)}"] if place is not None and result.case.id else []
     if result.attempt:
         facts.append(f"attempt {result.attempt + 1}")
     if result.verdict is not None and result.score is not None:
@@ -201,78 +216,79 @@ def _failure(result: CaseResult, room: int) -> list[str]:
         lines += [" · ".join(facts), ""]
     remark = case_remark(result)
     if remark is not None:
-        lines += [plain(remark, 1000), ""]
+        lines += [write_plain(remark, 1000), ""]
     unknown = unknown_words(result)
     if unknown is not None:
-        lines += [f"❔ {plain(unknown[0], 600)}; {code(unknown[1])} shows what was read", ""]
+        lines += [f"❔ {write_plain(unknown[0], 600)}; {write_code(unknown[1])} shows what was read", ""]
     failures = list(result.failures())
     for number, entry in enumerate(failures):
-        block = _assertion(entry)
-        if number == MOST_ASSERTIONS or _size(lines) + _size(block) > room:
+        block = _write_assertion(entry)
+        if number == MOST_ASSERTIONS or _measure_size(lines) + _measure_size(block) > room:
             return [*lines, f"- … {len(failures) - number} more that did not hold", ""]
         lines += block
     return lines
 
 
-def _assertion(entry: AssertionResult) -> list[str]:
+def _write_assertion(entry: AssertionResult) -> list[str]:
     assertion, verdict = entry.assertion, entry.verdict
     notes = assertion_notes(assertion, verdict)
     written = origin_place(assertion.origin)
-    title = f"- {MARKS[entry.outcome]} **{plain(assertion_title(assertion))}**"
-    title += (f" ({plain(notes)})" if notes else "") + (f" · {code(written)}" if written is not None else "")
-    return [title, *fenced(_said(verdict.reason) + _found(verdict), "  "), ""]
+    title = f"- {MARKS[entry.outcome]} **{write_plain(assertion_title(assertion))}**"
+    title += (f" ({write_plain(notes)})" if notes else "") + (f" · {write_code(written)}" if written is not None else "")
+    return [title, *write_fenced(_write_reason(verdict.reason) + _write_findings(verdict), "  "), ""]
 
 
-def _said(reason: str) -> list[str]:
+def _write_reason(reason: str) -> list[str]:
     parts = split_reason(reason)
     if parts is None:
-        return several_lines(reason or "no reason given", limit=1200, most_lines=15)
-    lines = [one_line(parts.about, 300)] if parts.about else []
-    return [*lines, f"{'expected':<{LABEL}}{one_line(parts.expected, 600)}", f"{'found':<{LABEL}}{one_line(parts.found, 600)}"]
+        return to_lines(reason or "no reason given", limit=1200, most_lines=15)
+    lines = [to_one_line(parts.about, 300)] if parts.about else []
+    return [*lines, f"{'expected':<{LABEL}}{to_one_line(parts.expected, 600)}", f"{'found':<{LABEL}}{to_one_line(parts.found, 600)}"]
 
 
-def _found(verdict: Verdict) -> list[str]:
-    lines = [one_line(finding, 400) for finding in finding_lines(verdict)]
+def _write_findings(verdict: Verdict) -> list[str]:
+    lines = [to_one_line(finding, 400) for finding in write_findings(verdict)]
     pointers = verdict.pointers
     if pointers:
         more = len(pointers) - _MOST_POINTERS
-        shown = ", ".join(one_line(pointer) for pointer in pointers[:_MOST_POINTERS])
+        shown = ", ".join(to_one_line(pointer) for pointer in pointers[:_MOST_POINTERS])
         lines.append(f"{'at':<{LABEL}}{shown}" + (f" and {more} more" if more > 0 else ""))
     return lines
 
 
-def _tag_tables(tags: TagTally) -> list[str]:
+def _write_tag_tables(tags: TagTally) -> list[str]:
     lines: list[str] = []
-    for tag, rows in tags.tables():
-        lines += [f"### By {plain(tag)}", "", f"| {plain(tag)} | result |", "|---|---|"]
-        lines += [*_within([f"| {plain(row.value, 80)} | {share_words(row.counts)} |" for row in rows], _SECTION), ""]
+    for tag, rows in tags.iterate_tables():
+        lines += [f"### By {write_plain(tag)}", "", f"| {write_plain(tag)} | result |", "|---|---|"]
+        lines += [*_cut_to_room([f"| {write_plain(row.value, 80)} | {share_words(row.counts)} |" for row in rows], _SECTION), ""]
     return lines
 
 
-def _axis_table(axes: AxisTally) -> list[str]:
-    if not axes.worth_showing():
+def _write_axis_table(axes: AxisTally) -> list[str]:
+    if not axes.is_worth_showing():
         return []
     rows = [
-        f"| {plain(axis_name(name), 80)} | {number_words(axis.score)} | {weight_words(axis.weight)} |" for name, axis in axes.axes().items()
+        f"| {write_plain(name_axis(name), 80)} | {number_words(axis.score)} | {weight_words(axis.weight)} |"
+        for name, axis in axes.score_axes().items()
     ]
-    return ["### Score by axis", "", "| axis | score | weight |", "|---|---|---|", *_within(rows, _SECTION), ""]
+    return ["### Score by axis", "", "| axis | score | weight |", "|---|---|---|", *_cut_to_room(rows, _SECTION), ""]
 
 
-def _warning(problem: Problem) -> str:
+def _write_warning(problem: Problem) -> str:
     place = origin_place(problem.origin)
-    return plain(problem.message, 300) if place is None else f"{code(place)} {plain(problem.message, 300)}"
+    return write_plain(problem.message, 300) if place is None else f"{write_code(place)} {write_plain(problem.message, 300)}"
 
 
-def _listed(header: str, entries: Sequence[T], words: Callable[[T], str]) -> list[str]:
+def _write_list(header: str, entries: Sequence[T], words: Callable[[T], str]) -> list[str]:
     if not entries:
         return []
-    shown = _within([f"- {words(entry)}" for entry in entries[:MOST_LISTED]], _SECTION)
+    shown = _cut_to_room([f"- {words(entry)}" for entry in entries[:MOST_LISTED]], _SECTION)
     rest = len(entries) - len(shown)
     return [f"### {header}", "", *shown, *([f"- … and {rest:,} more"] if rest else []), ""]
 
 
-def _within(lines: Sequence[str], room: int) -> list[str]:
-    """The first lines, as many as have room."""
+def _cut_to_room(lines: Sequence[str], room: int) -> list[str]:
+    """Return the first lines, as many as have room."""
     shown: list[str] = []
     for line in lines:
         room -= len(line) + 1
@@ -282,5 +298,5 @@ def _within(lines: Sequence[str], room: int) -> list[str]:
     return shown
 
 
-def _size(lines: Iterable[str]) -> int:
+def _measure_size(lines: Iterable[str]) -> int:
     return sum(len(line) + 1 for line in lines)

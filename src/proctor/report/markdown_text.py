@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from proctor.report.neutral import one_line
+from proctor.report.neutral import to_one_line
 
 _REFERENCES = {"\\": "&#92;", "|": "&#124;", "<": "&lt;", ">": "&gt;", "&": "&amp;", "$": "&#36;"}
 _STRUCTURE = re.compile(r"[\\|<>&$`*\[\]~#]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
@@ -27,28 +27,28 @@ _PLAIN_CODE = re.compile(r"[^`|\\]*[^`|\\ ]")
 _UNSEEN = "&#8203;"
 
 
-def plain(text: str, limit: int = 200) -> str:
-    """Any text as one line of Markdown that renders as exactly these characters."""
-    return _markdown(one_line(text, limit).strip())
+def write_plain(text: str, limit: int = 200) -> str:
+    """Write any text as one line of Markdown that renders as exactly these characters."""
+    return _escape_markdown(to_one_line(text, limit).strip())
 
 
-def code(text: str, limit: int = 200) -> str:
-    """Any text in code type, also inside a table."""
-    shown = one_line(text, limit).strip()
+def write_code(text: str, limit: int = 200) -> str:
+    """Write any text in code type, also inside a table."""
+    shown = to_one_line(text, limit).strip()
     if not shown:
         return ""
     # Inside a table a pipe or backslash cannot be written in backticks so that all renderers agree; tags can carry anything.
-    return f"`{shown}`" if _PLAIN_CODE.fullmatch(shown) else f"<code>{_markdown(shown)}</code>"
+    return f"`{shown}`" if _PLAIN_CODE.fullmatch(shown) else f"<code>{_escape_markdown(shown)}</code>"
 
 
-def fenced(lines: Sequence[str], indent: str = "") -> list[str]:
-    """Lines, already harmless, in a block that shows them as they are."""
+def write_fenced(lines: Sequence[str], indent: str = "") -> list[str]:
+    """Return lines, already harmless, in a block that shows them as they are."""
     longest = max((len(run) for line in lines for run in _BACKTICKS.findall(line)), default=0)
     fence = "`" * max(3, longest + 1)
     return [f"{indent}{fence}text", *(f"{indent}{line}" for line in lines), f"{indent}{fence}"]
 
 
-def _markdown(text: str) -> str:
+def _escape_markdown(text: str) -> str:
     broken = _NOTICED.sub(lambda found: found.group() + "\x00", text)
     escaped = _STRUCTURE.sub(lambda found: _REFERENCES.get(found.group()) or f"\\{found.group()}", broken)
     # The text may be the first of its line, where a number with a dot or a dash would begin a list.

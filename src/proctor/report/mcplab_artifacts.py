@@ -19,10 +19,10 @@ from proctor.model.result import RunResult
 from proctor.model.run import RunEntry
 from proctor.model.verdict import Verdict
 from proctor.report.mcplab_html import report_page
-from proctor.report.mcplab_trace import ArtifactRow, ended_at, error_of, outcome_of, trace_text
-from proctor.report.mcplab_words import failure_of, type_of
+from proctor.report.mcplab_trace import ArtifactRow, find_end, find_error, find_outcome, trace_text
+from proctor.report.mcplab_words import explain_failure, find_type
 
-__all__ = ["ArtifactRow", "MadeWith", "artifact_texts", "results_document", "summary_text"]
+__all__ = ["ArtifactRow", "MadeWith", "artifact_texts", "write_results", "write_summary_text"]
 
 _STATUS: Final = {"pass": "passed", "fail": "failed", "error": "not_evaluated", "skip": "not_applicable"}
 
@@ -39,45 +39,45 @@ class MadeWith(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def artifact_texts(run: RunResult, entries: Iterable[RunEntry], made_with: MadeWith) -> dict[str, str]:
-    """The files by name."""
+    """Return the files by name."""
     order = {row.case: number for number, row in enumerate(made_with.rows)}
     # What was never driven (a browser agent) is no run: the original has no row for it.
     driven = (entry for entry in entries if entry.case in order and entry.outcome != "skip")
     kept = sorted(driven, key=lambda entry: (order[entry.case], entry.attempt))
     rows = {row.case: row for row in made_with.rows}
-    results = results_document(run, kept, made_with)
+    results = write_results(run, kept, made_with)
     return {
-        "results.json": msgspec.json.format(msgspec.json.encode(_shortened(results)), indent=2).decode() + "\n",
+        "results.json": msgspec.json.format(msgspec.json.encode(_shorten_numbers(results)), indent=2).decode() + "\n",
         "trace.jsonl": trace_text(run.run_id, run.started_at, kept, rows),
-        "summary.md": summary_text(results),
+        "summary.md": write_summary_text(results),
         "report.html": report_page(results),
     }
 
 
-def results_document(run: RunResult, entries: Sequence[RunEntry], made_with: MadeWith) -> dict[str, Json]:
-    """`results.json`."""
+def write_results(run: RunResult, entries: Sequence[RunEntry], made_with: MadeWith) -> dict[str, Json]:
+    """Return the document `results.json`."""
     cases = {result.case.id: result.case for result in run.cases}
     by_case: dict[str, list[RunEntry]] = {}
     for entry in entries:
         by_case.setdefault(entry.case, []).append(entry)
     rows = [row for row in made_with.rows if row.case in by_case]
-    scenarios = [_scenario(row, cases.get(row.case) or Case(id=row.case), by_case[row.case]) for row in rows]
+    scenarios = [_write_scenario(row, cases.get(row.case) or Case(id=row.case), by_case[row.case]) for row in rows]
     return {
-        "metadata": _metadata(run, entries, made_with),
-        "summary": _summary(scenarios, entries),
+        "metadata": _write_metadata(run, entries, made_with),
+        "summary": _write_summary(scenarios, entries),
         "scenarios": scenarios,
     }
 
 
-def _metadata(run: RunResult, entries: Sequence[RunEntry], made_with: MadeWith) -> dict[str, Json]:
+def _write_metadata(run: RunResult, entries: Sequence[RunEntry], made_with: MadeWith) -> dict[str, Json]:
     versions: dict[str, Json] = {}
     for entry in entries:
         for server in (entry.evidence.metadata.get("servers") if entry.evidence is not None else None) or ():
             versions[server["id"]] = server.get("version") or versions.get(server["id"])
-    durations = [duration for entry in entries for duration in _durations(entry)]
+    durations = [duration for entry in entries for duration in _list_durations(entry)]
     metadata: dict[str, Json] = {
         "run_id": run.run_id,
-        "timestamp": max((ended_at(entry) for entry in entries), default=run.started_at),
+        "timestamp": max((find_end(entry) for entry in entries), default=run.started_at),
         "config_hash": made_with.config_hash,
         "cli_version": made_with.version,
         "mcp_server_versions": versions,
@@ -95,21 +95,21 @@ def _metadata(run: RunResult, entries: Sequence[RunEntry], made_with: MadeWith) 
     return metadata
 
 
-def _summary(scenarios: Sequence[Mapping[str, Json]], entries: Sequence[RunEntry]) -> dict[str, Json]:
+def _write_summary(scenarios: Sequence[Mapping[str, Json]], entries: Sequence[RunEntry]) -> dict[str, Json]:
     total = len(entries)
-    durations = [duration for entry in entries for duration in _durations(entry)]
-    outcomes = Counter(outcome_of(entry) for entry in entries)
+    durations = [duration for entry in entries for duration in _list_durations(entry)]
+    outcomes = Counter(find_outcome(entry) for entry in entries)
     return {
         "total_scenarios": len(scenarios),
         "total_runs": total,
         "pass_rate": sum(entry.outcome == "pass" for entry in entries) / total if total else 0,
-        "avg_tool_calls_per_run": sum(len(_calls(entry)) for entry in entries) / total if total else 0,
+        "avg_tool_calls_per_run": sum(len(_list_calls(entry)) for entry in entries) / total if total else 0,
         "avg_tool_latency_ms": math.fsum(durations) / len(durations) if durations else None,
         "outcomes": {word: outcomes[word] for word in ("passed", "failed", "incomplete", "error")},
     }
 
 
-def _scenario(row: ArtifactRow, case: Case, entries: Sequence[RunEntry]) -> dict[str, Json]:
+def _write_scenario(row: ArtifactRow, case: Case, entries: Sequence[RunEntry]) -> dict[str, Json]:
     runs = [_run(case, entry) for entry in entries]
     frequency: Counter[str] = Counter()
     for run in runs:
@@ -120,7 +120,7 @@ def _scenario(row: ArtifactRow, case: Case, entries: Sequence[RunEntry]) -> dict
     constraints = row.rules.get("tool_constraints")
     if constraints:
         found["tool_constraints_stats"] = {
-            kind: {tool: sum(_used(tool, entry) for entry in entries) for tool in constraints.get(f"{kind}_tools", ())}
+            kind: {tool: sum(_has_used(tool, entry) for entry in entries) for tool in constraints.get(f"{kind}_tools", ())}
             for kind in ("required", "forbidden")
         }
     return {
@@ -129,15 +129,15 @@ def _scenario(row: ArtifactRow, case: Case, entries: Sequence[RunEntry]) -> dict
         "pass_rate": sum(entry.outcome == "pass" for entry in entries) / len(entries) if entries else 0,
         "distinct_sequences": dict(Counter(msgspec.json.encode(run["tool_sequence"]).decode() for run in runs)),
         "tool_usage_frequency": dict(frequency),
-        "extracted_values": _histograms(entries),
+        "extracted_values": _count_histograms(entries),
         "last_final_answer": next((run["final_text"] for run in reversed(runs) if run["final_text"]), ""),
     }
 
 
 def _run(case: Case, entry: RunEntry) -> dict[str, Json]:
-    calls = _calls(entry)
+    calls = _list_calls(entry)
     names = [call.name for call in calls]
-    error = error_of(entry)
+    error = find_error(entry)
     checks = [_check(assertion, verdict, entry.evidence) for assertion, verdict in zip(case.assertions, entry.verdicts, strict=False)]
     failures = [check["reason"] for check in checks if check["status"] == "failed"]
     if error is not None:
@@ -146,7 +146,7 @@ def _run(case: Case, entry: RunEntry) -> dict[str, Json]:
     request_id = entry.evidence.metadata.get("request_id") if entry.evidence is not None else None
     if request_id:
         run["request_id"] = request_id
-    run |= {"pass": entry.outcome == "pass", "outcome": outcome_of(entry)}
+    run |= {"pass": entry.outcome == "pass", "outcome": find_outcome(entry)}
     if error is not None:
         run["error"] = error
     return run | {
@@ -156,7 +156,7 @@ def _run(case: Case, entry: RunEntry) -> dict[str, Json]:
         "tool_call_count": len(names),
         "tool_sequence": names,
         "tool_usage": dict(Counter(names)),
-        "tool_durations_ms": _durations(entry),
+        "tool_durations_ms": _list_durations(entry),
         "run_duration_ms": entry.duration_ms,
         "final_text": (entry.evidence.text if entry.evidence is not None else None) or "",
         "extracted": entry.extracted,
@@ -166,9 +166,9 @@ def _run(case: Case, entry: RunEntry) -> dict[str, Json]:
 def _check(assertion: Assertion, verdict: Verdict, evidence: Evidence | None) -> dict[str, Json]:
     # What was not recorded was not looked at, whatever that means for the outcome.
     status = "not_evaluated" if verdict.code == "missing_evidence" else _STATUS[verdict.outcome]
-    check: dict[str, Json] = {"type": type_of(assertion), "label": assertion.label, "status": status}
+    check: dict[str, Json] = {"type": find_type(assertion), "label": assertion.label, "status": status}
     if status == "failed":
-        check |= {"reason": failure_of(assertion, verdict, evidence), "detail": verdict.reason}
+        check |= {"reason": explain_failure(assertion, verdict, evidence), "detail": verdict.reason}
     elif verdict.outcome != "pass" or assertion.check == "judged":
         # Only a judge says why something passed.
         check["reason"] = verdict.reason
@@ -177,49 +177,51 @@ def _check(assertion: Assertion, verdict: Verdict, evidence: Evidence | None) ->
     return check
 
 
-def _calls(entry: RunEntry) -> tuple[ToolCall, ...]:
+def _list_calls(entry: RunEntry) -> tuple[ToolCall, ...]:
     return (entry.evidence.tool_calls if entry.evidence is not None else None) or ()
 
 
-def _durations(entry: RunEntry) -> list[float]:
-    return [call.duration_ms for call in _calls(entry) if call.duration_ms is not None]
+def _list_durations(entry: RunEntry) -> list[float]:
+    return [call.duration_ms for call in _list_calls(entry) if call.duration_ms is not None]
 
 
-def _used(tool: str, entry: RunEntry) -> bool:
-    """Whether the attempt called the tool, by its name or as `server:tool`."""
-    return any(call.goes_by(tool) or call.name == tool.rpartition(":")[2] for call in _calls(entry))
+def _has_used(tool: str, entry: RunEntry) -> bool:
+    """Return whether the attempt called the tool, by its name or as `server:tool`."""
+    return any(call.goes_by(tool) or call.name == tool.rpartition(":")[2] for call in _list_calls(entry))
 
 
-def _histograms(entries: Sequence[RunEntry]) -> dict[str, dict[str, int]]:
+def _count_histograms(entries: Sequence[RunEntry]) -> dict[str, dict[str, int]]:
     found: dict[str, dict[str, int]] = {}
     for entry in entries:
         for name, value in entry.extracted.items():
-            word = value if isinstance(value, str) else msgspec.json.encode(_short(value)).decode()
+            word = value if isinstance(value, str) else msgspec.json.encode(_shorten_number(value)).decode()
             counts = found.setdefault(name, {})
             counts[word] = counts.get(word, 0) + 1
     return found
 
 
-def _shortened(value: Json) -> Json:
-    """A document with its numbers as JavaScript writes them."""
+def _shorten_numbers(value: Json) -> Json:
+    """Return a document with its numbers as JavaScript writes them."""
     if isinstance(value, dict):
-        return {key: _shortened(member) for key, member in value.items()}
-    return [_shortened(item) for item in value] if isinstance(value, (list, tuple)) else _short(value)
+        return {key: _shorten_numbers(member) for key, member in value.items()}
+    return [_shorten_numbers(item) for item in value] if isinstance(value, (list, tuple)) else _shorten_number(value)
 
 
-def _short(value: Json) -> Json:
-    """`3.0` is shown as `3`, as in JavaScript."""
+def _shorten_number(value: Json) -> Json:
+    """Return `3.0` as `3`, as JavaScript shows it."""
     return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 else value
 
 
-def summary_text(results: Mapping[str, Json]) -> str:
-    """`summary.md`, which ends without a line break."""
+def write_summary_text(results: Mapping[str, Json]) -> str:
+    """Return the text of `summary.md`, which ends without a line break."""
     metadata, summary = results["metadata"], results["summary"]
     lines = ["# MCPLab run summary", "", f"- Run ID: {metadata['run_id']}", f"- Timestamp: {metadata['timestamp']}"]
     if "run_note" in metadata:
-        lines.append(f"- Run note: {_cell(metadata['run_note'])}")
+        lines.append(f"- Run note: {_write_cell(metadata['run_note'])}")
     lines += [f"- Config hash: {metadata['config_hash']}", f"- CLI version: {metadata['cli_version']}", "- MCP servers:"]
-    lines += [f"  - {_cell(server)}: {_cell(version or 'unknown')}" for server, version in metadata["mcp_server_versions"].items()]
+    lines += [
+        f"  - {_write_cell(server)}: {_write_cell(version or 'unknown')}" for server, version in metadata["mcp_server_versions"].items()
+    ]
     lines += [
         f"- Total scenarios: {summary['total_scenarios']}",
         f"- Total runs: {summary['total_runs']}",
@@ -230,12 +232,12 @@ def summary_text(results: Mapping[str, Json]) -> str:
     ]
     for row in results["scenarios"]:
         counts = (len(row["runs"]), f"{row['pass_rate'] * 100:.1f}%", len(row["distinct_sequences"]))
-        cells = (_cell(row["scenario_id"]), _cell(row["agent"]), *counts, sum(row["tool_usage_frequency"].values()))
+        cells = (_write_cell(row["scenario_id"]), _write_cell(row["agent"]), *counts, sum(row["tool_usage_frequency"].values()))
         lines.append("| " + " | ".join(str(cell) for cell in cells) + " |")
     return "\n".join(lines)
 
 
-def _cell(text: str) -> str:
-    """Text that stays in its cell and is read as text."""
+def _write_cell(text: str) -> str:
+    """Return text that stays in its cell and is read as text."""
     flat = " ".join(str(text).split())
     return flat.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")

@@ -12,101 +12,109 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from proctor.model.evidence import Json
-from proctor.report.html_page import page, template
+from proctor.report.html_page import page, read_template
 
 _MOST_TEXT: Final = 20_000
 """Characters of one answer."""
 
 
 def report_page(results: Mapping[str, Json]) -> str:
-    """The page of a `results.json`."""
+    """Return the page of a `results.json`."""
     metadata, summary, scenarios = results["metadata"], results["summary"], results["scenarios"]
     body = "\n".join(
         (
             "<main>",
             "<h1>MCPLab run report</h1>",
-            _about(metadata),
-            _tiles(summary),
-            _buttons(),
-            _table(scenarios),
-            *(_details(number, row) for number, row in enumerate(scenarios)),
+            _render_about(metadata),
+            _render_tiles(summary),
+            _render_buttons(),
+            _render_table(scenarios),
+            *(_render_details(number, row) for number, row in enumerate(scenarios)),
             "</main>",
-            f"<script>{template('mcplab.js')}</script>",
+            f"<script>{read_template('mcplab.js')}</script>",
             "",
         )
     )
-    title = f"MCPLab run {_text(metadata['run_id'])}"
-    return page(title=title, style=template("mcplab.css"), body=body, script=template("mcplab.js"))
+    title = f"MCPLab run {_escape_text(metadata['run_id'])}"
+    return page(title=title, style=read_template("mcplab.css"), body=body, script=read_template("mcplab.js"))
 
 
-def _about(metadata: Mapping[str, Json]) -> str:
+def _render_about(metadata: Mapping[str, Json]) -> str:
     rows: list[tuple[str, str]] = [("Run ID", metadata["run_id"]), ("Timestamp", metadata["timestamp"])]
     if "run_note" in metadata:
         rows.append(("Run note", metadata["run_note"]))
     rows += [("Config hash", metadata["config_hash"]), ("CLI version", metadata["cli_version"])]
     rows += [(f"MCP server {server}", version or "unknown") for server, version in metadata["mcp_server_versions"].items()]
-    return "<dl>" + "".join(f"<dt>{_text(name)}</dt><dd>{_text(value)}</dd>" for name, value in rows) + "</dl>"
+    return "<dl>" + "".join(f"<dt>{_escape_text(name)}</dt><dd>{_escape_text(value)}</dd>" for name, value in rows) + "</dl>"
 
 
-def _tiles(summary: Mapping[str, Json]) -> str:
+def _render_tiles(summary: Mapping[str, Json]) -> str:
     latency = summary["avg_tool_latency_ms"]
     tiles = (
         ("Scenarios", summary["total_scenarios"]),
         ("Runs", summary["total_runs"]),
-        ("Pass rate", _percent(summary["pass_rate"])),
+        ("Pass rate", _write_percent(summary["pass_rate"])),
         ("Tool calls per run", f"{summary['avg_tool_calls_per_run']:.2f}"),
         ("Tool latency", "none" if latency is None else f"{latency:.0f} ms"),
     )
-    return '<ul class="tiles">' + "".join(f"<li><b>{_text(value)}</b> {_text(name)}</li>" for name, value in tiles) + "</ul>"
+    return '<ul class="tiles">' + "".join(f"<li><b>{_escape_text(value)}</b> {_escape_text(name)}</li>" for name, value in tiles) + "</ul>"
 
 
-def _buttons() -> str:
+def _render_buttons() -> str:
     words = ("all", "pass", "fail", "mixed")
     return '<p class="filters">' + "".join(f'<button type="button" data-show="{word}">{word}</button>' for word in words) + "</p>"
 
 
-def _table(scenarios: Iterable[Mapping[str, Json]]) -> str:
+def _render_table(scenarios: Iterable[Mapping[str, Json]]) -> str:
     names = ("Scenario", "Agent", "Runs", "Pass rate", "Distinct sequences", "Tool calls")
     head = "".join(f"<th>{name}</th>" for name in names)
     rows: list[str] = []
     for number, row in enumerate(scenarios):
-        counts = (len(row["runs"]), _percent(row["pass_rate"]), len(row["distinct_sequences"]), sum(row["tool_usage_frequency"].values()))
-        cells = "".join(f"<td>{_text(cell)}</td>" for cell in (row["agent"], *counts))
-        rows.append(f'<tr data-state="{_state(row)}"><td><a href="#scenario-{number}">{_text(row["scenario_id"])}</a></td>{cells}</tr>')
+        counts = (
+            len(row["runs"]),
+            _write_percent(row["pass_rate"]),
+            len(row["distinct_sequences"]),
+            sum(row["tool_usage_frequency"].values()),
+        )
+        cells = "".join(f"<td>{_escape_text(cell)}</td>" for cell in (row["agent"], *counts))
+        rows.append(
+            f'<tr data-state="{_find_state(row)}"><td><a href="#scenario-{number}">{_escape_text(row["scenario_id"])}</a></td>{cells}</tr>'
+        )
     return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
 
 
-def _details(number: int, row: Mapping[str, Json]) -> str:
+def _render_details(number: int, row: Mapping[str, Json]) -> str:
     runs = len(row["runs"])
-    name = f" · {_text(row['scenario_name'])}" if "scenario_name" in row else ""
+    name = f" · {_escape_text(row['scenario_name'])}" if "scenario_name" in row else ""
     parts = [
-        f'<section id="scenario-{number}" data-state="{_state(row)}"><h2>{_text(row["scenario_id"])}{name} · {_text(row["agent"])}</h2>'
+        f'<section id="scenario-{number}" data-state="{_find_state(row)}">'
+        f"<h2>{_escape_text(row['scenario_id'])}{name} · {_escape_text(row['agent'])}</h2>"
     ]
-    parts.append(_counts("Distinct sequences", row["distinct_sequences"]))
+    parts.append(_render_counts("Distinct sequences", row["distinct_sequences"]))
     for kind, used in row.get("tool_constraints_stats", {}).items():
-        parts.append(_counts(f"{kind.capitalize()} tools", {tool: f"{count}/{runs}" for tool, count in used.items()}))
-    parts.append(_counts("Tool calls", row["tool_usage_frequency"]))
-    parts += [_counts(f"Captured {value}", seen) for value, seen in row["extracted_values"].items()]
-    parts.append(f"<h3>Last answer</h3><pre>{_text(row['last_final_answer'])}</pre></section>")
+        parts.append(_render_counts(f"{kind.capitalize()} tools", {tool: f"{count}/{runs}" for tool, count in used.items()}))
+    parts.append(_render_counts("Tool calls", row["tool_usage_frequency"]))
+    parts += [_render_counts(f"Captured {value}", seen) for value, seen in row["extracted_values"].items()]
+    parts.append(f"<h3>Last answer</h3><pre>{_escape_text(row['last_final_answer'])}</pre></section>")
     return "".join(parts)
 
 
-def _counts(title: str, counts: Mapping[str, Json]) -> str:
+def _render_counts(title: str, counts: Mapping[str, Json]) -> str:
     if not counts:
         return ""
-    rows = "".join(f"<li><code>{_text(name)}</code> {_text(count)}</li>" for name, count in counts.items())
-    return f"<h3>{_text(title)}</h3><ul>{rows}</ul>"
+    rows = "".join(f"<li><code>{_escape_text(name)}</code> {_escape_text(count)}</li>" for name, count in counts.items())
+    return f"<h3>{_escape_text(title)}</h3><ul>{rows}</ul>"
 
 
-def _state(row: Mapping[str, Json]) -> str:
-    """Whether every attempt passed, none, or some."""
+def _find_state(row: Mapping[str, Json]) -> str:
+    """Return whether every attempt passed, none, or some."""
     return "pass" if row["pass_rate"] == 1 else "fail" if row["pass_rate"] == 0 else "mixed"
 
 
-def _percent(share: float) -> str:
+def _write_percent(share: float) -> str:
     return f"{share * 100:.1f}%"
 
 
-def _text(value: Json) -> str:
+def _escape_text(value: Json) -> str:
     text = str(value)
     return html.escape(text if len(text) <= _MOST_TEXT else text[:_MOST_TEXT] + "...")

@@ -17,6 +17,7 @@ from proctor.model.evidence import Evidence, Json, ToolCall, Usage
 from proctor.model.run import RunEntry
 
 TRACE_VERSION: Final = 3
+"""The version of MCPLab's trace that is written."""
 
 
 class ArtifactRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,17 +33,17 @@ class ArtifactRow(msgspec.Struct, frozen=True, kw_only=True):
     attachments: tuple[dict[str, Json], ...] = ()
 
 
-def outcome_of(entry: RunEntry) -> str:
-    """The outcome in MCPLab's words: `error`, else `failed`, else `incomplete`, else `passed`."""
-    if error_of(entry) is not None:
+def find_outcome(entry: RunEntry) -> str:
+    """Return the outcome in MCPLab's words: `error`, else `failed`, else `incomplete`, else `passed`."""
+    if find_error(entry) is not None:
         return "error"
     if entry.outcome in ("fail", "pass"):
         return "failed" if entry.outcome == "fail" else "passed"
     return "failed" if any(verdict.outcome == "fail" for verdict in entry.verdicts) else "incomplete"
 
 
-def error_of(entry: RunEntry) -> str | None:
-    """Why an attempt broke off, if it did."""
+def find_error(entry: RunEntry) -> str | None:
+    """Return why an attempt broke off, if it did."""
     if entry.evidence is not None and entry.evidence.error is not None:
         return entry.evidence.error
     if entry.evidence is None and entry.outcome == "error":
@@ -50,13 +51,13 @@ def error_of(entry: RunEntry) -> str | None:
     return None
 
 
-def ended_at(entry: RunEntry) -> str:
-    """When an attempt ended, as far as its start is known."""
-    return _moved(entry.started_at, entry.duration_ms or 0)
+def find_end(entry: RunEntry) -> str:
+    """Return when an attempt ended, as far as its start is known."""
+    return _move_moment(entry.started_at, entry.duration_ms or 0)
 
 
-def _moved(moment: str, milliseconds: float) -> str:
-    """A moment, so much later; one that cannot be read stays what it is."""
+def _move_moment(moment: str, milliseconds: float) -> str:
+    """Return a moment, so much later; one that cannot be read stays what it is."""
     try:
         start = datetime.fromisoformat(moment)
     except ValueError:
@@ -65,13 +66,13 @@ def _moved(moment: str, milliseconds: float) -> str:
 
 
 def trace_text(run_id: str, started_at: str, entries: Iterable[RunEntry], rows: Mapping[str, ArtifactRow]) -> str:
-    """The whole file."""
+    """Return the whole file."""
     lines: list[Json] = [{"type": "trace_meta", "trace_version": TRACE_VERSION, "run_id": run_id, "ts": started_at}]
-    lines += [_line(entry, rows[entry.case]) for entry in entries if entry.case in rows]
+    lines += [_write_line(entry, rows[entry.case]) for entry in entries if entry.case in rows]
     return "".join(msgspec.json.encode(line).decode() + "\n" for line in lines)
 
 
-def _line(entry: RunEntry, row: ArtifactRow) -> dict[str, Json]:
+def _write_line(entry: RunEntry, row: ArtifactRow) -> dict[str, Json]:
     evidence = entry.evidence
     calls = (evidence.tool_calls if evidence is not None else None) or ()
     line: dict[str, Json] = {
@@ -84,30 +85,30 @@ def _line(entry: RunEntry, row: ArtifactRow) -> dict[str, Json]:
         "provider": row.provider,
         "model": row.model,
         "ts_start": entry.started_at,
-        "ts_end": ended_at(entry),
+        "ts_end": find_end(entry),
         "pass": entry.outcome == "pass",
-        "outcome": outcome_of(entry),
+        "outcome": find_outcome(entry),
     }
-    error = error_of(entry)
+    error = find_error(entry)
     if error is not None:
         line["error"] = error
         if evidence is not None and evidence.text == "":
             # The turn limit: the answer is empty, which is something else than not known.
             line["final_text"] = ""
-    line["messages"] = [] if evidence is None else list(_messages(evidence, row, entry.started_at))
+    line["messages"] = [] if evidence is None else list(_iterate_messages(evidence, row, entry.started_at))
     durations = [call.duration_ms for call in calls if call.duration_ms is not None]
     line["metrics"] = {"tool_call_count": len(calls), "total_tool_duration_ms": round(sum(durations), 3)}
     return line
 
 
-def _messages(evidence: Evidence, row: ArtifactRow, started_at: str) -> Iterator[dict[str, Json]]:
-    made = iter(_unique_ids(evidence.tool_calls or ()))
+def _iterate_messages(evidence: Evidence, row: ArtifactRow, started_at: str) -> Iterator[dict[str, Json]]:
+    made = iter(_make_ids_unique(evidence.tool_calls or ()))
     kept: list[dict[str, Json]] = evidence.metadata.get("messages") or []
     first_user = True
     for place, message in enumerate(kept):
         at = message.get("ts") or started_at
         if message["role"] == "user":
-            content = [_text(message.get("text", ""))] + ([_file(each) for each in row.attachments] if first_user else [])
+            content = [_write_text(message.get("text", ""))] + ([_write_file(each) for each in row.attachments] if first_user else [])
             first_user = False
             yield {"role": "user", "ts": at, "content": content}
         elif message["role"] == "assistant":
@@ -116,22 +117,22 @@ def _messages(evidence: Evidence, row: ArtifactRow, started_at: str) -> Iterator
             text = message.get("text", "")
             if (wanted and not calls) or not (text or calls):
                 continue  # it broke off before any call was made, or nothing was said
-            usage = {} if message.get("usage") is None else {"usage": _usage(message["usage"])}
-            yield {"role": "assistant", "ts": at, **usage, "content": [*([_text(text)] if text else []), *map(_use, calls)]}
+            usage = {} if message.get("usage") is None else {"usage": _write_usage(message["usage"])}
+            yield {"role": "assistant", "ts": at, **usage, "content": [*([_write_text(text)] if text else []), *map(_use, calls)]}
             if calls:
                 answers = [each for each in kept[place + 1 : place + 1 + len(calls)] if each["role"] == "tool"]
                 ends = [each.get("ts") or at for each in answers] + [at] * (len(calls) - len(answers))
-                results = [_result(call, end) for call, end in zip(calls, ends, strict=True)]
+                results = [_write_result(call, end) for call, end in zip(calls, ends, strict=True)]
                 yield {"role": "tool", "ts": ends[-1], "content": results}
 
 
-def _usage(usage: Mapping[str, Json]) -> dict[str, Json]:
+def _write_usage(usage: Mapping[str, Json]) -> dict[str, Json]:
     spent = msgspec.convert(usage, Usage)
     return {"input_tokens": spent.input_tokens or 0, "output_tokens": spent.output_tokens or 0, "total_tokens": spent.total() or 0}
 
 
-def _unique_ids(calls: Sequence[ToolCall]) -> list[ToolCall]:
-    """Calls whose results can be found by id: some models count anew in every reply."""
+def _make_ids_unique(calls: Sequence[ToolCall]) -> list[ToolCall]:
+    """Return calls whose results can be found by id: some models count anew in every reply."""
     taken: set[str] = set()
     found: list[ToolCall] = []
     for number, call in enumerate(calls):
@@ -144,11 +145,11 @@ def _unique_ids(calls: Sequence[ToolCall]) -> list[ToolCall]:
     return found
 
 
-def _text(text: str) -> dict[str, Json]:
+def _write_text(text: str) -> dict[str, Json]:
     return {"type": "text", "text": text}
 
 
-def _file(attachment: Mapping[str, Json]) -> dict[str, Json]:
+def _write_file(attachment: Mapping[str, Json]) -> dict[str, Json]:
     kept = {key: attachment[key] for key in ("media_type", "data", "url", "name") if attachment.get(key) is not None}
     return {"type": attachment.get("type", "document"), **kept}
 
@@ -157,7 +158,7 @@ def _use(call: ToolCall) -> dict[str, Json]:
     return {"type": "tool_use", "id": call.id, "name": call.name, "input": call.arguments, "server": call.server or ""}
 
 
-def _result(call: ToolCall, end: str) -> dict[str, Json]:
+def _write_result(call: ToolCall, end: str) -> dict[str, Json]:
     raised = call.failed() and call.failure_kind() != "content-error"
     text = msgspec.json.encode({"error": call.failure()} if raised else call.result).decode()
     return {
@@ -165,9 +166,9 @@ def _result(call: ToolCall, end: str) -> dict[str, Json]:
         "tool_use_id": call.id,
         "name": call.name,
         "server": call.server or "",
-        "content": [_text(cut_text(text, RESULT_LIMIT))],
+        "content": [_write_text(cut_text(text, RESULT_LIMIT))],
         "is_error": raised,
         "duration_ms": call.duration_ms or 0,
-        "ts_start": _moved(end, -(call.duration_ms or 0)),
+        "ts_start": _move_moment(end, -(call.duration_ms or 0)),
         "ts_end": end,
     }

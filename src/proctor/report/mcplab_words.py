@@ -36,48 +36,48 @@ _TEXT_RULES: Final = {
 }
 
 
-def type_of(assertion: Assertion) -> str:
-    """What MCPLab calls a check in its results."""
+def find_type(assertion: Assertion) -> str:
+    """Return what MCPLab calls a check in its results."""
     if assertion.check != "json_path":
         return _TYPES.get(assertion.check, assertion.check)
     spec: Json = assertion.spec
     return f"response_{assertion.rule or ('jsonpath' if spec.exists else 'jsonpath_not_exists')}"
 
 
-def failure_of(assertion: Assertion, verdict: Verdict, evidence: Evidence | None) -> str:
-    """Why a check failed, in MCPLab's words; in ours where it has none."""
+def explain_failure(assertion: Assertion, verdict: Verdict, evidence: Evidence | None) -> str:
+    """Return why a check failed, in MCPLab's words; in ours where it has none."""
     spec: Json = assertion.spec
     seen = evidence or Evidence()
     match assertion.check:
         case "tool_not_called":
-            return f"Forbidden tool used: {_tool(spec.name, seen)}"
+            return f"Forbidden tool used: {_find_tool(spec.name, seen)}"
         case "tool_called":
-            return f"Required tool not used: {_tool(spec.name, seen)}"
+            return f"Required tool not used: {_find_tool(spec.name, seen)}"
         case "tools_in_order":
-            return _sequence([_tool(name, seen) for name in spec.names], [call.name for call in seen.tool_calls or ()])
+            return _explain_sequence([_find_tool(name, seen) for name in spec.names], [call.name for call in seen.tool_calls or ()])
         case "tools_exactly":
             return "Tool sequence did not match any allowed sequence"
         case "tool_input_contains" | "tool_input_matches" | "tool_input_path":
-            return "Tool input assertion failed: " + _input(assertion, verdict, seen)
+            return "Tool input assertion failed: " + _explain_input(assertion, verdict, seen)
         case "response_matches":
             return f"Invalid regex: {spec.pattern}" if verdict.code == "invalid_pattern" else f"Regex assertion failed: {spec.pattern}"
         case "json_path":
-            return _path(spec, verdict)
+            return _explain_path(spec, verdict)
         case check if check in _TEXT_RULES:
             return f"{_TEXT_RULES[check]} assertion failed: {spec.text}"
         case _:
             return verdict.reason
 
 
-def _tool(name: str, evidence: Evidence) -> str:
-    """The tool that a rule means."""
+def _find_tool(name: str, evidence: Evidence) -> str:
+    """Return the tool that a rule means."""
     tail = name.rpartition(":")[2]
     called = {call.name for call in evidence.tool_calls or ()}
     return tail if tail in called or tail in (evidence.available_tools or ()) else name
 
 
-def _sequence(wanted: Sequence[str], called: Sequence[str]) -> str:
-    """Why the tools were not called in order: the first that could not be placed decides."""
+def _explain_sequence(wanted: Sequence[str], called: Sequence[str]) -> str:
+    """Return why the tools were not called in order: the first that could not be placed decides."""
     place = 0
     for name in wanted:
         if name not in called[place:]:
@@ -88,9 +88,9 @@ def _sequence(wanted: Sequence[str], called: Sequence[str]) -> str:
     return f"Tool sequence order was not satisfied: {' -> '.join(wanted)}"
 
 
-def _input(assertion: Assertion, verdict: Verdict, evidence: Evidence) -> str:
+def _explain_input(assertion: Assertion, verdict: Verdict, evidence: Evidence) -> str:
     spec: Json = assertion.spec
-    tool = _tool(spec.tool, evidence)
+    tool = _find_tool(spec.tool, evidence)
     if verdict.code == "invalid_pattern":
         return f"invalid regex {spec.pattern}"
     if not any(call.goes_by(spec.tool) or call.name == tool for call in evidence.tool_calls or ()):
@@ -100,11 +100,11 @@ def _input(assertion: Assertion, verdict: Verdict, evidence: Evidence) -> str:
     elif assertion.check == "tool_input_matches":
         expected = f"regex {spec.pattern}"
     else:
-        expected = f"JSONPath {spec.path} " + ("exists" if spec.equals is msgspec.UNSET else f"== {_value(spec.equals)}")
+        expected = f"JSONPath {spec.path} " + ("exists" if spec.equals is msgspec.UNSET else f"== {_write_value(spec.equals)}")
     return f"{tool} input did not match (expected: {expected})"
 
 
-def _path(spec: Json, verdict: Verdict) -> str:
+def _explain_path(spec: Json, verdict: Verdict) -> str:
     if verdict.code == "not_json":
         return f"JSONPath assertion failed: invalid JSON for path {spec.path}"
     if not spec.exists:
@@ -113,8 +113,8 @@ def _path(spec: Json, verdict: Verdict) -> str:
     return f"JSONPath {compared}assertion failed: {spec.path}"
 
 
-def _value(value: Json) -> str:
-    """A value in a text, as JavaScript writes it."""
+def _write_value(value: Json) -> str:
+    """Return a value in a text, as JavaScript writes it."""
     if isinstance(value, str):
         return value
     return show(int(value) if isinstance(value, float) and value.is_integer() else value)

@@ -31,13 +31,13 @@ def _escape(found: re.Match[str]) -> str:
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-def one_line(text: str, limit: int = 200) -> str:
-    """The text on one line, shortened in the middle, every harmful character escaped."""
+def to_one_line(text: str, limit: int = 200) -> str:
+    """Return the text on one line, shortened in the middle, every harmful character escaped."""
     return _HARMFUL.sub(_escape, shorten(text, limit))
 
 
-def several_lines(text: str, *, limit: int = 2000, most_lines: int = 20) -> list[str]:
-    """The lines of a text, shortened, every harmful character escaped; tabs become spaces."""
+def to_lines(text: str, *, limit: int = 2000, most_lines: int = 20) -> list[str]:
+    """Return the lines of a text, shortened, every harmful character escaped; tabs become spaces."""
     lines = _LINE_BREAK.split(shorten(text, limit).strip())
     if len(lines) > most_lines:
         lines = [*lines[:most_lines], f"… {len(lines) - most_lines} more lines"]

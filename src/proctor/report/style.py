@@ -31,37 +31,37 @@ class Style:
         self.colour = colour
 
     def paint(self, text: str, *colours: Colour) -> str:
-        """The text in these colours."""
+        """Return the text in these colours."""
         if not self.colour or not text:
             return text
         return f"\x1b[{';'.join(_CODES[colour] for colour in colours)}m{text}\x1b[0m"
 
 
-def columns(text: str) -> int:
-    """How many columns a terminal needs: wide characters take two, combining marks none."""
+def count_columns(text: str) -> int:
+    """Return how many columns a terminal needs: wide characters take two, combining marks none."""
     if text.isascii():
         return len(text)
     return sum(0 if combining(character) else 2 if east_asian_width(character) in "WF" else 1 for character in text)
 
 
-def padded(text: str, width: int) -> str:
-    """The text filled with spaces up to `width` columns."""
-    return text + " " * max(0, width - columns(text))
+def pad(text: str, width: int) -> str:
+    """Return the text filled with spaces up to `width` columns."""
+    return text + " " * max(0, width - count_columns(text))
 
 
-def fit(text: str, width: int) -> str:
-    """The text cut at its end to at most `width` columns."""
-    if columns(text) <= width:
+def cut_to_width(text: str, width: int) -> str:
+    """Return the text cut at its end to at most `width` columns."""
+    if count_columns(text) <= width:
         return text
-    return _pieces(text, max(1, width - 1))[0] + "…"
+    return _cut_pieces(text, max(1, width - 1))[0] + "…"
 
 
 def wrap(text: str, width: int) -> list[str]:
-    """One line broken at spaces into lines of at most `width` columns; a word that is longer is cut.
+    """Return one line broken at spaces into lines of at most `width` columns; a word that is longer is cut.
 
     Leading spaces are kept on every line, so that a table or a traceback keeps its shape.
     """
-    if columns(text) <= width:
+    if count_columns(text) <= width:
         return [text]
     body = text.lstrip(" ")
     indent = " " * min(len(text) - len(body), width // 2)
@@ -69,8 +69,8 @@ def wrap(text: str, width: int) -> list[str]:
     lines: list[str] = []
     current, used = "", 0
     for word in body.split(" "):
-        for number, piece in enumerate(_pieces(word, room)):
-            size = columns(piece)
+        for number, piece in enumerate(_cut_pieces(word, room)):
+            size = count_columns(piece)
             if number == 0 and current and used + 1 + size <= room:
                 current, used = f"{current} {piece}", used + 1 + size
                 continue
@@ -81,13 +81,13 @@ def wrap(text: str, width: int) -> list[str]:
     return [line.rstrip(" ") for line in lines]
 
 
-def _pieces(word: str, room: int) -> list[str]:
-    if columns(word) <= room:
+def _cut_pieces(word: str, room: int) -> list[str]:
+    if count_columns(word) <= room:
         return [word]
     pieces: list[str] = []
     current, used = "", 0
     for character in word:
-        size = columns(character)
+        size = count_columns(character)
         if current and used + size > room:
             pieces.append(current)
             current, used = "", 0
@@ -95,8 +95,8 @@ def _pieces(word: str, room: int) -> list[str]:
     return [*pieces, current]
 
 
-def bar(share: float, size: int = 20) -> str:
-    """A share between 0 and 1 as a bar; full only when it is 1, empty only when it is 0."""
+def draw_bar(share: float, size: int = 20) -> str:
+    """Return a share between 0 and 1 as a bar; full only when it is 1, empty only when it is 0."""
     if share >= 1:
         filled = size
     elif share > 0:

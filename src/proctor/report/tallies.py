@@ -16,11 +16,12 @@ from proctor.model.show import show
 from proctor.report.wording import GROUPING_TAGS
 
 MOST_VALUES = 20
+"""Values of one tag that have a row of their own; a tag with an id in it would have one per case."""
 OTHERS = "(others)"
 _DEFAULT_AXIS = "__default__"
 
 
-class TagRow(msgspec.Struct, frozen=True):
+class TagCounts(msgspec.Struct, frozen=True):
     """How the cases with one value of a tag came out."""
 
     value: str
@@ -40,26 +41,26 @@ class TagTally:
             if tag not in tags:
                 continue
             values = self._tags.setdefault(tag, {})
-            for value in dict.fromkeys(_texts(tags[tag])):
+            for value in dict.fromkeys(_list_texts(tags[tag])):
                 key = value if value in values or len(values) < MOST_VALUES else OTHERS
                 counts = values.setdefault(key, {})
                 counts[result.outcome] = counts.get(result.outcome, 0) + 1
 
-    def tables(self) -> Iterator[tuple[str, list[TagRow]]]:
-        """Every tag that was seen, with its rows in the order of first appearance."""
+    def iterate_tables(self) -> Iterator[tuple[str, list[TagCounts]]]:
+        """Yield every tag that was seen, with its rows in the order of first appearance."""
         for tag, values in self._tags.items():
-            yield tag, [TagRow(value, counts) for value, counts in values.items()]
+            yield tag, [TagCounts(value, counts) for value, counts in values.items()]
 
 
-def _texts(value: Json) -> list[str]:
+def _list_texts(value: Json) -> list[str]:
     if value is None:
         return []
     if isinstance(value, (list, tuple)):
-        return [_text(entry) for entry in value[:MOST_VALUES]]
-    return [_text(value)]
+        return [_write_text(entry) for entry in value[:MOST_VALUES]]
+    return [_write_text(value)]
 
 
-def _text(value: Json) -> str:
+def _write_text(value: Json) -> str:
     return value if isinstance(value, str) else show(value, 80)
 
 
@@ -77,20 +78,20 @@ class AxisTally:
             sums[0] += axis.score * axis.weight
             sums[1] += axis.weight
 
-    def axes(self) -> dict[str, AxisScore]:
-        """Mean and weight per axis, in the order of first appearance."""
+    def score_axes(self) -> dict[str, AxisScore]:
+        """Return the mean and the weight per axis, in the order of first appearance."""
         return {name: AxisScore(total / weight if weight else 0.0, weight) for name, (total, weight) in self._sums.items()}
 
-    def worth_showing(self) -> bool:
-        """Whether any axis was named by an author; a single unnamed one repeats the score."""
-        return named_axes(self._sums)
+    def is_worth_showing(self) -> bool:
+        """Return whether any axis was named by an author; a single unnamed one repeats the score."""
+        return has_named_axes(self._sums)
 
 
-def named_axes(axes: Iterable[str]) -> bool:
-    """Whether there is an axis that somebody named."""
+def has_named_axes(axes: Iterable[str]) -> bool:
+    """Return whether there is an axis that somebody named."""
     return any(name != _DEFAULT_AXIS for name in axes)
 
 
-def axis_name(name: str) -> str:
-    """What readers call an axis: assertions without one share a bucket with a technical name."""
+def name_axis(name: str) -> str:
+    """Return what readers call an axis: assertions without one share a bucket with a technical name."""
     return "(no axis)" if name == _DEFAULT_AXIS else name

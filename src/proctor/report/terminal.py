@@ -12,9 +12,9 @@ from typing import TypeVar
 from proctor.model.result import CaseResult, CaseSummary, RunResult
 from proctor.model.verdict import OUTCOMES
 from proctor.report.judge_faults import JudgeFaults
-from proctor.report.neutral import one_line
-from proctor.report.style import Style, bar, columns, fit, padded, wrap
-from proctor.report.tallies import AxisTally, TagTally, axis_name
+from proctor.report.neutral import to_one_line
+from proctor.report.style import Style, count_columns, cut_to_width, draw_bar, pad, wrap
+from proctor.report.tallies import AxisTally, TagTally, name_axis
 from proctor.report.terminal_case import COLOURS, CasePainter
 from proctor.report.wording import (
     MARKS,
@@ -36,12 +36,19 @@ T = TypeVar("T")
 LISTED_PASSES = 30
 """Up to so many results, a run in which everything passed lists each of them."""
 LISTED_SKIPS = 10
+"""Skipped cases named at the end of a report."""
 LISTED_REMARKS = 5
+"""Passed cases with a remark."""
 LISTED_WARNINGS = 20
+"""Warnings."""
 LISTED_FAULTS = 20
+"""Faults of the judge."""
 LISTED_UNMATCHED = 10
+"""Records without a case."""
 LISTED_REPEATS = 20
+"""Cases with several attempts."""
 LISTED_MISSING = 20
+"""Cases that did not finish."""
 
 
 class TerminalReport:
@@ -97,40 +104,40 @@ class TerminalReport:
                 return
 
     def finish(self, run: RunResult) -> str:
-        """The whole text, ending with a line break."""
+        """Return the whole text, ending with a line break."""
         if not any(self._counts.values()):
             for result in run.cases:
                 self.add(result)
         sections = [
-            self._title(run),
-            self._failed(),
-            self._passed(),
+            self._paint_title(run),
+            self._paint_failed(),
+            self._paint_passed(),
             self._with_remarks(),
-            self._not_judged(),
-            self._skipped(),
-            self._warned(run),
-            self._unmatched(run),
-            self._missing(run),
-            self._repeated(run.summary),
-            *self._by_tag(),
-            self._by_axis(),
-            [self._closing(run)],
+            self._paint_judge_faults(),
+            self._paint_skipped(),
+            self._paint_warnings(run),
+            self._paint_unmatched(run),
+            self._paint_missing(run),
+            self._paint_repeated(run.summary),
+            *self._paint_by_tag(),
+            self._paint_by_axis(),
+            [self._paint_closing(run)],
         ]
         return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
 
-    def _title(self, run: RunResult) -> list[str]:
-        name = fit(one_line(run.suite_name or "suite"), self._width // 2)
+    def _paint_title(self, run: RunResult) -> list[str]:
+        name = cut_to_width(to_one_line(run.suite_name or "suite"), self._width // 2)
         rest = [run.suite_path] if run.suite_path and run.suite_path != run.suite_name else []
-        about = fit("".join(f" · {one_line(part)}" for part in [*rest, run.dialect]), self._width - columns(name))
-        return [f"{self._style.paint(name, 'bold')}{self._dim(about)}"]
+        about = cut_to_width("".join(f" · {to_one_line(part)}" for part in [*rest, run.dialect]), self._width - count_columns(name))
+        return [f"{self._style.paint(name, 'bold')}{self._paint_dim(about)}"]
 
-    def _failed(self) -> list[str]:
+    def _paint_failed(self) -> list[str]:
         lines: list[str] = []
-        rule = self._dim("─" * min(self._width, 60))
+        rule = self._paint_dim("─" * min(self._width, 60))
         for result in self._failures:
             if lines:
                 lines += ["", rule, ""]
-            lines += self._painter.block(result)
+            lines += self._painter.paint_block(result)
         hidden: dict[str, int] = {name: self._counts[name] for name in ("fail", "error")}
         for result in self._failures:
             hidden[result.outcome] -= 1
@@ -139,42 +146,42 @@ class TerminalReport:
             lines.append(f"… not shown here: {count_words(hidden)}; `--format jsonl` has them all")
         return lines
 
-    def _passed(self) -> list[str]:
+    def _paint_passed(self) -> list[str]:
         undecided = self._counts["fail"] + self._counts["error"]
         if undecided or not self._counts["pass"] or self._counts["pass"] > LISTED_PASSES:
             return []
         lines: list[str] = []
         weighted = any(result.verdict is not None for result in self._passes)
         for result in self._passes:
-            line = self._painter.heading(result)
+            line = self._painter.paint_heading(result)
             if weighted and result.score is not None:
-                line += self._dim(f"  {number_words(result.score)}")
+                line += self._paint_dim(f"  {number_words(result.score)}")
             lines.append(line)
         return lines
 
     def _with_remarks(self) -> list[str]:
         if not self._remarked:
             return []
-        lines = [self._header("Passed, with remarks")]
+        lines = [self._paint_header("Passed, with remarks")]
         for result in self._remarks:
-            lines += self._painter.remarks(result)
-        return lines + self._more(self._remarked - len(self._remarks))
+            lines += self._painter.paint_remarks(result)
+        return lines + self._paint_more(self._remarked - len(self._remarks))
 
-    def _not_judged(self) -> list[str]:
-        """Faults of the judge that touch several checks, each told once."""
-        rows = self._faults.repeated()
-        lines = [self._header("Not judged")] if rows else []
+    def _paint_judge_faults(self) -> list[str]:
+        """Paint faults of the judge that touch several checks, each once."""
+        rows = self._faults.list_repeated()
+        lines = [self._paint_header("Not judged")] if rows else []
         for code, reason, touched in rows[:LISTED_FAULTS]:
-            lines += self._painter.fault(f"{reason} [{code}]", touched.replied, touched.words())
-        return lines + self._more(len(rows) - LISTED_FAULTS)
+            lines += self._painter.paint_fault(f"{reason} [{code}]", touched.replied, touched.describe())
+        return lines + self._paint_more(len(rows) - LISTED_FAULTS)
 
-    def _skipped(self) -> list[str]:
+    def _paint_skipped(self) -> list[str]:
         if not self._skips:
             return []
-        lines = [self._painter.skipped(result) for result in self._skips]
-        return [self._header("Skipped"), *lines, *self._more(self._counts["skip"] - len(lines))]
+        lines = [self._painter.paint_skipped(result) for result in self._skips]
+        return [self._paint_header("Skipped"), *lines, *self._paint_more(self._counts["skip"] - len(lines))]
 
-    def _repeated(self, summaries: Sequence[CaseSummary]) -> list[str]:
+    def _paint_repeated(self, summaries: Sequence[CaseSummary]) -> list[str]:
         repeated = [summary for summary in summaries if summary.runs > 1]
         if not repeated:
             return []
@@ -182,61 +189,66 @@ class TerminalReport:
         repeated.sort(key=lambda summary: ("fail", "error", "pass", "skip").index(summary.outcome))
         shown = repeated[:LISTED_REPEATS]
         titles = [" · ".join(part for part in summary_title(summary.id, summary.name) if part) for summary in shown]
-        names = [fit(one_line(title), self._width // 2) for title in titles]
-        size = max(columns(name) for name in names)
-        lines = [self._header("Cases checked more than once")]
+        names = [cut_to_width(to_one_line(title), self._width // 2) for title in titles]
+        size = max(count_columns(name) for name in names)
+        lines = [self._paint_header("Cases checked more than once")]
         for summary, name in zip(shown, names, strict=True):
             word = self._style.paint(f"{MARKS[summary.outcome]} {WORDS[summary.outcome]:<5}", COLOURS[summary.outcome])
-            lines.append(f"  {word} {padded(name, size)}  {share_words(summary.counts)}")
-        return lines + self._more(len(repeated) - len(shown))
+            lines.append(f"  {word} {pad(name, size)}  {share_words(summary.counts)}")
+        return lines + self._paint_more(len(repeated) - len(shown))
 
-    def _by_tag(self) -> list[list[str]]:
+    def _paint_by_tag(self) -> list[list[str]]:
         return [
             [
-                self._header(f"By {tag}"),
-                *self._bars([(fit(one_line(row.value), self._width // 3), _share(row.counts), share_words(row.counts)) for row in rows]),
+                self._paint_header(f"By {tag}"),
+                *self._paint_bars(
+                    [
+                        (cut_to_width(to_one_line(row.value), self._width // 3), _find_share(row.counts), share_words(row.counts))
+                        for row in rows
+                    ]
+                ),
             ]
-            for tag, rows in self._tags.tables()
+            for tag, rows in self._tags.iterate_tables()
         ]
 
-    def _by_axis(self) -> list[str]:
-        if not self._axes.worth_showing():
+    def _paint_by_axis(self) -> list[str]:
+        if not self._axes.is_worth_showing():
             return []
         rows = [
             (
-                fit(one_line(axis_name(name)), self._width // 3),
+                cut_to_width(to_one_line(name_axis(name)), self._width // 3),
                 axis.score,
                 f"{number_words(axis.score):<5}  weight {weight_words(axis.weight)}",
             )
-            for name, axis in self._axes.axes().items()
+            for name, axis in self._axes.score_axes().items()
         ]
-        return [self._header("Score by axis"), *self._bars(rows)]
+        return [self._paint_header("Score by axis"), *self._paint_bars(rows)]
 
-    def _bars(self, rows: Sequence[tuple[str, float | None, str]]) -> list[str]:
-        size = max((columns(name) for name, _, _ in rows), default=0)
-        return [f"  {padded(name, size)}  {self._bar(share)}  {text}" for name, share, text in rows]
+    def _paint_bars(self, rows: Sequence[tuple[str, float | None, str]]) -> list[str]:
+        size = max((count_columns(name) for name, _, _ in rows), default=0)
+        return [f"  {pad(name, size)}  {self._paint_bar(share)}  {text}" for name, share, text in rows]
 
-    def _bar(self, share: float | None) -> str:
+    def _paint_bar(self, share: float | None) -> str:
         if share is None:
             return " " * 20
-        return self._style.paint(bar(share), "green" if share >= 1 else "yellow" if share > 0 else "red")
+        return self._style.paint(draw_bar(share), "green" if share >= 1 else "yellow" if share > 0 else "red")
 
-    def _warned(self, run: RunResult) -> list[str]:
-        return self._list("Warnings", run.warnings, LISTED_WARNINGS, lambda problem: problem.headline())
+    def _paint_warnings(self, run: RunResult) -> list[str]:
+        return self._list("Warnings", run.warnings, LISTED_WARNINGS, lambda problem: problem.write_headline())
 
-    def _unmatched(self, run: RunResult) -> list[str]:
+    def _paint_unmatched(self, run: RunResult) -> list[str]:
         return self._list("Evidence that answers no case of this suite", run.unmatched_evidence, LISTED_UNMATCHED, unmatched_words)
 
     def _list(self, header: str, entries: Sequence[T], most: int, words: Callable[[T], str]) -> list[str]:
         if not entries:
             return []
-        lines = [self._header(header)]
+        lines = [self._paint_header(header)]
         for entry in entries[:most]:
-            wrapped = wrap(one_line(words(entry), 400), self._width - 4)
+            wrapped = wrap(to_one_line(words(entry), 400), self._width - 4)
             lines += [f"  {wrapped[0]}", *(f"    {line}" for line in wrapped[1:])]
-        return lines + self._more(len(entries) - most)
+        return lines + self._paint_more(len(entries) - most)
 
-    def _missing(self, run: RunResult) -> list[str]:
+    def _paint_missing(self, run: RunResult) -> list[str]:
         incomplete = run.incomplete
         if incomplete is None:
             return []
@@ -244,7 +256,7 @@ class TerminalReport:
             "Not finished", incomplete.missing, LISTED_MISSING, lambda each: f"{each.case.id}: {missing_words(each, incomplete)}"
         )
 
-    def _closing(self, run: RunResult) -> str:
+    def _paint_closing(self, run: RunResult) -> str:
         counts = run.counts or self._counts
         outcome = run.outcome
         text = self._style.paint(f"{MARKS[outcome]} {WORDS[outcome]}", "bold", COLOURS[outcome])
@@ -256,16 +268,16 @@ class TerminalReport:
         ]
         return f"{text}  {'  ·  '.join(part for part in told if part)}"
 
-    def _header(self, text: str) -> str:
-        return self._style.paint(one_line(text, 80), "bold")
+    def _paint_header(self, text: str) -> str:
+        return self._style.paint(to_one_line(text, 80), "bold")
 
-    def _more(self, count: int) -> list[str]:
-        return [self._dim(f"  … and {count:,} more")] if count > 0 else []
+    def _paint_more(self, count: int) -> list[str]:
+        return [self._paint_dim(f"  … and {count:,} more")] if count > 0 else []
 
-    def _dim(self, text: str) -> str:
+    def _paint_dim(self, text: str) -> str:
         return self._style.paint(text, "dim")
 
 
-def _share(counts: Mapping[str, int]) -> float | None:
+def _find_share(counts: Mapping[str, int]) -> float | None:
     decided = sum(counts.get(name, 0) for name in ("pass", "fail", "error"))
     return counts.get("pass", 0) / decided if decided else None

@@ -20,10 +20,10 @@ from collections.abc import Callable
 from proctor.model.case import Assertion
 from proctor.model.result import AssertionResult, CaseResult
 from proctor.model.verdict import Outcome, Verdict
-from proctor.report.findings import finding_lines, hanging
-from proctor.report.neutral import one_line, several_lines
-from proctor.report.style import Colour, Style, columns, fit, wrap
-from proctor.report.tallies import axis_name, named_axes
+from proctor.report.findings import measure_hanging_indent, write_findings
+from proctor.report.neutral import to_lines, to_one_line
+from proctor.report.style import Colour, Style, count_columns, cut_to_width, wrap
+from proctor.report.tallies import has_named_axes, name_axis
 from proctor.report.wording import (
     LABEL,
     MARKS,
@@ -43,8 +43,11 @@ from proctor.report.wording import (
 
 COLOURS: dict[Outcome, Colour] = {"pass": "green", "fail": "red", "error": "magenta", "skip": "yellow"}
 MOST_ASSERTIONS = 20
+"""Failed assertions shown of one case."""
 MOST_POINTERS = 3
+"""Places in the evidence shown of one assertion."""
 MOST_AXES = 12
+"""Axes shown of one case."""
 
 
 class CasePainter:
@@ -55,93 +58,93 @@ class CasePainter:
         self._width = width
         self._told_below = told_below
 
-    def heading(self, result: CaseResult) -> str:
-        """The mark, the word, the id and the name on one line."""
-        return self.titled(result.outcome, *case_title(result))
+    def paint_heading(self, result: CaseResult) -> str:
+        """Return the mark, the word, the id and the name on one line."""
+        return self.paint_title(result.outcome, *case_title(result))
 
-    def titled(self, outcome: Outcome, case_id: str, name: str) -> str:
-        """As `heading`, for a case of which only the title is known."""
+    def paint_title(self, outcome: Outcome, case_id: str, name: str) -> str:
+        """Paint what `paint_heading` does, for a case of which only the title is known."""
         paint = self._style.paint
         word = paint(f"{MARKS[outcome]} {WORDS[outcome]:<5}", "bold", COLOURS[outcome])
         most = self._width - 16  # the mark, the word, an indent, and a score that may follow
-        shown_id = fit(one_line(case_id), most)
-        room = most - columns(shown_id) - 3
-        shown_name = fit(one_line(name), room) if name and room > 15 else ""
+        shown_id = cut_to_width(to_one_line(case_id), most)
+        room = most - count_columns(shown_id) - 3
+        shown_name = cut_to_width(to_one_line(name), room) if name and room > 15 else ""
         return f"{word} {paint(shown_id, 'bold')}" + (f" · {shown_name}" if shown_name else "")
 
-    def block(self, result: CaseResult) -> list[str]:
-        """A failed or undecided case in full."""
-        lines = [self.heading(result), *self._facts(result)]
+    def paint_block(self, result: CaseResult) -> list[str]:
+        """Return a failed or undecided case in full."""
+        lines = [self.paint_heading(result), *self._paint_facts(result)]
         failures = list(result.failures())
         short = False
         for entry in failures[:MOST_ASSERTIONS]:
             before, short = short, self._told_below(entry.verdict)
             # What is a single line each needs no room in between.
-            lines += [*([] if before and short else [""]), *self.assertion(entry.assertion, entry.verdict)]
+            lines += [*([] if before and short else [""]), *self.paint_assertion(entry.assertion, entry.verdict)]
         if len(failures) > MOST_ASSERTIONS:
-            lines += ["", self._dim(f"  … {len(failures) - MOST_ASSERTIONS} more that did not hold")]
-        rest = [*self._unknown(result), *self._rest(result)]
+            lines += ["", self._paint_dim(f"  … {len(failures) - MOST_ASSERTIONS} more that did not hold")]
+        rest = [*self._paint_unknown(result), *self._paint_rest(result)]
         return [*lines, "", *rest] if rest else lines
 
-    def assertion(self, assertion: Assertion, verdict: Verdict) -> list[str]:
-        """One assertion that did not hold."""
+    def paint_assertion(self, assertion: Assertion, verdict: Verdict) -> list[str]:
+        """Return one assertion that did not hold."""
         mark = self._style.paint(MARKS[verdict.outcome], "bold", COLOURS[verdict.outcome])
         below = self._told_below(verdict)
         notes = assertion_notes(assertion, verdict) + (", see below" if below else "")
-        title = wrap(one_line(assertion_title(assertion)) + (f" [{one_line(notes)}]" if notes else ""), self._width - 4)
+        title = wrap(to_one_line(assertion_title(assertion)) + (f" [{to_one_line(notes)}]" if notes else ""), self._width - 4)
         lines = [f"  {mark} {title[0]}", *(f"    {more}" for more in title[1:])]
         if below:
             return lines
-        lines += self._reason(verdict.reason)
-        for finding in finding_lines(verdict):
-            lines += self._indented(finding, 6, hanging(finding))
+        lines += self._paint_reason(verdict.reason)
+        for finding in write_findings(verdict):
+            lines += self._indent(finding, 6, measure_hanging_indent(finding))
         if verdict.pointers:
             more = len(verdict.pointers) - MOST_POINTERS
-            shown = [one_line(pointer) for pointer in verdict.pointers[:MOST_POINTERS]]
-            lines += self._labelled("at", ", ".join(shown) + (f" and {more} more" if more > 0 else ""), "cyan")
+            shown = [to_one_line(pointer) for pointer in verdict.pointers[:MOST_POINTERS]]
+            lines += self._paint_labelled("at", ", ".join(shown) + (f" and {more} more" if more > 0 else ""), "cyan")
         place = origin_place(assertion.origin)
         if place is not None:
-            lines.append(self._place("written", one_line(place)))
+            lines.append(self._place("written", to_one_line(place)))
         return lines
 
-    def remarks(self, result: CaseResult) -> list[str]:
-        """A case that passed although something in it did not hold: one line per finding."""
-        lines = [f"  {self.heading(result)}"]
+    def paint_remarks(self, result: CaseResult) -> list[str]:
+        """Return a case that passed although something in it did not hold: one line per finding."""
+        lines = [f"  {self.paint_heading(result)}"]
         for entry in list(result.failures())[:MOST_ASSERTIONS]:
-            lines += self._remark(entry)
+            lines += self._paint_remark(entry)
         return lines
 
-    def fault(self, reason: str, replied: str, touched: str) -> list[str]:
-        """Why several claims could not be decided, and how many."""
-        first, *rest = (line for raw in several_lines(reason) for line in wrap(raw, self._width - 4))
+    def paint_fault(self, reason: str, replied: str, touched: str) -> list[str]:
+        """Return why several claims could not be decided, and how many."""
+        first, *rest = (line for raw in to_lines(reason) for line in wrap(raw, self._width - 4))
         mark = self._style.paint(MARKS["error"], "bold", COLOURS["error"])
-        said = self._labelled("replied", one_line(replied, 400), indent=4) if replied else []
-        return [f"  {mark} {first}", *(f"    {line}" for line in rest), *said, self._dim(f"    {touched}")]
+        said = self._paint_labelled("replied", to_one_line(replied, 400), indent=4) if replied else []
+        return [f"  {mark} {first}", *(f"    {line}" for line in rest), *said, self._paint_dim(f"    {touched}")]
 
-    def skipped(self, result: CaseResult) -> str:
-        """A case that was not decided, on one line."""
+    def paint_skipped(self, result: CaseResult) -> str:
+        """Return a case that was not decided, on one line."""
         case_id, name = case_title(result)
         remark = case_remark(result) or next((v.reason for v in result.verdicts if v.reason), "")
-        shown = fit(one_line(case_id if not name else f"{case_id} · {name}"), self._width // 2)
-        why = fit(one_line(skip_words(remark)), self._width - columns(shown) - 6)
-        return f"  {self._style.paint(MARKS['skip'], 'yellow')} {shown}" + (f"  {self._dim(why)}" if why else "")
+        shown = cut_to_width(to_one_line(case_id if not name else f"{case_id} · {name}"), self._width // 2)
+        why = cut_to_width(to_one_line(skip_words(remark)), self._width - count_columns(shown) - 6)
+        return f"  {self._style.paint(MARKS['skip'], 'yellow')} {shown}" + (f"  {self._paint_dim(why)}" if why else "")
 
-    def _facts(self, result: CaseResult) -> list[str]:
+    def _paint_facts(self, result: CaseResult) -> list[str]:
         lines: list[str] = []
         place = evidence_place(result.source)
         if place is not None and result.case.id:
             attempt = f" (attempt {result.attempt + 1})" if result.attempt else ""
-            lines.append(self._place("evidence", one_line(place) + attempt, indent=2))
+            lines.append(self._place("evidence", to_one_line(place) + attempt, indent=2))
         elif result.attempt:
-            lines += self._labelled("attempt", str(result.attempt + 1), "dim", indent=2)
+            lines += self._paint_labelled("attempt", str(result.attempt + 1), "dim", indent=2)
         if result.verdict is not None or result.axes:
-            lines += self._labelled("score", self._score(result), indent=2)
+            lines += self._paint_labelled("score", self._score(result), indent=2)
         if result.now is not None:
-            lines += self._labelled("clock", f"{one_line(result.now)}, as the evidence has none", "dim", indent=2)
+            lines += self._paint_labelled("clock", f"{to_one_line(result.now)}, as the evidence has none", "dim", indent=2)
         remark = case_remark(result)
         if remark is not None:
-            for line in several_lines(remark):
-                lines += self._indented(line, 2)
+            for line in to_lines(remark):
+                lines += self._indent(line, 2)
         return lines
 
     def _score(self, result: CaseResult) -> str:
@@ -149,51 +152,51 @@ class CasePainter:
         if result.verdict is not None:
             parts.append(result.verdict)
         axes = result.axes or {}
-        if named_axes(axes):
-            parts += [f"{one_line(axis_name(name), 40)} {number_words(axis.score)}" for name, axis in list(axes.items())[:MOST_AXES]]
+        if has_named_axes(axes):
+            parts += [f"{to_one_line(name_axis(name), 40)} {number_words(axis.score)}" for name, axis in list(axes.items())[:MOST_AXES]]
         return " · ".join(parts)
 
-    def _reason(self, reason: str) -> list[str]:
+    def _paint_reason(self, reason: str) -> list[str]:
         parts = split_reason(reason)
         if parts is None:
-            return [line for raw in several_lines(reason or "no reason given") for line in self._indented(raw, 6)]
-        lines = self._indented(one_line(parts.about, 400), 6) if parts.about else []
-        lines += self._labelled("expected", one_line(parts.expected, 800))
-        return lines + self._labelled("found", one_line(parts.found, 800), "bold")
+            return [line for raw in to_lines(reason or "no reason given") for line in self._indent(raw, 6)]
+        lines = self._indent(to_one_line(parts.about, 400), 6) if parts.about else []
+        lines += self._paint_labelled("expected", to_one_line(parts.expected, 800))
+        return lines + self._paint_labelled("found", to_one_line(parts.found, 800), "bold")
 
-    def _remark(self, entry: AssertionResult) -> list[str]:
+    def _paint_remark(self, entry: AssertionResult) -> list[str]:
         outcome = entry.outcome
         notes = assertion_notes(entry.assertion, entry.verdict)
-        title = one_line(assertion_title(entry.assertion), 80) + (f" [{one_line(notes)}]" if notes else "")
-        why = "see below" if self._told_below(entry.verdict) else one_line(entry.reason, 300)
+        title = to_one_line(assertion_title(entry.assertion), 80) + (f" [{to_one_line(notes)}]" if notes else "")
+        why = "see below" if self._told_below(entry.verdict) else to_one_line(entry.reason, 300)
         lines = wrap(f"{title}: {why}", self._width - 8)
         mark = self._style.paint(MARKS[outcome], COLOURS[outcome])
         return [f"      {mark} {lines[0]}", *(f"        {line}" for line in lines[1:])]
 
-    def _unknown(self, result: CaseResult) -> list[str]:
-        """What the evidence does not tell, and where to look."""
+    def _paint_unknown(self, result: CaseResult) -> list[str]:
+        """Return what the evidence does not tell, and where to look."""
         unknown = unknown_words(result)
         if unknown is None:
             return []
         told = f"? {unknown[0]}; `{unknown[1]}` shows what was read"
-        return [self._style.paint(line, "yellow") for line in self._indented(told, 2, 2)]
+        return [self._style.paint(line, "yellow") for line in self._indent(told, 2, 2)]
 
-    def _rest(self, result: CaseResult) -> list[str]:
-        """What happened to the other assertions of a failed case: skipped ones by name, passed ones counted."""
+    def _paint_rest(self, result: CaseResult) -> list[str]:
+        """Return what happened to the other assertions of a failed case: skipped ones by name, passed ones counted."""
         lines: list[str] = []
         skipped = [entry for entry in result.assertions if entry.outcome == "skip"]
         if result.outcome != "skip":
             for entry in skipped[:MOST_ASSERTIONS]:
-                shown = f"{MARKS['skip']} {one_line(assertion_title(entry.assertion), 80)}: {one_line(skip_words(entry.reason), 160)}"
-                lines += [self._dim(line) for line in self._indented(shown, 2)]
+                shown = f"{MARKS['skip']} {to_one_line(assertion_title(entry.assertion), 80)}: {to_one_line(skip_words(entry.reason), 160)}"
+                lines += [self._paint_dim(line) for line in self._indent(shown, 2)]
         passed = sum(1 for verdict in result.verdicts if verdict.outcome == "pass")
         if passed:
-            lines.append(self._dim(f"  {MARKS['pass']} {count_words({'pass': passed})} in this case"))
+            lines.append(self._paint_dim(f"  {MARKS['pass']} {count_words({'pass': passed})} in this case"))
         return lines
 
-    def _labelled(self, label: str, text: str, colour: Colour | None = None, *, indent: int = 6) -> list[str]:
+    def _paint_labelled(self, label: str, text: str, colour: Colour | None = None, *, indent: int = 6) -> list[str]:
         lines = wrap(text, max(20, self._width - indent - LABEL))
-        first, rest = " " * indent + self._dim(f"{label:<{LABEL}}"), " " * (indent + LABEL)
+        first, rest = " " * indent + self._paint_dim(f"{label:<{LABEL}}"), " " * (indent + LABEL)
         return [
             (first if number == 0 else rest) + (line if colour is None else self._style.paint(line, colour))
             for number, line in enumerate(lines)
@@ -201,11 +204,11 @@ class CasePainter:
 
     def _place(self, label: str, place: str, *, indent: int = 6) -> str:
         # Never broken over lines, so that it can be clicked and copied.
-        return " " * indent + self._dim(f"{label:<{LABEL}}") + self._dim(place)
+        return " " * indent + self._paint_dim(f"{label:<{LABEL}}") + self._paint_dim(place)
 
-    def _indented(self, text: str, indent: int, hang: int = 0) -> list[str]:
-        first, *rest = wrap(one_line(text, 2000), self._width - indent - hang)
+    def _indent(self, text: str, indent: int, hang: int = 0) -> list[str]:
+        first, *rest = wrap(to_one_line(text, 2000), self._width - indent - hang)
         return [" " * indent + first, *(" " * (indent + hang) + line for line in rest)]
 
-    def _dim(self, text: str) -> str:
+    def _paint_dim(self, text: str) -> str:
         return self._style.paint(text, "dim")

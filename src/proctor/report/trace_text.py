@@ -9,17 +9,19 @@ from collections.abc import Sequence
 
 import msgspec
 
-from proctor.evidence.account import known_document
+from proctor.evidence.account import write_known
 from proctor.evidence.span_survey import Counted, TraceSurvey
 from proctor.model.account import Known
 from proctor.model.evidence import Evidence, Json, Source
 from proctor.report.evidence_text import EvidencePainter
-from proctor.report.neutral import one_line, several_lines
-from proctor.report.style import Style, padded, wrap
-from proctor.report.wording import counted, evidence_place
+from proctor.report.neutral import to_lines, to_one_line
+from proctor.report.style import Style, pad, wrap
+from proctor.report.wording import count_noun, evidence_place
 
 _LABEL = 16
+"""Columns of the labels on the left."""
 _MOST_LISTED = 12
+"""Names with their counts in one line."""
 
 
 class TracePainter:
@@ -30,66 +32,70 @@ class TracePainter:
         self._width = width
         self._evidence = EvidencePainter(style, width)
 
-    def unreadable(self, source: Source, error: str) -> list[str]:
+    def paint_unreadable(self, source: Source, error: str) -> list[str]:
         """Return the lines about a record that could not be read."""
-        first, *rest = several_lines(error)
-        return [self._title(source), *self._labelled("unreadable", first), *(line for more in rest for line in self._labelled("", more))]
+        first, *rest = to_lines(error)
+        return [
+            self._paint_title(source),
+            *self._paint_labelled("unreadable", first),
+            *(line for more in rest for line in self._paint_labelled("", more)),
+        ]
 
-    def record(self, source: Source, known: Known, evidence: Evidence, trace: TraceSurvey | None) -> list[str]:
+    def paint_record(self, source: Source, known: Known, evidence: Evidence, trace: TraceSurvey | None) -> list[str]:
         """Return the lines about one record: what it is made of, and what is known of its parts."""
-        lines = [self._title(source), *self._labelled("read as", one_line(known.reader))]
+        lines = [self._paint_title(source), *self._paint_labelled("read as", to_one_line(known.reader))]
         if trace is not None:
-            lines += self._survey(trace)
+            lines += self._paint_survey(trace)
         if evidence.turns:
-            lines += self._labelled("turns", str(len(evidence.turns)))
+            lines += self._paint_labelled("turns", str(len(evidence.turns)))
         if evidence.model is not None:
-            lines += self._labelled("model", one_line(evidence.model))
+            lines += self._paint_labelled("model", to_one_line(evidence.model))
         if evidence.no_run is not None:
-            lines += self._labelled("no run", f"{one_line(evidence.no_run, 400)}: it is kept and not judged")
-        return [*lines, "", *self._evidence.parts(known)]
+            lines += self._paint_labelled("no run", f"{to_one_line(evidence.no_run, 400)}: it is kept and not judged")
+        return [*lines, "", *self._evidence.paint_parts(known)]
 
-    def together(self, unknown: Sequence[Counted]) -> list[str]:
+    def paint_unused_attributes(self, unknown: Sequence[Counted]) -> list[str]:
         """Return the lines about attributes that no reader uses, over all traces of a file."""
         if not unknown:
             return []
         lines = [self._style.paint("Attributes nobody understood, over all traces", "bold")]
-        width = max(len(one_line(entry.name)) for entry in unknown)
-        return [*lines, *(f"  {padded(one_line(entry.name), width)}  {counted(entry.count, 'time')}" for entry in unknown)]
+        width = max(len(to_one_line(entry.name)) for entry in unknown)
+        return [*lines, *(f"  {pad(to_one_line(entry.name), width)}  {count_noun(entry.count, 'time')}" for entry in unknown)]
 
-    def _survey(self, trace: TraceSurvey) -> list[str]:
+    def _paint_survey(self, trace: TraceSurvey) -> list[str]:
         without = trace.requests - trace.requests_with_content
         requests = f"{trace.requests:,}: {trace.requests_with_content:,} with content, {without:,} without" if trace.requests else "none"
         rows = [
-            ("conventions", _listed(trace.conventions) or "none that is known"),
-            ("scopes", _listed(trace.scopes)),
-            ("spans", f"{trace.spans:,}: {_listed(trace.kinds)}"),
+            ("conventions", _list_counts(trace.conventions) or "none that is known"),
+            ("scopes", _list_counts(trace.scopes)),
+            ("spans", f"{trace.spans:,}: {_list_counts(trace.kinds)}"),
             ("model requests", requests),
-            ("tool spans", _listed(trace.tools) or "none"),
-            ("conversations", _names(trace.conversations) or "none named"),
-            ("not understood", _listed(trace.not_understood) or "nothing"),
-            ("in messages", _names(trace.strange)),
-            ("lost", _names(trace.lost)),
-            ("vocabularies", f"unknown: {_listed(trace.vocabularies)}" if trace.vocabularies else ""),
+            ("tool spans", _list_counts(trace.tools) or "none"),
+            ("conversations", _list_names(trace.conversations) or "none named"),
+            ("not understood", _list_counts(trace.not_understood) or "nothing"),
+            ("in messages", _list_names(trace.strange)),
+            ("lost", _list_names(trace.lost)),
+            ("vocabularies", f"unknown: {_list_counts(trace.vocabularies)}" if trace.vocabularies else ""),
         ]
-        return [line for label, text in rows if text for line in self._labelled(label, text)]
+        return [line for label, text in rows if text for line in self._paint_labelled(label, text)]
 
-    def _title(self, source: Source) -> str:
-        return self._style.paint(one_line(evidence_place(source) or "evidence", 300), "bold")
+    def _paint_title(self, source: Source) -> str:
+        return self._style.paint(to_one_line(evidence_place(source) or "evidence", 300), "bold")
 
-    def _labelled(self, label: str, text: str) -> list[str]:
+    def _paint_labelled(self, label: str, text: str) -> list[str]:
         first, *rest = wrap(text, max(20, self._width - 2 - _LABEL)) or [""]
-        return ["  " + self._style.paint(padded(label, _LABEL), "dim") + first, *(" " * (2 + _LABEL) + line for line in rest)]
+        return ["  " + self._style.paint(pad(label, _LABEL), "dim") + first, *(" " * (2 + _LABEL) + line for line in rest)]
 
 
-def _listed(entries: Sequence[Counted]) -> str:
-    shown = ", ".join(f"{one_line(entry.name)} ({entry.count:,})" for entry in entries[:_MOST_LISTED])
+def _list_counts(entries: Sequence[Counted]) -> str:
+    shown = ", ".join(f"{to_one_line(entry.name)} ({entry.count:,})" for entry in entries[:_MOST_LISTED])
     rest = len(entries) - _MOST_LISTED
     return f"{shown} and {rest:,} more" if rest > 0 else shown
 
 
-def _names(names: Sequence[str]) -> str:
+def _list_names(names: Sequence[str]) -> str:
     rest = len(names) - _MOST_LISTED
-    return ", ".join(one_line(name) for name in names[:_MOST_LISTED]) + (f" and {rest:,} more" if rest > 0 else "")
+    return ", ".join(to_one_line(name) for name in names[:_MOST_LISTED]) + (f" and {rest:,} more" if rest > 0 else "")
 
 
 def record_document(
@@ -100,7 +106,7 @@ def record_document(
     if error is not None:
         document["error"] = error
     if known is not None:
-        document["account"] = known_document(known)
+        document["account"] = write_known(known)
     if evidence is not None:
         document |= {"case": evidence.case, "model": evidence.model, "no_run": evidence.no_run, "turns": len(evidence.turns or ()) or None}
     if trace is not None:

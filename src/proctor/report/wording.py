@@ -27,9 +27,10 @@ LABEL = 10
 
 _NOT_RECORDED = " not recorded in this evidence"
 _MOST_LACKING = 4
+"""Parts of the evidence that are named as not known."""
 
 
-class Reason(msgspec.Struct, frozen=True):
+class ReasonParts(msgspec.Struct, frozen=True):
     """A reason of the form `about: expected ..., found ...`, taken apart."""
 
     about: str
@@ -37,7 +38,7 @@ class Reason(msgspec.Struct, frozen=True):
     found: str
 
 
-def split_reason(reason: str) -> Reason | None:
+def split_reason(reason: str) -> ReasonParts | None:
     """Take a reason apart where that can be done without doubt: one `expected`, one `found`, on one line."""
     if "\n" in reason or reason.count("expected ") != 1:
         return None
@@ -46,17 +47,17 @@ def split_reason(reason: str) -> Reason | None:
         if expected.count("found ") == 1 and separator in expected:
             wanted, found = expected.split(separator)
             if wanted and found and (not about or about.endswith(": ")):
-                return Reason(about.removesuffix(": "), wanted, found)
+                return ReasonParts(about.removesuffix(": "), wanted, found)
     return None
 
 
-def counted(number: int, noun: str) -> str:
-    """`1 case`, `2,000 cases`."""
+def count_noun(number: int, noun: str) -> str:
+    """Return a number with its noun: `1 case`, `2,000 cases`."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def count_words(counts: Mapping[str, int]) -> str:
-    """`2 failed, 1 error, 14 passed, 1 skipped`, with what did not happen left out."""
+    """Return how many came out how: `2 failed, 1 error, 14 passed, 1 skipped`, with what did not happen left out."""
     failed, errors, passed, skipped = (counts.get(name, 0) for name in ("fail", "error", "pass", "skip"))
     parts = [
         f"{failed:,} failed" if failed else "",
@@ -68,12 +69,12 @@ def count_words(counts: Mapping[str, int]) -> str:
 
 
 def unmet_words(unmet: Unmet) -> str:
-    """`2 cases without evidence, 1 record without a case`, with what did not happen left out; empty where everything met."""
+    """Return what did not meet: `2 cases without evidence, 1 record without a case`; empty where everything met."""
     cases, records, others = unmet.cases_without_evidence, unmet.records_without_case, unmet.records_not_selected
     parts = [
-        f"{counted(cases, 'case')} without evidence" if cases else "",
-        f"{counted(records, 'record')} without a case" if records else "",
-        f"{counted(others, 'record')} of cases that were not selected" if others else "",
+        f"{count_noun(cases, 'case')} without evidence" if cases else "",
+        f"{count_noun(records, 'record')} without a case" if records else "",
+        f"{count_noun(others, 'record')} of cases that were not selected" if others else "",
     ]
     return ", ".join(part for part in parts if part)
 
@@ -90,27 +91,27 @@ _ENDINGS = {
 
 
 def incomplete_words(incomplete: Incomplete | None) -> str:
-    """`incomplete: 3 of 5 attempts, 2 of 4 cases; the run was interrupted`; empty for a run that is all there."""
+    """Return what a run lacks: `incomplete: 3 of 5 attempts, 2 of 4 cases; the run was interrupted`; empty if nothing."""
     if incomplete is None:
         return ""
     why = _ENDINGS[incomplete.ended]
     if incomplete.attempts_planned is None or incomplete.cases_planned is None:
-        return f"incomplete: {counted(incomplete.attempts_finished, 'result')} of nobody knows how many; {why}"
+        return f"incomplete: {count_noun(incomplete.attempts_finished, 'result')} of nobody knows how many; {why}"
     return (
-        f"incomplete: {incomplete.attempts_finished:,} of {counted(incomplete.attempts_planned, 'attempt')}, "
-        f"{incomplete.cases_finished:,} of {counted(incomplete.cases_planned, 'case')}; {why}"
+        f"incomplete: {incomplete.attempts_finished:,} of {count_noun(incomplete.attempts_planned, 'attempt')}, "
+        f"{incomplete.cases_finished:,} of {count_noun(incomplete.cases_planned, 'case')}; {why}"
     )
 
 
 def missing_words(missing: MissingAttempts, incomplete: Incomplete) -> str:
-    """Why a case has no result, or not all of them: `2 of 5 attempts are missing: the run was interrupted`."""
+    """Return why a case has no result, or not all of them: `2 of 5 attempts are missing: the run was interrupted`."""
     lacking = missing.planned - missing.finished
     of_how_many = "the only attempt is missing" if missing.planned == 1 else f"{lacking:,} of {missing.planned:,} attempts are missing"
     return f"{of_how_many}: {_ENDINGS[incomplete.ended]}"
 
 
 def share_words(counts: Mapping[str, int]) -> str:
-    """`3 of 5 passed`; what was skipped stands beside it and is not counted."""
+    """Return how many passed: `3 of 5 passed`; what was skipped stands beside it and is not counted."""
     passed, skipped = counts.get("pass", 0), counts.get("skip", 0)
     decided = passed + counts.get("fail", 0) + counts.get("error", 0)
     if not decided:
@@ -119,7 +120,7 @@ def share_words(counts: Mapping[str, int]) -> str:
 
 
 def number_words(value: float) -> str:
-    """A score or weight with two or three places, cut and not rounded: 0.8999 must not look like 0.9."""
+    """Return a score or weight with two or three places, cut and not rounded: 0.8999 must not look like 0.9."""
     if not math.isfinite(value):
         return "none"
     cut = math.floor(value * 1000 + 1e-6) / 1000
@@ -128,17 +129,17 @@ def number_words(value: float) -> str:
 
 
 def score_words(score: float, counts: Mapping[str, int]) -> str:
-    """`score 0.75`; an error has no score, so beside one it is told what the score is of."""
+    """Return `score 0.75`; an error has no score, so beside one the words say what the score is of."""
     return f"score {number_words(score)}" + (" of what was decided" if counts.get("error", 0) else "")
 
 
 def weight_words(value: float) -> str:
-    """A weight as short as it can be written: 2, 0.5."""
+    """Return a weight as short as it can be written: 2, 0.5."""
     return f"{value:g}"
 
 
 def evidence_place(source: Source | None) -> str | None:
-    """Where evidence was read from: `file:line`, with its own id where the file alone does not say which."""
+    """Return where evidence was read from: `file:line`, with its own id where the file alone does not say which."""
     if source is None:
         return None
     place = source.file or ""
@@ -150,14 +151,14 @@ def evidence_place(source: Source | None) -> str | None:
 
 
 def origin_place(origin: Origin) -> str | None:
-    """Where something was written, if it was read from anywhere: `suite.yaml:12:7`."""
+    """Return where something was written, if it was read from anywhere: `suite.yaml:12:7`."""
     if origin.file is None and origin.line is None:
         return None
     return str(origin)
 
 
 def case_title(result: CaseResult) -> tuple[str, str]:
-    """The id of a case and its name beside it; the name is empty where it adds nothing.
+    """Return the id of a case and its name beside it; the name is empty where it adds nothing.
 
     A record that could not be read belongs to no case: its place stands for the id.
     """
@@ -167,23 +168,23 @@ def case_title(result: CaseResult) -> tuple[str, str]:
 
 
 def summary_title(case_id: str, name: str) -> tuple[str, str]:
-    """As `case_title`, where only id and name are known."""
+    """Return the same as `case_title`, where only id and name are known."""
     return case_id or NO_CASE, "" if name == case_id else name
 
 
 def assertion_title(assertion: Assertion) -> str:
-    """What an assertion is called: its label, else its id, else its check; the turn it is about goes first."""
+    """Return what an assertion is called: its label, else its id, else its check; the turn it is about goes first."""
     title = assertion.label.strip() or assertion.id or assertion.check
     return title if assertion.turn is None else f"turn {assertion.turn + 1} · {title}"
 
 
-def in_one_line(assertion: Assertion, reason: str) -> str:
-    """`title: reason`; a title that is a sentence loses its full stop."""
+def join_title_and_reason(assertion: Assertion, reason: str) -> str:
+    """Return `title: reason`; a title that is a sentence loses its full stop."""
     return f"{assertion_title(assertion).removesuffix('.')}: {reason}"
 
 
 def assertion_notes(assertion: Assertion, verdict: Verdict) -> str:
-    """How the assertion counts and why it was not decided, in brackets; empty for a plain one."""
+    """Return how the assertion counts and why it was not decided, in brackets; empty for a plain one."""
     notes = [
         "advisory" if assertion.advisory else "",
         "required" if assertion.required else "",
@@ -194,7 +195,7 @@ def assertion_notes(assertion: Assertion, verdict: Verdict) -> str:
 
 
 def case_remark(result: CaseResult) -> str | None:
-    """Why the case as a whole has its outcome, where its assertions do not say so."""
+    """Return why the case as a whole has its outcome, where its assertions do not say so."""
     if result.reason:
         return f"{result.reason} [{result.code}]" if result.code else result.reason
     if result.code:
@@ -205,7 +206,7 @@ def case_remark(result: CaseResult) -> str | None:
 
 
 def unknown_words(result: CaseResult) -> tuple[str, str] | None:
-    """Say which parts of the evidence a case lacks, and the command that shows what was read; nothing where it lacks none."""
+    """Say which parts of the evidence a case lacks, and the command that shows what was read, or None where it lacks none."""
     lacking: dict[str, None] = {}
     for verdict in result.verdicts:
         if verdict.code != "missing_evidence":
@@ -224,12 +225,12 @@ def unknown_words(result: CaseResult) -> tuple[str, str] | None:
 
 
 def skip_words(reason: str) -> str:
-    """Why something was skipped, without saying twice that it was."""
+    """Return why something was skipped, without saying twice that it was."""
     return reason.removeprefix("skipped: ")
 
 
 def unmatched_words(record: Json) -> str:
-    """One line about evidence that no case of the suite answers to."""
+    """Return one line about evidence that no case of the suite answers to."""
     if not isinstance(record, dict):
         return show(record)
     line = record.get("line")

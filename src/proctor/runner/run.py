@@ -17,7 +17,7 @@ from typing import Literal
 import msgspec
 
 from proctor.cassettes.ports import LIVE, Tape
-from proctor.decide.judging import settled
+from proctor.decide.judging import settle
 from proctor.decide.prepare import PreparedCase
 from proctor.errors import InputError, TargetError
 from proctor.model.attempt import Attempt
@@ -31,7 +31,7 @@ from proctor.model.verdict import errored
 from proctor.runner.events import Event, Listener, silent
 from proctor.runner.limits import MOST_AT_ONCE, MOST_ATTEMPTS, MOST_RETRIES, Budget, Gate, Spent, require_seconds, require_whole
 from proctor.runner.ports import Decides, Judge, RunLog, Target
-from proctor.scoring.completeness import planned_attempts
+from proctor.scoring.completeness import count_planned_attempts
 
 _EVIDENCE = msgspec.json.Decoder(Evidence)
 _LONGEST_REASON = 4_000
@@ -169,7 +169,7 @@ class Runner:
                     yield case, number
 
     def _repeats(self, case: PreparedCase) -> int:
-        return planned_attempts(case.case, self._settings.repeat)
+        return count_planned_attempts(case.case, self._settings.repeat)
 
     async def _drive(self, waiting: Sequence[tuple[PreparedCase, int]]) -> RunOutcome:
         self._waiting, self._more, self._context = iter(waiting), True, contextvars.copy_context()
@@ -279,7 +279,7 @@ class Runner:
             if self._decides is not None:
                 return await self._decides.decide_one(prepared.case, evidence, attempt=number, clock=self._now(), ask=ask)
             deliberation = prepared.deliberate(evidence, None, number, self._now, fail_fast=self._settings.fail_fast)
-            return await settled(deliberation, ask)
+            return await settle(deliberation, ask)
         except Exception as error:  # the others go on
             return broken(prepared, number, "internal_error", f"a bug in the judge: {type(error).__name__}: {exception_text(error)}")
         except asyncio.CancelledError:
@@ -388,7 +388,7 @@ def entry_of(result: CaseResult, evidence: Evidence | None, *, started_at: str, 
         verdict=result.verdict,
         code=result.code,
         reason=result.reason,
-        verdicts=tuple(verdict.told() for verdict in result.verdicts),
+        verdicts=tuple(verdict.with_words() for verdict in result.verdicts),
         extracted=result.extracted,
         evidence=evidence,
         started_at=started_at,

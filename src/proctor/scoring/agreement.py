@@ -28,7 +28,9 @@ from proctor.scoring.draws import Draws
 from proctor.scoring.intervals import Interval
 
 DRAWS = 2000
+"""Tables drawn for an interval."""
 SEED = 20_260_101
+"""A fixed seed, so that the same answers give the same interval."""
 FIGURES = ("accuracy", "precision", "recall", "f1", "kappa")
 
 
@@ -52,16 +54,16 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def accuracy(self) -> float | None:
         """The share on which judge and people agree."""
-        return self.figures()["accuracy"]
+        return self.compute_figures()["accuracy"]
 
     @property
     def kappa(self) -> float | None:
         """Cohen's kappa: 0 is what chance gives, 1 is full agreement."""
-        return self.figures()["kappa"]
+        return self.compute_figures()["kappa"]
 
-    def figures(self) -> dict[str, float | None]:
-        """All figures by name."""
-        return _figures(self.true_pass, self.false_fail, self.false_pass, self.true_fail)
+    def compute_figures(self) -> dict[str, float | None]:
+        """Return all figures by name."""
+        return _compute_figures(self.true_pass, self.false_fail, self.false_pass, self.true_fail)
 
 
 class Figure(msgspec.Struct, frozen=True):
@@ -71,8 +73,8 @@ class Figure(msgspec.Struct, frozen=True):
     interval: Interval | None
 
 
-def table_of(pairs: Iterable[tuple[bool, bool]]) -> Table:
-    """The table of pairs of label and decision."""
+def count_table(pairs: Iterable[tuple[bool, bool]]) -> Table:
+    """Return the table of pairs of label and decision."""
     cells = {(True, True): 0, (True, False): 0, (False, True): 0, (False, False): 0}
     for pair in pairs:
         cells[pair] += 1
@@ -80,57 +82,57 @@ def table_of(pairs: Iterable[tuple[bool, bool]]) -> Table:
 
 
 def with_intervals(table: Table, *, confidence: float = 0.95, draws: int = DRAWS, seed: int = SEED) -> dict[str, Figure]:
-    """Every figure of a table with its interval. The interval always holds the figure."""
-    values = table.figures()
+    """Return every figure of a table with its interval. The interval always holds the figure."""
+    values = table.compute_figures()
     found: dict[str, list[float]] = {name: [] for name, value in values.items() if value is not None}
     stream = Draws(seed)
     for _ in range(draws if found else 0):
-        drawn = _drawn(table, stream)
+        drawn = _draw_figures(table, stream)
         for name, kept in found.items():
             value = drawn[name]
             if value is not None:
                 kept.append(value)
-    return {name: Figure(value, _interval(value, found.get(name, []), confidence)) for name, value in values.items()}
+    return {name: Figure(value, _find_interval(value, found.get(name, []), confidence)) for name, value in values.items()}
 
 
-def quantile(ordered: Sequence[float], share: float) -> float:
-    """Where a share of sorted values lies below, with straight lines between them."""
+def find_quantile(ordered: Sequence[float], share: float) -> float:
+    """Return where a share of sorted values lies below, with straight lines between them."""
     place = share * (len(ordered) - 1)
     low = math.floor(place)
     high = min(low + 1, len(ordered) - 1)
     return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
 
 
-def _figures(true_pass: float, false_fail: float, false_pass: float, true_fail: float) -> dict[str, float | None]:
+def _compute_figures(true_pass: float, false_fail: float, false_pass: float, true_fail: float) -> dict[str, float | None]:
     right, wrong = true_pass + false_fail, false_pass + true_fail
     passed, total = true_pass + false_pass, right + wrong
     by_chance = right * passed + wrong * (total - passed)
     possible = total * total - by_chance
     return {
-        "accuracy": _share(true_pass + true_fail, total),
-        "precision": _share(true_pass, passed),
-        "recall": _share(true_pass, right),
-        "f1": _share(2 * true_pass, right + passed),
-        "kappa": _share((true_pass + true_fail) * total - by_chance, possible),
+        "accuracy": _divide(true_pass + true_fail, total),
+        "precision": _divide(true_pass, passed),
+        "recall": _divide(true_pass, right),
+        "f1": _divide(2 * true_pass, right + passed),
+        "kappa": _divide((true_pass + true_fail) * total - by_chance, possible),
     }
 
 
-def _drawn(table: Table, stream: Draws) -> dict[str, float | None]:
-    """The figures of a table whose rows are drawn anew."""
+def _draw_figures(table: Table, stream: Draws) -> dict[str, float | None]:
+    """Return the figures of a table whose rows are drawn anew."""
     right, wrong = table.true_pass + table.false_fail, table.false_pass + table.true_fail
     passed_right = right * stream.beta(table.true_pass + 0.5, table.false_fail + 0.5) if right else 0.0
     passed_wrong = wrong * stream.beta(table.false_pass + 0.5, table.true_fail + 0.5) if wrong else 0.0
-    return _figures(passed_right, right - passed_right, passed_wrong, wrong - passed_wrong)
+    return _compute_figures(passed_right, right - passed_right, passed_wrong, wrong - passed_wrong)
 
 
-def _interval(value: float | None, drawn: list[float], confidence: float) -> Interval | None:
+def _find_interval(value: float | None, drawn: list[float], confidence: float) -> Interval | None:
     if value is None or not drawn:
         return None
     drawn.sort()
     tail = (1 - confidence) / 2
     # At the ends of the scale the draws come near the figure without reaching it.
-    return Interval(min(value, quantile(drawn, tail)), max(value, quantile(drawn, 1 - tail)))
+    return Interval(min(value, find_quantile(drawn, tail)), max(value, find_quantile(drawn, 1 - tail)))
 
 
-def _share(part: float, whole: float) -> float | None:
+def _divide(part: float, whole: float) -> float | None:
     return part / whole if whole > 0 else None

@@ -15,9 +15,10 @@ from typing import Literal
 
 import msgspec
 
-from proctor.scoring.intervals import Interval, two_sided_z
+from proctor.scoring.intervals import Interval, find_two_sided_z
 
 LARGEST_EXACT = 60
+"""Cases up to which the distribution is counted out; beyond, the normal curve stands for it."""
 
 AmountVerdict = Literal["higher", "lower", "unchanged", "too_little_data"]
 
@@ -40,27 +41,27 @@ class AmountChange(msgspec.Struct, frozen=True, kw_only=True):
 
 def compare_amounts(base: Mapping[str, Sequence[float]], candidate: Mapping[str, Sequence[float]], *, alpha: float = 0.05) -> AmountChange:
     """Compare the amounts of the attempts of each case; cases without a positive amount on both sides are left out."""
-    medians = [(median(base[case]), median(candidate[case])) for case in base if base[case] and candidate.get(case)]
+    medians = [(find_median(base[case]), find_median(candidate[case])) for case in base if base[case] and candidate.get(case)]
     medians = [(before, after) for before, after in medians if 0 < before < math.inf and 0 < after < math.inf]
     if not medians:
         return AmountChange(verdict="too_little_data", cases=0)
     logs = sorted(math.log(after) - math.log(before) for before, after in medians)
-    interval = _interval(logs, alpha)
+    interval = _find_interval(logs, alpha)
     verdict: AmountVerdict = "too_little_data"
     if interval is not None:
         verdict = "higher" if interval.low > 1 else "lower" if interval.high < 1 else "unchanged"
     return AmountChange(
         verdict=verdict,
         cases=len(logs),
-        base_median=median([before for before, _ in medians]),
-        candidate_median=median([after for _, after in medians]),
-        ratio=math.exp(_pseudo_median(logs)),
+        base_median=find_median([before for before, _ in medians]),
+        candidate_median=find_median([after for _, after in medians]),
+        ratio=math.exp(_find_pseudo_median(logs)),
         interval=interval,
     )
 
 
-def median(values: Sequence[float]) -> float:
-    """The middle value, or the mean of the two in the middle."""
+def find_median(values: Sequence[float]) -> float:
+    """Return the middle value, or the mean of the two in the middle."""
     if not values:
         raise ValueError("expected at least one value")
     ordered = sorted(values)
@@ -68,21 +69,21 @@ def median(values: Sequence[float]) -> float:
     return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
 
 
-def _interval(logs: Sequence[float], alpha: float) -> Interval | None:
-    rank = _critical_rank(len(logs), alpha)
+def _find_interval(logs: Sequence[float], alpha: float) -> Interval | None:
+    rank = _find_critical_rank(len(logs), alpha)
     if rank < 1:
         return None
     pairs = len(logs) * (len(logs) + 1) // 2
     return Interval(math.exp(_pair_mean(logs, rank)), math.exp(_pair_mean(logs, pairs + 1 - rank)))
 
 
-def _pseudo_median(logs: Sequence[float]) -> float:
+def _find_pseudo_median(logs: Sequence[float]) -> float:
     pairs = len(logs) * (len(logs) + 1) // 2
     return (_pair_mean(logs, (pairs + 1) // 2) + _pair_mean(logs, pairs // 2 + 1)) / 2
 
 
 def _pair_mean(ordered: Sequence[float], rank: int) -> float:
-    """The value at this rank, from 1, among the means of all pairs, a value with itself included.
+    """Return the value at this rank, from 1, among the means of all pairs, a value with itself included.
 
     Found by halving: counting the pairs below a value takes one walk over the list, so a suite of any size is fine.
     """
@@ -90,14 +91,14 @@ def _pair_mean(ordered: Sequence[float], rank: int) -> float:
     while True:
         middle = (low + high) / 2
         if not low < middle < high:
-            return low if _pairs_up_to(ordered, low) >= rank else high
-        if _pairs_up_to(ordered, middle) >= rank:
+            return low if _count_pairs_up_to(ordered, low) >= rank else high
+        if _count_pairs_up_to(ordered, middle) >= rank:
             high = middle
         else:
             low = middle
 
 
-def _pairs_up_to(ordered: Sequence[float], limit: float) -> int:
+def _count_pairs_up_to(ordered: Sequence[float], limit: float) -> int:
     count = 0
     right = len(ordered) - 1
     for left, value in enumerate(ordered):
@@ -110,12 +111,12 @@ def _pairs_up_to(ordered: Sequence[float], limit: float) -> int:
 
 
 @functools.lru_cache(maxsize=256)
-def _critical_rank(cases: int, alpha: float) -> int:
-    """The largest rank r such that a rank sum below r has at most a chance of alpha / 2; 0 when there is none."""
+def _find_critical_rank(cases: int, alpha: float) -> int:
+    """Return the largest rank r such that a rank sum below r has at most a chance of alpha / 2; 0 when there is none."""
     if cases > LARGEST_EXACT:
         mean = cases * (cases + 1) / 4
         deviation = math.sqrt(cases * (cases + 1) * (2 * cases + 1) / 24)
-        return max(0, math.floor(mean - two_sided_z(1 - alpha) * deviation))
+        return max(0, math.floor(mean - find_two_sided_z(1 - alpha) * deviation))
     ways = [1]
     for rank in range(1, cases + 1):
         ways = [

@@ -15,8 +15,8 @@ import msgspec
 
 from proctor.model.evidence import Json
 from proctor.model.labelled import JudgedAnswer
-from proctor.scoring.agreement import DRAWS, SEED, Figure, Table, table_of, with_intervals
-from proctor.scoring.cutting import FOLDS, REPEATS, ChosenCut, Scored, SweepRow, choose_cut, sweep
+from proctor.scoring.agreement import DRAWS, SEED, Figure, Table, count_table, with_intervals
+from proctor.scoring.cutting import FOLDS, REPEATS, ChosenCut, Scored, SweepRow, choose_cut, sweep_thresholds
 from proctor.scoring.intervals import Counts, Interval, wilson
 
 MOST_SWEPT = 200
@@ -41,7 +41,7 @@ class TagRow(msgspec.Struct, frozen=True, kw_only=True):
     """Wilson's, of the accuracy."""
 
 
-class Spent(msgspec.Struct, frozen=True, kw_only=True):
+class JudgeCost(msgspec.Struct, frozen=True, kw_only=True):
     """What the judge is, and what asking it took, as far as its opinions say."""
 
     judges: tuple[str, ...] = ()
@@ -70,7 +70,7 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     sweep: tuple[SweepRow, ...]
     cut: ChosenCut | None
     tags: tuple[TagRow, ...]
-    spent: Spent
+    spent: JudgeCost
     confidence: float
     draws: int
     seed: int
@@ -99,9 +99,9 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
 def summarize_calibration(
     judged: Sequence[JudgedAnswer], *, threshold: float | None, confidence: float = 0.95, draws: int = DRAWS, seed: int = SEED
 ) -> Calibration:
-    """The figures of a judge from what it made of labelled answers."""
+    """Return the figures of a judge from what it made of labelled answers."""
     decided = [one for one in judged if one.decided]
-    table = table_of((one.item.label, one.passed) for one in decided)
+    table = count_table((one.item.label, one.passed) for one in decided)
     figures = with_intervals(table, confidence=confidence, draws=draws, seed=seed)
     scored: list[Scored] = [(one.opinion.score, one.item.label) for one in decided] if threshold is not None else []
     repeats = max(2, min(REPEATS, _MOST_DEALT // max(1, len(scored))))
@@ -110,20 +110,20 @@ def summarize_calibration(
         threshold=threshold,
         table=table,
         figures=figures,
-        strength=strength_of(table.kappa),
+        strength=name_strength(table.kappa),
         undecided=dict(Counter(one.opinion.code or "error" for one in judged if not one.decided).most_common()),
-        sweep=tuple(sweep(scored, most=MOST_SWEPT)),
+        sweep=tuple(sweep_thresholds(scored, most=MOST_SWEPT)),
         cut=choose_cut(scored, threshold, folds=FOLDS, repeats=repeats, seed=seed) if threshold is not None else None,
-        tags=tuple(_tags(judged)),
-        spent=_spent(judged),
+        tags=tuple(_list_tag_rows(judged)),
+        spent=_sum_spent(judged),
         confidence=confidence,
         draws=draws,
         seed=seed,
     )
 
 
-def strength_of(kappa: float | None) -> Strength:
-    """The word of Landis and Koch for a kappa."""
+def name_strength(kappa: float | None) -> Strength:
+    """Return the word of Landis and Koch for a kappa."""
     if kappa is None:
         return "unknown"
     words: tuple[tuple[float, Strength], ...] = (
@@ -139,17 +139,17 @@ def strength_of(kappa: float | None) -> Strength:
     return "almost perfect"
 
 
-def _tags(judged: Sequence[JudgedAnswer]) -> Iterable[TagRow]:
-    """One row per tag, the worst first."""
+def _list_tag_rows(judged: Sequence[JudgedAnswer]) -> Iterable[TagRow]:
+    """Return one row per tag, the worst first."""
     by_tag: dict[str, list[JudgedAnswer]] = {}
     for one in judged:
         for tag in dict.fromkeys(one.item.tags):
             by_tag.setdefault(tag, []).append(one)
-    rows = [_tag_row(tag, items) for tag, items in by_tag.items()]
+    rows = [_make_tag_row(tag, items) for tag, items in by_tag.items()]
     return sorted(rows, key=lambda row: (row.accuracy if row.accuracy is not None else 2.0, -row.items, row.tag))
 
 
-def _tag_row(tag: str, items: Sequence[JudgedAnswer]) -> TagRow:
+def _make_tag_row(tag: str, items: Sequence[JudgedAnswer]) -> TagRow:
     decided = [one for one in items if one.decided]
     agreed = sum(one.agrees for one in decided)
     return TagRow(
@@ -164,23 +164,23 @@ def _tag_row(tag: str, items: Sequence[JudgedAnswer]) -> TagRow:
     )
 
 
-def _spent(judged: Sequence[JudgedAnswer]) -> Spent:
+def _sum_spent(judged: Sequence[JudgedAnswer]) -> JudgeCost:
     details = [one.opinion.details for one in judged]
     asked = [one for one in details if one.get("cached") is not True]
-    tokens = [count for one in asked if (count := _tokens(one.get("usage"))) is not None]
+    tokens = [count for one in asked if (count := _count_tokens(one.get("usage"))) is not None]
     costs = [cost for one in asked if isinstance(cost := one.get("cost"), (int, float)) and not isinstance(cost, bool)]
-    return Spent(
-        judges=_names(one.get("judge") for one in details),
-        models=_names(one.get("models") or one.get("model") for one in details),
-        prompts=_names(one.get("prompt_version") for one in details),
+    return JudgeCost(
+        judges=_list_names(one.get("judge") for one in details),
+        models=_list_names(one.get("models") or one.get("model") for one in details),
+        prompts=_list_names(one.get("prompt_version") for one in details),
         tokens=sum(tokens) if tokens else None,
         cost=math.fsum(costs) if costs else None,
         remembered=len(details) - len(asked),
     )
 
 
-def _names(values: Iterable[Json]) -> tuple[str, ...]:
-    """The texts among the values, or in lists among them, each once."""
+def _list_names(values: Iterable[Json]) -> tuple[str, ...]:
+    """Return the texts among the values, or in lists among them, each once."""
     found: dict[str, None] = {}
     for value in values:
         for one in value if isinstance(value, (list, tuple)) else (value,):
@@ -189,8 +189,8 @@ def _names(values: Iterable[Json]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _tokens(usage: Json) -> int | None:
-    """Tokens as `usage` tells them: the total, else input plus output."""
+def _count_tokens(usage: Json) -> int | None:
+    """Return tokens as `usage` tells them: the total, else input plus output."""
     if not isinstance(usage, dict):
         return None
     if isinstance(usage.get("total_tokens"), int):

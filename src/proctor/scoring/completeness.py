@@ -11,20 +11,20 @@ from proctor.model.result import Ending, Incomplete, MissingAttempts
 from proctor.model.verdict import Outcome
 
 
-def planned_attempts(case: Case, repeat: int) -> int:
+def count_planned_attempts(case: Case, repeat: int) -> int:
     """Return how often a run that repeats everything `repeat` times drives this case."""
     return max(repeat, case.repetitions or 1)
 
 
 def find_incomplete(cases: Sequence[Case], repeat: int, finished: Iterable[tuple[str, int]], ended: Ending) -> Incomplete | None:
-    """Return what is missing of the planned attempts; nothing where every one of them is there."""
+    """Return what is missing of the planned attempts, or None where every one of them is there."""
     there: dict[str, set[int]] = {}
     for case_id, attempt in finished:
         there.setdefault(case_id, set()).add(attempt)
     attempts_planned = attempts_finished = 0
     missing: list[MissingAttempts] = []
     for case in cases:
-        planned = planned_attempts(case, repeat)
+        planned = count_planned_attempts(case, repeat)
         done = sum(attempt < planned for attempt in there.get(case.id, ()))
         attempts_planned += planned
         attempts_finished += done
@@ -42,6 +42,6 @@ def find_incomplete(cases: Sequence[Case], repeat: int, finished: Iterable[tuple
     )
 
 
-def outcome_of(decided: Outcome, incomplete: Incomplete | None) -> Outcome:
+def decide_outcome(decided: Outcome, incomplete: Incomplete | None) -> Outcome:
     """Return the outcome of a run: what failed has failed, but what is not all there did not pass."""
     return decided if incomplete is None or decided == "fail" else "error"

@@ -18,12 +18,15 @@ from typing import Literal
 
 import msgspec
 
-from proctor.scoring.agreement import SEED, Table, quantile, table_of
+from proctor.scoring.agreement import SEED, Table, count_table, find_quantile
 from proctor.scoring.draws import Draws
 
 FOLDS = 5
+"""Parts that the items are dealt into: each is decided by a threshold that was chosen on the others."""
 REPEATS = 20
+"""How often the items are dealt anew; the mean over them moves little."""
 ALPHA = 0.05
+"""The chance of an error up to which a new threshold is advised."""
 
 Advice = Literal["keep", "move", "cannot_tell"]
 
@@ -46,11 +49,11 @@ class Gap(msgspec.Struct, frozen=True):
     table: Table
 
     def place(self, present: float) -> float:
-        """The threshold to take: the present one where it lies here, else half-way."""
+        """Return the threshold to take: the present one where it lies here, else half-way."""
         return present if self.low < present <= self.high else (self.low + self.high) / 2
 
-    def distance(self, present: float) -> float:
-        """How far the present threshold would have to move."""
+    def measure_distance(self, present: float) -> float:
+        """Return how far the present threshold would have to move."""
         return abs(self.place(present) - present)
 
 
@@ -78,14 +81,14 @@ class ChosenCut(msgspec.Struct, frozen=True, kw_only=True):
     """That the difference from the present threshold is chance."""
 
 
-def at_threshold(items: Sequence[Scored], threshold: float) -> Table:
-    """The table when everything from `threshold` on passes."""
-    return table_of((label, score >= threshold) for score, label in items)
+def count_at_threshold(items: Sequence[Scored], threshold: float) -> Table:
+    """Return the table when everything from `threshold` on passes."""
+    return count_table((label, score >= threshold) for score, label in items)
 
 
-def sweep(items: Sequence[Scored], *, most: int | None = None) -> list[SweepRow]:
-    """One row for each score that occurred, lowest first; with `most`, evenly chosen ones of them."""
-    rows = [SweepRow(gap.high, gap.table) for gap in _gaps(items)]
+def sweep_thresholds(items: Sequence[Scored], *, most: int | None = None) -> list[SweepRow]:
+    """Return one row for each score that occurred, lowest first; with `most`, evenly chosen ones of them."""
+    rows = [SweepRow(gap.high, gap.table) for gap in _list_gaps(items)]
     if most is None or len(rows) <= most:
         return rows
     return [rows[round(index * (len(rows) - 1) / (most - 1))] for index in range(most)]
@@ -94,7 +97,7 @@ def sweep(items: Sequence[Scored], *, most: int | None = None) -> list[SweepRow]
 def choose_cut(
     items: Sequence[Scored], present: float, *, folds: int = FOLDS, repeats: int = REPEATS, seed: int = SEED
 ) -> ChosenCut | None:
-    """The cut for these items; nothing where it cannot be told: fewer items of one label than folds, or one and the same score for all."""
+    """Return the best cut for these items, or None if a label has fewer items than folds, or all scores are the same."""
     by_label = [[index for index, (_, label) in enumerate(items) if label is wanted] for wanted in (True, False)]
     if min(len(indices) for indices in by_label) < folds or len({score for score, _ in items}) < 2:
         return None
@@ -104,25 +107,25 @@ def choose_cut(
     right = [0] * len(items)
     for _ in range(repeats):
         passed = [False] * len(items)
-        for fold in _dealt(by_label, folds, stream):
-            cut = _best(_gaps([item for index, item in enumerate(items) if index not in fold]), present).place(present)
+        for fold in _deal_folds(by_label, folds, stream):
+            cut = _choose_best(_list_gaps([item for index, item in enumerate(items) if index not in fold]), present).place(present)
             cuts.append(cut)
             for index in fold:
                 passed[index] = items[index][0] >= cut
-        tables.append(table_of((label, passed[index]) for index, (_, label) in enumerate(items)))
+        tables.append(count_table((label, passed[index]) for index, (_, label) in enumerate(items)))
         for index, (_, label) in enumerate(items):
             right[index] += passed[index] == label
     gains = [count / repeats - ((score >= present) == label) for count, (score, label) in zip(right, items, strict=True)]
-    return _chosen(items, present, sorted(cuts), tables, gains, folds)
+    return _make_chosen_cut(items, present, sorted(cuts), tables, gains, folds)
 
 
-def _chosen(
+def _make_chosen_cut(
     items: Sequence[Scored], present: float, cuts: list[float], tables: list[Table], gains: Sequence[float], folds: int
 ) -> ChosenCut:
-    threshold = _written(items, quantile(cuts, 0.5), present)
-    before, fitted = at_threshold(items, present), _best(_gaps(items), present).table
-    accuracy, kappa = _mean(tables, lambda table: table.accuracy) or 0.0, _mean(tables, lambda table: table.kappa)
-    p_value = paired_test(gains)
+    threshold = _round_cut(items, find_quantile(cuts, 0.5), present)
+    before, fitted = count_at_threshold(items, present), _choose_best(_list_gaps(items), present).table
+    accuracy, kappa = _find_mean(tables, lambda table: table.accuracy) or 0.0, _find_mean(tables, lambda table: table.kappa)
+    p_value = measure_chance_of_gains(gains)
     advice: Advice = "cannot_tell"
     if threshold == present or (kappa or 0.0) <= (before.kappa or 0.0):
         advice = "keep"
@@ -140,19 +143,19 @@ def _chosen(
         present_kappa=before.kappa,
         fitted_accuracy=fitted.accuracy or 0.0,
         fitted_kappa=fitted.kappa,
-        spread=(quantile(cuts, 0.05), quantile(cuts, 0.95)),
+        spread=(find_quantile(cuts, 0.05), find_quantile(cuts, 0.95)),
         p_value=p_value,
     )
 
 
-def paired_test(gains: Sequence[float]) -> float:
-    """The two-sided chance of so great a sum of gains when each might as well have been a loss; McNemar's test where all are whole."""
+def measure_chance_of_gains(gains: Sequence[float]) -> float:
+    """Return the two-sided chance of so great a sum of gains if each might as well be a loss; McNemar's test for whole gains."""
     spread = math.sqrt(math.fsum(gain * gain for gain in gains))
     return math.erfc(abs(math.fsum(gains)) / spread / math.sqrt(2)) if spread else 1.0
 
 
-def _gaps(items: Sequence[Scored]) -> list[Gap]:
-    """The thresholds that differ, lowest first, in one walk over the sorted scores."""
+def _list_gaps(items: Sequence[Scored]) -> list[Gap]:
+    """Return the thresholds that differ, lowest first, in one walk over the sorted scores."""
     right = sum(label for _, label in items)
     wrong = len(items) - right
     failed_right = failed_wrong = 0
@@ -173,16 +176,16 @@ def _gaps(items: Sequence[Scored]) -> list[Gap]:
     return gaps
 
 
-def _best(gaps: Sequence[Gap], present: float) -> Gap:
+def _choose_best(gaps: Sequence[Gap], present: float) -> Gap:
     def worth(gap: Gap) -> tuple[float, float, float]:
         kappa = gap.table.kappa
-        return (round(kappa if kappa is not None else 0.0, 12), round(gap.table.accuracy or 0.0, 12), -gap.distance(present))
+        return (round(kappa if kappa is not None else 0.0, 12), round(gap.table.accuracy or 0.0, 12), -gap.measure_distance(present))
 
     return max(gaps, key=worth)
 
 
-def _dealt(by_label: Sequence[list[int]], folds: int, stream: Draws) -> Iterator[set[int]]:
-    """The items dealt into folds, each label by itself, so that every fold has both."""
+def _deal_folds(by_label: Sequence[list[int]], folds: int, stream: Draws) -> Iterator[set[int]]:
+    """Yield the items dealt into folds, each label by itself, so that every fold has both."""
     dealt: list[set[int]] = [set() for _ in range(folds)]
     for indices in by_label:
         for place, index in enumerate(stream.shuffled(indices)):
@@ -190,8 +193,8 @@ def _dealt(by_label: Sequence[list[int]], folds: int, stream: Draws) -> Iterator
     return iter(dealt)
 
 
-def _written(items: Sequence[Scored], cut: float, present: float) -> float:
-    """A cut that decides every item alike: the present threshold if it does, else with as few places as can be."""
+def _round_cut(items: Sequence[Scored], cut: float, present: float) -> float:
+    """Return a cut that decides every item alike: the present threshold if it does, else with as few places as can be."""
     decided = [score >= cut for score, _ in items]
     for short in (present, round(cut, 1), round(cut, 2), round(cut, 3)):
         if [score >= short for score, _ in items] == decided:
@@ -199,6 +202,6 @@ def _written(items: Sequence[Scored], cut: float, present: float) -> float:
     return cut
 
 
-def _mean(tables: Sequence[Table], figure: Callable[[Table], float | None]) -> float | None:
+def _find_mean(tables: Sequence[Table], figure: Callable[[Table], float | None]) -> float | None:
     values = [value for value in map(figure, tables) if value is not None]
     return math.fsum(values) / len(values) if values else None

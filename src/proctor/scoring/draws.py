@@ -12,6 +12,7 @@ from typing import TypeVar
 
 _MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
+"""The step of SplitMix64: 2**64 over the golden ratio, which spreads states evenly."""
 
 Item = TypeVar("Item")
 
@@ -32,18 +33,18 @@ class Draws:
         return mixed ^ (mixed >> 31)
 
     def uniform(self) -> float:
-        """A number from 0 to below 1."""
+        """Return a number from 0 to below 1."""
         return (self._bits() >> 11) * 2.0**-53
 
     def below(self, bound: int) -> int:
-        """A whole number from 0 to below `bound`, none likelier than another."""
+        """Return a whole number from 0 to below `bound`, none likelier than another."""
         most = (1 << 64) - (1 << 64) % bound
         while (bits := self._bits()) >= most:
             pass
         return bits % bound
 
     def shuffled(self, items: Sequence[Item]) -> list[Item]:
-        """The items in another order."""
+        """Return the items in another order."""
         mixed = list(items)
         for last in range(len(mixed) - 1, 0, -1):
             other = self.below(last + 1)
@@ -51,7 +52,7 @@ class Draws:
         return mixed
 
     def beta(self, one: float, other: float) -> float:
-        """A share, distributed as Beta(one, other); both above 0."""
+        """Return a share, distributed as Beta(one, other); both above 0."""
         first, second = self._gamma(one), self._gamma(other)
         total = first + second
         return first / total if total > 0 else 0.5

@@ -51,29 +51,29 @@ def stratified_test(pairs: Iterable[tuple[Counts, Counts]]) -> ExactTest:
         if base.runs and candidate.runs and 0 < passes < runs:
             kind = (base.runs, candidate.runs, passes)
             kinds[kind] = kinds.get(kind, 0) + 1
-            observed += candidate.passes - _fewest(kind)
+            observed += candidate.passes - _find_fewest(kind)
     return _test(kinds, observed)
 
 
 @functools.lru_cache(maxsize=4096)
 def fisher(base: Counts, candidate: Counts) -> float:
-    """Fisher's exact test of one case, two-sided."""
+    """Return the two-sided p-value of Fisher's exact test of one case."""
     return stratified_test([(base, candidate)]).p_value
 
 
 def mcnemar(only_base: int, only_candidate: int) -> float:
-    """The exact test of McNemar, which is the sign test: how many items passed in one run only, two-sided."""
+    """Return the exact test of McNemar, which is the sign test: how many items passed in one run only, two-sided."""
     changed = only_base + only_candidate
     return _test({(1, 1, 1): changed} if changed else {}, only_candidate).p_value
 
 
-def least_p_value(base_runs: int, candidate_runs: int) -> float:
-    """The smallest two-sided p-value that Fisher's test can give with so many attempts: one side all, the other none."""
+def find_least_p_value(base_runs: int, candidate_runs: int) -> float:
+    """Return the smallest two-sided p-value that Fisher's test can give with so many attempts: one side all, the other none."""
     return fisher(Counts(base_runs, base_runs), Counts(candidate_runs, 0)) if base_runs and candidate_runs else 1.0
 
 
-def least_p_value_of(base: Counts, candidate: Counts) -> float:
-    """The smallest two-sided p-value that Fisher's test can give with so many attempts and so many passes altogether."""
+def find_least_p_value_of(base: Counts, candidate: Counts) -> float:
+    """Return the smallest two-sided p-value that Fisher's test can give with so many attempts and so many passes altogether."""
     passes = base.passes + candidate.passes
     most = min(candidate.runs, passes)
     fewest = max(0, passes - base.runs)
@@ -81,7 +81,7 @@ def least_p_value_of(base: Counts, candidate: Counts) -> float:
 
 
 def benjamini_hochberg(p_values: Sequence[float]) -> list[float]:
-    """The p-values adjusted so that calling those up to q true lets at most a share q of the calls be false."""
+    """Return the p-values adjusted so that calling those up to q true lets at most a share q of the calls be false."""
     adjusted = [1.0] * len(p_values)
     least = 1.0
     order = sorted(range(len(p_values)), key=lambda index: p_values[index], reverse=True)
@@ -91,26 +91,26 @@ def benjamini_hochberg(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def _fewest(kind: _Kind) -> int:
+def _find_fewest(kind: _Kind) -> int:
     base_runs, _, passes = kind
     return max(0, passes - base_runs)
 
 
-def _most(kind: _Kind) -> int:
+def _find_most(kind: _Kind) -> int:
     _, candidate_runs, passes = kind
     return min(candidate_runs, passes)
 
 
 def _test(kinds: Mapping[_Kind, int], observed: int) -> ExactTest:
-    """`observed` is the candidate's total of passes above the fewest there could have been."""
+    """Return the test; `observed` is the candidate's total of passes above the fewest there could have been."""
     informative = sum(kinds.values())
     if not informative:
         return ExactTest(1.0, 1.0, 1.0, 0)
-    length = 1 + sum(count * (_most(kind) - _fewest(kind)) for kind, count in kinds.items())
-    bits = sum(count * _log2_ways(kind) for kind, count in kinds.items())
+    length = 1 + sum(count * (_find_most(kind) - _find_fewest(kind)) for kind, count in kinds.items())
+    bits = sum(count * _estimate_log2_ways(kind) for kind, count in kinds.items())
     if length * (bits + 8) > LARGEST_EXACT_BITS:
-        return _by_normal_curve(kinds, observed, informative)
-    ways = _ways(kinds, length)
+        return _test_by_normal_curve(kinds, observed, informative)
+    ways = _count_ways(kinds, length)
     total, here = sum(ways), ways[observed]
     return ExactTest(
         sum(way for way in ways if way <= here) / total,
@@ -120,13 +120,13 @@ def _test(kinds: Mapping[_Kind, int], observed: int) -> ExactTest:
     )
 
 
-def _log2_ways(kind: _Kind) -> float:
+def _estimate_log2_ways(kind: _Kind) -> float:
     runs, passes = kind[0] + kind[1], kind[2]
     return (math.lgamma(runs + 1) - math.lgamma(passes + 1) - math.lgamma(runs - passes + 1)) / math.log(2)
 
 
-def _ways(kinds: Mapping[_Kind, int], length: int) -> list[int]:
-    """In how many ways each total can come about.
+def _count_ways(kinds: Mapping[_Kind, int], length: int) -> list[int]:
+    """Return in how many ways each total can come about.
 
     The distribution of a sum is the product of polynomials. Written as integers, with their coefficients in digits wide enough
     that none overflows, Python multiplies them exactly and fast.
@@ -136,24 +136,26 @@ def _ways(kinds: Mapping[_Kind, int], length: int) -> list[int]:
     product = 1
     for kind, count in kinds.items():
         n, m, passes = kind
-        fewest = _fewest(kind)
-        polynomial = sum(math.comb(m, x) * math.comb(n, passes - x) << 8 * width * (x - fewest) for x in range(fewest, _most(kind) + 1))
+        fewest = _find_fewest(kind)
+        polynomial = sum(
+            math.comb(m, x) * math.comb(n, passes - x) << 8 * width * (x - fewest) for x in range(fewest, _find_most(kind) + 1)
+        )
         product *= polynomial**count
     digits = product.to_bytes(width * length, "little")
     return [int.from_bytes(digits[place : place + width], "little") for place in range(0, len(digits), width)]
 
 
-def _by_normal_curve(kinds: Mapping[_Kind, int], observed: int, informative: int) -> ExactTest:
+def _test_by_normal_curve(kinds: Mapping[_Kind, int], observed: int, informative: int) -> ExactTest:
     mean = variance = 0.0
     for (n, m, passes), count in kinds.items():
         runs = n + m
-        mean += count * (m * passes / runs - _fewest((n, m, passes)))
+        mean += count * (m * passes / runs - _find_fewest((n, m, passes)))
         variance += count * (n * m * passes * (runs - passes) / (runs * runs * (runs - 1)))
     deviation = math.sqrt(variance)
-    regressed = _below((observed + 0.5 - mean) / deviation)
-    improved = _below((mean - observed + 0.5) / deviation)
+    regressed = _find_share_below((observed + 0.5 - mean) / deviation)
+    improved = _find_share_below((mean - observed + 0.5) / deviation)
     return ExactTest(min(1.0, 2 * min(regressed, improved)), regressed, improved, informative, exact=False)
 
 
-def _below(z: float) -> float:
+def _find_share_below(z: float) -> float:
     return math.erfc(-z / math.sqrt(2)) / 2

@@ -57,37 +57,37 @@ class Counts(msgspec.Struct, frozen=True, gc=False):
 
 
 @functools.lru_cache(maxsize=64)
-def normal_quantile(probability: float) -> float:
-    """Where the standard normal distribution reaches this probability."""
+def find_normal_quantile(probability: float) -> float:
+    """Return where the standard normal distribution reaches this probability."""
     from statistics import NormalDist  # late: it loads decimal, fractions and random, and most commands need no quantile
 
     return NormalDist().inv_cdf(probability)
 
 
-def two_sided_z(confidence: float) -> float:
-    """The quantile that leaves half of `1 - confidence` on each side."""
+def find_two_sided_z(confidence: float) -> float:
+    """Return the quantile that leaves half of `1 - confidence` on each side."""
     if not 0 < confidence < 1:
         raise ValueError(f"expected a confidence between 0 and 1, found {confidence}")
-    return Z95 if confidence == 0.95 else normal_quantile(0.5 + confidence / 2)
+    return Z95 if confidence == 0.95 else find_normal_quantile(0.5 + confidence / 2)
 
 
 def wilson(counts: Counts, *, confidence: float = 0.95) -> Interval:
-    """The Wilson score interval of a pass rate; 0 to 1 without runs."""
+    """Return the Wilson score interval of a pass rate; 0 to 1 without runs."""
     if not counts.runs:
         return Interval(0.0, 1.0)
-    return _wilson(counts.rate, counts.runs, two_sided_z(confidence))
+    return _wilson(counts.rate, counts.runs, find_two_sided_z(confidence))
 
 
 def newcombe(base: Counts, candidate: Counts, *, confidence: float = 0.95) -> Interval:
-    """The hybrid score interval of the difference of two independent pass rates; -1 to 1 when one side has no runs."""
+    """Return the hybrid score interval of the difference of two independent pass rates; -1 to 1 when one side has no runs."""
     if not base.runs or not candidate.runs:
         return Interval(-1.0, 1.0)
-    z = two_sided_z(confidence)
+    z = find_two_sided_z(confidence)
     return _square_and_add(base.rate, base.runs, candidate.rate, candidate.runs, 0.0, z)
 
 
 def newcombe_paired(both: int, only_base: int, only_candidate: int, neither: int, *, confidence: float = 0.95) -> Interval:
-    """The hybrid score interval of the difference over pairs: how many passed in both runs, in one only, in neither."""
+    """Return the hybrid score interval of the difference over pairs: how many passed in both runs, in one only, in neither."""
     pairs = both + only_base + only_candidate + neither
     if not pairs:
         return Interval(-1.0, 1.0)
@@ -97,7 +97,7 @@ def newcombe_paired(both: int, only_base: int, only_candidate: int, neither: int
     if concordance > 0:
         concordance = max(0.0, concordance - pairs / 2)
     phi = concordance / math.sqrt(margins) if margins else 0.0
-    return _square_and_add(base / pairs, pairs, candidate / pairs, pairs, phi, two_sided_z(confidence))
+    return _square_and_add(base / pairs, pairs, candidate / pairs, pairs, phi, find_two_sided_z(confidence))
 
 
 class StratifiedDifference(msgspec.Struct, frozen=True, gc=False):
@@ -110,7 +110,7 @@ class StratifiedDifference(msgspec.Struct, frozen=True, gc=False):
 
 
 def stratified_difference(pairs: Sequence[tuple[Counts, Counts]], *, confidence: float = 0.95) -> StratifiedDifference:
-    """The difference of pass rates over cases, each given as the counts of base and candidate.
+    """Return the difference of pass rates over cases, each given as the counts of base and candidate.
 
     A case with n and m attempts weighs `n m / (n + m)` (Mantel and Haenszel): with equal repeats that is the plain mean over
     the cases, and it is the weighting under which the difference and the exact test agree on the direction. The variance of
@@ -128,35 +128,35 @@ def stratified_difference(pairs: Sequence[tuple[Counts, Counts]], *, confidence:
     base_size = total**2 / math.fsum(w * w / base.runs for w, (base, _) in zip(weights, pairs, strict=True))
     candidate_size = total**2 / math.fsum(w * w / candidate.runs for w, (_, candidate) in zip(weights, pairs, strict=True))
     difference = candidate_rate - base_rate
-    correlation = _correlation(pairs, difference, total, (base_rate, base_size), (candidate_rate, candidate_size))
-    interval = _square_and_add(base_rate, base_size, candidate_rate, candidate_size, correlation, two_sided_z(confidence))
+    correlation = _find_correlation(pairs, difference, total, (base_rate, base_size), (candidate_rate, candidate_size))
+    interval = _square_and_add(base_rate, base_size, candidate_rate, candidate_size, correlation, find_two_sided_z(confidence))
     return StratifiedDifference(base_rate, candidate_rate, difference, interval)
 
 
-def _correlation(
+def _find_correlation(
     pairs: Sequence[tuple[Counts, Counts]], difference: float, total: float, base: tuple[float, float], candidate: tuple[float, float]
 ) -> float:
-    """How much of the variance of two independent rates the pairing by case takes away."""
+    """Return how much of the variance of two independent rates the pairing by case takes away."""
     base_variance = base[0] * (1 - base[0]) / base[1]
     candidate_variance = candidate[0] * (1 - candidate[0]) / candidate[1]
     scale = math.sqrt(base_variance * candidate_variance)
     if not scale:
         return 0.0
-    slope, level = math.fsum(_slope(*pair) for pair in pairs), math.fsum(_level(*pair) for pair in pairs)
+    slope, level = math.fsum(_find_slope(*pair) for pair in pairs), math.fsum(_find_level(*pair) for pair in pairs)
     covariance = (base_variance + candidate_variance - (difference * slope + level) / total**2) / 2
     if covariance > 0:
         covariance = max(0.0, covariance - 1 / (2 * base[1] * candidate[1]))
     return min(1.0, max(-1.0, covariance / scale))
 
 
-def _slope(base: Counts, candidate: Counts) -> float:
-    """Sato's P of one case."""
+def _find_slope(base: Counts, candidate: Counts) -> float:
+    """Return Sato's P of one case."""
     n, m = base.runs, candidate.runs
     return (m * m * base.passes - n * n * candidate.passes + n * m * (n - m) / 2) / (n + m) ** 2
 
 
-def _level(base: Counts, candidate: Counts) -> float:
-    """Sato's Q of one case."""
+def _find_level(base: Counts, candidate: Counts) -> float:
+    """Return Sato's Q of one case."""
     n, m = base.runs, candidate.runs
     return (candidate.passes * (n - base.passes) + base.passes * (m - candidate.passes)) / (2 * (n + m))
 

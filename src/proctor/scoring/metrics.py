@@ -19,7 +19,7 @@ class _Count:
         self.case = case
         self.passed = self.fail = self.error = self.skip = 0
 
-    def counts(self) -> dict[str, int]:
+    def to_counts(self) -> dict[str, int]:
         return {"pass": self.passed, "fail": self.fail, "error": self.error, "skip": self.skip}
 
 
@@ -79,7 +79,7 @@ class Tally:
     @property
     def counts(self) -> dict[str, int]:
         """How many results ended in each outcome."""
-        per_case = [count.counts() for count in self._by_case.values()]
+        per_case = [count.to_counts() for count in self._by_case.values()]
         return {outcome: sum(counts[outcome] for counts in per_case) for outcome in OUTCOMES}
 
     @property
@@ -87,14 +87,14 @@ class Tally:
         """The plain mean of case scores; nothing when none was scored."""
         return round(self._score_sum / self._scored, 12) if self._scored else None
 
-    def seen(self, case_id: str) -> bool:
-        """Whether any result of this case was counted."""
+    def has_seen(self, case_id: str) -> bool:
+        """Return whether any result of this case was counted."""
         return case_id in self._by_case
 
-    def summaries(self) -> Iterable[CaseSummary]:
-        """One line per case, in the order of first appearance."""
+    def list_summaries(self) -> Iterable[CaseSummary]:
+        """Return one line per case, in the order of first appearance."""
         for case_id, count in self._by_case.items():
-            counts = {outcome: number for outcome, number in count.counts().items() if number}
+            counts = {outcome: number for outcome, number in count.to_counts().items() if number}
             yield CaseSummary(
                 id=case_id,
                 name=count.case.name,
@@ -103,9 +103,9 @@ class Tally:
                 counts=counts,
             )
 
-    def outcome(self) -> Outcome:
-        """The outcome of the run: fail before error before pass; skip when nothing was decided."""
-        outcomes = {summary.outcome for summary in self.summaries()}
+    def decide_outcome(self) -> Outcome:
+        """Return the outcome of the run: fail before error before pass; skip when nothing was decided."""
+        outcomes = {summary.outcome for summary in self.list_summaries()}
         for candidate in ("fail", "error", "pass"):
             if candidate in outcomes:
                 return candidate

@@ -21,17 +21,20 @@ from typing import Literal
 
 import msgspec
 
-from proctor.scoring.exact import benjamini_hochberg, fisher, least_p_value, least_p_value_of, stratified_test
+from proctor.scoring.exact import benjamini_hochberg, find_least_p_value, find_least_p_value_of, fisher, stratified_test
 from proctor.scoring.intervals import Counts, Interval, newcombe, stratified_difference
 from proctor.scoring.power import detectable_drop, repeats_needed
 from proctor.scoring.reduce import reduce_attempts
 from proctor.scoring.statistics import SuiteStatistics, summarize_suite
 
 ALPHA = 0.05
+"""The chance of calling a change that is none."""
 LEAST_ALPHA = 1e-9
 """Less than this cannot be told from no chance at all."""
 RESOLUTION = 0.2
+"""A drop that a comparison should be able to see, as a share; a blinder one says so."""
 DROPS = (0.05, 0.1, 0.2)
+"""Drops, as shares, for which the needed repeats are shown."""
 
 Change = Literal["regressed", "improved", "unchanged", "too_little_data"]
 
@@ -120,17 +123,17 @@ def compare_runs(
     pairs = [(decided[case], against[case]) for case in shared]
     test = stratified_test(pairs)
     difference = stratified_difference(pairs, confidence=1 - alpha)
-    interval = _with_zero(difference.interval) if test.p_value > alpha else difference.interval
-    verdict = _suite_verdict(len(shared), test.p_value, difference.difference, interval, alpha, min_effect, resolution)
+    interval = _widen_to_zero(difference.interval) if test.p_value > alpha else difference.interval
+    verdict = _decide_suite(len(shared), test.p_value, difference.difference, interval, alpha, min_effect, resolution)
     before = {case: decided[case] for case in shared}
     after = {case: against[case] for case in shared}
     thresholds = pass_thresholds or {}
-    passed = {case: _passes(before[case], thresholds.get(case)) for case in shared}
-    passes = {case: _passes(after[case], thresholds.get(case)) for case in shared}
+    passed = {case: _has_passed(before[case], thresholds.get(case)) for case in shared}
+    passes = {case: _has_passed(after[case], thresholds.get(case)) for case in shared}
     repeats = min((counts.runs for pair in pairs for counts in pair), default=0)
     return Comparison(
         verdict=verdict,
-        reason=_reason(verdict, len(shared), difference.difference, interval, test.p_value, alpha, resolution),
+        reason=_write_reason(verdict, len(shared), difference.difference, interval, test.p_value, alpha, resolution),
         alpha=alpha,
         resolution=resolution,
         cases=len(shared),
@@ -158,22 +161,22 @@ def compare_runs(
 
 
 def compare_cases(base: Mapping[str, Counts], candidate: Mapping[str, Counts], *, alpha: float = ALPHA) -> tuple[CaseChange, ...]:
-    """Each case of both runs on its own, adjusted for their number."""
+    """Return each case of both runs on its own, adjusted for their number."""
     shared = [case for case in base if case in candidate]
     p_values = {case: fisher(base[case], candidate[case]) for case in shared}
     # Which cases could be significant is known from their attempts and passes together, before looking at how these split:
     # choosing the family by it keeps the error rate (Gilbert 2005), and the cases left out could not have been called anyway.
-    family = [case for case in shared if least_p_value_of(base[case], candidate[case]) <= alpha]
+    family = [case for case in shared if find_least_p_value_of(base[case], candidate[case]) <= alpha]
     adjusted = dict(zip(family, benjamini_hochberg([p_values[case] for case in family]), strict=True))
-    return tuple(_case_change(case, base[case], candidate[case], p_values[case], adjusted.get(case, 1.0), alpha) for case in shared)
+    return tuple(_make_case_change(case, base[case], candidate[case], p_values[case], adjusted.get(case, 1.0), alpha) for case in shared)
 
 
-def _case_change(case: str, base: Counts, candidate: Counts, p_value: float, adjusted: float, alpha: float) -> CaseChange:
+def _make_case_change(case: str, base: Counts, candidate: Counts, p_value: float, adjusted: float, alpha: float) -> CaseChange:
     difference = candidate.rate - base.rate
     if adjusted <= alpha:
         verdict: Change = "regressed" if difference < 0 else "improved"
     else:
-        verdict = "too_little_data" if least_p_value(base.runs, candidate.runs) > alpha else "unchanged"
+        verdict = "too_little_data" if find_least_p_value(base.runs, candidate.runs) > alpha else "unchanged"
     return CaseChange(
         case=case,
         base=base,
@@ -186,16 +189,16 @@ def _case_change(case: str, base: Counts, candidate: Counts, p_value: float, adj
     )
 
 
-def _passes(counts: Counts, threshold: float | None) -> bool:
+def _has_passed(counts: Counts, threshold: float | None) -> bool:
     return reduce_attempts({"pass": counts.passes, "fail": counts.runs - counts.passes}, threshold) == "pass"
 
 
-def _with_zero(interval: Interval) -> Interval:
-    """The interval is an approximation, the test is exact: what the test does not rule out, the interval may not either."""
+def _widen_to_zero(interval: Interval) -> Interval:
+    """Widen an interval to include zero: it is an approximation and may not rule out what the exact test allows."""
     return Interval(min(0.0, interval.low), max(0.0, interval.high))
 
 
-def _suite_verdict(
+def _decide_suite(
     cases: int, p_value: float, effect: float, interval: Interval, alpha: float, min_effect: float, resolution: float
 ) -> Change:
     if not cases:
@@ -205,10 +208,11 @@ def _suite_verdict(
     return "unchanged" if -resolution <= interval.low and interval.high <= resolution else "too_little_data"
 
 
-def _reason(verdict: Change, cases: int, effect: float, interval: Interval, p_value: float, alpha: float, resolution: float) -> str:
+def _write_reason(verdict: Change, cases: int, effect: float, interval: Interval, p_value: float, alpha: float, resolution: float) -> str:
     if not cases:
         return "no case has results in both runs"
-    figures = f"{_points(effect)} points, {1 - alpha:.0%} interval {_points(interval.low)} to {_points(interval.high)}, p = {p_value:.2g}"
+    bounds = f"{_write_points(interval.low)} to {_write_points(interval.high)}"
+    figures = f"{_write_points(effect)} points, {1 - alpha:.0%} interval {bounds}, p = {p_value:.2g}"
     over = f"over {cases} {'case' if cases == 1 else 'cases'}"
     if verdict in ("regressed", "improved"):
         return f"the pass rate {'fell' if effect < 0 else 'rose'} {over}: {figures}"
@@ -217,5 +221,5 @@ def _reason(verdict: Change, cases: int, effect: float, interval: Interval, p_va
     return f"no change beyond chance {over}, but one of {100 * resolution:.0f} points cannot be ruled out: {figures}"
 
 
-def _points(share: float) -> str:
+def _write_points(share: float) -> str:
     return f"{100 * share:+.1f}"

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import math
 
-from proctor.scoring.intervals import normal_quantile, two_sided_z
+from proctor.scoring.intervals import find_normal_quantile, find_two_sided_z
 
 
-def power(cases: int, repeats: int, base_rate: float, drop: float, *, alpha: float = 0.05) -> float:
-    """The chance that a comparison says `regressed` when every case's pass rate falls by `drop`."""
+def compute_power(cases: int, repeats: int, base_rate: float, drop: float, *, alpha: float = 0.05) -> float:
+    """Return the chance that a comparison says `regressed` when every case's pass rate falls by `drop`."""
     _check(base_rate, drop)
     attempts = cases * repeats
     if attempts < 1 or drop <= 0:
@@ -27,7 +27,7 @@ def power(cases: int, repeats: int, base_rate: float, drop: float, *, alpha: flo
         return 0.0
     after = max(0.0, after)
     middle = (base_rate + after) / 2
-    needed = two_sided_z(1 - alpha) * math.sqrt(2 * middle * (1 - middle))
+    needed = find_two_sided_z(1 - alpha) * math.sqrt(2 * middle * (1 - middle))
     spread = math.sqrt(base_rate * (1 - base_rate) + after * (1 - after))
     surplus = (drop - 1 / attempts) * math.sqrt(attempts) - needed
     if not spread:
@@ -36,21 +36,21 @@ def power(cases: int, repeats: int, base_rate: float, drop: float, *, alpha: flo
 
 
 def repeats_needed(cases: int, base_rate: float, drop: float, *, power: float = 0.8, alpha: float = 0.05) -> int | None:
-    """How often each case must be repeated, in both runs, to see a drop with this power; nothing when the rate cannot fall so far."""
+    """Return how often both runs must repeat each case to see a drop with this power, or None if the rate cannot fall so far."""
     _check(base_rate, drop)
     if cases < 1 or drop <= 0 or drop > base_rate + 1e-12:
         return None
     after = max(0.0, base_rate - drop)
     middle = (base_rate + after) / 2
-    root = two_sided_z(1 - alpha) * math.sqrt(2 * middle * (1 - middle))
-    root += normal_quantile(power) * math.sqrt(base_rate * (1 - base_rate) + after * (1 - after))
+    root = find_two_sided_z(1 - alpha) * math.sqrt(2 * middle * (1 - middle))
+    root += find_normal_quantile(power) * math.sqrt(base_rate * (1 - base_rate) + after * (1 - after))
     root /= drop
     attempts = ((root + math.sqrt(root * root + 4 / drop)) / 2) ** 2
     return max(1, math.ceil(attempts / cases - 1e-9))
 
 
 def detectable_drop(cases: int, repeats: int, base_rate: float, *, power: float = 0.8, alpha: float = 0.05) -> float | None:
-    """The smallest drop, to a tenth of a point, that is seen with this power; nothing when not even the fall to zero is."""
+    """Return the smallest drop, to a tenth of a point, that is seen with this power, or None when not even the fall to zero is."""
     for tenths in range(1, int(base_rate * 1000 + 1e-9) + 1):
         attempts = repeats_needed(cases, base_rate, tenths / 1000, power=power, alpha=alpha)
         if attempts is not None and attempts <= repeats:

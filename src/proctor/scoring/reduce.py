@@ -13,7 +13,7 @@ from proctor.scoring.score import TOLERANCE
 
 
 def reduce_attempts(counts: Mapping[str, int], pass_threshold: float | None = None) -> Outcome:
-    """The outcome of a case from how many attempts ended in each outcome."""
+    """Return the outcome of a case from how many attempts ended in each outcome."""
     passed, failed, errored = counts.get("pass", 0), counts.get("fail", 0), counts.get("error", 0)
     decided = passed + failed + errored
     if not decided:

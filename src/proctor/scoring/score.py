@@ -22,6 +22,7 @@ from proctor.model.verdict import Outcome, Verdict
 
 DEFAULT_AXIS = "__default__"
 TOLERANCE = 1e-9
+"""What a mean may lack to its threshold by rounding: weights of .2, .4 and .3 are to give 0.9."""
 
 
 class CaseScore(msgspec.Struct, frozen=True, gc=False):
@@ -33,8 +34,8 @@ class CaseScore(msgspec.Struct, frozen=True, gc=False):
     axes: dict[str, AxisScore] | None = None
 
 
-def weighted_mean(pairs: Iterable[tuple[float, float]]) -> float | None:
-    """The mean of `(score, weight)` pairs; nothing without a weight.
+def find_weighted_mean(pairs: Iterable[tuple[float, float]]) -> float | None:
+    """Return the mean of `(score, weight)` pairs, or None without a weight.
 
     Sums are exact to the last bit (`fsum`) and the quotient is rounded to twelve places, so that weights .2 .4 .3 of 1.0
     give 0.9 and not its neighbour.
@@ -46,8 +47,8 @@ def weighted_mean(pairs: Iterable[tuple[float, float]]) -> float | None:
     return round(math.fsum(score * weight for score, weight in entries) / total, 12)
 
 
-def case_verdict(score: float, scoring: Scoring) -> CaseVerdict:
-    """`pass`, `partial` or `fail` by the thresholds."""
+def decide_case_verdict(score: float, scoring: Scoring) -> CaseVerdict:
+    """Return `pass`, `partial` or `fail` by the thresholds."""
     if score >= scoring.pass_at - TOLERANCE:
         return "pass"
     return "partial" if score > scoring.partial_above else "fail"
@@ -57,10 +58,10 @@ def score_case(assertions: Sequence[Assertion], verdicts: Sequence[Verdict], sco
     """Decide a case from the verdicts on its assertions, both in the same order."""
     weighted = scoring.mode == "weighted"
     if not assertions:
-        return _empty(scoring)
+        return _score_empty(scoring)
     gating = [(a, v) for a, v in zip(assertions, verdicts, strict=True) if not a.advisory]
     decided = [(a, v) for a, v in gating if v.outcome in ("pass", "fail")]
-    score = weighted_mean((v.score, a.weight) for a, v in decided)
+    score = find_weighted_mean((v.score, a.weight) for a, v in decided)
     outcomes = {v.outcome for _, v in gating}
     if not weighted:
         if "fail" in outcomes:
@@ -68,19 +69,19 @@ def score_case(assertions: Sequence[Assertion], verdicts: Sequence[Verdict], sco
         if "error" in outcomes:
             return CaseScore("error", score)
         return CaseScore("pass" if decided else "skip", score)
-    axes = axis_scores(decided)
+    axes = score_axes(decided)
     if "error" in outcomes:
         return CaseScore("error", score, None, axes)
     if score is None:
         return CaseScore("skip", None, None, axes)
-    verdict = case_verdict(score, scoring)
+    verdict = decide_case_verdict(score, scoring)
     if any(a.required and v.outcome == "fail" for a, v in decided):
         verdict = "fail"
     return CaseScore("pass" if verdict == "pass" else "fail", score, verdict, axes)
 
 
 def score_evenly(verdicts: Sequence[Verdict]) -> tuple[Outcome, float | None]:
-    """What `score_case` gives for a boolean case whose assertions all gate and weigh the same: the common case, in one pass."""
+    """Return what `score_case` gives for a boolean case whose assertions all gate and weigh the same: the common case, in one pass."""
     total = 0.0
     decided = 0
     outcome: Outcome = "skip"
@@ -97,25 +98,26 @@ def score_evenly(verdicts: Sequence[Verdict]) -> tuple[Outcome, float | None]:
             outcome = "fail"
         elif found == "error" and outcome != "fail":
             outcome = "error"
-    return outcome, _share(total, decided) if decided else None
+    return outcome, _divide(total, decided) if decided else None
 
 
 @functools.lru_cache(maxsize=1024)
-def _share(total: float, count: int) -> float:
+def _divide(total: float, count: int) -> float:
     return round(total / count, 12)
 
 
-def axis_scores(decided: Iterable[tuple[Assertion, Verdict]]) -> dict[str, AxisScore]:
-    """The weighted mean and the weight of every axis; assertions without one share `__default__`."""
+def score_axes(decided: Iterable[tuple[Assertion, Verdict]]) -> dict[str, AxisScore]:
+    """Return the weighted mean and the weight of every axis; assertions without one share `__default__`."""
     by_axis: dict[str, list[tuple[float, float]]] = {}
     for assertion, verdict in decided:
         by_axis.setdefault(assertion.axis or DEFAULT_AXIS, []).append((verdict.score, assertion.weight))
     return {
-        axis: AxisScore(weighted_mean(pairs) or 0.0, round(math.fsum(weight for _, weight in pairs), 12)) for axis, pairs in by_axis.items()
+        axis: AxisScore(find_weighted_mean(pairs) or 0.0, round(math.fsum(weight for _, weight in pairs), 12))
+        for axis, pairs in by_axis.items()
     }
 
 
-def _empty(scoring: Scoring) -> CaseScore:
+def _score_empty(scoring: Scoring) -> CaseScore:
     axes: dict[str, AxisScore] | None = {} if scoring.mode == "weighted" else None
     if scoring.when_empty == "pass":
         return CaseScore("pass", 1.0, "pass" if axes is not None else None, axes)

@@ -56,27 +56,27 @@ class SuiteStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """The cases with both outcomes, sorted."""
 
 
-def counts_of(outcomes: Mapping[str, int]) -> Counts:
-    """From how many attempts ended in each outcome: an error is an attempt that did not pass, a skip is none."""
+def count_outcomes(outcomes: Mapping[str, int]) -> Counts:
+    """Count attempts by outcome: an error is an attempt that did not pass, a skip is no attempt."""
     passes = outcomes.get("pass", 0)
     return Counts(passes + outcomes.get("fail", 0) + outcomes.get("error", 0), passes)
 
 
 def pass_at_k(counts: Counts, k: int) -> float:
-    """The chance that at least one of k attempts passes."""
-    ways = _ways(counts, k)
+    """Return the chance that at least one of k attempts passes."""
+    ways = _count_ways(counts, k)
     return (ways - math.comb(counts.runs - counts.passes, k)) / ways
 
 
 def pass_hat_k(counts: Counts, k: int) -> float:
-    """The chance that all of k attempts pass, written pass^k."""
-    ways = _ways(counts, k)
+    """Return the chance that all of k attempts pass, written pass^k."""
+    ways = _count_ways(counts, k)
     return math.comb(counts.passes, k) / ways
 
 
 def summarize(counts: Counts, *, confidence: float = 0.95) -> CaseStatistics:
-    """The statistics of one case."""
-    ks = _shown(counts.runs)
+    """Return the statistics of one case."""
+    ks = _show_runs(counts.runs)
     return CaseStatistics(
         runs=counts.runs,
         passes=counts.passes,
@@ -89,10 +89,10 @@ def summarize(counts: Counts, *, confidence: float = 0.95) -> CaseStatistics:
 
 
 def summarize_suite(cases: Mapping[str, Counts], *, confidence: float = 0.95) -> SuiteStatistics:
-    """The statistics of a suite, from the counts of its cases."""
+    """Return the statistics of a suite, from the counts of its cases."""
     decided = [counts for counts in cases.values() if counts.runs]
     total = Counts(sum(counts.runs for counts in decided), sum(counts.passes for counts in decided))
-    ks = _shown(min((counts.runs for counts in decided), default=0))
+    ks = _show_runs(min((counts.runs for counts in decided), default=0))
     return SuiteStatistics(
         cases=len(decided),
         runs=total.runs,
@@ -101,21 +101,21 @@ def summarize_suite(cases: Mapping[str, Counts], *, confidence: float = 0.95) ->
         interval=wilson(total, confidence=confidence),
         pass_at={k: math.fsum(pass_at_k(counts, k) for counts in decided) / len(decided) for k in ks},
         pass_hat={k: math.fsum(pass_hat_k(counts, k) for counts in decided) / len(decided) for k in ks},
-        flaky=flaky_cases(cases),
+        flaky=list_flaky_cases(cases),
     )
 
 
-def flaky_cases(cases: Mapping[str, Counts]) -> tuple[str, ...]:
-    """The cases with both outcomes, sorted."""
+def list_flaky_cases(cases: Mapping[str, Counts]) -> tuple[str, ...]:
+    """Return the cases with both outcomes, sorted."""
     return tuple(sorted(case for case, counts in cases.items() if counts.flaky))
 
 
-def _ways(counts: Counts, k: int) -> int:
+def _count_ways(counts: Counts, k: int) -> int:
     if not 1 <= k <= counts.runs:
         raise ValueError(f"expected k from 1 to the number of attempts, {counts.runs}; found {k}")
     return math.comb(counts.runs, k)
 
 
-def _shown(runs: int) -> list[int]:
+def _show_runs(runs: int) -> list[int]:
     shown = [k for k in SHOWN_K if k <= runs]
     return shown if not runs or runs in shown else [*shown, runs]

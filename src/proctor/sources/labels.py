@@ -105,14 +105,14 @@ class _Found:
 
 
 def _item(node: Located, reading: Reading) -> LabelledAnswer | None:
-    if reading.an_object(node, "a labelled answer") is None:
+    if reading.require_object(node, "a labelled answer") is None:
         return None
-    reading.known_keys(node, _KEYS, "a labelled answer", hints=_HINTS)
-    answer = _given(reading.required(node, "answer", "a labelled answer"), reading, "answer")
-    criterion = _filled(reading.required(node, "criterion", "a labelled answer"), reading, "criterion")
-    label = reading.boolean(reading.required(node, "label", "a labelled answer"), "label")
-    name, why = reading.text(node.get("id"), "id"), reading.text(node.get("why"), "why")
-    tags = reading.a_list(node.get("tags"), "tags")
+    reading.check_keys(node, _KEYS, "a labelled answer", hints=_HINTS)
+    answer = _given(reading.require_member(node, "answer", "a labelled answer"), reading, "answer")
+    criterion = _filled(reading.require_member(node, "criterion", "a labelled answer"), reading, "criterion")
+    label = reading.require_boolean(reading.require_member(node, "label", "a labelled answer"), "label")
+    name, why = reading.require_text(node.get("id"), "id"), reading.require_text(node.get("why"), "why")
+    tags = reading.require_list(node.get("tags"), "tags")
     words = [_filled(tag, reading, "a tag") for tag in tags.items()] if tags is not None else []
     context = node.get("context")
     if answer is None or criterion is None or label is None:
@@ -137,7 +137,7 @@ def _given(node: Located | None, reading: Reading, what: str) -> Json:
 
 
 def _filled(node: Located | None, reading: Reading, what: str) -> str | None:
-    text = reading.text(node, what)
+    text = reading.require_text(node, what)
     if text is not None and node is not None and not text.strip():
         reading.error(node, f"{what}: it cannot be empty", code="empty_text")
         return None

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from proctor.errors import EvidenceError
 from proctor.evidence.json_bytes import decode
-from proctor.evidence.mcplab_results import is_results, with_calls_compared, with_whole_answer
+from proctor.evidence.mcplab_results import compare_calls, is_results, restore_whole_answer
 from proctor.model.evidence import Evidence, Json
 
 RESULTS_FILE = "results.json"
@@ -29,7 +29,7 @@ class ResultsBeside:
             self._document = _read_results(self._path, self._most_bytes)
         if self._document is None:
             return evidence
-        return with_calls_compared(with_whole_answer(evidence, self._document), self._document)
+        return compare_calls(restore_whole_answer(evidence, self._document), self._document)
 
 
 def is_beside_trace(path: Path, most_bytes: int) -> bool:

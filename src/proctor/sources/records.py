@@ -15,7 +15,7 @@ import msgspec
 
 from proctor.errors import EvidenceError, InputError
 from proctor.evidence.fast import decode_line, decode_unique_line
-from proctor.evidence.reading import read_bytes, spans_in
+from proctor.evidence.reading import find_spans, read_bytes
 from proctor.model.account import MCPLAB_TRACE
 from proctor.model.evidence import Evidence, Source
 from proctor.model.show import nearest
@@ -222,13 +222,13 @@ class _Reader:
         if any(word in data for word in _OTLP_WORDS):
             from proctor.evidence.json_bytes import decode  # only traces of spans come here
 
-            return spans_in(decode(data))
+            return find_spans(decode(data))
         if data[:1] == b"\n" and data.lstrip()[:1] not in (b"{", b"["):
             # Protobuf begins with field 1, which is a line break to JSON.
-            from proctor.evidence.otlp_logs_protobuf import spans_in_protobuf  # only binary traces come here
+            from proctor.evidence.otlp_logs_protobuf import read_traces_or_logs  # only binary traces come here
 
             try:
-                return spans_in_protobuf(data) or None
+                return read_traces_or_logs(data) or None
             except EvidenceError:
                 return None
         return None

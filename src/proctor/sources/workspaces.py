@@ -18,7 +18,7 @@ from proctor.formats.mcplab_library import (
     SERVERS_FILE,
     Library,
     LibraryDocument,
-    bundle_root,
+    find_bundle_root,
     read_library,
 )
 from proctor.model.origin import Origin
@@ -35,7 +35,7 @@ def is_workspace(folder: Path) -> bool:
 
 def bundle_root_of(path: Path) -> Path:
     """The folder whose library the suite file at `path` uses."""
-    direct = Path(bundle_root(path.as_posix()) or ".")
+    direct = Path(find_bundle_root(path.as_posix()) or ".")
     if _has_library(direct):
         return direct
     # The file may be named from inside its workspace.

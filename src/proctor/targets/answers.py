@@ -18,7 +18,7 @@ from proctor.errors import EvidenceError
 from proctor.evidence import flowise, mibo, n8n, otlp
 from proctor.evidence.plain import read_plain
 from proctor.evidence.reading import read_document
-from proctor.evidence.shape import dict_of, list_of
+from proctor.evidence.shape import dict_or_empty, list_of
 from proctor.evidence.text import as_text
 from proctor.model.evidence import Evidence, Json
 from proctor.model.show import show
@@ -96,9 +96,9 @@ def trace_in(body: Json) -> list[Evidence] | None:
 
 
 def _has_nodes(document: dict[str, Any]) -> bool:
-    data = dict_of(document.get("data"))
+    data = dict_or_empty(document.get("data"))
     members = data.values() if not list_of(data.get("nodes")) else list_of(data.get("nodes"))
-    inner = dict_of(data.get("data")).values()
+    inner = dict_or_empty(data.get("data")).values()
     return any(isinstance(node, dict) and ("output" in node or "nodeName" in node) for node in (*members, *inner))
 
 

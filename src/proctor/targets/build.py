@@ -78,16 +78,16 @@ def build_target(
         base = Path(section.file).resolve().parent
     given = section.node.get("type")
     if given is None:
-        raise section.unknown("type", f"target {name!r} needs 'type'", TYPES, code="missing_key")
+        raise section.unknown_member_error("type", f"target {name!r} needs 'type'", TYPES, code="missing_key")
     kind = given.value
     if not isinstance(kind, str) or kind not in TYPES:
-        raise section.unknown("type", f"target {name!r}: unknown type {show(given.plain(), 60)}", TYPES, code="wrong_value")
+        raise section.unknown_member_error("type", f"target {name!r}: unknown type {show(given.plain(), 60)}", TYPES, code="wrong_value")
     try:
         if kind == "mcp_agent":
             return _mcp_agent(name, section, known, model_for, offline, transport)
         return _built(kind, name, section, known, base, transport)
     except SpecError as error:
-        raise section.refused(error) from error
+        raise section.refusal_error(error) from error
 
 
 def problems_with(target: object, cases: Iterable[Case]) -> list[Problem]:

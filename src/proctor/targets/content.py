@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from proctor.errors import EvidenceError
-from proctor.evidence.json_bytes import decode, exceeds_depth, too_deep
+from proctor.evidence.json_bytes import decode, exceeds_depth, too_deep_error
 from proctor.model.evidence import Json
 
 
@@ -38,7 +38,7 @@ def read_content(data: bytes, charset: str | None) -> Content:
         if isinstance(value, str):
             return Content(text=value, json_text=True)
         if value is not None:
-            return Content(text=text, unread=too_deep().message) if exceeds_depth(value) else Content(body=value)
+            return Content(text=text, unread=too_deep_error().message) if exceeds_depth(value) else Content(body=value)
     return Content(text=text, unread=unread)
 
 

@@ -16,7 +16,7 @@ import msgspec
 from proctor.cassettes.ports import Tape
 from proctor.errors import CheckFault, SpecError
 from proctor.evidence.recognise import FORMATS
-from proctor.expressions.text_form import text_form
+from proctor.expressions.text_form import write_text_form
 from proctor.model.evidence import Evidence, Json
 from proctor.model.show import nearest
 from proctor.targets.answers import evidence_of
@@ -201,5 +201,5 @@ def _can_be_sent(name: str, value: str) -> bool:
 
 def _with_query(url: str, body: Any) -> str:
     members = body if isinstance(body, dict) else {"input": body}
-    query = urlencode({name: text_form(value) for name, value in members.items()})
+    query = urlencode({name: write_text_form(value) for name, value in members.items()})
     return f"{url}{'&' if '?' in url else '?'}{query}" if query else url

@@ -31,7 +31,7 @@ import msgspec
 from proctor.cassettes.ports import Tape
 from proctor.errors import SpecError
 from proctor.evidence.account import Doubts
-from proctor.evidence.text import json_in
+from proctor.evidence.text import parse_json
 from proctor.evidence.usage import add_usage
 from proctor.llm.ports import Attachment, ChatMessage, ChatModel, ChatReply, ChatRequest, ModelCall, ModelFault, ToolDefinition
 from proctor.model.account import Account
@@ -223,7 +223,7 @@ class _Conversation:
                 EvidenceTurn(
                     input=text,
                     text=answer,
-                    body=json_in(answer),
+                    body=parse_json(answer),
                     tool_calls=tuple(self._calls[first_call:]),
                     duration_ms=_milliseconds(started),
                     usage=add_usage(spent),
@@ -284,7 +284,7 @@ class _Conversation:
             why = f"the run broke off: {self.broken[1]}"
             self._doubts.doubt("answer", why)
             self._doubts.doubt("tool_calls", why)
-        return self._doubts.account(READER)
+        return self._doubts.close_account(READER)
 
     def _say(self, message: ChatMessage, usage: Usage | None = None) -> None:
         """Add a message to the conversation, with the time of day."""

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from proctor.evidence.text import json_in
+from proctor.evidence.text import parse_json
 from proctor.model.evidence import Json
 
 ResultForm = Literal["whole", "text"]
@@ -123,7 +123,7 @@ def text_for_model(result: Json, limit: int = RESULT_LIMIT, form: ResultForm = "
     parts = [_part(part) for part in content] if isinstance(content, list) else []
     structured = result.get("structuredContent")
     # A server that sends both usually writes the one into the other.
-    if structured is not None and not any(json_in(part) == structured for part in parts):
+    if structured is not None and not any(parse_json(part) == structured for part in parts):
         parts.append(_compact(structured))
     told = cut("\n".join(parts), limit) or "(no content)"
     return f"Error: {told}" if result.get("isError") is True else told

@@ -21,8 +21,8 @@ import msgspec
 from proctor.cassettes.ports import Tape
 from proctor.errors import EvidenceError, SpecError
 from proctor.evidence import n8n
-from proctor.evidence.shape import dict_of, list_of
-from proctor.evidence.text import NODE_KEYS, text_in
+from proctor.evidence.shape import dict_or_empty, list_of
+from proctor.evidence.text import NODE_KEYS, find_text
 from proctor.model.account import Account
 from proctor.model.evidence import Evidence, Json
 from proctor.targets.answer_account import doubt_silence, said_nothing, with_account
@@ -190,20 +190,22 @@ class N8nTarget(WireTarget):
 
 def _received_ids(execution: dict[str, Any]) -> Iterator[str]:
     """Every text that may be the request id which a node of this execution was started with."""
-    run_data = dict_of(dict_of(dict_of(execution.get("data")).get("resultData")).get("runData"))
+    run_data = dict_or_empty(dict_or_empty(dict_or_empty(execution.get("data")).get("resultData")).get("runData"))
     for records in run_data.values():
         for record in list_of(records):
-            if any(list_of(dict_of(record).get("source"))):
+            if any(list_of(dict_or_empty(record).get("source"))):
                 continue  # fed by another node, so it is not what started the execution
-            for outputs in dict_of(dict_of(record).get("data")).values():
+            for outputs in dict_or_empty(dict_or_empty(record).get("data")).values():
                 for item in (item for branch in list_of(outputs) for item in list_of(branch)):
-                    yield from _ids_in(dict_of(dict_of(item).get("json")))
+                    yield from _ids_in(dict_or_empty(dict_or_empty(item).get("json")))
 
 
 def _ids_in(item: dict[str, Any]) -> Iterator[str]:
     """A webhook's item has headers and a body; that of a Chat Trigger is the body."""
-    yield from (value for name, value in dict_of(item.get("headers")).items() if name.lower() == "x-request-id" and isinstance(value, str))
-    yield from (value for part in (item, dict_of(item.get("body"))) for value in part.values() if isinstance(value, str))
+    yield from (
+        value for name, value in dict_or_empty(item.get("headers")).items() if name.lower() == "x-request-id" and isinstance(value, str)
+    )
+    yield from (value for part in (item, dict_or_empty(item.get("body"))) for value in part.values() if isinstance(value, str))
 
 
 def _was_turned_away(answer: HttpAnswer) -> bool:
@@ -231,7 +233,7 @@ def _of_execution(execution: Json, answer: HttpAnswer, message: Message) -> Evid
     if refusal is not None and not message.claims_status(answer.status):
         # What the execution shows is kept beside the error.
         raise fault_of(refusal, answer, evidence)
-    if n8n.answered_by_webhook(evidence):
+    if n8n.is_answered_by_webhook(evidence):
         spoken = _of_answer(answer, None, message)
         account = _with_answer_of(evidence.account, spoken.account)
         evidence = msgspec.structs.replace(evidence, text=spoken.text, body=spoken.body, account=account)
@@ -285,7 +287,7 @@ def _of_item(answer: HttpAnswer, evidence: Evidence, message: Message) -> Eviden
     item = answer.body[0]
     alone = msgspec.structs.replace(answer, body=item)
     refusal = bad_envelope(alone, None)
-    spoken = msgspec.structs.replace(evidence, text=text_in(item, NODE_KEYS))
+    spoken = msgspec.structs.replace(evidence, text=find_text(item, NODE_KEYS))
     if refusal is None and said_nothing(spoken):
         refusal = no_words(answer, "an item with nothing in it")
     if refusal is not None and not message.claims_status(answer.status):

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import msgspec
 
-from proctor.evidence.json_bytes import embedded
+from proctor.evidence.json_bytes import decode_embedded
 from proctor.evidence.shape import text_or_none
 
 _KINDS = ("begin", "item", "end", "error", "keepalive")
@@ -34,7 +34,7 @@ def streamed(answer: str | None) -> Streamed | None:
     error: str | None = None
     unfinished = 0
     for line in filter(None, map(str.strip, answer.split("\n"))):
-        piece = embedded(line)
+        piece = decode_embedded(line)
         if not isinstance(piece, dict) or piece.get("type") not in _KINDS:
             return None
         content = text_or_none(piece.get("content"))

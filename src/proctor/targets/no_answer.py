@@ -24,7 +24,7 @@ from email.utils import parsedate_to_datetime
 
 import msgspec
 
-from proctor.evidence.json_bytes import embedded
+from proctor.evidence.json_bytes import decode_embedded
 from proctor.evidence.text import HTTP_KEYS
 from proctor.model.account import Account
 from proctor.model.evidence import Evidence, Json
@@ -213,7 +213,7 @@ def _stream_in(text: str) -> str | None:
     lines = [line for line in text.removeprefix("\ufeff").splitlines() if line.strip()]
     if any(line.startswith("data:") for line in lines) and all(_EVENT_LINE.match(line) for line in lines[: max(1, len(lines) - 1)]):
         return "a stream of events"
-    if _AI_SDK_LINE.match(lines[0]) and (len(lines) == 1 or embedded(lines[0][2:]) is not MISSING):
+    if _AI_SDK_LINE.match(lines[0]) and (len(lines) == 1 or decode_embedded(lines[0][2:]) is not MISSING):
         return "the data stream of the AI SDK"
     return None
 

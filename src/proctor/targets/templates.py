@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from proctor.errors import SpecError
-from proctor.evidence.json_bytes import container_in
-from proctor.expressions.text_form import text_form
+from proctor.evidence.json_bytes import decode_container
+from proctor.expressions.text_form import write_text_form
 from proctor.model.case import Case
 from proctor.model.evidence import Json
 from proctor.model.problem import Problem
@@ -69,12 +69,12 @@ class TextTemplate:
 
     def fill(self, values: Mapping[str, Json]) -> str:
         """The text with every placeholder replaced."""
-        return "".join(part if isinstance(part, str) else self._written(text_form(values[part[0]])) for part in self._parts)
+        return "".join(part if isinstance(part, str) else self._written(write_text_form(values[part[0]])) for part in self._parts)
 
 
 def message_template(value: Json, *, field: str = "template") -> Template:
     """The template of a message; one written as JSON text is read."""
-    return Template(container_in(value), field=field)
+    return Template(decode_container(value), field=field)
 
 
 def values_for(context: Mapping[str, Json], *, message: Json, request_id: str, session_id: str) -> dict[str, Any]:
@@ -135,4 +135,4 @@ def _text_filler(parts: list[_Part]) -> Callable[[Mapping[str, Json]], Json]:
     if all(isinstance(part, str) for part in parts):
         whole = "".join(part for part in parts if isinstance(part, str))
         return lambda values: whole
-    return lambda values: "".join(part if isinstance(part, str) else text_form(values[part[0]]) for part in parts)
+    return lambda values: "".join(part if isinstance(part, str) else write_text_form(values[part[0]]) for part in parts)

@@ -70,7 +70,7 @@ def run(arguments: list[str]) -> int:
         append_summary(lambda: summary.finish(run_result))
     if not options.quiet and options.format != "terminal":
         for problem in run_result.warnings:
-            print(problem.headline(), file=sys.stderr)
+            print(problem.write_headline(), file=sys.stderr)
         print_unmet(run_result)
     if stream.interrupted:
         raise KeyboardInterrupt

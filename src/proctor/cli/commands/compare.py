@@ -9,7 +9,7 @@ from proctor.cli.exits import Exit
 from proctor.cli.output import Output
 from proctor.cli.parser import command_parser
 from proctor.cli.step_summary import append_summary
-from proctor.report.neutral import one_line
+from proctor.report.neutral import to_one_line
 from proctor.scoring.amounts import AmountChange
 from proctor.scoring.paired import LEAST_ALPHA
 
@@ -74,7 +74,7 @@ def _told(found: RunComparison) -> str:
     ):
         if cases:
             more = f" and {len(cases) - MOST_CASES} more" if len(cases) > MOST_CASES else ""
-            lines.append(f"  {title}: {', '.join(one_line(case, 80) for case in cases[:MOST_CASES])}{more}")
+            lines.append(f"  {title}: {', '.join(to_one_line(case, 80) for case in cases[:MOST_CASES])}{more}")
     for needed in comparison.repeats_needed:
         if needed.repeats is not None:
             lines.append(f"  to see a drop of {needed.drop:.0%} four times out of five: {needed.repeats} repeats of each case")

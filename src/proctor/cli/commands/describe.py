@@ -51,9 +51,9 @@ def run(arguments: list[str]) -> int:
             output.text("\n`proctor describe KIND [NAME]` says more.\n")
         elif options.kind == "schema":
             from proctor.checks.registry import default_registry
-            from proctor.formats.native_schema import native_schema  # only here
+            from proctor.formats.native_schema import build_native_schema  # only here
 
-            output.write(msgspec.json.format(msgspec.json.encode(native_schema(default_registry())), indent=2) + b"\n")
+            output.write(msgspec.json.format(msgspec.json.encode(build_native_schema(default_registry())), indent=2) + b"\n")
         else:
             found = describe(options.kind, options.name)
             if options.format == "json":

@@ -15,7 +15,7 @@ from proctor.cli.output import Output
 from proctor.cli.parser import add_output_flags, command_parser
 from proctor.cli.renderers import wants_colour
 from proctor.model.labelled import JudgedAnswer, LabelledAnswer
-from proctor.report.wording import counted
+from proctor.report.wording import count_noun
 from proctor.scoring.calibration import Calibration
 from proctor.sources.labels import read_labels
 
@@ -78,7 +78,7 @@ class _Progress:
     def begin(self, models: tuple[str, ...], samples: int) -> None:
         if not self._quiet:
             requests = self._total * len(models) * samples
-            asked = f"{counted(self._total, 'answer')}, {counted(requests, 'request')} less what is remembered"
+            asked = f"{count_noun(self._total, 'answer')}, {count_noun(requests, 'request')} less what is remembered"
             print(f"asking {', '.join(models)}: {asked}", file=sys.stderr)
 
     def __call__(self, one: JudgedAnswer) -> None:

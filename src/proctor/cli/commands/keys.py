@@ -12,7 +12,7 @@ from proctor.cli.databases import add_database_flags, with_hub
 from proctor.cli.exits import Exit
 from proctor.cli.output import Output
 from proctor.cli.parser import command_parser
-from proctor.report.neutral import one_line
+from proctor.report.neutral import to_one_line
 
 if TYPE_CHECKING:
     from proctor.service.hub import Hub
@@ -131,7 +131,7 @@ def _list(options: argparse.Namespace) -> int:
             state = (
                 f"  [revoked {key['revoked_at']}]" if key["revoked_at"] else f"  [until {key['expires_at']}]" if key["expires_at"] else ""
             )
-            words = (key["id"], f"{key['kind']:<12}", f"{key['masked']:<16}", one_line(key["name"], 40), scope, used)
+            words = (key["id"], f"{key['kind']:<12}", f"{key['masked']:<16}", to_one_line(key["name"], 40), scope, used)
             output.text("  ".join(word for word in words if word) + state + "\n")
     if not found:
         print("no keys", file=sys.stderr)

@@ -6,7 +6,7 @@ from proctor.actions.history import KeptRun, find_home, list_runs
 from proctor.cli.exits import Exit
 from proctor.cli.output import Output
 from proctor.cli.parser import command_parser
-from proctor.report.neutral import one_line
+from proctor.report.neutral import to_one_line
 
 
 def run(arguments: list[str]) -> int:
@@ -32,13 +32,13 @@ def run(arguments: list[str]) -> int:
 def _describe_run(kept: KeptRun) -> str:
     """One run in one line; of a broken one, what is wrong with it."""
     if kept.header is None:
-        return f"{kept.run_id}  broken: {one_line(kept.problem or 'it cannot be read', 200)}"
+        return f"{kept.run_id}  broken: {to_one_line(kept.problem or 'it cannot be read', 200)}"
     counts = ", ".join(f"{number} {outcome}" for outcome, number in sorted(kept.counts.items())) or "nothing finished"
-    told = [one_line(kept.header.suite_name, 40), one_line(kept.header.target, 30), counts]
+    told = [to_one_line(kept.header.suite_name, 40), to_one_line(kept.header.target, 30), counts]
     if kept.planned is not None and kept.finished < kept.planned:
         told.append(f"[incomplete: {kept.finished} of {kept.planned} attempts, {(kept.ended or 'not ended').replace('_', ' ')}]")
     elif kept.ended != "completed":
         told.append(f"[{(kept.ended or 'not ended').replace('_', ' ')}]")
     if kept.problem is not None:
-        told.append(f"broken: {one_line(kept.problem, 200)}")
+        told.append(f"broken: {to_one_line(kept.problem, 200)}")
     return "  ".join([kept.run_id, *told])

@@ -8,7 +8,7 @@ from proctor.actions.validate import MOST_PROBLEMS, validate
 from proctor.cli.exits import Exit
 from proctor.cli.output import Output
 from proctor.cli.parser import add_suite_flags, command_parser
-from proctor.report.wording import counted
+from proctor.report.wording import count_noun
 
 
 def run(arguments: list[str]) -> int:
@@ -32,9 +32,11 @@ def run(arguments: list[str]) -> int:
     if not options.quiet:
         errors = sum(problem.level == "error" for problem in found.problems)
         warnings = len(found.problems) - errors
-        read = f"{counted(found.suites, 'suite')} with {counted(found.cases, 'case')}, {counted(found.records, 'record')} of evidence"
+        read = (
+            f"{count_noun(found.suites, 'suite')} with {count_noun(found.cases, 'case')}, {count_noun(found.records, 'record')} of evidence"
+        )
         print(
-            f"{read}: {counted(errors, 'problem')}, {counted(warnings, 'warning')}" if found.problems else f"{read}: no problems",
+            f"{read}: {count_noun(errors, 'problem')}, {count_noun(warnings, 'warning')}" if found.problems else f"{read}: no problems",
             file=sys.stderr,
         )
     return Exit.PASSED if found.sound else Exit.USAGE

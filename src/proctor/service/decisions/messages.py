@@ -216,7 +216,7 @@ def pack_result(result: CaseResult) -> bytes:
         _Outcome(
             result.outcome,
             result.score,
-            tuple(verdict.told() for verdict in result.verdicts),
+            tuple(verdict.with_words() for verdict in result.verdicts),
             result.verdict,
             result.axes,
             result.attempt,

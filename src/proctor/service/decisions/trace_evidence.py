@@ -14,8 +14,8 @@ import msgspec
 
 from proctor.errors import EvidenceError, StoreError
 from proctor.evidence import mibo
-from proctor.evidence.json_bytes import exceeds_depth, too_deep
-from proctor.evidence.span_evidence import evidence_of
+from proctor.evidence.json_bytes import exceeds_depth, too_deep_error
+from proctor.evidence.span_evidence import build_evidence
 from proctor.evidence.spans import Span, SpanGroup, merge_spans
 from proctor.evidence.text import as_text
 from proctor.model.evidence import Evidence, Json
@@ -84,7 +84,7 @@ def _of_spans(batches: list[list[SpanGroup]]) -> Evidence:
         spans: list[Span] = _alone(groups[0].spans)
     else:
         spans = [span for merged in merge_spans(group.spans for group in groups).values() for span in merged]
-    evidence = evidence_of(spans)
+    evidence = build_evidence(spans)
     service = next((name for group in groups if (name := group.resource.get("service.name")) is not None), None)
     if service is not None:
         evidence.metadata.setdefault("service.name", service)
@@ -99,7 +99,7 @@ def _alone(spans: list[Span]) -> list[Span]:
 
 def _of_body(document: Json, response_path: str | None) -> Evidence:
     if exceeds_depth(document):
-        raise too_deep()
+        raise too_deep_error()
     found = mibo.read(document)
     if not found:
         raise EvidenceError("the trace holds nothing that can be checked")

@@ -22,7 +22,7 @@ import msgspec
 
 from proctor.errors import StoreError
 from proctor.network.addresses import AddressRefused
-from proctor.report.evaluation_events import About, EvaluationEvent, events_of, in_requests, to_protobuf
+from proctor.report.evaluation_events import About, EvaluationEvent, group_by_request, iterate_events, to_protobuf
 from proctor.service.hub import Hub
 from proctor.service.redaction import redact_text
 from proctor.service.traces.evaluated_span import place_in
@@ -151,7 +151,7 @@ class Exporter:
     async def _send(self, batch: Sequence[_Trace]) -> list[_Trace]:
         """Send a batch; what of it was refused. Raises `_Later`."""
         try:
-            for events in in_requests(event for trace in batch for event in trace.events):
+            for events in group_by_request(event for trace in batch for event in trace.events):
                 await self._post(await asyncio.to_thread(_body, events))
             return []
         except _Refused as error:
@@ -242,7 +242,7 @@ def _events(trace: Row, pieces: Sequence[bytes], results: Sequence[Row]) -> list
                 "proctor.document.version": row["case_version"],
             },
         )
-        found += events_of(_document(row), about)
+        found += iterate_events(_document(row), about)
     return found
 
 

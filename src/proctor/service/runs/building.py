@@ -28,7 +28,7 @@ from proctor.errors import InputError, SpecError
 from proctor.formats.mcplab_library import Library
 from proctor.formats.references import References
 from proctor.formats.suites import read_suite
-from proctor.formats.workspace import Section, Workspace, workspace_of
+from proctor.formats.workspace import Section, Workspace, build_workspace
 from proctor.llm.build import build_model
 from proctor.llm.ports import ChatModel
 from proctor.llm.taped import TapedModel
@@ -209,9 +209,9 @@ class _Builder:
         return ready
 
     def _workspace(self, suite: Suite) -> Workspace:
-        own = _told("suite", lambda: workspace_of(suite.settings))
+        own = _told("suite", lambda: build_workspace(suite.settings))
         settings: dict[str, Json] = self._project["settings"] or {}
-        return own.over(_told("project", lambda: workspace_of(settings)))
+        return own.over(_told("project", lambda: build_workspace(settings)))
 
     def _target(self, workspace: Workspace, asked: Asked) -> Target:
         if asked.inline_target is not None:
@@ -219,9 +219,9 @@ class _Builder:
         elif not workspace.targets:
             raise InputError("no target is described: send one, or describe `targets` in the suite or in the settings of the project")
         else:
-            name, section = workspace.target(asked.target)
+            name, section = workspace.find_target(asked.target)
         section = self._outbound.check_target(name, section)
-        model_for = self._model_for(workspace, section) if section.word("type") == "mcp_agent" else None
+        model_for = self._model_for(workspace, section) if section.find_text("type") == "mcp_agent" else None
         return build_target(
             name,
             section,
@@ -232,9 +232,9 @@ class _Builder:
         )
 
     def _model_for(self, workspace: Workspace, section: Section) -> Callable[[Tape], ChatModel]:
-        name = section.word("model")
+        name = section.find_text("model")
         if name in workspace.models:
-            self._outbound.check_model(name, workspace.model(name))
+            self._outbound.check_model(name, workspace.find_model(name))
         # The variables that providers' own tools read are looked for among the project's secrets, never in the service's environment.
         settings = model_settings(name, workspace, self._references, self._values)
         check_wait(settings.timeout_s, f"model {settings.model!r}")
@@ -264,7 +264,7 @@ def _check_judge(workspace: Workspace, section: Section, references: References)
     try:
         asked = section.build(JudgeSection, references, "judge")
     except SpecError as error:
-        raise section.refused(error) from None
+        raise section.refusal_error(error) from None
     for field, most in MOST_OF_A_JUDGE.items():
         value = len(asked.model) if field == "model" else getattr(asked, field)
         if value > most:

@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.decide.selection import select
 from proctor.errors import InputError
-from proctor.formats.drafting import unique
+from proctor.formats.drafting import make_unique
 from proctor.formats.native_text import write_native
 from proctor.formats.workspace import WORKSPACE_KEYS
 from proctor.model.case import MOST_REPEATS, Case, Suite
@@ -240,7 +240,7 @@ async def _suite_of_cases(hub: Hub, caller: Caller, project: Row, ids: list[str]
         if alone and suite.dialect == "mcplab" and len(set(ids)) == 1:
             return suite, text
         for case in suite.cases:
-            name = case.id if case.id not in taken else unique(f"{row['name']}/{case.id}", taken)
+            name = case.id if case.id not in taken else make_unique(f"{row['name']}/{case.id}", taken)
             taken.add(name)
             joined.append(msgspec.structs.replace(case, id=name, settings=_with_named_servers(case.settings)))
         for key in WORKSPACE_KEYS:

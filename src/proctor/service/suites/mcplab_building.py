@@ -107,4 +107,4 @@ def _started(planned: Plan, references: References) -> dict[str, ServerSettings]
     try:
         return {server.id: server for server in read_servers(section.plain(references)["servers"])}
     except SpecError as error:
-        raise section.refused(error) from None
+        raise section.refusal_error(error) from None

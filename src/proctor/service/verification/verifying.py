@@ -23,7 +23,7 @@ from proctor.model.case import Assertion, Suite
 from proctor.model.evidence import Evidence, Json
 from proctor.model.judgement import Opinion, Question
 from proctor.model.verdict import Verdict, errored
-from proctor.scoring.score import case_verdict, score_case, weighted_mean
+from proctor.scoring.score import decide_case_verdict, find_weighted_mean, score_case
 from proctor.service.decisions.messages import SuiteSource
 from proctor.service.decisions.pool import Who
 from proctor.service.decisions.suite_verdicts import SuiteDecisions
@@ -65,8 +65,8 @@ async def verify(hub: Hub, snapshot: Mapping[str, Json], evidence: Evidence, *, 
 def run_verdict(tasks: Sequence[Mapping[str, Json]]) -> dict[str, Json]:
     """Score, verdict and outcome of a benchmark run from its finished task runs: the plain mean."""
     scores = [task["score"] for task in tasks if task.get("score") is not None]
-    score = weighted_mean((score, 1.0) for score in scores)
-    verdict = None if score is None else case_verdict(score, SCORING)
+    score = find_weighted_mean((score, 1.0) for score in scores)
+    verdict = None if score is None else decide_case_verdict(score, SCORING)
     outcomes = {task.get("outcome") for task in tasks}
     outcome = next((word for word in _ORDER if word in outcomes), None)
     return {"score": score, "verdict": _never_pass(verdict) if outcome == "error" else verdict, "outcome": outcome}
