@@ -232,7 +232,7 @@ class _Deciding:
         else:
             scope: Evidence | None = self._evidence
             if assertion.turn is not None:
-                    if assertion.turn not in self._turns:
+                if assertion.turn not in self._turns:
                     self._turns[assertion.turn] = turn_evidence(self._evidence, assertion.turn)
                 scope = self._turns[assertion.turn]
             verdict = missing(f"turn {(assertion.turn or 0) + 1}") if scope is None else decide_guarded(self._checks[index], scope)

@@ -33,39 +33,11 @@ from proctor.patterns.engine import compile_pattern
 
 VERSION = 1
 """The version of the native format that this release reads."""
-SUITE_KEYS = (
-    "proctor",
-    "name",
-    "description",
-    "context",
-    "timezone",
-    "scoring",
-    "tags",
-    "cases",
-    "targets",
-    "default_target",
-    "models",
-    "judge",
-    "settings",
-)
 SETTINGS_KEYS = ("targets", "default_target", "models", "judge")
+SUITE_KEYS = ("proctor", "name", "description", "context", "timezone", "scoring", "tags", "cases", *SETTINGS_KEYS, "settings")
 CASE_KEYS = (
-    "id",
-    "name",
-    "description",
-    "input",
-    "turns",
-    "body",
-    "context",
-    "timezone",
-    "tags",
-    "expect",
-    "extract",
-    "scoring",
-    "skip",
-    "repeat",
-    "pass_rate",
-    "settings",
+    *("id", "name", "description", "input", "turns", "body", "context", "timezone", "tags"),
+    *("expect", "extract", "scoring", "skip", "repeat", "pass_rate", "settings"),
 )
 ASSERTION_KEYS = ("id", "label", "weight", "axis", "required", "advisory", "when_missing", "depends_on")
 

@@ -26,6 +26,7 @@ from proctor.formats.verial_assertions import (
     Entity,
     Malformed,
     Translated,
+    decode_text,
     find_kind,
     list_members,
     report,
@@ -55,8 +56,6 @@ _BENCHMARK = (
     *("tasks", "criteria", "evals", "entities", "benchmark", "task"),
 )
 _CALLS_WITHOUT_CRITERION = ("list", "get", "update", "delete")
-_DEEPEST = 100
-"""Levels of an assertion; they are walked by recursion."""
 
 
 def sniff(document: Located) -> bool:
@@ -325,7 +324,7 @@ class _Reader:
                 raise Malformed("the assertion is empty", stated)
             if not text.startswith("{"):
                 return self._verify(Translated("judged", Judged(criteria=text, subject="state"), {}), stated)
-            stated = _decode_text(text, stated)
+            stated = decode_text(text, stated)
         if not stated.is_object:
             raise Malformed(f"assertion: expected an object, found {stated.kind}", stated)
         kind = stated.get("assert")
@@ -372,26 +371,6 @@ def _find_criteria(found: dict[str, Located]) -> list[Located]:
 def _without(node: Located, keys: tuple[str, ...]) -> Located:
     kept = {key: value for key, value in node.members() if to_snake_case(key) not in keys or to_snake_case(key) == "assert"}
     return Located(value=kept, line=node.line, column=node.column, path=node.path, width=node.width, key_at=node.key_at)
-
-
-def _decode_text(text: str, node: Located) -> Located:
-    """Return the JSON inside a text, every value placed where the text stands."""
-    try:
-        value = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise Malformed(f"the assertion is text that begins like JSON, but is none: {error}", node) from None
-    return _place_value(value, node, 0)
-
-
-def _place_value(value: Json, node: Located, depth: int) -> Located:
-    if depth > _DEEPEST:
-        raise Malformed(f"the assertion is nested more than {_DEEPEST} deep", node)
-    inner: Json = value
-    if isinstance(value, dict):
-        inner = {key: _place_value(entry, node, depth + 1) for key, entry in value.items()}
-    elif isinstance(value, list):
-        inner = [_place_value(entry, node, depth + 1) for entry in value]
-    return Located(value=inner, line=node.line, column=node.column, path=node.path, width=node.width)
 
 
 def _place(field: str | None, fields: dict[str, Located], node: Located) -> Located:

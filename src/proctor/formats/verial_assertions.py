@@ -375,3 +375,23 @@ def report(reading: Reading, problem: Malformed) -> None:
         reading.warn_at_key(problem.node, problem.key, message, nearest=problem.near, code="unsupported_assertion")
     else:
         reading.warn(problem.node, message, nearest=problem.near, code="unsupported_assertion")
+
+
+def decode_text(text: str, node: Located) -> Located:
+    """Return the JSON inside a text, every value placed where the text stands."""
+    try:
+        value = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise Malformed(f"the assertion is text that begins like JSON, but is none: {error}", node) from None
+    return _place_value(value, node, 0)
+
+
+def _place_value(value: Json, node: Located, depth: int) -> Located:
+    if depth > _DEEPEST:
+        raise Malformed(f"the assertion is nested more than {_DEEPEST} deep", node)
+    inner: Json = value
+    if isinstance(value, dict):
+        inner = {key: _place_value(entry, node, depth + 1) for key, entry in value.items()}
+    elif isinstance(value, list):
+        inner = [_place_value(entry, node, depth + 1) for entry in value]
+    return Located(value=inner, line=node.line, column=node.column, path=node.path, width=node.width)
