@@ -63,14 +63,13 @@ def read(document: Located, reading: Reading, *, name: str) -> Suite:
     if not nodes:
         reading.warn(document, "there are no test cases here", code="no_cases")
     cases: list[Case] = []
+    # One set that grows: a fresh one for each case would make a long file cost its square.
+    taken: set[str] = set()
     for node in nodes:
-        case = (
-            _CaseReader(reading, node).read({known.id for known in cases})
-            if reading.require_object(node, "a test case") is not None
-            else None
-        )
+        case = _CaseReader(reading, node).read(taken) if reading.require_object(node, "a test case") is not None else None
         if case is not None:
             cases.append(case)
+            taken.add(case.id)
     return Suite(name=name, dialect="mibo", description=description, cases=tuple(cases))
 
 

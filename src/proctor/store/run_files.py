@@ -74,10 +74,13 @@ class RunFiles:
     def _find(self, run: str) -> Path:
         if os.sep in run or (Path(run) / HEADER).is_file():
             return Path(run)
+        # A whole id needs no look at the others: a list of all runs opens each of them.
+        if run not in ("", ".", "..") and (self.folder / run / HEADER).is_file():
+            return self.folder / run
         known = self.ids()
         if run == "latest" and known:
             return self.folder / known[0]
-        fitting = [name for name in known if name == run] or [name for name in known if name.startswith(run)]
+        fitting = [name for name in known if name.startswith(run)]
         if len(fitting) == 1:
             return self.folder / fitting[0]
         if fitting:
