@@ -29,7 +29,7 @@ hooks: .venv/.ready
 	$(BIN)/pre-commit install
 
 test-live: .venv/.ready
-	$(BIN)/python -m pytest -m live -n $(WORKERS) --dist loadfile -q -rs || test $$? -eq 5
+	$(BIN)/python -m pytest -m live -n $(WORKERS) --dist loadfile --no-loadscope-reorder -q -rs || test $$? -eq 5
 
 # The crash tests, twenty rounds instead of three; the database away for half a minute; thirty rounds of stalled bodies, half heads and slow readers, and of
 # one tenant's patterns and voices beside another tenant; a hundred runs ended by signals; a hundred thousand changed suites, recordings and requests, and two hundred requests for each operation.
