@@ -18,10 +18,10 @@ from pathlib import Path
 
 from benchmarks.report import Figure
 from proctor.cassettes.ports import LIVE
-from proctor.judge.cached import FolderCache, ReplyCache, WriteBehind
+from proctor.judge.cached import FolderCache, ReplyCache, WriteBehindCache
 from proctor.judge.llm_judge import LlmJudge
 from proctor.judge.prompt import load_prompt
-from proctor.judge.request import render
+from proctor.judge.request import render_request
 from proctor.judge.settings import JudgeSettings
 from proctor.llm.build import build_model
 from proctor.llm.ports import ChatModel, ChatRequest
@@ -74,7 +74,7 @@ def _questions() -> list[list[Question]]:
 
 def _requests(questions: list[list[Question]]) -> list[ChatRequest]:
     prompt, settings = load_prompt(), JudgeSettings()
-    rendered = (render(each, prompt=prompt, max_chars=settings.max_chars, order_seed=settings.order_seed) for each in questions)
+    rendered = (render_request(each, prompt=prompt, max_chars=settings.max_chars, order_seed=settings.order_seed) for each in questions)
     return [
         ChatRequest(
             messages=each.messages,
@@ -135,7 +135,7 @@ def figures() -> Iterator[Figure]:
     try:
         for _ in range(ROUNDS):
             with tempfile.TemporaryDirectory() as folder:
-                remembering = WriteBehind(FolderCache(Path(folder)))
+                remembering = WriteBehindCache(FolderCache(Path(folder)))
                 for name, work in (
                     ("bare", lambda: _bare(model(), requests)),
                     ("ours", lambda: _ours(model(), questions, None)),

@@ -24,7 +24,7 @@ from proctor.service.hub import Hub, stamp
 from proctor.service.runs import requests as runs
 from proctor.service.settings import ServiceSettings
 from proctor.service.traces import search
-from proctor.service.traces.search import Wanted
+from proctor.service.traces.search import TraceFilter
 from proctor.store import tables
 from proctor.store.database import Database, open_database
 
@@ -39,11 +39,11 @@ Ask = Callable[[Hub], Awaitable[dict[str, Any]]]
 
 
 def _results(wanted: dict[str, Any], caller: Caller = LOCAL, **more: Any) -> Ask:
-    return lambda hub: search.list_results(hub, caller, Wanted(**wanted), **more)
+    return lambda hub: search.list_results(hub, caller, TraceFilter(**wanted), **more)
 
 
 def _traces(wanted: dict[str, Any], caller: Caller = LOCAL, **more: Any) -> Ask:
-    return lambda hub: search.list_traces(hub, caller, Wanted(**wanted), **more)
+    return lambda hub: search.list_traces(hub, caller, TraceFilter(**wanted), **more)
 
 
 _SOME = Caller(organization_id=LOCAL.organization_id, kind="project", key_id="k", project_id="proj_1", agent_ids=("agent_1", "agent_6"))

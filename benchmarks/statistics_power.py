@@ -14,7 +14,7 @@ import msgspec
 
 from proctor.scoring.intervals import Counts
 from proctor.scoring.paired import compare_runs
-from proctor.scoring.power import power
+from proctor.scoring.power import compute_power
 
 DROPS = (0.0, 0.05, 0.1, 0.2)
 SUITES = ("alike", "mixed")
@@ -71,7 +71,7 @@ def main(arguments: list[str]) -> int:
             changed += sum(found[0].verdicts.get(verdict, 0) for verdict in ("regressed", "improved"))
             quiet += found[0].comparisons
             seen = " | ".join(f"{one.share('regressed'):.0%}" for one in found[1:])
-            formula = ", ".join(f"{power(cases, repeats, BASE_RATE, drop):.0%}" for drop in DROPS[1:])
+            formula = ", ".join(f"{compute_power(cases, repeats, BASE_RATE, drop):.0%}" for drop in DROPS[1:])
             right = sum(one.covered for one in found) / sum(one.comparisons for one in found)
             alarms = found[0].share("regressed", "improved")
             print(f"| {cases} | {repeats} | {suite} | {alarms:.1%} | {seen} | {formula} | {right:.1%} |", flush=True)

@@ -15,7 +15,7 @@ from msgspec import inspect as mi
 from proctor.actions import describe
 from proctor.actions.describe import Description, Field, kind_words
 from proctor.checks.registry import default_registry
-from proctor.cli.main import COMMANDS, run, usage
+from proctor.cli.main import COMMANDS, run, write_usage
 from proctor.formats.building import describe_struct_type
 from proctor.formats.field_docs import read_field_docs
 from proctor.formats.native_schema import build_native_schema
@@ -270,7 +270,7 @@ def command_line_page() -> str:
         "for an internal error).",
         "",
         "```",
-        usage(),
+        write_usage(),
         "```",
     ]
     for command in COMMANDS:

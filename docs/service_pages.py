@@ -8,7 +8,7 @@ from typing import Any
 
 from docs.reference_pages import NOTICE
 from proctor.rest.app import make_app
-from proctor.rest.settings import SETTINGS, ServeSettings, default_of
+from proctor.rest.settings import SETTINGS, ServeSettings, show_default
 from proctor.service.settings import ServiceSettings
 
 _COMMON = ("400", "401", "403", "404", "409", "413", "415", "429", "500", "503")
@@ -31,7 +31,7 @@ def settings_page() -> str:
         flag = "none" if setting.option is None else f"`{f'{setting.option} {setting.metavar}'.strip()}`"
         if setting.many:
             flag += ", may be repeated"
-        lines.append(f"| {flag} | `{setting.variable}` | {default_of(setting)} | {setting.text} |")
+        lines.append(f"| {flag} | `{setting.variable}` | {show_default(setting)} | {setting.text} |")
     lines += [
         "",
         "Models and judges are configured as everywhere else: `proctor.yaml` in the workspace, and the variables of",

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proctor.cassettes.cassette import open_tape
-from proctor.cassettes.misses import CassetteMiss, first_difference
+from proctor.cassettes.misses import CassetteMiss, find_first_difference
 from proctor.cassettes.ports import Kind, Tape
 from proctor.cassettes.recorder import Recorder
 from proctor.errors import InputError, StoreError, TargetError
@@ -84,7 +84,7 @@ def test_what_was_recorded_is_played_exactly_and_twice(tmp_path_factory: pytest.
         for case, attempt, kind, request, answer in exchanges:
             got = play(tapes[case, attempt], kind, request)
             assert got == answer and json.dumps(got) == json.dumps(answer)
-    assert player.unused() == () and player.unused_report() is None
+    assert player.list_unused() == () and player.describe_unused() is None
 
 
 def test_the_file_is_readable(tmp_path: Path) -> None:
@@ -352,14 +352,14 @@ def test_secrets_are_not_in_a_miss(tmp_path: Path) -> None:
 
 
 def test_the_first_difference_is_in_reading_order() -> None:
-    assert first_difference({"a": [1, {"b": 2}]}, {"a": [1, {"b": 2}]}) is None
-    found = first_difference({"a": [1, {"b": 2}], "c": 1}, {"a": [1, {"b": 3}], "c": 2})
+    assert find_first_difference({"a": [1, {"b": 2}]}, {"a": [1, {"b": 2}]}) is None
+    found = find_first_difference({"a": [1, {"b": 2}], "c": 1}, {"a": [1, {"b": 3}], "c": 2})
     assert found is not None and (found.path, found.recorded, found.now) == ("$.a[1].b", 2, 3)
-    found = first_difference([1], [1, 2])
+    found = find_first_difference([1], [1, 2])
     assert found is not None and (found.path, found.recorded, found.now) == ("$[1]", MISSING, 2)
-    found = first_difference({"a": 1}, {"a": True})
+    found = find_first_difference({"a": 1}, {"a": True})
     assert found is not None and found.path == "$.a"
-    found = first_difference({"a": [1]}, {"a": {"b": 1}})
+    found = find_first_difference({"a": [1]}, {"a": {"b": 1}})
     assert found is not None and found.path == "$.a"
 
 
@@ -368,8 +368,8 @@ def test_what_was_recorded_and_not_asked_for_is_reported(tmp_path: Path) -> None
     record(path, *(("a", 0, "tool", {"tool": f"t{n}"}, n) for n in range(8)), ("b", 0, "tool", {"tool": "x"}, 1))
     player = open_tape(path, "replay")
     play(player.scope("a"), "tool", {"tool": "t0"})
-    assert [entry.about for entry in player.unused()] == [f"t{n}" for n in range(1, 8)]
-    report = player.unused_report()
+    assert [entry.about for entry in player.list_unused()] == [f"t{n}" for n in range(1, 8)]
+    report = player.describe_unused()
     assert report is not None
     assert report.startswith("7 recorded exchanges were never asked for") and report.endswith(" and 4 more") and "\n" not in report
     assert ": case 'a', attempt 0: tool t1; " in report
@@ -577,7 +577,7 @@ def test_a_refused_file_is_not_left_locked(tmp_path: Path) -> None:
 
 def test_the_marker_of_a_judge_is_named_only_where_nothing_else_differs() -> None:
     one, other = (f"<<<DATA {letter * 32}>>>" for letter in "ab")
-    found = first_difference([f"{one} x", "greets"], [f"{other} x", "thanks"])
+    found = find_first_difference([f"{one} x", "greets"], [f"{other} x", "thanks"])
     assert found is not None and (found.path, found.recorded, found.now) == ("$[1]", "greets", "thanks")
-    found = first_difference([one, "greets"], [other, "greets"])
+    found = find_first_difference([one, "greets"], [other, "greets"])
     assert found is not None and found.path == "$[0]"

@@ -18,23 +18,23 @@ SECRET = 'correct horse/battery"staple'
 @rows("cassettes/cases/scrub.yaml")
 def test_secrets_are_taken_out_and_nothing_else(row: dict[str, Any]) -> None:
     scrubber = Scrubber([SECRET, "short"])
-    once = scrubber.value(row["given"])
+    once = scrubber.scrub_value(row["given"])
     assert once == row["expect"]
-    assert scrubber.value(once) == once
+    assert scrubber.scrub_value(once) == once
 
 
 def test_a_secret_inside_another_leaves_no_tail() -> None:
-    assert Scrubber(["abcdefgh", "abcdefgh-more-of-it"]).text("x abcdefgh-more-of-it y abcdefgh z") == "x [redacted] y [redacted] z"
+    assert Scrubber(["abcdefgh", "abcdefgh-more-of-it"]).scrub_text("x abcdefgh-more-of-it y abcdefgh z") == "x [redacted] y [redacted] z"
 
 
 def test_short_secrets_do_not_eat_ordinary_words() -> None:
-    assert Scrubber(["test", ""]).text("a test of testing") == "a test of testing"
+    assert Scrubber(["test", ""]).scrub_text("a test of testing") == "a test of testing"
 
 
 @given(st.text(max_size=60), st.text(max_size=60), st.text(min_size=8, max_size=40))
 @settings(max_examples=150, deadline=None)
 def test_a_known_secret_is_never_left(before: str, after: str, secret: str) -> None:
-    left = Scrubber([secret]).value({"a": [f"{before}{secret}{after}"]})["a"][0]
+    left = Scrubber([secret]).scrub_value({"a": [f"{before}{secret}{after}"]})["a"][0]
     # What surrounds it may happen to build it again, together with the mark that replaced it.
     assert secret not in left.replace("[redacted]", "\0")
 
@@ -48,8 +48,8 @@ TEXTS = st.sampled_from([row["given"] for row in load("cassettes/cases/scrub.yam
 @settings(max_examples=200, deadline=None)
 def test_scrubbing_twice_changes_nothing_more(text: str) -> None:
     scrubber = Scrubber([SECRET])
-    once = scrubber.text(text)
-    assert scrubber.text(once) == once
+    once = scrubber.scrub_text(text)
+    assert scrubber.scrub_text(once) == once
 
 
 @pytest.mark.parametrize(
@@ -61,5 +61,5 @@ def test_scrubbing_twice_changes_nothing_more(text: str) -> None:
 )  # fmt: skip
 def test_hostile_text_does_not_stall_it(text: str) -> None:
     started = time.perf_counter()
-    Scrubber([SECRET]).text(text)
+    Scrubber([SECRET]).scrub_text(text)
     assert time.perf_counter() - started < 2

@@ -11,7 +11,7 @@ import pytest
 
 from proctor.errors import SpecError
 from proctor.evals.client_manager import MCPClientManager
-from proctor.evals.messages import shown
+from proctor.evals.messages import write_sdk_messages
 from proctor.evals.prompt_result import PromptResult
 from proctor.evals.prompting import has_tool_call, step_count_is
 from proctor.evals.test_agent import MockAgent, TestAgent
@@ -120,7 +120,7 @@ def test_an_answer_is_shown_beside_its_own_call_only() -> None:
         ChatMessage(role="tool", text="Error: there is no tool", call_id="1", name="nope"),
         ChatMessage(role="tool", text="Echo", call_id="2", name="echo"),
     ]
-    (message,) = shown(said, [ToolCall(name="echo", result={"content": []})])
+    (message,) = write_sdk_messages(said, [ToolCall(name="echo", result={"content": []})])
     assert [part["output"] for part in message["content"]] == [
         {"type": "error-text", "value": "there is no tool"},
         {"type": "json", "value": {"content": []}},

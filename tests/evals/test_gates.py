@@ -21,7 +21,7 @@ from proctor.evals.gates import (
     pass_rate_fraction_from_percent,
 )
 from proctor.evals.results import EvalRunResult, EvalSuiteResult
-from proctor.evals.score_rows import EvaluationConfig, ScoreDefinition, ScoreOutcome, row_of, scored
+from proctor.evals.score_rows import EvaluationConfig, ScoreDefinition, ScoreOutcome, make_row, scored
 from proctor.evals.scorers import scorer
 from proctor.evals.test_agent import MockAgent
 from proctor.scoring.intervals import Counts, wilson
@@ -34,7 +34,7 @@ def given_run(given: dict[str, Any]) -> GateInput:
     kind = {key: given[key] for key in ("role", "id_source") if key in given}
     definition = ScoreDefinition(scorer_id="tone", implementation_hash="0" * 64, pass_threshold=0.5, **kind)
     found = [
-        row_of(definition, ScoreOutcome(kind=each, rationale="why") if isinstance(each, str) else scored(each))
+        make_row(definition, ScoreOutcome(kind=each, rationale="why") if isinstance(each, str) else scored(each))
         for each in given.get("tone", [])
     ]
     return GateInput(

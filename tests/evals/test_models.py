@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from proctor.errors import SpecError
-from proctor.evals.models import model_named
+from proctor.evals.models import make_model
 from proctor.evals.prompt_result import PromptResult
 from proctor.evals.test_agent import TestAgent
 from tests.llm.provider_server import Asked, Provider, Said, provider
@@ -106,4 +106,4 @@ def test_a_refusal_is_a_result_without_the_key() -> None:
 )
 def test_a_model_that_cannot_be_made(model: str, custom: dict[str, Any], error: str) -> None:
     with pytest.raises(SpecError, match=error):
-        model_named(model, api_key="k-1234", base_url=None, custom=custom, environment={})
+        make_model(model, api_key="k-1234", base_url=None, custom=custom, environment={})

@@ -7,7 +7,7 @@ import json
 import pytest
 
 import proctor
-from proctor.evals.prompt_result import PromptResult, evidence_of
+from proctor.evals.prompt_result import PromptResult, join_evidence
 from proctor.evals.results import LatencyBreakdown
 from proctor.model.evidence import ToolCall, Usage
 
@@ -91,11 +91,11 @@ def test_evidence_goes_into_a_suite() -> None:
 
 
 def test_several_prompts_are_one_conversation() -> None:
-    both = evidence_of([FULL, PromptResult.error("boom", 5, "And 18?")])
+    both = join_evidence([FULL, PromptResult.error("boom", 5, "And 18?")])
     assert both.turns is not None and len(both.turns) == 2 and both.input == ["Where is order 17?", "And 18?"]
     assert both.text == "" and both.error == "boom" and both.duration_ms == 305
     assert both.tool_calls is not None and len(both.tool_calls) == 3
-    nothing = evidence_of([])
+    nothing = join_evidence([])
     assert nothing.tool_calls == () and nothing.text is None
 
 

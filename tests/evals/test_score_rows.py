@@ -24,14 +24,14 @@ from proctor.evals.score_rows import (
     definition_hash,
     evaluation_config_hash,
     gating_verdict,
+    make_error_outcome,
+    make_row,
     not_applicable,
     read_outcome,
-    row_of,
     score_integrity,
     scored,
     skipped,
     suite_config_hash,
-    unscored,
 )
 from tests.tables import rows
 
@@ -182,29 +182,29 @@ def test_the_hash_of_a_suite_keeps_duplicates() -> None:
 
 @pytest.mark.parametrize(("value", "passed"), [(0, False), (0.69, False), (0.7, True), (1, True)])
 def test_the_threshold_decides(value: float, passed: bool) -> None:
-    row = row_of(defined(), scored(value, "so so", evidence=["one"], scope={"kind": "turn"}))
+    row = make_row(defined(), scored(value, "so so", evidence=["one"], scope={"kind": "turn"}))
     assert (row.status, row.value, row.passed, row.rationale, row.evidence, row.error) == ("scored", value, passed, "so so", ("one",), None)
     assert row.definition_hash == definition_hash(defined()) and row.scope == {"kind": "turn"} and row.pass_threshold == 0.7
 
 
 @pytest.mark.parametrize("value", [1.5, -0.1, math.nan, math.inf, 10**400, "1", None, [1]])
 def test_a_value_that_is_no_score_is_an_error_and_never_brought_into_range(value: Any) -> None:
-    row = row_of(defined(), ScoreOutcome(kind="scored", value=value, rationale="said"))
+    row = make_row(defined(), ScoreOutcome(kind="scored", value=value, rationale="said"))
     assert row.status == "error" and row.value is None and row.passed is None and "0 to 1" in (row.error or "") and row.rationale is None
 
 
 def test_only_scored_rows_have_a_value_and_only_errors_an_error() -> None:
     for outcome, status in ((skipped("why"), "skipped"), (not_applicable("why"), "not_applicable")):
-        row = row_of(defined(model="m"), outcome)
+        row = make_row(defined(model="m"), outcome)
         assert (row.status, row.value, row.passed, row.rationale, row.error, row.model) == (status, None, None, "why", None, "m")
-    assert row_of(defined(), unscored(" ")).error == "unknown error"
+    assert make_row(defined(), make_error_outcome(" ")).error == "unknown error"
 
 
 def test_long_texts_are_cut() -> None:
-    row = row_of(defined(), scored(1, "r" * 5000, evidence=["e" * 400] * 30))
+    row = make_row(defined(), scored(1, "r" * 5000, evidence=["e" * 400] * 30))
     assert len(row.rationale or "") == LONGEST_RATIONALE and len(row.evidence) == MOST_EVIDENCE
     assert {len(each) for each in row.evidence} == {LONGEST_EVIDENCE}
-    assert len(row_of(defined(), unscored("x" * 900)).error or "") == LONGEST_ERROR
+    assert len(make_row(defined(), make_error_outcome("x" * 900)).error or "") == LONGEST_ERROR
 
 
 @pytest.mark.parametrize(
@@ -251,7 +251,7 @@ def given_rows(given: dict[str, Any]) -> tuple[EvaluationConfig, list[Any]]:
         definitions.append(definition)
         if row["status"] == "none":
             continue
-        made = row_of(definition, ScoreOutcome(kind=row["status"], value=row.get("value"), rationale="why"))
+        made = make_row(definition, ScoreOutcome(kind=row["status"], value=row.get("value"), rationale="why"))
         found.append(msgspec.structs.replace(made, definition_hash=row["hash"]) if "hash" in row else made)
     return EvaluationConfig.of(definitions), found
 
@@ -266,7 +266,7 @@ def test_a_verdict_says_who_disagrees_who_is_missing_and_what_belongs_to_nobody(
     config, found = given_rows(
         {"rows": [{"status": "scored", "value": 0}, {"status": "error"}, {"status": "none"}, {"status": "scored", "value": 1}]}
     )
-    lost = row_of(defined("stranger"), scored(1))
+    lost = make_row(defined("stranger"), scored(1))
     verdict = gating_verdict([*found, lost], config)
     assert (verdict.disagreeing, verdict.unresolved, verdict.unknown) == (("s0",), ("s1", "s2"), ("stranger",))
 
@@ -274,14 +274,14 @@ def test_a_verdict_says_who_disagrees_who_is_missing_and_what_belongs_to_nobody(
 @pytest.mark.parametrize("change", [{"pass_threshold": 0.1, "passed": True}, {"passed": True}, {"value": 1.0}])
 def test_a_row_cannot_bring_its_own_verdict(change: dict[str, Any]) -> None:
     definition = defined()
-    forged = msgspec.structs.replace(row_of(definition, scored(0.2)), **change)
+    forged = msgspec.structs.replace(make_row(definition, scored(0.2)), **change)
     assert not gating_verdict([forged], EvaluationConfig.of([definition])).passed
     assert score_integrity([forged], [definition]) == "invalid"
 
 
 def test_rows_that_belong_to_their_definitions_are_sound() -> None:
     definition = defined()
-    sound = [row_of(definition, outcome) for outcome in (scored(0.2), scored(0.9), skipped(), not_applicable(), unscored("x"))]
+    sound = [make_row(definition, outcome) for outcome in (scored(0.2), scored(0.9), skipped(), not_applicable(), make_error_outcome("x"))]
     assert score_integrity(sound, [definition]) == "valid"
     assert score_integrity(sound, []) == "invalid"
     assert score_integrity([msgspec.structs.replace(sound[2], value=1.0)], [definition]) == "invalid"

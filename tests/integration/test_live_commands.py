@@ -98,10 +98,10 @@ def test_repeats_have_statistics_and_a_gate(place: Path, monkeypatch: pytest.Mon
 
 def test_two_runs_are_compared_and_gate(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     proctor("run", "suite.yaml", "-n", "3", "--quiet")
-    base = RunFiles(place / ".proctor").ids()[0]
+    base = RunFiles(place / ".proctor").list_ids()[0]
     monkeypatch.setenv("AGENT_FAILS", "1")
     proctor("run", "suite.yaml", "-n", "3", "--quiet")
-    candidate = next(run for run in RunFiles(place / ".proctor").ids() if run != base)
+    candidate = next(run for run in RunFiles(place / ".proctor").list_ids() if run != base)
     done = proctor("compare", base, candidate, "--format", "json", "--fail-on", "new-failure")
     assert done.code == 1
     assert json.loads(done.out)["comparison"]["newly_failing"] == ["c7"]
@@ -134,7 +134,7 @@ def test_a_killed_run_is_resumed_and_no_finished_case_is_driven_again(place: Pat
     process.wait()
     run = RunFiles(place / ".proctor").open("latest")
     before = [entry.case for entry in run.entries()]
-    assert 40 <= len(before) < 200 and run.ended() is None
+    assert 40 <= len(before) < 200 and run.read_end() is None
     done = proctor("run", "suite.yaml", "--resume", "latest", "--quiet", "--format", "json")
     document = json.loads(done.out)
     assert (done.code, document["counts"]["pass"], len(document["cases"])) == (0, 200, 200)
@@ -214,12 +214,12 @@ def test_failures_are_annotations_on_github(place: Path, monkeypatch: pytest.Mon
 
 
 def test_the_moving_line_counts_and_clears_up(capsys: pytest.CaptureFixture[str]) -> None:
-    from proctor.cli.live_progress import _Moving
+    from proctor.cli.live_progress import _MovingLine
     from proctor.model.case import Case
     from proctor.model.result import CaseResult
     from proctor.runner.events import Event
 
-    moving = _Moving()
+    moving = _MovingLine()
     moving(Event(kind="planned", total=2))
     for name, outcome in (("a", "pass"), ("b\x1b[31m", "fail")):
         moving(Event(kind="started", case=name))

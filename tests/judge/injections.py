@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 from proctor.judge.prompt import load_prompt
-from proctor.judge.request import Rendered, render
+from proctor.judge.request import RenderedRequest, render_request
 from proctor.model.judgement import Material, Question
 from tests.judge.obedient_judge import TOKENS, ObedientJudge
 from tests.tables import load
@@ -22,9 +22,9 @@ MAX_CHARS = 8_000
 CRITERIA = ("The answer names the price.", "The answer greets the user.", "The answer invents an order number.")
 
 
-def ask(material: Material, *, max_chars: int = MAX_CHARS, repair: str | None = None, **fields: Any) -> Rendered:
+def ask(material: Material, *, max_chars: int = MAX_CHARS, repair: str | None = None, **fields: Any) -> RenderedRequest:
     questions = [Question(criterion=criterion, material=material, **fields) for criterion in CRITERIA]
-    return render(questions, prompt=load_prompt(), max_chars=max_chars, order_seed=7, repair=repair)
+    return render_request(questions, prompt=load_prompt(), max_chars=max_chars, order_seed=7, repair=repair)
 
 
 HARMLESS = Material(subject="The price is 40.")
@@ -127,7 +127,9 @@ def broken_rules(attempt: Any, material: Material, fault: str | None = None, *, 
         yield f"the obedient judge reads {order!r}"
 
 
-def _broken_in_data(line: str, attempt: Any, material: Material, rendered: Rendered, max_chars: int, fault: str | None) -> Iterator[str]:
+def _broken_in_data(
+    line: str, attempt: Any, material: Material, rendered: RenderedRequest, max_chars: int, fault: str | None
+) -> Iterator[str]:
     try:
         data = json.loads(line)
     except ValueError as error:
@@ -165,7 +167,7 @@ def texts_in(attempt: Any) -> list[str]:
     return found
 
 
-def _outside(rendered: Rendered) -> str:
+def _outside(rendered: RenderedRequest) -> str:
     """Everything but the data; what may differ is masked."""
     text = "\0".join(message.text for message in rendered.messages)
     start, end = text.index("\n<<<DATA ", text.index("\0")), text.index("\n<<<END OF DATA ", text.index("\0"))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from proctor.judge.cached import FolderCache, MemoryCache, ReplyCache, WriteBehind, canonical, key_of
+from proctor.judge.cached import FolderCache, MemoryCache, ReplyCache, WriteBehindCache, encode_canonical, make_key
 from proctor.llm.ports import ChatMessage, ChatReply, ChatRequest
 from proctor.model.evidence import Usage
 
@@ -28,13 +28,13 @@ KEY = "ab" + "0" * 62
 @pytest.fixture(params=["folder", "memory", "behind"])
 def cache(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ReplyCache]:
     folder = FolderCache(tmp_path / "judge")
-    made: ReplyCache = {"folder": folder, "memory": MemoryCache(), "behind": WriteBehind(folder)}[request.param]
+    made: ReplyCache = {"folder": folder, "memory": MemoryCache(), "behind": WriteBehindCache(folder)}[request.param]
     yield made
     made.close()
 
 
 def test_what_was_written_behind_is_on_the_disk_after_closing(tmp_path: Path) -> None:
-    cache = WriteBehind(FolderCache(tmp_path))
+    cache = WriteBehindCache(FolderCache(tmp_path))
     keys = [f"{number:02x}" + "0" * 62 for number in range(100)]
     for number, key in enumerate(keys):
         cache.put(key, ChatReply(text=str(number)))
@@ -114,7 +114,7 @@ HOW: dict[str, Any] = {"provider": "p", "model": "m", "address": "http://x", "as
 
 def test_a_key_is_the_same_for_the_same_and_another_for_whatever_differs() -> None:
     def key(request: dict[str, Any] = {}, **how: Any) -> str:  # noqa: B006 - never changed
-        return key_of(ChatRequest(**{**REQUEST, **request}), **{**HOW, **how})
+        return make_key(ChatRequest(**{**REQUEST, **request}), **{**HOW, **how})
 
     same = [key(), key({"answer_schema": {"a": 1}}), key(asked={"attempt": 0, "member": 0, "sample": 0})]
     assert len(set(same)) == 1
@@ -139,14 +139,14 @@ def test_a_key_is_the_same_for_the_same_and_another_for_whatever_differs() -> No
 
 
 def test_what_json_has_trouble_with_has_a_name_too() -> None:
-    assert canonical({"b": "\ud83d", "a": 10**30}) == canonical({"a": 10**30, "b": "\ud83d"})
-    assert canonical({"a": True}) != canonical({"a": 1})
+    assert encode_canonical({"b": "\ud83d", "a": 10**30}) == encode_canonical({"a": 10**30, "b": "\ud83d"})
+    assert encode_canonical({"a": True}) != encode_canonical({"a": 1})
 
 
 @pytest.mark.parametrize("behind", [False, True])
 def test_a_reply_that_is_too_large_is_not_remembered(behind: bool, tmp_path: Path) -> None:
     folder = FolderCache(tmp_path)
-    cache: ReplyCache = WriteBehind(folder) if behind else folder
+    cache: ReplyCache = WriteBehindCache(folder) if behind else folder
     too_large = [ChatReply(text="x" * 65_537), ChatReply(text="é" * 32_769), ChatReply(text="x", model="m" * 65_536)]
     for number, reply in enumerate((*too_large, ChatReply(text="x" * 65_536), ChatReply(text="é" * 32_768))):
         key = f"{number:064x}"

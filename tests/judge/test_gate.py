@@ -6,26 +6,26 @@ import asyncio
 
 import pytest
 
-from proctor.judge.gate import Gate
+from proctor.judge.gate import RequestGate
 
 
 def test_refusals_of_one_round_halve_the_number_once_and_successes_raise_it_again() -> None:
     async def scenario() -> None:
-        gate = Gate(8)
+        gate = RequestGate(8)
         tickets = [await gate.enter() for _ in range(8)]
         for ticket in tickets:
-            gate.too_much(ticket)
+            gate.slow_down(ticket)
             gate.leave()
         assert gate.limit == 4
         later = await gate.enter()
-        gate.too_much(later)
+        gate.slow_down(later)
         gate.leave()
         assert gate.limit == 2
         for expected in (2, 3, 3, 3, 4):
-            gate.succeeded()
+            gate.note_success()
             assert gate.limit == expected
         for _ in range(100):
-            gate.succeeded()
+            gate.note_success()
         assert gate.limit == 8
 
     asyncio.run(scenario())
@@ -33,9 +33,9 @@ def test_refusals_of_one_round_halve_the_number_once_and_successes_raise_it_agai
 
 def test_one_is_always_let_through() -> None:
     async def scenario() -> None:
-        gate = Gate(1)
+        gate = RequestGate(1)
         for _ in range(3):
-            gate.too_much(await gate.enter())
+            gate.slow_down(await gate.enter())
             gate.leave()
         assert gate.limit == 1
 
@@ -44,7 +44,7 @@ def test_one_is_always_let_through() -> None:
 
 def test_places_are_given_in_order_and_never_more_than_there_are() -> None:
     async def scenario() -> None:
-        gate, order = Gate(2), list[int]()
+        gate, order = RequestGate(2), list[int]()
 
         async def one(number: int) -> None:
             await gate.enter()
@@ -63,9 +63,9 @@ def test_places_are_given_in_order_and_never_more_than_there_are() -> None:
 def test_a_pause_holds_everybody_back_and_ends_by_itself() -> None:
     async def scenario() -> None:
         loop = asyncio.get_running_loop()
-        gate = Gate(4)
+        gate = RequestGate(4)
         started = loop.time()
-        gate.too_much(await gate.enter(), 0.05)
+        gate.slow_down(await gate.enter(), 0.05)
         gate.leave()
         async with asyncio.timeout(5):
             await asyncio.gather(gate.enter(), gate.enter())
@@ -77,7 +77,7 @@ def test_a_pause_holds_everybody_back_and_ends_by_itself() -> None:
 @pytest.mark.parametrize("given_first", [False, True])
 def test_whoever_is_cancelled_while_waiting_takes_no_place(given_first: bool) -> None:
     async def scenario() -> None:
-        gate = Gate(1)
+        gate = RequestGate(1)
         await gate.enter()
         waiting = asyncio.ensure_future(gate.enter())
         next_one = asyncio.ensure_future(gate.enter())

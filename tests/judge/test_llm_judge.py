@@ -525,7 +525,7 @@ def test_a_recording_holds_what_was_remembered_and_a_replay_needs_neither_cache_
     judge = LlmJudge([ScriptedModel([], name="m")], settings, cache=MemoryCache())
     with Player(path) as player:
         (opinion,) = judged(judge, ask("a"), tape=player.scope("c"))
-        assert player.unused() == ()
+        assert player.list_unused() == ()
     assert (opinion.outcome, opinion.reason) == ("pass", "2 of 2: kept")
     assert judge.spent.calls == 0 and not judge._cache.replies  # type: ignore[union-attr]
 

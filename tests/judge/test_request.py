@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from proctor.judge import bounds
 from proctor.judge.prompt import load_prompt
-from proctor.judge.request import Rendered, render, reply_schema
+from proctor.judge.request import RenderedRequest, render_request, reply_schema
 from proctor.model.judgement import Material, Question
 from tests.judge.injections import broken_rules
 from tests.judge.test_fence import ANY_TEXT, HOSTILE_TEXT
@@ -27,25 +27,25 @@ ANY_JSON = st.recursive(
 
 def ask(
     *questions: Question, max_chars: int = 48_000, order_seed: int = 0, repair: str | None = None, override: str | None = None
-) -> Rendered:
-    return render(questions, prompt=load_prompt(override), max_chars=max_chars, order_seed=order_seed, repair=repair)
+) -> RenderedRequest:
+    return render_request(questions, prompt=load_prompt(override), max_chars=max_chars, order_seed=order_seed, repair=repair)
 
 
-def line_of(rendered: Rendered) -> str:
+def line_of(rendered: RenderedRequest) -> str:
     """The line of data in a request."""
     lines = rendered.messages[1].text.split("\n")
     return lines[lines.index(f"<<<DATA {rendered.marker}>>>") + 1]
 
 
-def data_of(rendered: Rendered) -> Any:
+def data_of(rendered: RenderedRequest) -> Any:
     return json.loads(line_of(rendered))
 
 
-def checks_of(rendered: Rendered) -> list[dict[str, Any]]:
+def checks_of(rendered: RenderedRequest) -> list[dict[str, Any]]:
     return json.loads(rendered.messages[1].text.split("\n")[1])
 
 
-def shown(material: Material, max_chars: int = 48_000) -> Rendered:
+def shown(material: Material, max_chars: int = 48_000) -> RenderedRequest:
     return ask(Question(criterion="x", material=material), max_chars=max_chars)
 
 
@@ -272,7 +272,7 @@ def test_a_context_that_fits_to_the_character_is_kept_whole() -> None:
 @settings(deadline=None)
 def test_a_text_is_never_longer_than_its_room(text: str, room: int) -> None:
     text = text.encode("utf-8", "ignore").decode()
-    neutral = bounds.fence.neutralise(text) * 3
+    neutral = bounds.fence.neutralise_text(text) * 3
     cut, gone = bounds.cut_text(neutral, room)
     assert len(bounds.fence.encode_line(cut)) <= room
     assert (gone == 0) == (cut == neutral)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from proctor.judge.reply import Fault, Item
 from proctor.judge.settings import JudgeSettings
-from proctor.judge.votes import Ballot, combined, cost_of, total
+from proctor.judge.votes import Ballot, combine_ballots, compute_cost, sum_usage
 from proctor.model.evidence import Usage
 from proctor.model.judgement import Material, Question
 from tests.tables import rows
@@ -31,7 +31,7 @@ def ballot(said: Any, threshold: float | None, number: int) -> Ballot:
 def test_ballots_make_the_opinion_of_the_table(row: dict[str, Any]) -> None:
     threshold = row.get("threshold")
     ballots = [ballot(said, threshold, number) for number, said in enumerate(row["ballots"], 1)]
-    opinion = combined(question(threshold), ballots, JudgeSettings(**row.get("settings", {})))
+    opinion = combine_ballots(question(threshold), ballots, JudgeSettings(**row.get("settings", {})))
     expect = row["expect"]
     assert opinion.outcome == expect["outcome"]
     assert opinion.score == pytest.approx(expect.get("score", 0.0), abs=1e-5)
@@ -51,8 +51,8 @@ def test_ballots_make_the_opinion_of_the_table(row: dict[str, Any]) -> None:
 )
 def test_turning_every_vote_around_turns_the_outcome_around(said: list[Any], agreement: float, combine: Any) -> None:
     how = JudgeSettings(agreement=agreement, combine=combine)
-    one = combined(question(None), [ballot(vote, None, 1) for vote in said], how)
-    other = combined(question(None), [ballot(vote if isinstance(vote, str) else not vote, None, 1) for vote in said], how)
+    one = combine_ballots(question(None), [ballot(vote, None, 1) for vote in said], how)
+    other = combine_ballots(question(None), [ballot(vote if isinstance(vote, str) else not vote, None, 1) for vote in said], how)
     assert {"pass": "fail", "fail": "pass", "error": "error"}[one.outcome] == other.outcome
     assert one.code == other.code
 
@@ -65,17 +65,19 @@ def test_turning_every_vote_around_turns_the_outcome_around(said: list[Any], agr
 def test_the_mean_of_equal_scores_decides_as_each_of_them(scores: list[float], threshold: float) -> None:
     how = JudgeSettings(combine="mean")
     for score in scores:
-        many = combined(question(threshold), [ballot(score, threshold, 1)] * len(scores), how)
-        assert many.outcome == combined(question(threshold), [ballot(score, threshold, 1)], how).outcome
+        many = combine_ballots(question(threshold), [ballot(score, threshold, 1)] * len(scores), how)
+        assert many.outcome == combine_ballots(question(threshold), [ballot(score, threshold, 1)], how).outcome
 
 
 def test_usage_is_added_up_as_far_as_it_is_known() -> None:
-    assert total([Usage(input_tokens=1), Usage(output_tokens=2, total_tokens=5)]) == Usage(input_tokens=1, output_tokens=2, total_tokens=6)
-    assert total([Usage()]) == Usage()
+    assert sum_usage([Usage(input_tokens=1), Usage(output_tokens=2, total_tokens=5)]) == Usage(
+        input_tokens=1, output_tokens=2, total_tokens=6
+    )
+    assert sum_usage([Usage()]) == Usage()
 
 
 def test_a_cost_needs_both_tokens_and_prices() -> None:
-    assert cost_of(Usage(input_tokens=1000, output_tokens=100), (2.0, 10.0)) == pytest.approx(0.003)
-    assert cost_of(Usage(total_tokens=5), (2.0, 10.0)) is None
-    assert cost_of(None, (2.0, 10.0)) is None
-    assert cost_of(Usage(input_tokens=1), None) is None
+    assert compute_cost(Usage(input_tokens=1000, output_tokens=100), (2.0, 10.0)) == pytest.approx(0.003)
+    assert compute_cost(Usage(total_tokens=5), (2.0, 10.0)) is None
+    assert compute_cost(None, (2.0, 10.0)) is None
+    assert compute_cost(Usage(input_tokens=1), None) is None

@@ -10,7 +10,7 @@ import pytest
 from proctor.cassettes.ports import LIVE
 from proctor.judge.llm_judge import LlmJudge
 from proctor.judge.settings import JudgeSettings
-from proctor.judge.wording import PlainWords
+from proctor.judge.wording import PlainlyWordedJudge
 from proctor.llm.ports import ChatReply, ChatRequest, ModelFault
 from proctor.model.judgement import Material, Opinion, Question
 
@@ -39,7 +39,7 @@ class Model:
 
 def heard(said: str | ModelFault | ChatReply, *questions: Question, **settings: Any) -> list[Opinion]:
     chosen = JudgeSettings(name=settings.pop("name", "grader"), retries=0, **settings)
-    judge = PlainWords(LlmJudge([Model(said)], chosen))
+    judge = PlainlyWordedJudge(LlmJudge([Model(said)], chosen))
     return list(asyncio.run(judge.judge(questions or QUESTIONS, case="c", attempt=0, tape=LIVE)))
 
 
@@ -87,7 +87,7 @@ def test_questions_and_opinions_keep_their_order_and_the_judge_is_closed() -> No
         async def close(self) -> None:
             closed.append(True)
 
-    judge = PlainWords(Odd())
+    judge = PlainlyWordedJudge(Odd())
     opinions = asyncio.run(judge.judge(QUESTIONS, case="c", attempt=0, tape=LIVE))
     asyncio.run(judge.close())
     assert [opinion.reason for opinion in opinions] == ["greets", "is kind"] and closed == [True]

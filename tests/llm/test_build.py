@@ -8,7 +8,7 @@ import pytest
 
 from proctor.errors import InputError, SpecError
 from proctor.llm.build import ALIASES, PROVIDERS, ModelSettings, build_model
-from proctor.llm.settings import is_loopback, public
+from proctor.llm.settings import is_loopback, show_settings
 
 KEY = "sk-test-0123456789abcdef"
 
@@ -61,7 +61,7 @@ def test_a_key_in_a_header_of_ones_own_will_do() -> None:
 
 def test_the_key_of_an_authorization_header_is_secret_by_itself() -> None:
     settings = ModelSettings(provider="openai", model="m", headers={"Authorization": f"Bearer {KEY}"})
-    assert set(settings.secrets()) == {f"Bearer {KEY}", KEY}
+    assert set(settings.list_secrets()) == {f"Bearer {KEY}", KEY}
 
 
 def test_settings_do_not_show_what_is_secret() -> None:
@@ -70,8 +70,8 @@ def test_settings_do_not_show_what_is_secret() -> None:
     )
     shown = repr(settings)
     assert KEY not in shown and "hunter2" not in shown
-    assert public(settings) == {"provider": "openai", "model": "m", "base_url": "https://host/v1", "headers": ["x-team"]}
-    assert set(settings.secrets()) == {KEY, "hunter2"}
+    assert show_settings(settings) == {"provider": "openai", "model": "m", "base_url": "https://host/v1", "headers": ["x-team"]}
+    assert set(settings.list_secrets()) == {KEY, "hunter2"}
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from pydantic_ai.usage import RequestUsage
 
 from proctor.actions.models import completed, model_settings
 from proctor.errors import MissingExtra, SpecError
-from proctor.evals.models import model_named
+from proctor.evals.models import make_model
 from proctor.formats.references import References
 from proctor.formats.workspace import Workspace
 from proctor.llm.build import PROVIDERS, build_model
@@ -389,10 +389,10 @@ def test_python_evals_name_such_a_provider_too(monkeypatch: pytest.MonkeyPatch) 
     made: list[ModelSettings] = []
     monkeypatch.setattr("proctor.evals.models.build_model", made.append)
     for base_url in (None, "https://elsewhere.example"):
-        model_named("groq/llama", api_key=None, base_url=base_url, custom={}, environment={"GROQ_API_KEY": KEY})
+        make_model("groq/llama", api_key=None, base_url=base_url, custom={}, environment={"GROQ_API_KEY": KEY})
     assert [(each.provider, each.model, each.api_key) for each in made] == [("groq", "llama", KEY), ("groq", "llama", None)]
     with pytest.raises(SpecError, match="unknown provider"):
-        model_named("gruq/llama", api_key=None, base_url=None, custom={}, environment={})
+        make_model("gruq/llama", api_key=None, base_url=None, custom={}, environment={})
 
 
 @pytest.mark.parametrize(

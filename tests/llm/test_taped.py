@@ -126,7 +126,7 @@ def test_a_provider_is_replayed_without_a_network_and_without_its_key(tmp_path: 
         async with provider([Said(body=answer), Said(status=429, headers={"retry-after": "4"})]) as seen:
             known = ModelSettings(provider="openai", model="m", base_url=seen.url, api_key=key, temperature=0.3)
             model = build_model(known)
-            with open_tape(path, "record", secrets=known.secrets()) as cassette:
+            with open_tape(path, "record", secrets=known.list_secrets()) as cassette:
                 taped = TapedModel(model, cassette.scope("a"))
                 live = [await hear(taped, HI), await hear(taped, HI)]
             await model.close()

@@ -202,12 +202,12 @@ def test_many_requests_at_once_get_their_own_answers_and_leave_nothing_open() ->
             answers = await asyncio.gather(*(wire.post(f"{server.url}/v1", {"number": number}) for number in range(60)))
             assert [answer["number"] for answer in answers] == list(range(60))
             carrier = carrier_of(wire)
-            assert carrier.opened() == 60
+            assert carrier.count_open() == 60
             again = await asyncio.gather(*(wire.post(f"{server.url}/v1", {"number": number}) for number in range(60)))
             assert [answer["number"] for answer in again] == list(range(60))
-            assert carrier.opened() == 60, "the second sixty use the connections of the first"
+            assert carrier.count_open() == 60, "the second sixty use the connections of the first"
             await wire.close()
-            assert carrier.opened() == 0
+            assert carrier.count_open() == 0
 
     asyncio.run(ask())
 
@@ -224,7 +224,7 @@ def connections(answer: bytes, **server: Any) -> tuple[int, int]:
                     await seen.sent_afterwards.wait()
                     seen.sent_afterwards.clear()
                 await asyncio.sleep(0.05)
-            opened = carrier_of(wire).opened()
+            opened = carrier_of(wire).count_open()
             await wire.close()
             return seen.connections, opened
 
@@ -262,7 +262,7 @@ def test_an_answer_before_the_request_was_read_counts_and_ends_the_connection() 
             wire = made("direct")
             with pytest.raises(ModelFault, match="413: far too large"):
                 await wire.post(seen.url, {"a": "x" * 30_000_000})
-            assert carrier_of(wire).opened() == 0
+            assert carrier_of(wire).count_open() == 0
             await wire.close()
 
     asyncio.run(ask())
@@ -274,7 +274,7 @@ def test_a_request_that_is_given_up_takes_its_connection_along() -> None:
             wire = made("direct", timeout_s=0.05)
             with pytest.raises(ModelFault, match=r"did not answer within 0\.05 s"):
                 await wire.post(server.url, {"a": "silent"})
-            assert carrier_of(wire).opened() == 0
+            assert carrier_of(wire).count_open() == 0
             assert await wire.post(server.url, {"a": "other"}) == FINE
             await wire.close()
 
@@ -395,7 +395,7 @@ def test_a_certificate_that_nobody_trusts_is_refused_before_anything_is_sent(cer
 
 def test_over_tls_names_are_compared_and_connections_kept(certificate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trusting = ssl.create_default_context(cafile=certificate)
-    monkeypatch.setattr(ModelWire, "_trusted", lambda self: trusting)  # pyright: ignore[reportUnknownLambdaType]
+    monkeypatch.setattr(ModelWire, "_load_certificates", lambda self: trusting)  # pyright: ignore[reportUnknownLambdaType]
 
     async def ask() -> None:
         async with raw_server(PROPER["with a length"], tls=_tls(certificate), stay=True) as seen:
@@ -405,7 +405,7 @@ def test_over_tls_names_are_compared_and_connections_kept(certificate: Path, mon
             right = seen.url.replace("127.0.0.1", "localhost")
             for _ in range(3):
                 assert await wire.post(right, {"a": 1}) == FINE
-            assert carrier_of(wire).opened() == 1
+            assert carrier_of(wire).count_open() == 1
             await wire.close()
 
     asyncio.run(ask())

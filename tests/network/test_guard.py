@@ -28,10 +28,10 @@ def test_the_table_of_addresses(row: Any) -> None:
     given = row["given"]
     guard = Guard(given.get("allowed", ()), resolve=resolving(*given.get("resolves", ())))
     if row["expect"] == "allowed":
-        assert asyncio.run(guard.addresses(given["host"], 443))
+        assert asyncio.run(guard.resolve_checked(given["host"], 443))
     else:
         with pytest.raises(AddressRefused):
-            asyncio.run(guard.addresses(given["host"], 443))
+            asyncio.run(guard.resolve_checked(given["host"], 443))
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_a_name_that_changes_between_two_connections_is_looked_at_again() -> Non
 
     async def run() -> None:
         guard = Guard(resolve=resolve)
-        assert await guard.addresses("rebinding.example", 80) == ["93.184.215.14"]
+        assert await guard.resolve_checked("rebinding.example", 80) == ["93.184.215.14"]
         async with guarded_client(guard, timeout_s=5) as client:
             with pytest.raises(AddressRefused):
                 await client.get("http://rebinding.example/")

@@ -17,13 +17,13 @@ PARENT = """\
 import os, subprocess, sys, time
 from proctor.processes.guard import GUARD
 stay = [sys.executable, "-S", "-c", "import time; time.sleep(60)"]
-child = subprocess.Popen(stay, start_new_session=True, env={**os.environ, **GUARD.marked()})
-GUARD.watch(child.pid)
-stray = subprocess.Popen(stay, start_new_session=True, env={**os.environ, **GUARD.marked()})
+child = subprocess.Popen(stay, start_new_session=True, env={**os.environ, **GUARD.mark_child()})
+GUARD.watch_group(child.pid)
+stray = subprocess.Popen(stay, start_new_session=True, env={**os.environ, **GUARD.mark_child()})
 print(child.pid, stray.pid, GUARD.pid, flush=True)
 sys.stdin.read()
 if sys.argv[1] == "tidy":
-    child.kill(); child.wait(); GUARD.forget(child.pid)
+    child.kill(); child.wait(); GUARD.forget_group(child.pid)
 if sys.argv[1] == "at once":
     os._exit(3)
 """
@@ -71,16 +71,16 @@ def test_whatever_ends_a_process_ends_its_children(ending: str, stray_stays: boo
 def test_a_guard_that_was_ended_is_replaced_and_knows_what_there_is() -> None:
     guard = ProcessGuard()
     stay = [sys.executable, "-S", "-c", "import time; time.sleep(60)"]
-    with subprocess.Popen(stay, start_new_session=True, env={**os.environ, **guard.marked()}) as child:
+    with subprocess.Popen(stay, start_new_session=True, env={**os.environ, **guard.mark_child()}) as child:
         try:
-            guard.watch(child.pid)
+            guard.watch_group(child.pid)
             first = guard.pid
             assert first is not None
             os.kill(first, signal.SIGKILL)
             os.waitpid(first, 0)
-            guard.forget(0)
+            guard.forget_group(0)
             assert guard.pid not in (None, first) and is_there(guard.pid or 0)
-            guard.lose_parent()
+            guard.drop_after_fork()
             child.wait(10)
             assert child.returncode == -signal.SIGTERM
         finally:

@@ -22,7 +22,7 @@ from proctor.model.result import CaseResult, RunResult
 from proctor.model.run import RunEntry
 from proctor.report.mcplab_artifacts import ArtifactRow, MadeWith, artifact_texts
 from proctor.report.mcplab_words import find_type
-from proctor.runner.run import entry_of
+from proctor.runner.run import make_entry
 from tests.tables import rows
 
 SUITE = """\
@@ -77,7 +77,7 @@ def call(name: str, arguments: Any = None, **more: Any) -> ToolCall:
 
 def decided(seen: Evidence, attempt: int = 0) -> tuple[RunEntry, CaseResult]:
     result = prepared(suite()).cases[0].decide(seen, attempt=attempt)
-    return entry_of(result, seen, started_at="2026-11-15T09:00:00.000Z", duration_ms=1500.0), result
+    return make_entry(result, seen, started_at="2026-11-15T09:00:00.000Z", duration_ms=1500.0), result
 
 
 def texts(*entries: tuple[RunEntry, CaseResult], **more: Any) -> dict[str, str]:
@@ -158,7 +158,7 @@ def test_failures_are_worded_as_in_mcplab(row: dict[str, Any]) -> None:
     whole = parse_suite(f"scenarios:\n  - id: lookup\n    prompt: p\n    eval:\n{rules}\n")
     seen = msgspec.convert({"case": "lookup", "text": "", **row["given"]}, Evidence)
     result = prepared(whole).cases[0].decide(seen)
-    entry = entry_of(result, seen, started_at="2026-11-15T09:00:00.000Z", duration_ms=1.0)
+    entry = make_entry(result, seen, started_at="2026-11-15T09:00:00.000Z", duration_ms=1.0)
     run = json.loads(texts((entry, result))["results.json"])["scenarios"][0]["runs"][0]
     assert run["failures"] == row["expect"] == row["original"]
     assert [check["reason"] for check in run["check_results"]] == row["expect"]

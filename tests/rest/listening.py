@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import uvicorn
 
 from proctor.rest.app import make_app
-from proctor.rest.process import listening, server_config
+from proctor.rest.process import make_server_config, open_socket
 from proctor.rest.settings import ServeSettings
 from proctor.service.hub import Hub
 from proctor.service.settings import ServiceSettings
@@ -50,9 +50,9 @@ class Listening:
 
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
-        with listening("127.0.0.1", 0) as sock:
+        with open_socket("127.0.0.1", 0) as sock:
             self.url = f"http://127.0.0.1:{sock.getsockname()[1]}"
-            config = server_config(self.app, self.settings)
+            config = make_server_config(self.app, self.settings)
             self.connections = config.http.open_connections  # type: ignore[union-attr]  # the protocol is our own
             self._server = uvicorn.Server(config)
             serving = asyncio.create_task(self._server.serve(sockets=[sock]))

@@ -18,9 +18,9 @@ from prometheus_client.parser import text_string_to_metric_families
 import proctor
 from proctor.errors import InputError, StoreError
 from proctor.rest import logs, workers
-from proctor.rest.errors import refusal_response
-from proctor.rest.metrics import Metrics, page
-from proctor.rest.settings import SETTINGS, ServeSettings, default_of, read_settings
+from proctor.rest.errors import make_refusal_response
+from proctor.rest.metrics import Metrics, write_page
+from proctor.rest.settings import SETTINGS, ServeSettings, read_settings, show_default
 from proctor.service.hub import Hub, stamp
 from proctor.service.refusals import STATUS, Refusal
 from proctor.service.settings import ServiceSettings
@@ -35,7 +35,7 @@ def lines() -> Iterator[Any]:
     stream = io.StringIO()
     loggers = [logging.getLogger(name) for name in ("proctor", "uvicorn")]
     before = [(logger.handlers[:], logger.level, logger.propagate) for logger in loggers]
-    logs.to_stream(stream)
+    logs.log_to_stream(stream)
     yield lambda: [json.loads(line) for line in stream.getvalue().splitlines()]
     for logger, (handlers, level, propagate) in zip(loggers, before, strict=True):
         logger.handlers[:], logger.propagate = handlers, propagate
@@ -113,7 +113,7 @@ def test_metrics_tell_how_long_the_queues_are_and_how_long_the_oldest_waits(serv
     service.run(queue)
     found = {
         (sample.name, *sample.labels.values()): sample.value
-        for family in text_string_to_metric_families(service.run(lambda hub: page(hub, Metrics())))
+        for family in text_string_to_metric_families(service.run(lambda hub: write_page(hub, Metrics())))
         for sample in family.samples
     }
     assert found["proctor_runs", "queued"] == 2 and found["proctor_runs", "running"] == 1
@@ -219,7 +219,7 @@ def test_what_does_not_exist_is_answered_in_the_words_of_its_path(service: Servi
 def test_every_refusal_has_its_status_and_shape_in_every_dialect(code: Any, path: str) -> None:
     scope = {"type": "http", "path": path, "headers": []}
     refusal = Refusal(code, "no", fields={"a.b": ["bad"]}, hint="try c", retry_after_s=0.2)
-    answer = refusal_response(scope, refusal)
+    answer = make_refusal_response(scope, refusal)
     assert answer.status_code == STATUS[code]
     assert answer.headers["retry-after"] == "1"
     body = json.loads(answer.body)
@@ -244,7 +244,7 @@ def test_a_field_that_is_not_known_is_told_with_the_nearest_one(service: Service
 
 def test_a_refused_protobuf_request_is_answered_in_protobuf() -> None:
     scope = {"type": "http", "path": "/v1/traces", "headers": [(b"content-type", b"application/x-protobuf")]}
-    answer = refusal_response(scope, Refusal("UNAVAILABLE", "é" * 100))
+    answer = make_refusal_response(scope, Refusal("UNAVAILABLE", "é" * 100))
     assert answer.headers["content-type"] == "application/x-protobuf"
     status = Status.FromString(bytes(answer.body))
     assert status.code == 14 and status.message == "é" * 100
@@ -345,6 +345,6 @@ def test_a_setting_that_cannot_be_used_is_named_and_not_shown(name: str, value: 
 def test_every_setting_of_the_service_can_be_set_and_has_a_default_to_show() -> None:
     names = {setting.name for setting in SETTINGS}
     assert set(ServiceSettings.__struct_fields__) | set(ServeSettings.__struct_fields__) - {"service"} == names
-    assert all(default_of(setting) for setting in SETTINGS)
+    assert all(show_default(setting) for setting in SETTINGS)
     assert len({setting.variable for setting in SETTINGS}) == len(SETTINGS)
     assert all(setting.variable.startswith("PROCTOR_") for setting in SETTINGS)

@@ -240,7 +240,7 @@ def test_an_answer_that_nobody_reads_is_dropped(tmp_path: Path) -> None:
     with listening(tmp_path, write_stall_s=0.5) as server:
         warm(server)
         with slow_reader(server, "127.0.0.2"):
-            wait_until(lambda: any(one.unsent() for one in open_from(server, "127.0.0.2")))
+            wait_until(lambda: any(one.count_unsent() for one in open_from(server, "127.0.0.2")))
             wait_until(lambda: not open_from(server, "127.0.0.2"))
 
 
@@ -250,7 +250,7 @@ def test_answers_that_wait_to_be_read_share_one_room_and_the_slowest_readers_lea
         for _ in range(6):
             stack.enter_context(slow_reader(server, "127.0.0.2"))
         wait_until(lambda: 0 < len(open_from(server, "127.0.0.2")) < 6)
-        assert sum(one.unsent() for one in open_from(server, "127.0.0.2")) <= 300_000
+        assert sum(one.count_unsent() for one in open_from(server, "127.0.0.2")) <= 300_000
         warm(server)
 
 

@@ -63,9 +63,9 @@ def test_traces_that_wait_long_are_told(database_url: str, tmp_path: Path) -> No
             late = Hub(database=hub.database, settings=hub.settings, clock=clock)
             await world(late)
             await send(late, request(root(new_trace(), "Refund done")))
-            assert (await health.look_at(late)).status == "ok"
+            assert (await health.find_health(late)).status == "ok"
             clock.now += 600
-            return await health.look_at(late)
+            return await health.find_health(late)
 
         found = service.run(fill)
     assert found.status == "degraded" and [reason.code for reason in found.reasons] == ["queue_behind"]

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from proctor.rest import trace_bodies, write_queue
-from proctor.rest.trace_bodies import Gate
+from proctor.rest.trace_bodies import ByteGate
 from proctor.rest.write_queue import TraceWriter
 from proctor.service.access import agents, projects
 from proctor.service.access.callers import LOCAL
@@ -115,7 +115,7 @@ def run(use: Any) -> None:
 
 def test_a_gate_lets_through_what_fits_in_the_order_it_came_and_what_does_not_alone() -> None:
     async def use() -> None:
-        gate, order = Gate(10), list[str]()
+        gate, order = ByteGate(10), list[str]()
 
         async def pass_through(name: str, size: int) -> None:
             await gate.enter(size, asyncio.get_running_loop().time() + 10)
@@ -132,7 +132,7 @@ def test_a_gate_lets_through_what_fits_in_the_order_it_came_and_what_does_not_al
 
 def test_whoever_waits_too_long_at_a_gate_is_told_to_come_again_and_holds_up_nobody() -> None:
     async def use() -> None:
-        gate = Gate(10)
+        gate = ByteGate(10)
         now = asyncio.get_running_loop().time
         await gate.enter(10, now() + 10)
         late = asyncio.create_task(gate.enter(50, now() + 0.02))
@@ -152,7 +152,7 @@ def test_whoever_waits_too_long_at_a_gate_is_told_to_come_again_and_holds_up_nob
 
 def test_one_large_body_is_open_at_a_time_and_small_ones_go_on_beside_it() -> None:
     async def use() -> None:
-        place = trace_bodies.Reading()
+        place = trace_bodies.TraceReader()
         until = asyncio.get_running_loop().time() + 10
         open_now, most = 0, 0
 
@@ -165,7 +165,7 @@ def test_one_large_body_is_open_at_a_time_and_small_ones_go_on_beside_it() -> No
             return threading.current_thread().name
 
         async def read(size: int) -> str:
-            async with place.body(size, until) as run:
+            async with place.open_body(size, until) as run:
                 return str(await run(work))
 
         names = await asyncio.gather(*(read(trace_bodies.LARGE + 1) for _ in range(4)))
@@ -206,13 +206,13 @@ def test_a_request_with_very_many_traces_does_not_hold_up_a_small_one(database: 
 
 def test_what_waits_for_the_disk_is_counted_until_it_is_let_go_of(database: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
     go_on = asyncio.Event()
-    keep = write_queue.keep
+    keep = write_queue.keep_arrivals
 
     async def stuck(*arguments: Any) -> Any:
         await go_on.wait()
         return await keep(*arguments)
 
-    monkeypatch.setattr(write_queue, "keep", stuck)
+    monkeypatch.setattr(write_queue, "keep_arrivals", stuck)
     monkeypatch.setattr(write_queue, "MOST_BYTES", 1_000)
 
     async def use(hub: Hub) -> None:

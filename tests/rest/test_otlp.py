@@ -130,15 +130,15 @@ def test_a_database_that_is_gone_is_told_with_retry_after_and_nothing_is_acknowl
 ) -> None:
     keys = service.keys()
     assert send(service, keys["agent"], request(root(new_trace())), binary=True).status_code == 200
-    keep = write_queue.keep
+    keep = write_queue.keep_arrivals
 
     async def gone(*arguments: Any) -> Any:
         raise StoreError("the database cannot be used: database or disk is full")
 
-    monkeypatch.setattr(write_queue, "keep", gone)
+    monkeypatch.setattr(write_queue, "keep_arrivals", gone)
     answer = send(service, keys["agent"], request(root(new_trace())), binary=True)
     assert answer.status_code == 503 and int(answer.headers["retry-after"]) >= 1
-    monkeypatch.setattr(write_queue, "keep", keep)
+    monkeypatch.setattr(write_queue, "keep_arrivals", keep)
     assert send(service, keys["agent"], request(root(new_trace())), binary=True).status_code == 200
     assert len(service.get("/public/traces", key=keys["agent"]).json()["data"]) == 2
 

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from proctor.errors import StoreError
 from proctor.rest import security
-from proctor.rest.decompression import InflateLimits, inflated
-from proctor.rest.limits import Buckets, deeper_than
+from proctor.rest.decompression import InflateLimits, inflate_bounded
+from proctor.rest.limits import RateLimits, is_deeper_than
 from proctor.rest.security import RECHECK_S, Doorkeeper, is_loopback, is_unspecified
 from proctor.service.access.keys import authenticate
 from proctor.service.hub import Hub
@@ -54,7 +54,7 @@ def test_another_name_is_refused_whatever_it_leads_to(service: Service, host: st
 
 def test_names_can_be_allowed_and_an_address_needs_no_name_where_all_addresses_are_served() -> None:
     def knows(host: str, asked: str, *allowed: str) -> bool:
-        return Doorkeeper(None, host=host, allowed_hosts=allowed)._knows(asked)  # type: ignore[arg-type]  # not called
+        return Doorkeeper(None, host=host, allowed_hosts=allowed)._is_known(asked)  # type: ignore[arg-type]  # not called
 
     assert knows("0.0.0.0", "proctor.example", "proctor.example")
     assert not knows("0.0.0.0", "other.example", "proctor.example")
@@ -214,7 +214,7 @@ def test_a_bomb_is_refused_before_it_goes_off(small: Service) -> None:
     answer = small.post("/api/projects", content=gzip.compress(gzip.compress(b"x" * 5)), headers={**JSON, "content-encoding": "gzip"})
     assert answer.status_code == 400
     with pytest.raises(Refusal) as caught:
-        inflated(bomb, InflateLimits(largest=10_000_000, members=16, ratio=2_000))
+        inflate_bounded(bomb, InflateLimits(largest=10_000_000, members=16, ratio=2_000))
     assert caught.value.code == "PAYLOAD_TOO_LARGE"
     answer = small.post("/api/projects", content=gzip.compress(b"[" * 9_000_000), headers={**JSON, "content-encoding": "gzip"})
     assert answer.status_code == 413
@@ -236,7 +236,7 @@ def test_an_encoding_nobody_knows_is_refused(small: Service) -> None:
 
 
 def test_gzip_in_several_members_is_one_body() -> None:
-    assert inflated(gzip.compress(b"ab") + gzip.compress(b"cd"), InflateLimits(largest=100, members=2, ratio=10)) == b"abcd"
+    assert inflate_bounded(gzip.compress(b"ab") + gzip.compress(b"cd"), InflateLimits(largest=100, members=2, ratio=10)) == b"abcd"
 
 
 @pytest.mark.parametrize("depth", [19, 20, 21, 4_000])
@@ -253,13 +253,13 @@ def test_the_depth_of_json_is_what_it_is_whatever_stands_in_its_texts(value: Any
         return 1 + max(map(depth, one), default=0) if isinstance(one, list) else 0
 
     text = json.dumps(value).encode()
-    assert not deeper_than(text, depth(value))
-    assert depth(value) == 0 or deeper_than(text, depth(value) - 1)
+    assert not is_deeper_than(text, depth(value))
+    assert depth(value) == 0 or is_deeper_than(text, depth(value) - 1)
 
 
 @pytest.mark.parametrize("body", [b'"' + b'\\"' * 2_000_000, b'"\\' * 2_000_000, b"[" * 4_000_000, b'["' * 2_000_000, b"[]" * 2_000_000])
 def test_hostile_text_is_scanned_in_a_moment(body: bytes) -> None:
-    deeper_than(body, 200)
+    is_deeper_than(body, 200)
 
 
 def test_many_large_bodies_at_once_are_asked_to_come_again(tmp_path: Path) -> None:
@@ -293,17 +293,17 @@ def test_a_field_nobody_knows_is_named(service: Service) -> None:
 
 def test_each_key_has_its_own_bucket_that_fills_up_again() -> None:
     now = 1000.0
-    buckets = Buckets(60, lambda: now)
-    assert [buckets.wait_s("a") for _ in range(60)] == [0.0] * 60
-    assert buckets.wait_s("a") == pytest.approx(1.0)
-    assert buckets.wait_s("b") == 0
+    buckets = RateLimits(60, lambda: now)
+    assert [buckets.take_s("a") for _ in range(60)] == [0.0] * 60
+    assert buckets.take_s("a") == pytest.approx(1.0)
+    assert buckets.take_s("b") == 0
     now += 0.5
-    assert buckets.wait_s("a") == pytest.approx(0.5)
+    assert buckets.take_s("a") == pytest.approx(0.5)
     now += 0.6
-    assert buckets.wait_s("a") == 0
+    assert buckets.take_s("a") == 0
     now -= 100  # a clock that goes back gives nothing
-    assert buckets.wait_s("a") > 0
-    assert Buckets(0, lambda: now).wait_s("a") == 0
+    assert buckets.take_s("a") > 0
+    assert RateLimits(0, lambda: now).take_s("a") == 0
 
 
 def test_who_asks_too_often_is_told_when_to_come_again(tmp_path: Path) -> None:

@@ -19,10 +19,10 @@ from proctor.model.judgement import Opinion, Question
 from proctor.model.result import CaseResult
 from proctor.service.decisions import pool as decision_pool
 from proctor.service.decisions.messages import Answer, CaseAsk, CaseWork, Job, ReadWork, SuiteSource, pack_plain
-from proctor.service.decisions.pool import DecisionPool, Decisions, ThreadDecisions, Turns
+from proctor.service.decisions.pool import DecisionPool, Decisions, FairTurns, ThreadDecisions
 from proctor.service.decisions.record_verdicts import CaseDecider
-from proctor.service.decisions.suite_verdicts import Asked, SuiteDecisions, read_evidence
-from proctor.service.decisions.waiting_client import CLIENT_LEAVES, while_client_waits
+from proctor.service.decisions.suite_verdicts import RecordToDecide, SuiteDecisions, read_evidence
+from proctor.service.decisions.waiting_client import CLIENT_LEAVES, run_while_client_waits
 from proctor.service.refusals import Refusal
 
 WHO = ("org", "key")
@@ -73,7 +73,7 @@ def using(doing: Callable[[DecisionPool], Awaitable[None]], **more: Any) -> None
 
 
 async def codes(pool: Decisions, suite: SuiteSource, *texts: str) -> list[tuple[str, str | None]]:
-    found = await suite_of(pool, suite).decide([Asked(evidence=evidence(text), positions=(0,)) for text in texts])
+    found = await suite_of(pool, suite).decide([RecordToDecide(evidence=evidence(text), positions=(0,)) for text in texts])
     return [(result.outcome, result.code) for (result,) in found]
 
 
@@ -90,10 +90,10 @@ def test_a_process_decides_as_a_thread_does() -> None:
         cases=("a", "b"),
     )
     asked = [
-        Asked(evidence=evidence("Refund", body={"id": 2**70}), positions=(0, 1), attempt=3, clock="2031-01-01T00:00:00Z"),
-        Asked(evidence=evidence("half \ud83d", body={"id": 1e400}), positions=(1,)),
-        Asked(evidence=evidence("xy", tool_calls=[]), positions=(0,)),
-        Asked(evidence=evidence("nobody asked"), positions=()),
+        RecordToDecide(evidence=evidence("Refund", body={"id": 2**70}), positions=(0, 1), attempt=3, clock="2031-01-01T00:00:00Z"),
+        RecordToDecide(evidence=evidence("half \ud83d", body={"id": 1e400}), positions=(1,)),
+        RecordToDecide(evidence=evidence("xy", tool_calls=[]), positions=(0,)),
+        RecordToDecide(evidence=evidence("nobody asked"), positions=()),
     ]
 
     async def doing(pool: DecisionPool) -> None:
@@ -131,7 +131,7 @@ def test_a_judge_is_asked_again_where_answers_depend_on_answers() -> None:
         return [Opinion(outcome="pass" if question.criterion == "first" else "fail", reason="r") for question in questions]
 
     async def doing(pool: DecisionPool) -> None:
-        ((result,),) = await suite_of(pool, suite).decide([Asked(evidence=evidence("x"), positions=(0,))], ask)
+        ((result,),) = await suite_of(pool, suite).decide([RecordToDecide(evidence=evidence("x"), positions=(0,))], ask)
         assert [verdict.outcome for verdict in result.verdicts] == ["pass", "fail", "skip"] and rounds == [["first"], ["second"]]
 
     using(doing)
@@ -152,7 +152,7 @@ def test_what_ends_its_process_is_an_error_of_its_record_alone() -> None:
         suite = source({"response_contains": "fine"})
         records = suite_of(pool, suite)
         texts = ("fine", "SEGFAULT", "fine", "EXIT", "fine", "HUNGRY", "fine")
-        found = [result for (result,) in await records.decide([Asked(evidence=evidence(text), positions=(0,)) for text in texts])]
+        found = [result for (result,) in await records.decide([RecordToDecide(evidence=evidence(text), positions=(0,)) for text in texts])]
         assert [result.code for result in found] == [None, "evaluation_crashed", None, "evaluation_crashed", None, "memory_limit", None]
         assert "SIGSEGV" in (found[1].reason or "") and "exit code 7" in (found[3].reason or "")
         assert {result.verdicts[0].outcome for result in found if result.code} == {"error"}
@@ -180,7 +180,7 @@ def test_a_process_that_stands_still_is_ended() -> None:
 def test_a_case_that_takes_long_is_an_error_with_the_figure() -> None:
     async def doing(pool: DecisionPool) -> None:
         suite = source(*({"response_matches": f"^(a+)+(b|c{number})$"} for number in range(10)), cases=("a", "b"))
-        asked = [Asked(evidence=evidence("a" * 5_000), positions=(0, 1)), Asked(evidence=evidence("b"), positions=(0,))]
+        asked = [RecordToDecide(evidence=evidence("a" * 5_000), positions=(0, 1)), RecordToDecide(evidence=evidence("b"), positions=(0,))]
         (first, second), (third,) = await suite_of(pool, suite).decide(asked)
         assert (first.code, second.code, third.code) == ("time_limit", "time_limit", None)
         assert first.reason == "the case took more than 0.3 s on this record"
@@ -206,7 +206,7 @@ def test_a_suite_that_cannot_be_read_is_an_error_of_its_cases() -> None:
         broken = SuiteDecisions(pool, WHO, SuiteSource(text="{}"), good.read().cases)
         other = SuiteDecisions(pool, WHO, source({"response_contains": "fine"}, cases=("z",)), good.read().cases)
         for suite, code in ((broken, "unusable_spec"), (other, "internal_error")):
-            ((result,),) = await suite.decide([Asked(evidence=evidence("fine"), positions=(0,))])
+            ((result,),) = await suite.decide([RecordToDecide(evidence=evidence("fine"), positions=(0,))])
             assert (result.outcome, result.code) == ("error", code)
 
     using(doing)
@@ -274,7 +274,7 @@ def order(places: int, arrivals: Sequence[tuple[str, str, float]]) -> list[str]:
     """In which order requests have their turn that all came while everything was taken: tenant, caller, how long each takes."""
 
     async def whole() -> list[str]:
-        turns = Turns(places)
+        turns = FairTurns(places)
         taken = [turns.enter((f"busy {number}", "")) for number in range(places)]
         waiting = [(f"{tenant}/{caller}", turns.enter((tenant, caller)), seconds) for tenant, caller, seconds in arrivals]
         served: list[str] = []
@@ -307,7 +307,7 @@ def test_whoever_used_least_is_next(arrivals: list[tuple[str, str, float]], expe
 
 def test_no_tenant_has_more_than_half_of_the_processes() -> None:
     async def whole() -> None:
-        turns = Turns(4)
+        turns = FairTurns(4)
         flood = [turns.enter(("a", "x")) for _ in range(10)]
         assert [place.granted.done() for place in flood] == [True] * 2 + [False] * 8
         assert turns.enter(("b", "x")).granted.done(), "at once, whoever floods"
@@ -322,7 +322,7 @@ def test_no_tenant_has_more_than_half_of_the_processes() -> None:
 
 def test_one_that_comes_late_has_saved_nothing_up() -> None:
     async def whole() -> None:
-        turns = Turns(1)
+        turns = FairTurns(1)
         for _ in range(5):
             turns.leave(turns.enter(("old", "x")), 10.0)
         first = turns.enter(("old", "x"))
@@ -341,7 +341,7 @@ def test_a_tenant_with_too_many_requests_is_refused(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(decision_pool, "MOST_WAITING", 2)
 
     async def whole() -> None:
-        turns = Turns(1)
+        turns = FairTurns(1)
         for _ in range(3):
             turns.enter(("a", "x"))
         with pytest.raises(Refusal, match="2 requests wait"):
@@ -353,7 +353,7 @@ def test_a_tenant_with_too_many_requests_is_refused(monkeypatch: pytest.MonkeyPa
 
 def test_a_place_in_the_queue_is_given_back() -> None:
     async def whole() -> None:
-        turns = Turns(1)
+        turns = FairTurns(1)
         first, second, third = (turns.enter(("a", "x")) for _ in range(3))
         turns.leave(second, 0.0)
         turns.leave(first, 0.0)
@@ -374,8 +374,8 @@ def test_a_job_begins_no_further_record_when_its_slice_is_over() -> None:
         return now
 
     suite = source({"response_contains": "fine"})
-    works = [CaseWork(suite=suite.key, evidence=pack_plain(evidence("fine")), asks=[CaseAsk(position=0, id="a")])] * 5
-    answers: list[Answer] = list(CaseDecider(clock=clock).do(Job(works=works, suites={suite.key: suite})))
+    works = [CaseWork(suite=suite.make_key, evidence=pack_plain(evidence("fine")), asks=[CaseAsk(position=0, id="a")])] * 5
+    answers: list[Answer] = list(CaseDecider(clock=clock).answer_job(Job(works=works, suites={suite.make_key: suite})))
     assert answers[0].steps and answers[-1].undone and not answers[0].undone
 
 
@@ -396,13 +396,13 @@ def test_work_is_given_up_when_the_client_leaves() -> None:
         async def quick() -> str:
             return "done"
 
-        assert await while_client_waits(quick()) == "done"
+        assert await run_while_client_waits(quick()) == "done"
         token = CLIENT_LEAVES.set(leaves)
         try:
-            assert await while_client_waits(quick()) == "done"
+            assert await run_while_client_waits(quick()) == "done"
             began = time.monotonic()
             with pytest.raises(Refusal, match="left"):
-                await while_client_waits(work())
+                await run_while_client_waits(work())
         finally:
             CLIENT_LEAVES.reset(token)
         assert ended.is_set() and time.monotonic() - began < 10

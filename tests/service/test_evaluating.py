@@ -15,20 +15,20 @@ from proctor.judge.scripted import ScriptedJudge
 from proctor.service.access import agents
 from proctor.service.access.callers import LOCAL, Caller
 from proctor.service.decisions import trace_evidence
-from proctor.service.decisions.case_selection import ActiveCase, applies
-from proctor.service.decisions.trace_process import InThread
+from proctor.service.decisions.case_selection import ActiveCase, is_selected
+from proctor.service.decisions.trace_process import ThreadDecider
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
-from proctor.service.traces import cases, judging
+from proctor.service.traces import cases, evaluation_leases, evaluation_results, judging
 from proctor.service.traces import evaluator as evaluation
 from proctor.service.traces.evaluator import Evaluator, evaluate_all, evaluate_traces
-from proctor.service.traces.reevaluation import Again, reevaluate
+from proctor.service.traces.reevaluation import ReevaluationRequest, request_reevaluation
 from proctor.service.traces.search import get_trace
 from proctor.store.bodies import pack, unpack
 from proctor.store.database import open_database
 from proctor.store.tables import cases as case_table
 from proctor.store.tables import traces
-from proctor.store.trace_work import Turn, finish, lease
+from proctor.store.trace_work import BatchRequest, finish_traces, lease_batch
 from tests.builders import evidence
 from tests.databases import TestDatabase
 from tests.service.traces import SUITE, Clock, new_trace, post, request, result_rows, root, send, span, trace_rows, world
@@ -45,8 +45,8 @@ cases:
 """
 
 
-def turn(owner: str, clock: Clock, limit: int = 10, **more: Any) -> Turn:
-    return Turn(owner=owner, now=clock.now, until=clock.now + 30, limit=limit, **{"most_bytes": 10**9, **more})
+def turn(owner: str, clock: Clock, limit: int = 10, **more: Any) -> BatchRequest:
+    return BatchRequest(owner=owner, now=clock.now, until=clock.now + 30, limit=limit, **{"most_bytes": 10**9, **more})
 
 
 def test_a_complete_trace_is_evaluated_against_every_active_case_of_its_agent(database: TestDatabase) -> None:
@@ -116,25 +116,25 @@ def test_a_changed_case_counts_for_new_traces_and_for_old_ones_when_asked(databa
         await cases.update_case(hub, LOCAL, case["id"], {"document": SUITE.replace("Refund", "Sorry")})
         await evaluate_all(hub)
         assert [(row["case_version"], row["outcome"]) for row in await result_rows(hub)] == [(1, "pass")]
-        assert await reevaluate(hub, LOCAL, Again(case_id=case["id"])) == {"traces": 1}
+        assert await request_reevaluation(hub, LOCAL, ReevaluationRequest(case_id=case["id"])) == {"traces": 1}
         await evaluate_all(hub)
         assert [(row["case_version"], row["outcome"]) for row in await result_rows(hub)] == [(1, "pass"), (2, "fail")]
-        await reevaluate(hub, LOCAL, Again(agent_id=agent))
+        await request_reevaluation(hub, LOCAL, ReevaluationRequest(agent_id=agent))
         await evaluate_all(hub)
         assert len(await result_rows(hub)) == 2, "again, and still one for each version"
-        assert await reevaluate(hub, LOCAL, Again(until="2001-01-01T00:00:00Z")) == {"traces": 0}
+        assert await request_reevaluation(hub, LOCAL, ReevaluationRequest(until="2001-01-01T00:00:00Z")) == {"traces": 0}
         for caller, wanted, status in (
-            (LOCAL, Again(case_id="case_nobody"), 404),
-            (LOCAL, Again(agent_id="agent_nobody"), 404),
-            (LOCAL, Again(project_id="proj_nobody"), 404),
-            (Caller(organization_id="org_other"), Again(project_id=project), 404),
-            (Caller(organization_id="org_other"), Again(agent_id=agent), 404),
-            (Caller(organization_id=LOCAL.organization_id, kind="project", project_id=project), Again(), 403),
+            (LOCAL, ReevaluationRequest(case_id="case_nobody"), 404),
+            (LOCAL, ReevaluationRequest(agent_id="agent_nobody"), 404),
+            (LOCAL, ReevaluationRequest(project_id="proj_nobody"), 404),
+            (Caller(organization_id="org_other"), ReevaluationRequest(project_id=project), 404),
+            (Caller(organization_id="org_other"), ReevaluationRequest(agent_id=agent), 404),
+            (Caller(organization_id=LOCAL.organization_id, kind="project", project_id=project), ReevaluationRequest(), 403),
         ):
             with pytest.raises(Refusal) as caught:
-                await reevaluate(hub, caller, wanted)
+                await request_reevaluation(hub, caller, wanted)
             assert caught.value.status == status
-        assert await reevaluate(hub, Caller(organization_id="org_other"), Again()) == {"traces": 0}
+        assert await request_reevaluation(hub, Caller(organization_id="org_other"), ReevaluationRequest()) == {"traces": 0}
 
     database.run_hub(use)
 
@@ -144,12 +144,12 @@ def test_what_a_case_is_narrowed_to_counts_from_the_moment_it_is_changed(databas
         project, agent = await world(hub, suite=None)
         case = await cases.create_case(hub, LOCAL, project_id=project, document=SUITE, when={"metadata": {"env": "live"}})
 
-        async with Evaluator.opened(hub, InThread()) as evaluator:
+        async with Evaluator.open(hub, ThreadDecider()) as evaluator:
 
             async def evaluated(env: str) -> int:
                 before = len(await result_rows(hub))
                 await post(hub, {**ANSWER, "platformId": agent, "metadata": {"env": env}})
-                await evaluator.step()
+                await evaluator.evaluate_batch()
                 return len(await result_rows(hub)) - before
 
             assert [await evaluated("live"), await evaluated("test")] == [1, 0]
@@ -168,12 +168,12 @@ def test_what_another_worker_holds_is_no_work_for_this_one(database: TestDatabas
         _, agent = await world(hub)
         await post(hub, {**ANSWER, "platformId": agent}, request_id="r")
         async with hub.database.writing() as connection:
-            assert await lease(connection, turn("other", clock, 5))
-        async with Evaluator.opened(hub, InThread()) as evaluator:
-            assert not await evaluator._anything_due()
-            assert await evaluator.idle_s() == evaluation.IDLE_S, "looks again later, not all the time"
+            assert await lease_batch(connection, turn("other", clock, 5))
+        async with Evaluator.open(hub, ThreadDecider()) as evaluator:
+            assert not await evaluator.leases.has_due()
+            assert await evaluator.get_idle_s() == evaluation.IDLE_S, "looks again later, not all the time"
             clock.now += 31
-            assert await evaluator._anything_due()
+            assert await evaluator.leases.has_due()
 
     database.run_hub(use, clock=clock)
 
@@ -207,10 +207,10 @@ def test_asking_for_an_evaluation_while_one_is_under_way_is_not_lost(database: T
     async def use(hub: Hub) -> None:
         _, agent = await world(hub)
         await post(hub, {**ANSWER, "platformId": agent}, request_id="r")
-        async with Evaluator.opened(hub, InThread()) as evaluator:
-            taken = await evaluator._take()
+        async with Evaluator.open(hub, ThreadDecider()) as evaluator:
+            taken = await evaluator._take_batch()
             clock.now += 1
-            await reevaluate(hub, LOCAL, Again())
+            await request_reevaluation(hub, LOCAL, ReevaluationRequest())
             await evaluator._evaluate(taken)
         assert (await trace_rows(hub))[0]["due_at"] == clock.now
         assert await evaluate_all(hub) == 1
@@ -222,8 +222,8 @@ def test_what_comes_while_a_trace_is_evaluated_is_evaluated_too(database: TestDa
     async def use(hub: Hub) -> None:
         _, agent = await world(hub)
         await post(hub, {**ANSWER, "platformId": agent}, request_id="r")
-        async with Evaluator.opened(hub, InThread()) as evaluator:
-            taken = await evaluator._take()
+        async with Evaluator.open(hub, ThreadDecider()) as evaluator:
+            taken = await evaluator._take_batch()
             await post(hub, {"data": {"text": "No."}, "platformId": agent}, request_id="r")
             await evaluator._evaluate(taken)
         assert await evaluate_all(hub) == 1
@@ -241,9 +241,9 @@ def test_a_lease_keeps_others_away_until_it_runs_out(database: TestDatabase) -> 
         for number in range(5):
             await post(hub, {**ANSWER, "platformId": agent}, request_id=f"r{number}")
         async with hub.database.writing() as connection:
-            mine = await lease(connection, turn("one", clock, 3))
+            mine = await lease_batch(connection, turn("one", clock, 3))
         async with hub.database.writing() as connection:
-            theirs = await lease(connection, turn("two", clock, 10))
+            theirs = await lease_batch(connection, turn("two", clock, 10))
         assert len(mine) == 3 and len(theirs) == 2 and not set(mine) & set(theirs)
         assert await evaluate_all(hub) == 0
         clock.now += 31
@@ -254,7 +254,7 @@ def test_a_lease_keeps_others_away_until_it_runs_out(database: TestDatabase) -> 
 
 
 def test_two_workers_share_the_work_and_nothing_is_done_twice(database: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluation, "BATCH", 5)
+    monkeypatch.setattr(evaluation_leases, "BATCH_TRACES", 5)
 
     async def use(hub: Hub) -> None:
         _, agent = await world(hub)
@@ -271,8 +271,8 @@ def test_a_worker_that_lost_its_lease_writes_nothing(database: TestDatabase) -> 
     async def use(hub: Hub) -> None:
         _, agent = await world(hub)
         await post(hub, {**ANSWER, "platformId": agent})
-        async with Evaluator.opened(hub, InThread()) as evaluator:
-            taken = await evaluator._take()
+        async with Evaluator.open(hub, ThreadDecider()) as evaluator:
+            taken = await evaluator._take_batch()
             async with hub.database.writing() as connection:
                 await connection.execute(sa.update(traces).values(lease_owner="somebody else"))
             await evaluator._evaluate(taken)
@@ -327,7 +327,7 @@ def test_judged_cases_are_decided_by_the_judge_and_are_errors_without(database: 
         await post(hub, {**ANSWER, "platformId": agent}, request_id="a")
         await evaluate_all(hub)
         assert [(row["outcome"], row["code"]) for row in await result_rows(hub)] == [("error", "judge_unavailable")]
-        await reevaluate(hub, LOCAL, Again())
+        await request_reevaluation(hub, LOCAL, ReevaluationRequest())
         await evaluate_all(hub, judge=ScriptedJudge(lambda question: 1.0))
         assert [(row["outcome"], row["code"]) for row in await result_rows(hub)] == [("pass", None)]
 
@@ -418,14 +418,14 @@ def test_a_result_that_could_not_be_written_is_not_lost(database: TestDatabase, 
     failures = [StoreError("the database cannot be used: it is locked")]
     if not gone:
         failures[0].__cause__ = DBAPIError("INSERT", None, Exception("deadlock detected"))
-    write = finish
+    write = finish_traces
 
     async def once(*arguments: Any, **more: Any) -> int:
         if failures:
             raise failures.pop()
         return await write(*arguments, **more)
 
-    monkeypatch.setattr(evaluation, "finish", once)
+    monkeypatch.setattr(evaluation_results, "finish_traces", once)
 
     async def use(hub: Hub) -> None:
         _, agent = await world(hub)
@@ -510,14 +510,14 @@ WHEN = [
 
 @pytest.mark.parametrize(("when", "asked", "metadata", "expect"), WHEN, ids=[json.dumps(row[0])[:40] + str(row[3]) for row in WHEN])
 def test_when_narrows_a_case_by_everything_it_names(when: Any, asked: Any, metadata: Any, expect: bool) -> None:
-    assert applies(active(when=when), "trc_1", evidence(input=asked), metadata) is expect
+    assert is_selected(active(when=when), "trc_1", evidence(input=asked), metadata) is expect
 
 
 def test_a_sample_takes_its_share_and_always_the_same_traces() -> None:
     seen = evidence()
-    chosen = [applies(active(sample=0.25), f"trc_{number}", seen, {}) for number in range(4000)]
+    chosen = [is_selected(active(sample=0.25), f"trc_{number}", seen, {}) for number in range(4000)]
     assert 0.2 < sum(chosen) / 4000 < 0.3
-    assert chosen == [applies(active(sample=0.25), f"trc_{number}", seen, {}) for number in range(4000)]
-    others = [applies(active(id="case_2", sample=0.25), f"trc_{number}", seen, {}) for number in range(4000)]
+    assert chosen == [is_selected(active(sample=0.25), f"trc_{number}", seen, {}) for number in range(4000)]
+    others = [is_selected(active(id="case_2", sample=0.25), f"trc_{number}", seen, {}) for number in range(4000)]
     assert chosen != others
-    assert not any(applies(active(sample=0.0), f"trc_{number}", seen, {}) for number in range(100))
+    assert not any(is_selected(active(sample=0.0), f"trc_{number}", seen, {}) for number in range(100))

@@ -21,7 +21,7 @@ from proctor.service.hub import Hub
 from proctor.service.notify import export
 from proctor.service.notify.export import KEEP_S, LOOK_S, Exporter, export_results
 from proctor.service.traces.evaluator import evaluate_all, evaluate_traces
-from proctor.service.traces.reevaluation import Again, reevaluate
+from proctor.service.traces.reevaluation import ReevaluationRequest, request_reevaluation
 from proctor.store.tables import exports, traces
 from tests.databases import TestDatabase
 from tests.service.traces import Clock, new_trace, post, request, root, send, span, world
@@ -97,9 +97,9 @@ def test_every_verdict_arrives_with_its_span_and_is_not_sent_again(database: Tes
             child = span(trace, "bbbbbbbbbbbbbbbb", "aaaaaaaaaaaaaaaa", gen_ai__response__id="chatcmpl-7")
             await send(hub, request(child, root(trace, "Refund on its way", 500)))
             await evaluate_all(hub)
-            async with Exporter.opened(hub) as exporter:
-                assert await exporter.step() == 0.0
-                assert await exporter.step() == LOOK_S
+            async with Exporter.open(hub) as exporter:
+                assert await exporter.send_batch() == 0.0
+                assert await exporter.send_batch() == LOOK_S
             ((headers, _),) = receiver.requests
             assert (headers[":path"], headers["content-type"], headers["x-key"]) == ("/v1/logs", "application/x-protobuf", "k1")
             case, contains, status = receiver.events()
@@ -136,8 +136,8 @@ def test_a_body_in_one_piece_has_the_ids_its_spans_say_or_none(database: TestDat
             await post(hub, {"spans": [named], "platformId": agent})
             await post(hub, {"data": {"text": "Refund"}, "metadata": {"http_status": 200}, "platformId": agent})
             await evaluate_all(hub)
-            async with Exporter.opened(hub) as exporter:
-                await exporter.step()
+            async with Exporter.open(hub) as exporter:
+                await exporter.send_batch()
             kept = {(event.trace_id.hex(), event.span_id.hex(), told(event).get("gen_ai.response.id")) for event in receiver.events()}
             assert kept == {(trace, "cccccccccccccccc", "r1"), ("", "", None)}
 
@@ -154,15 +154,15 @@ def test_what_is_not_taken_is_sent_again_later_and_later(database: TestDatabase)
             _, agent = await world(hub)
             await post(hub, {"data": {"text": "Refund"}, "metadata": {"http_status": 200}, "platformId": agent})
             await evaluate_all(hub)
-            async with Exporter.opened(hub) as exporter:
+            async with Exporter.open(hub) as exporter:
                 waits: list[float] = []
                 for _ in range(3):
-                    waits.append(await exporter.step())
+                    waits.append(await exporter.send_batch())
                     clock.now += waits[-1] - 0.1
-                    assert await exporter.step() == LOOK_S, "not before its time"
+                    assert await exporter.send_batch() == LOOK_S, "not before its time"
                     clock.now += 0.2
                 assert waits == [1.0, 2.0, 4.0] and hub.counters.read()["results_exported"] == 0
-                assert await exporter.step() == 0.0
+                assert await exporter.send_batch() == 0.0
             assert len(receiver.requests) == 4 and not await waiting(hub)
             assert len({told(event)["proctor.result.id"] for event in receiver.events()}) == 1
 
@@ -179,8 +179,8 @@ def test_a_receiver_may_ask_to_be_left_alone(database: TestDatabase) -> None:
             _, agent = await world(hub)
             await post(hub, {"data": {"text": "Refund"}, "platformId": agent})
             await evaluate_all(hub)
-            async with Exporter.opened(hub) as exporter:
-                assert await exporter.step() == 90.0
+            async with Exporter.open(hub) as exporter:
+                assert await exporter.send_batch() == 90.0
 
     database.run_hub(use, clock=clock, allowed_addresses=LISTED)
 
@@ -194,8 +194,8 @@ def test_one_that_is_refused_does_not_keep_the_others_back(database: TestDatabas
             kept = [await post(hub, {"data": {"text": "Refund"}, "platformId": agent}) for _ in range(3)]
             receiver._refuse = kept[1].id
             await evaluate_all(hub)
-            async with Exporter.opened(hub) as exporter:
-                assert await exporter.step() == 0.0
+            async with Exporter.open(hub) as exporter:
+                assert await exporter.send_batch() == 0.0
             assert not await waiting(hub)
             counted = hub.counters.read()
             assert (counted["results_exported"], counted["results_not_exported"]) == (2, 1)
@@ -213,11 +213,11 @@ def test_what_nobody_takes_for_three_days_is_given_up(database: TestDatabase) ->
         _, agent = await world(hub)
         await post(hub, {"data": {"text": "Refund"}, "platformId": agent})
         await evaluate_all(hub)
-        async with Exporter.opened(hub) as exporter:
-            await exporter.step()
+        async with Exporter.open(hub) as exporter:
+            await exporter.send_batch()
             assert len(await waiting(hub)) == 1
             clock.now += KEEP_S + 1
-            await exporter.step()
+            await exporter.send_batch()
             assert not await waiting(hub) and hub.counters.read()["results_not_exported"] == 1
 
     database.run_hub(use, clock=clock, allowed_addresses=LISTED)
@@ -237,10 +237,10 @@ def test_a_worker_that_died_while_sending_is_followed_by_another(database: TestD
 
             async with hub.database.writing() as connection:
                 assert await take_exports(connection, now=clock.now, until=clock.now + 120, limit=10)
-            async with Exporter.opened(hub) as exporter:
-                assert await exporter.step() == LOOK_S and not receiver.requests
+            async with Exporter.open(hub) as exporter:
+                assert await exporter.send_batch() == LOOK_S and not receiver.requests
                 clock.now += 121
-                assert await exporter.step() == 0.0 and receiver.requests
+                assert await exporter.send_batch() == 0.0 and receiver.requests
 
     database.run_hub(use, clock=clock, allowed_addresses=LISTED)
 
@@ -253,20 +253,20 @@ def test_what_is_evaluated_again_while_it_is_sent_is_sent_again(database: TestDa
             _, agent = await world(hub)
             await post(hub, {"data": {"text": "Refund"}, "platformId": agent})
             await evaluate_all(hub)
-            async with Exporter.opened(hub) as exporter:
+            async with Exporter.open(hub) as exporter:
                 send_it = exporter._send
 
                 async def slowly(batch: Any) -> Any:
                     gone = await send_it(batch)
-                    await reevaluate(hub, LOCAL, Again(agent_id=agent))
+                    await request_reevaluation(hub, LOCAL, ReevaluationRequest(agent_id=agent))
                     await evaluate_all(hub)
                     return gone
 
                 exporter._send = slowly  # type: ignore[method-assign]
-                await exporter.step()
+                await exporter.send_batch()
                 assert len(await waiting(hub)) == 1
                 exporter._send = send_it  # type: ignore[method-assign]
-                await exporter.step()
+                await exporter.send_batch()
                 assert not await waiting(hub) and len(receiver.requests) == 2
             assert len({told(event)["proctor.result.id"] for event in receiver.events()}) == 1, "it is the same result"
 
@@ -283,8 +283,8 @@ def test_a_trace_that_was_deleted_has_nothing_to_tell(database: TestDatabase) ->
             await evaluate_all(hub)
             async with hub.database.writing() as connection:
                 await connection.execute(sa.delete(traces))
-            async with Exporter.opened(hub) as exporter:
-                assert await exporter.step() == 0.0
+            async with Exporter.open(hub) as exporter:
+                assert await exporter.send_batch() == 0.0
             assert not receiver.requests and not await waiting(hub)
 
     database.run_hub(use, allowed_addresses=LISTED)
@@ -298,8 +298,8 @@ def test_a_part_that_was_left_out_is_told_and_not_sent_again(database: TestDatab
             _, agent = await world(hub)
             await post(hub, {"data": {"text": "Refund"}, "platformId": agent})
             await evaluate_all(hub)
-            async with Exporter.opened(hub) as exporter:
-                await exporter.step()
+            async with Exporter.open(hub) as exporter:
+                await exporter.send_batch()
             assert len(receiver.requests) == 1 and not await waiting(hub)
 
     with caplog.at_level(logging.WARNING, "proctor.serve"):
@@ -315,8 +315,8 @@ def test_a_private_receiver_that_is_not_listed_gets_nothing(database: TestDataba
             _, agent = await world(hub)
             await post(hub, {"data": {"text": "Refund"}, "platformId": agent})
             await evaluate_all(hub)
-            async with Exporter.opened(hub) as exporter:
-                assert await exporter.step() == 1.0
+            async with Exporter.open(hub) as exporter:
+                assert await exporter.send_batch() == 1.0
             assert not receiver.requests and len(await waiting(hub)) == 1
 
     database.run_hub(use)

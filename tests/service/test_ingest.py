@@ -14,14 +14,14 @@ from proctor.rest import write_queue
 from proctor.rest.write_queue import TraceWriter
 from proctor.service.access import agents
 from proctor.service.access.callers import LOCAL, Caller
-from proctor.service.decisions.trace_evidence import evidence_in
+from proctor.service.decisions.trace_evidence import read_agent_evidence
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
 from proctor.service.traces.intake import read_body, read_spans
 from proctor.service.traces.search import list_traces
-from proctor.store.bodies import expand
+from proctor.store.bodies import expand_bytes
 from proctor.store.tables import trace_parts, traces
-from proctor.store.traces import pieces_of
+from proctor.store.traces import list_pieces
 from tests.databases import TestDatabase
 from tests.service.traces import Clock, new_trace, post, request, root, send, span, trace_rows, world
 
@@ -30,8 +30,8 @@ SPANS = {"spans": [{"span_id": "a", "name": "flow", "attributes": {"gen_ai.respo
 
 async def evidence(hub: Hub, row: dict[str, Any]) -> Any:
     async with hub.database.reading() as connection:
-        pieces = await pieces_of(connection, [row])
-    return evidence_in(pieces[row["id"]], None)
+        pieces = await list_pieces(connection, [row])
+    return read_agent_evidence(pieces[row["id"]], None)
 
 
 @pytest.mark.parametrize("binary", [False, True])
@@ -150,7 +150,7 @@ def test_secrets_are_taken_out_before_anything_is_kept(database: TestDatabase, a
         plain = span(trace, "bbbbbbbbbbbbbbbb", gen_ai__usage__input_tokens=120)
         await send(hub, request(span(trace, "aaaaaaaaaaaaaaaa", **attributes), plain), binary=binary)
         (row,) = await trace_rows(hub)
-        kept = expand(row["body"]).decode()
+        kept = expand_bytes(row["body"]).decode()
         assert "hunter2" not in kept and "verysecret" not in kept and "sk-abc" not in kept
         assert "gen_ai.usage.input_tokens" in kept and "120" in kept
 
@@ -163,7 +163,7 @@ def test_secrets_are_taken_out_of_bodies_in_one_piece_too(database: TestDatabase
         body = {"data": {"text": "hi", "apiKey": "abc123456"}, "metadata": {"cookie": "session=1", "promptTokens": 5}, "platformId": agent}
         await post(hub, body)
         (row,) = await trace_rows(hub)
-        kept = expand(row["body"]).decode()
+        kept = expand_bytes(row["body"]).decode()
         assert "abc123456" not in kept and "session=1" not in kept
         assert row["metadata"]["promptTokens"] == 5 and row["metadata"]["cookie"] != "session=1"
 
@@ -300,13 +300,13 @@ def test_a_trace_for_an_agent_that_was_deleted_meanwhile_is_not_kept(database: T
 
 def test_many_requests_share_a_commit_and_each_gets_its_own_answer(database: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
     commits: list[int] = []
-    keep = write_queue.keep
+    keep = write_queue.keep_arrivals
 
     async def counted(connection: Any, arrivals: Any, now: str) -> Any:
         commits.append(len(arrivals))
         return await keep(connection, arrivals, now)
 
-    monkeypatch.setattr(write_queue, "keep", counted)
+    monkeypatch.setattr(write_queue, "keep_arrivals", counted)
 
     async def use(hub: Hub) -> None:
         _, agent = await world(hub)
@@ -452,7 +452,7 @@ def test_secrets_are_taken_out_of_the_names_of_events_too(database: TestDatabase
         told = {**span(trace, "aaaaaaaaaaaaaaaa"), "events": [{"name": "used sk-abcdefghijklmnopqrstuvwxyz123456", "attributes": []}]}
         await send(hub, request(told))
         (row,) = await trace_rows(hub)
-        kept = expand(row["body"]).decode()
+        kept = expand_bytes(row["body"]).decode()
         assert "used " in kept and "sk-abc" not in kept
 
     database.run_hub(use)

@@ -12,11 +12,11 @@ from proctor.service.access.callers import LOCAL, Caller
 from proctor.service.access.keys import (
     authenticate,
     create_key,
+    find_local_caller,
     get_key,
+    get_organization_caller,
     issue_key,
     list_keys,
-    local_caller,
-    organization_caller,
     revoke_key,
 )
 from proctor.service.hub import Hub
@@ -116,7 +116,7 @@ def test_a_key_that_makes_no_sense_or_reaches_elsewhere_is_refused(database: Tes
                 await create_key(hub, LOCAL, kind, name, **scope)  # type: ignore[arg-type]
             assert refused.value.code == code, (kind, name, scope)
             assert list(refused.value.fields) == ([field] if field else []), (kind, name, scope)
-        assert await local_caller(hub) == LOCAL, "nothing was created"
+        assert await find_local_caller(hub) == LOCAL, "nothing was created"
 
     database.run_hub(use)
 
@@ -180,15 +180,15 @@ def test_a_key_that_was_read_before_it_was_revoked_is_not_remembered(database: T
         row, plain = await create_key(hub, LOCAL, "organization", "k")
         from proctor.store import keys as stored
 
-        real = stored.key_by_hash
+        real = stored.find_key_by_hash
 
         async def slow(connection: Any, hash: str) -> Any:
             found = await real(connection, hash)
-            monkeypatch.setattr(stored, "key_by_hash", real)
+            monkeypatch.setattr(stored, "find_key_by_hash", real)
             await revoke_key(hub, LOCAL, row["id"])
             return found
 
-        monkeypatch.setattr(stored, "key_by_hash", slow)
+        monkeypatch.setattr(stored, "find_key_by_hash", slow)
         await authenticate(hub, plain)
         assert await authenticate(hub, plain) is None
 
@@ -240,16 +240,16 @@ def test_a_database_that_cannot_be_written_does_not_lock_readers_out(database: T
 
 def test_a_service_is_open_until_the_first_key_and_never_again(database: TestDatabase) -> None:
     async def use(hub: Hub) -> None:
-        assert await local_caller(hub) == LOCAL
+        assert await find_local_caller(hub) == LOCAL
         row, _ = await create_key(hub, LOCAL, "organization", "k")
-        assert await local_caller(hub) is None
+        assert await find_local_caller(hub) is None
         await revoke_key(hub, LOCAL, row["id"])
         async with hub.database.writing() as connection:
             await connection.execute(keys.delete())
-        assert await local_caller(hub) is None
+        assert await find_local_caller(hub) is None
 
     async def later(hub: Hub) -> None:
-        assert await local_caller(hub) is None
+        assert await find_local_caller(hub) is None
 
     database.run_hub(use)
     database.run_hub(later)
@@ -292,12 +292,12 @@ def test_every_write_is_in_the_audit_log_without_the_key(database: TestDatabase)
 
 def test_an_organization_is_found_by_id_or_name_and_made_when_asked_for(database: TestDatabase) -> None:
     async def use(hub: Hub) -> None:
-        assert await organization_caller(hub) == LOCAL
+        assert await get_organization_caller(hub) == LOCAL
         with pytest.raises(Refusal):
-            await organization_caller(hub, "acme")
-        made = await organization_caller(hub, "acme", create=True)
+            await get_organization_caller(hub, "acme")
+        made = await get_organization_caller(hub, "acme", create=True)
         assert made.organization_id.startswith("org_") and made != LOCAL
-        assert await organization_caller(hub, "acme", create=True) == made
-        assert await organization_caller(hub, made.organization_id) == made
+        assert await get_organization_caller(hub, "acme", create=True) == made
+        assert await get_organization_caller(hub, made.organization_id) == made
 
     database.run_hub(use)

@@ -13,8 +13,8 @@ import pytest
 
 from proctor.cli.main import run
 from proctor.service.access.callers import Caller
-from proctor.service.access.keys import authenticate, local_caller
-from proctor.service.access.secrets import secret_values, set_secret
+from proctor.service.access.keys import authenticate, find_local_caller
+from proctor.service.access.secrets import read_secrets, set_secret
 from proctor.service.hub import Hub
 from proctor.store.database import Database
 from proctor.store.migrations import NOTES, STEPS
@@ -72,7 +72,7 @@ def test_a_key_is_created_used_listed_and_revoked(database: TestDatabase, procto
     assert caller.key_id is not None
     assert "revoked since" in proctor("keys", "revoke", caller.key_id, *where)
     assert database.run_hub(lambda hub: authenticate(hub, plain)) is None
-    assert database.run_hub(local_caller) is None
+    assert database.run_hub(find_local_caller) is None
     assert "[revoked " in proctor("keys", "list", *where)
 
 
@@ -81,7 +81,7 @@ def test_a_project_key_alone_leaves_the_door_open_and_says_so(database: TestData
     database.run_hub(fill)
     proctor("keys", "create", "--kind", "project", "--project", "proj_1", *where)
     assert "stays open" in proctor.err and "proctor keys create --kind organization" in proctor.err
-    assert database.run_hub(local_caller) is not None
+    assert database.run_hub(find_local_caller) is not None
     proctor("keys", "create", "--kind", "organization", *where)
     assert "stays open" not in proctor.err
     proctor("keys", "create", "--kind", "project", "--project", "proj_1", *where)
@@ -206,7 +206,7 @@ def test_secrets_are_locked_again_with_a_new_key(proctor: Told, tmp_path: Path, 
     proctor("db", "rekey", code=4)
     assert "cannot be opened" in proctor.err and "hunter2" not in proctor.err
     with pytest.raises(Exception, match="cannot be opened"):
-        place.run_hub(lambda hub: secret_values(hub, "org_default", "proj_1"))
+        place.run_hub(lambda hub: read_secrets(hub, "org_default", "proj_1"))
 
 
 @pytest.mark.parametrize("module", ["sqlalchemy", "aiosqlite"])

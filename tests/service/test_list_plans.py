@@ -19,7 +19,7 @@ from proctor.service.refusals import Refusal
 from proctor.service.runs import requests as runs
 from proctor.service.runs import results as run_results
 from proctor.service.traces import cases, search
-from proctor.service.traces.search import Wanted
+from proctor.service.traces.search import TraceFilter
 from proctor.service.verification import benchmark_runs, criterion_runs, task_runs
 from proctor.store import pages
 from proctor.store.tables import alert_rules
@@ -27,19 +27,19 @@ from proctor.store.tables import runs as run_table
 from tests.databases import TestDatabase
 
 pytestmark = pytest.mark.timeout(120)
-CURSOR = pages._write("older", {"created_at": "2031-01-01T00:00:00.000Z", "id": "x"}, "created_at", "id")
-NEWER = pages._write("newer", {"created_at": "2021-01-01T00:00:00.000Z", "id": "x"}, "created_at", "id")
+CURSOR = pages._write_cursor("older", {"created_at": "2031-01-01T00:00:00.000Z", "id": "x"}, "created_at", "id")
+NEWER = pages._write_cursor("newer", {"created_at": "2021-01-01T00:00:00.000Z", "id": "x"}, "created_at", "id")
 PROJECT_KEY = Caller(organization_id=LOCAL.organization_id, kind="project", key_id="k", project_id="p", agent_ids=("a", "b"))
 Listing = Callable[..., Awaitable[Any]]
 
 
 async def list_results(hub: Hub, caller: Caller, *, cursor: str | None, **given: Any) -> None:
-    wanted = Wanted(**{name: given.pop(name) for name in ("project_id", "agent_id", "outcome", "since", "until") if name in given})
+    wanted = TraceFilter(**{name: given.pop(name) for name in ("project_id", "agent_id", "outcome", "since", "until") if name in given})
     await search.list_results(hub, caller, wanted, cursor=cursor, **given)
 
 
 async def list_traces(hub: Hub, caller: Caller, *, cursor: str | None, **given: Any) -> None:
-    wanted = Wanted(**{name: given.pop(name) for name in ("project_id", "agent_id", "outcome", "since", "until") if name in given})
+    wanted = TraceFilter(**{name: given.pop(name) for name in ("project_id", "agent_id", "outcome", "since", "until") if name in given})
     await search.list_traces(hub, caller, wanted, cursor=cursor, **given)
 
 

@@ -8,10 +8,10 @@ import pytest
 
 from proctor.service.access.callers import LOCAL
 from proctor.service.hub import Hub
-from proctor.service.traces.evaluated_span import place_in
+from proctor.service.traces.evaluated_span import find_place
 from proctor.service.traces.evaluator import evaluate_all
 from proctor.service.traces.search import get_trace
-from proctor.store.traces import pieces_of
+from proctor.store.traces import list_pieces
 from tests.databases import TestDatabase
 from tests.service.traces import Clock, logs, new_trace, record, request, result_rows, root, send, send_logs, span, trace_rows, world
 
@@ -117,7 +117,7 @@ def test_a_log_record_does_not_move_the_root_that_results_are_told_of(database: 
         await send_logs(hub, choice(trace))
         rows = await trace_rows(hub)
         async with hub.database.reading() as connection:
-            pieces = await pieces_of(connection, rows)
-        assert place_in(pieces[rows[0]["id"]]).span_id == "aaaaaaaaaaaaaaaa"
+            pieces = await list_pieces(connection, rows)
+        assert find_place(pieces[rows[0]["id"]]).span_id == "aaaaaaaaaaaaaaaa"
 
     database.run_hub(use)

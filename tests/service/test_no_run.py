@@ -12,7 +12,7 @@ from proctor.service.hub import Hub
 from proctor.service.notify.alerts import check_rules, create_rule, get_rule, list_deliveries
 from proctor.service.traces import cases
 from proctor.service.traces.evaluator import evaluate_all
-from proctor.service.traces.reevaluation import Again, reevaluate
+from proctor.service.traces.reevaluation import ReevaluationRequest, request_reevaluation
 from proctor.service.traces.search import get_trace, list_traces
 from proctor.store.bodies import pack
 from proctor.store.tables import case_versions, results
@@ -110,7 +110,7 @@ def test_results_from_before_it_was_known_to_be_no_run_go_when_it_is_evaluated_a
         place = {name: row[name] for name in ("organization_id", "project_id", "agent_id", "created_at", "updated_at")}
         async with hub.database.writing() as connection:
             await connection.execute(results.insert().values(**old, **place, outcome="fail", body=pack({})))
-        await reevaluate(hub, LOCAL, Again())
+        await request_reevaluation(hub, LOCAL, ReevaluationRequest())
         assert await evaluate_all(hub) == 1
         assert await result_rows(hub) == []
 

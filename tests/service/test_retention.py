@@ -10,8 +10,8 @@ import sqlalchemy as sa
 
 from proctor.errors import StoreError
 from proctor.service.hub import Hub, stamp
-from proctor.service.upkeep.retention import Swept, keep_sweeping, sweep
-from proctor.store.retention import kept_bytes
+from proctor.service.upkeep.retention import SweepCounts, keep_sweeping, sweep_once
+from proctor.store.retention import sum_kept_bytes
 from proctor.store.tables import alert_deliveries, audit, keys, results, run_entries, run_events, runs, trace_parts, traces
 from tests.databases import TestDatabase
 
@@ -68,9 +68,9 @@ async def fill(hub: Hub) -> None:
 def test_what_is_too_old_goes_with_everything_that_hangs_on_it(database: TestDatabase) -> None:
     async def use(hub: Hub) -> None:
         await fill(hub)
-        assert await sweep(hub, batch=1) == Swept(traces=1, runs=2, bytes=110 + 200)
+        assert await sweep_once(hub, batch=1) == SweepCounts(traces=1, runs=2, bytes=110 + 200)
         assert await left(hub) == ["run_1", "trc_1", "trc_5"]
-        assert await sweep(hub) == Swept()
+        assert await sweep_once(hub) == SweepCounts()
 
     database.run_hub(use, clock=lambda: NOW, retention_days=5.25)
 
@@ -94,8 +94,8 @@ def test_of_what_is_too_much_the_oldest_goes_first_and_no_more_than_it_takes(
     async def use(hub: Hub) -> None:
         await fill(hub)
         async with hub.database.reading() as connection:
-            assert await kept_bytes(connection) == 630
-        await sweep(hub, batch=batch)
+            assert await sum_kept_bytes(connection) == 630
+        await sweep_once(hub, batch=batch)
         assert await left(hub) == stay
 
     database.run_hub(use, clock=lambda: NOW, retention_bytes=most)
@@ -108,7 +108,7 @@ def test_what_somebody_works_on_stays_for_the_next_time(database: TestDatabase) 
         await add_run(hub, "run_queued", 9, "queued")
         await add_run(hub, "run_running", 9, "running")
         await add_run(hub, "run_failed", 9, "failed")
-        await sweep(hub)
+        await sweep_once(hub)
         assert await left(hub) == ["run_queued", "run_running", "trc_leased"]
 
     database.run_hub(use, clock=lambda: NOW, retention_days=1, retention_bytes=0)
@@ -126,7 +126,7 @@ def test_old_deliveries_and_expired_tokens_go_and_notes_stay(database: TestDatab
                 await connection.execute(keys.insert().values({**key, "id": id, "kind": kind, "hash": id, "expires_at": at}))
             note = {"id": "n", "organization_id": "o", "at": old, "actor": "x", "action": "x", "resource": "x", "resource_id": "x"}
             await connection.execute(audit.insert().values(note))
-        assert (await sweep(hub)).others == 2
+        assert (await sweep_once(hub)).others == 2
         async with hub.database.reading() as connection:
             assert sorted((await connection.execute(sa.select(alert_deliveries.c.id))).scalars()) == ["ald_due", "ald_new"]
             assert sorted((await connection.execute(sa.select(keys.c.id))).scalars()) == ["ever", "good", "org"]
@@ -138,7 +138,7 @@ def test_old_deliveries_and_expired_tokens_go_and_notes_stay(database: TestDatab
 def test_sweeping_goes_on_after_a_database_that_was_gone(database: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
     async def use(hub: Hub) -> None:
         await add_trace(hub, "trc_old", 9)
-        heard: list[Swept | StoreError] = []
+        heard: list[SweepCounts | StoreError] = []
         real = hub.database.writing
 
         def gone() -> Any:
@@ -154,7 +154,7 @@ def test_sweeping_goes_on_after_a_database_that_was_gone(database: TestDatabase,
         with pytest.raises(asyncio.CancelledError):
             await task
         assert isinstance(heard[0], StoreError)
-        assert heard[1] == Swept(traces=1, bytes=110)
+        assert heard[1] == SweepCounts(traces=1, bytes=110)
 
     database.run_hub(use, clock=lambda: NOW, retention_days=1)
 
@@ -163,7 +163,7 @@ def test_without_a_limit_nothing_is_swept(database: TestDatabase) -> None:
     async def use(hub: Hub) -> None:
         await add_trace(hub, "trc_old", 9_000)
         await keep_sweeping(hub)
-        assert await sweep(hub) == Swept()
+        assert await sweep_once(hub) == SweepCounts()
         assert await left(hub) == ["trc_old"]
 
     database.run_hub(use, clock=lambda: NOW)
@@ -182,12 +182,12 @@ def test_what_judges_of_projects_answered_goes_by_age(sqlite: TestDatabase) -> N
     old = [kept("proj_1/judge/ab/old.json", 6), kept("proj_2/judge/cd/old.json.17-0", 60)]
     young = [kept("proj_1/judge/ab/young.json", 5), kept("proj_1/another.txt", 60)]
 
-    async def use(hub: Hub) -> Swept:
-        return await sweep(hub)
+    async def use(hub: Hub) -> SweepCounts:
+        return await sweep_once(hub)
 
-    assert sqlite.run_hub(use, clock=lambda: NOW, retention_bytes=0) == Swept()
+    assert sqlite.run_hub(use, clock=lambda: NOW, retention_bytes=0) == SweepCounts()
     assert all(path.exists() for path in (*old, *young))
-    assert sqlite.run_hub(use, clock=lambda: NOW, retention_days=5.25) == Swept(replies=2)
+    assert sqlite.run_hub(use, clock=lambda: NOW, retention_days=5.25) == SweepCounts(replies=2)
     assert [path.exists() for path in (*old, *young)] == [False, False, True, True]
 
 
@@ -196,6 +196,6 @@ def test_a_folder_of_judges_that_cannot_be_read_does_not_stop_the_sweep(sqlite: 
 
     async def use(hub: Hub) -> None:
         await fill(hub)
-        assert (await sweep(hub)).traces == 1
+        assert (await sweep_once(hub)).traces == 1
 
     sqlite.run_hub(use, clock=lambda: NOW, retention_days=5.25)

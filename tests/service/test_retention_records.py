@@ -11,11 +11,11 @@ import sqlalchemy as sa
 from proctor.service.access.callers import LOCAL
 from proctor.service.hub import Hub
 from proctor.service.settings import ServiceSettings
-from proctor.service.upkeep.retention import IDLE_S, Swept, sweep
+from proctor.service.upkeep.retention import IDLE_S, SweepCounts, sweep_once
 from proctor.service.verification import benchmark_runs, benchmarks, criteria, datasets, environments, playgrounds, simulators, tasks
 from proctor.service.verification.public_runs import start_public_run
 from proctor.service.verification.task_runs import put_task_run_state
-from proctor.store.retention import kept_bytes
+from proctor.store.retention import sum_kept_bytes
 from proctor.store.tables import keys, links, records
 from tests.databases import TestDatabase
 
@@ -90,14 +90,14 @@ def test_a_benchmark_run_that_is_too_old_goes_with_its_states_and_everything_els
         new = await made(hub, benchmark)
         assert await left(hub) == _of(2)
         clock.at += 1 * DAY
-        swept = await sweep(hub)
+        swept = await sweep_once(hub)
         assert (swept.benchmark_runs, swept.traces, swept.runs) == (1, 0, 0)
         assert swept.bytes > 0
         assert await left(hub) == _of(1)
         assert (await benchmark_runs.get_benchmark_run(hub, LOCAL, new))["status"] == "completed"
         # What was authored stays.
         assert (await benchmarks.get_benchmark(hub, LOCAL, benchmark["id"]))["published"]
-        assert await sweep(hub) == Swept()
+        assert await sweep_once(hub) == SweepCounts()
 
     database.run_hub(use, clock=clock, retention_days=8.5)
 
@@ -112,15 +112,15 @@ def test_of_benchmark_runs_that_are_too_much_the_oldest_goes_first(database: Tes
             last = await made(hub, benchmark)
             clock.at += DAY
         async with hub.database.reading() as connection:
-            total = await kept_bytes(connection)
-        swept = await sweep(Hub(database=hub.database, settings=_with(hub, total - 1), clock=clock), batch=batch)
+            total = await sum_kept_bytes(connection)
+        swept = await sweep_once(Hub(database=hub.database, settings=_with(hub, total - 1), clock=clock), batch=batch)
         assert swept.benchmark_runs == 1
         async with hub.database.reading() as connection:
-            assert await kept_bytes(connection) == total - swept.bytes
-        await sweep(Hub(database=hub.database, settings=_with(hub, total // 3 + 100), clock=clock), batch=batch)
+            assert await sum_kept_bytes(connection) == total - swept.bytes
+        await sweep_once(Hub(database=hub.database, settings=_with(hub, total // 3 + 100), clock=clock), batch=batch)
         assert await left(hub) == _of(1)
         await benchmark_runs.get_benchmark_run(hub, LOCAL, last)
-        await sweep(Hub(database=hub.database, settings=_with(hub, 0), clock=clock), batch=batch)
+        await sweep_once(Hub(database=hub.database, settings=_with(hub, 0), clock=clock), batch=batch)
         assert await left(hub) == {}
 
     database.run_hub(use, clock=clock)
@@ -137,13 +137,13 @@ def test_a_benchmark_run_that_goes_on_stays_until_nobody_has_touched_it_for_long
         benchmark = await published(hub)
         id = await made(hub, benchmark, complete=False)
         clock.at += IDLE_S - 10
-        assert (await sweep(hub)).benchmark_runs == 0
+        assert (await sweep_once(hub)).benchmark_runs == 0
         # An upload is a touch.
         await benchmark_runs.put_benchmark_run_state(hub, LOCAL, id, STATE)
         clock.at += IDLE_S - 10
-        assert (await sweep(hub)).benchmark_runs == 0
+        assert (await sweep_once(hub)).benchmark_runs == 0
         clock.at += 20
-        assert (await sweep(hub)).benchmark_runs == 1
+        assert (await sweep_once(hub)).benchmark_runs == 1
         assert await left(hub) == {}
 
     database.run_hub(use, clock=clock, retention_days=1, retention_bytes=0)
@@ -158,7 +158,7 @@ def test_runs_that_go_on_do_not_hide_older_ones_behind_them(database: TestDataba
             await made(hub, benchmark, complete=complete)
             clock.at += 1
         clock.at += 2 * DAY
-        assert (await sweep(hub, batch=1)).benchmark_runs == 1
+        assert (await sweep_once(hub, batch=1)).benchmark_runs == 1
 
     database.run_hub(use, clock=clock, retention_days=1)
 
@@ -174,7 +174,7 @@ def test_a_branch_whose_entity_a_task_was_given_stays(database: TestDatabase) ->
         task = await tasks.create_task(hub, LOCAL, {"benchmark_id": benchmark["id"], "name": "again"})
         await tasks.bind_entity(hub, LOCAL, task["id"], {"entity_id": entity["id"]})
         clock.at += 2 * DAY
-        await sweep(hub)
+        await sweep_once(hub)
         assert await left(hub) == {"dataset": 1, "entity": 1}
 
     database.run_hub(use, clock=clock, retention_days=1)

@@ -252,7 +252,7 @@ def test_what_was_kept_is_unpacked_beside_the_event_loop(sqlite: TestDatabase, m
             await work_once(hub)
             assert (await get_run(hub, LOCAL, run_id))["outcome"] == "pass"
             async with hub.database.reading() as connection:
-                kept = [entry async for entry in run_rows.kept_entries(connection, run_id)]
+                kept = [entry async for entry in run_rows.iterate_entries(connection, run_id)]
             assert sorted(entry.attempt for entry in kept) == list(range(45)) and all(entry.evidence is not None for entry in kept)
 
     sqlite.run_hub(use, allowed_addresses=LOOPBACK)

@@ -25,7 +25,7 @@ from proctor.service.runs.requests import cancel_run, get_run, list_runs, start_
 from proctor.service.runs.results import REPORTS, compare_runs, get_run_result, list_run_results, run_report
 from proctor.service.runs.worker import run_worker, work_once
 from proctor.service.traces.cases import create_case
-from proctor.store.run_rows import LeaseLost, RunRows, claim, done_attempts, events_after
+from proctor.store.run_rows import LeaseLost, RunRows, claim_run, list_done_attempts, list_events_after
 from proctor.store.tables import run_entries, runs
 from tests.databases import TestDatabase
 from tests.service.agents import LOOPBACK, Agent, a_project, an_agent, suite, until, working
@@ -38,14 +38,14 @@ async def start(hub: Hub, agent: Agent, *ids: str, project: str | None = None, *
 
 async def kinds(hub: Hub, run_id: str) -> list[str]:
     async with hub.database.reading() as connection:
-        found = await events_after(connection, run_id, 0, limit=1000)
+        found = await list_events_after(connection, run_id, 0, limit=1000)
     assert [row["number"] for row in found] == list(range(1, len(found) + 1))
     return [row["kind"] for row in found]
 
 
 async def attempts(hub: Hub, run_id: str) -> list[tuple[str, int]]:
     async with hub.database.reading() as connection:
-        return sorted(await done_attempts(connection, run_id))
+        return sorted(await list_done_attempts(connection, run_id))
 
 
 async def expire(hub: Hub, run_id: str) -> None:
@@ -140,7 +140,7 @@ def test_a_run_is_claimed_once_however_many_ask_at_the_same_moment(database: Tes
 
         async def ask(owner: str) -> str | None:
             async with hub.database.writing() as connection:
-                row = await claim(connection, owner=owner, now=hub.clock(), lease_s=30, at=hub.now())
+                row = await claim_run(connection, owner=owner, now=hub.clock(), lease_s=30, at=hub.now())
             return None if row is None else row["id"]
 
         found = await asyncio.gather(*(ask(f"w{number}") for number in range(8)))
@@ -171,7 +171,7 @@ def test_who_lost_the_lease_can_write_nothing(database: TestDatabase) -> None:
 
         async def rows(owner: str) -> RunRows:
             async with hub.database.writing() as connection:
-                assert await claim(connection, owner=owner, now=hub.clock(), lease_s=30, at=hub.now()) is not None
+                assert await claim_run(connection, owner=owner, now=hub.clock(), lease_s=30, at=hub.now()) is not None
             header = RunHeader(run_id=run_id, started_at=hub.now())
             parts = {"clock": hub.clock, "now": hub.now, "new_id": new_id, "clean": Cleaner(()), "told": lambda: None}
             return RunRows(hub.database, header, owner=owner, lease_s=30, **parts)
@@ -186,7 +186,7 @@ def test_who_lost_the_lease_can_write_nothing(database: TestDatabase) -> None:
         with pytest.raises(LeaseLost):
             await first.append(RunEntry(case="b", outcome="pass"))
         await second.append(RunEntry(case="c", outcome="pass"))
-        await second.settle()
+        await second.wait_until_written()
         assert await attempts(hub, run_id) == [("a", 0), ("c", 0)]
         assert (await get_run(hub, LOCAL, run_id))["counts"]["pass"] == 2
 
@@ -199,7 +199,7 @@ def test_a_run_that_ends_its_workers_is_given_up(database: TestDatabase) -> None
             run_id = await start(hub, agent, "a")
             for number in range(5):
                 async with hub.database.writing() as connection:
-                    assert await claim(connection, owner=f"w{number}", now=hub.clock(), lease_s=-1, at=hub.now()) is not None
+                    assert await claim_run(connection, owner=f"w{number}", now=hub.clock(), lease_s=-1, at=hub.now()) is not None
             assert await work_once(hub) == run_id
             run = await get_run(hub, LOCAL, run_id)
             assert run["status"] == "failed" and "taken up 5 times" in run["error"] and not agent.times
@@ -247,7 +247,7 @@ def test_a_run_whose_worker_is_gone_can_still_be_cancelled(database: TestDatabas
         async with an_agent() as agent:
             run_id = await start(hub, agent, "a")
             async with hub.database.writing() as connection:
-                await claim(connection, owner="gone", now=hub.clock(), lease_s=-1, at=hub.now())
+                await claim_run(connection, owner="gone", now=hub.clock(), lease_s=-1, at=hub.now())
             assert (await cancel_run(hub, LOCAL, run_id))["status"] == "cancelled"
             assert await work_once(hub) is None
 
@@ -292,7 +292,7 @@ def test_results_that_cannot_be_kept_are_made_again_by_the_next_worker(database:
                 raise StoreError("the database cannot be used: gone")
 
             with monkeypatch.context() as broken:
-                broken.setattr(RunRows, "_write", gone)
+                broken.setattr(RunRows, "_write_batch", gone)
                 with pytest.raises(StoreError, match="gone"):
                     await work_once(hub)
             assert (await get_run(hub, LOCAL, run_id))["status"] == "running"
@@ -531,7 +531,7 @@ def test_whatever_an_agent_answers_can_be_kept_and_read_again(database: TestData
         async with an_agent() as agent:
             run_id = await start(hub, agent, "a")
         async with hub.database.writing() as connection:
-            assert await claim(connection, owner="me", now=hub.clock(), lease_s=30, at=hub.now()) is not None
+            assert await claim_run(connection, owner="me", now=hub.clock(), lease_s=30, at=hub.now()) is not None
         parts = {"clock": hub.clock, "now": hub.now, "new_id": new_id, "clean": Cleaner(("sesame-open",)), "told": lambda: None}
         rows = RunRows(hub.database, RunHeader(run_id=run_id, started_at=""), owner="me", lease_s=30, **parts)
         evidence = Evidence(body=odd, text='say "sesame-open"')

@@ -12,7 +12,7 @@ from proctor.errors import InputError, StoreError
 from proctor.service.access.audit import list_notes
 from proctor.service.access.callers import LOCAL, Caller
 from proctor.service.access.secret_box import KEY_FILE, SecretBox
-from proctor.service.access.secrets import delete_secret, list_secrets, relock_all, secret_values, set_secret
+from proctor.service.access.secrets import delete_secret, list_secrets, read_secrets, relock_all, set_secret
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
 from proctor.store.tables import alert_rules, projects, secrets
@@ -35,8 +35,8 @@ def test_a_secret_is_kept_encrypted_and_shown_to_nobody(database: TestDatabase) 
             shown = await set_secret(hub, LOCAL, "proj_1", "SHOP_TOKEN", value)
             assert shown["name"] == "SHOP_TOKEN" and "value" not in shown
         assert await list_secrets(hub, LOCAL, "proj_1") == [shown]
-        assert await secret_values(hub, "org_default", "proj_1") == {"SHOP_TOKEN": VALUE}
-        assert await secret_values(hub, "org_other", "proj_1") == {}
+        assert await read_secrets(hub, "org_default", "proj_1") == {"SHOP_TOKEN": VALUE}
+        assert await read_secrets(hub, "org_other", "proj_1") == {}
         async with hub.database.reading() as connection:
             stored = (await connection.execute(sa.select(secrets.c.value))).scalars().all()
         assert len(stored) == 1 and "hunter2" not in stored[0]
@@ -77,7 +77,7 @@ def test_secrets_of_others_are_not_there(database: TestDatabase) -> None:
             with pytest.raises(Refusal) as refused:
                 await set_secret(hub, LOCAL, "proj_1", name, value)
             assert list(refused.value.fields) == [field]
-        assert await secret_values(hub, "org_default", "proj_1") == {"A": "x"}
+        assert await read_secrets(hub, "org_default", "proj_1") == {"A": "x"}
 
     database.run_hub(use)
 
@@ -97,17 +97,17 @@ def test_a_key_is_replaced_without_losing_a_secret(database: TestDatabase) -> No
             await connection.execute(alert_rules.insert().values({**rule, "secret": locked, "updated_at": "t"}))
             await connection.execute(alert_rules.insert().values({**rule, "id": "r2", "updated_at": "t"}))
         with pytest.raises(StoreError, match="cannot be opened with the key that is set"):
-            await secret_values(under(new), "org_default", "proj_1")
+            await read_secrets(under(new), "org_default", "proj_1")
         both = under(f"{new}, {old}")
-        assert await secret_values(both, "org_default", "proj_1") == {"A": VALUE}
+        assert await read_secrets(both, "org_default", "proj_1") == {"A": VALUE}
         assert await relock_all(both) == 2
-        assert await secret_values(under(new), "org_default", "proj_1") == {"A": VALUE}
+        assert await read_secrets(under(new), "org_default", "proj_1") == {"A": VALUE}
         async with hub.database.reading() as connection:
             locked = (await connection.execute(sa.select(alert_rules.c.secret).where(alert_rules.c.id == "r"))).scalar_one()
         assert SecretBox(hub.settings.home, new).unlock(locked) == "signing"
         with pytest.raises(StoreError):
             await relock_all(under(old))
-        assert await secret_values(under(new), "org_default", "proj_1") == {"A": VALUE}
+        assert await read_secrets(under(new), "org_default", "proj_1") == {"A": VALUE}
 
     database.run_hub(use)
 

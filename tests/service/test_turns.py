@@ -16,18 +16,18 @@ from proctor.judge.scripted import ScriptedJudge
 from proctor.service.access import agents
 from proctor.service.access.callers import LOCAL
 from proctor.service.decisions import child_process, trace_verdicts
-from proctor.service.decisions.process import _alarm
-from proctor.service.decisions.trace_process import CannotStart, InProcess, InThread
-from proctor.service.decisions.trace_verdicts import Batch, CaseText, Decider, Decision, OutOfTime, Task
+from proctor.service.decisions.process import _make_time_limit
+from proctor.service.decisions.trace_process import CannotStart, ProcessDecider, ThreadDecider
+from proctor.service.decisions.trace_verdicts import Batch, CaseText, Decision, OutOfTime, Task, TraceDecider
 from proctor.service.hub import Hub
-from proctor.service.traces import cases
+from proctor.service.traces import cases, evaluation_leases
 from proctor.service.traces import evaluator as evaluation
 from proctor.service.traces.evaluator import Evaluator, evaluate_all
 from proctor.service.traces.judge_turns import JudgeTurns
-from proctor.service.traces.reevaluation import Again, reevaluate
+from proctor.service.traces.reevaluation import ReevaluationRequest, request_reevaluation
 from proctor.store.bodies import pack, unpack
 from proctor.store.tables import traces
-from proctor.store.trace_work import lease, lease_left_behind, next_due, taken_by
+from proctor.store.trace_work import find_next_due, lease_abandoned, lease_batch, list_leased
 from tests.databases import TestDatabase
 from tests.service.test_evaluating import ANSWER, JUDGED, turn
 from tests.service.traces import SUITE, Clock, post, result_rows, trace_rows, world
@@ -35,13 +35,13 @@ from tests.service.traces import SUITE, Clock, post, result_rows, trace_rows, wo
 DEADLY = """
 import os
 from proctor.service.decisions import process as deciding_process, trace_verdicts
-read = trace_verdicts.evidence_of_pieces
+read = trace_verdicts.read_evidence
 def deadly(pieces, path):
     evidence = read(pieces, path)
     if "DEADLY" in (evidence.text or ""):
         os._exit(9)
     return evidence
-trace_verdicts.evidence_of_pieces = deadly
+trace_verdicts.read_evidence = deadly
 deciding_process.main()
 """
 """A process that decides, and dies of some traces."""
@@ -66,12 +66,12 @@ def test_every_agent_has_its_turn_however_much_another_one_has_waiting(database:
         quiet = await another_agent(hub, project, "quiet")
         await traces_of(hub, quiet, 2)
         async with hub.database.writing() as connection:
-            taken = [agent for _, agent in await lease(connection, turn("one", clock, 6))]
+            taken = [agent for _, agent in await lease_batch(connection, turn("one", clock, 6))]
         assert len(taken) == 6 and taken.count(quiet) == 2
         assert set(taken[:2]) == {busy, quiet}, "one by one"
         async with hub.database.writing() as connection:
-            assert len(await lease(connection, turn("two", clock, 100))) == 16
-            assert await lease(connection, turn("two", clock, 100)) == []
+            assert len(await lease_batch(connection, turn("two", clock, 100))) == 16
+            assert await lease_batch(connection, turn("two", clock, 100)) == []
 
     database.run_hub(use, clock=clock)
 
@@ -88,10 +88,10 @@ def test_agents_for_which_there_was_no_room_are_next(database: TestDatabase) -> 
         after = ""
         async with hub.database.writing() as connection:
             for _ in range(3):
-                seen += [agent for _, agent in await lease(connection, turn("one", clock, 2, after=after))]
+                seen += [agent for _, agent in await lease_batch(connection, turn("one", clock, 2, after=after))]
                 after = seen[-1]
             assert set(seen) == {first, *others}
-            left = await lease(connection, turn("one", clock, 100, without=frozenset(others)))
+            left = await lease_batch(connection, turn("one", clock, 100, without=frozenset(others)))
             assert {agent for _, agent in left} == {first}
 
     database.run_hub(use, clock=clock)
@@ -107,7 +107,7 @@ def test_large_traces_of_one_agent_leave_room_for_others(database: TestDatabase)
         await traces_of(hub, small, 2)
         async with hub.database.writing() as connection:
             await connection.execute(sa.update(traces).where(traces.c.agent_id == large).values(size=1_000_000))
-            taken = [agent for _, agent in await lease(connection, turn("one", clock, 100, most_bytes=4_000_000))]
+            taken = [agent for _, agent in await lease_batch(connection, turn("one", clock, 100, most_bytes=4_000_000))]
         assert taken.count(small) == 2 and 2 <= taken.count(large) <= 4
 
     database.run_hub(use, clock=clock)
@@ -120,20 +120,20 @@ def test_what_a_dead_worker_left_is_taken_with_few_others_then_alone_then_given_
         _, agent = await world(hub)
         ids = await traces_of(hub, agent, 10)
         async with hub.database.writing() as connection:
-            assert len(await lease(connection, turn("dies", clock, 100))) == 10
+            assert len(await lease_batch(connection, turn("dies", clock, 100))) == 10
         clock.now += 31
         async with hub.database.writing() as connection:
-            assert await lease(connection, turn("other", clock, 100)) == [], "what was left behind is not taken as if nothing were"
-            few = await lease_left_behind(connection, turn("dies too", clock), 4)
-            assert [row["attempts"] for row in await taken_by(connection, "dies too", few)] == [1] * 4
+            assert await lease_batch(connection, turn("other", clock, 100)) == [], "what was left behind is not taken as if nothing were"
+            few = await lease_abandoned(connection, turn("dies too", clock), 4)
+            assert [row["attempts"] for row in await list_leased(connection, "dies too", few)] == [1] * 4
         clock.now += 31
         async with hub.database.reading() as connection:
-            due = await next_due(connection, clock.now)
+            due = await find_next_due(connection, clock.now)
         assert due is not None and due <= clock.now
         for attempts in (2, 3):
             async with hub.database.writing() as connection:
                 await connection.execute(sa.update(traces).where(traces.c.id != few[0]).values(leased_until=None, lease_owner=None))
-                alone = await taken_by(connection, "again", await lease_left_behind(connection, turn("again", clock), 4))
+                alone = await list_leased(connection, "again", await lease_abandoned(connection, turn("again", clock), 4))
             assert [(row["id"], row["attempts"]) for row in alone] == [(few[0], attempts)]
             clock.now += 31
         assert await evaluate_all(hub) == 10
@@ -142,7 +142,7 @@ def test_what_a_dead_worker_left_is_taken_with_few_others_then_alone_then_given_
         assert (failed["status"], failed["attempts"], failed["due_at"]) == ("failed", 0, None)
         assert failed["error"].startswith("evaluation_crashed: its evaluation broke off 4 times")
         assert set(rows) < set(ids) and {(row["status"], row["attempts"]) for row in rows.values()} == {("evaluated", 0)}
-        await reevaluate(hub, LOCAL, Again(trace_ids=(few[0],)))
+        await request_reevaluation(hub, LOCAL, ReevaluationRequest(trace_ids=(few[0],)))
         assert await evaluate_all(hub) == 1
         assert {row["status"] for row in await trace_rows(hub)} == {"evaluated"}
 
@@ -156,8 +156,8 @@ def test_a_trace_that_ends_its_process_is_given_up_and_takes_no_other_along(data
         (deadly,) = await traces_of(hub, agent, 1, "DEADLY")
         await traces_of(hub, agent, 30)
         steps = 0
-        async with Evaluator.opened(hub, InProcess(command=(sys.executable, "-c", DEADLY))) as evaluator:
-            while await evaluator.step():
+        async with Evaluator.open(hub, ProcessDecider(command=(sys.executable, "-c", DEADLY))) as evaluator:
+            while await evaluator.evaluate_batch():
                 steps += 1
                 assert steps < 20, "without end"
         rows = {row["id"]: row for row in await trace_rows(hub)}
@@ -177,10 +177,10 @@ def test_a_process_decides_as_a_thread_does(database: TestDatabase) -> None:
         await traces_of(hub, agent, 2, "No \ud83d.")
         await post(hub, {**ANSWER, "metadata": {"big": 2**70}, "platformId": agent})
         found: list[Any] = []
-        for decider in (InProcess(), InThread()):
-            await reevaluate(hub, LOCAL, Again())
-            async with Evaluator.opened(hub, decider) as evaluator:
-                while await evaluator.step():
+        for decider in (ProcessDecider(), ThreadDecider()):
+            await request_reevaluation(hub, LOCAL, ReevaluationRequest())
+            async with Evaluator.open(hub, decider) as evaluator:
+                while await evaluator.evaluate_batch():
                     pass
             rows = sorted(await result_rows(hub), key=lambda row: (row["trace_id"], row["case_key"]))
             found.append([(row["trace_id"], row["case_key"], row["outcome"], row["code"], unpack(row["body"])) for row in rows])
@@ -195,9 +195,9 @@ def test_without_a_process_a_thread_decides(database: TestDatabase) -> None:
         await traces_of(hub, agent, 3)
         for command in (("/nowhere/python",), (sys.executable, "-c", "pass"), (sys.executable, "-c", "print('something else')")):
             with pytest.raises(CannotStart):
-                await InProcess(command=command).decide(Batch(cases=b"[]", tasks=[], judging=False), {})
-        async with Evaluator.opened(hub, InProcess(command=("/nowhere/python",))) as evaluator:
-            assert await evaluator.step() == 3
+                await ProcessDecider(command=command).decide(Batch(cases=b"[]", tasks=[], judging=False), {})
+        async with Evaluator.open(hub, ProcessDecider(command=("/nowhere/python",))) as evaluator:
+            assert await evaluator.evaluate_batch() == 3
         assert {row["outcome"] for row in await trace_rows(hub)} == {"pass"}
 
     database.run_hub(use)
@@ -207,7 +207,7 @@ def test_a_process_that_stands_still_is_ended(monkeypatch: pytest.MonkeyPatch) -
     stuck = (sys.executable, "-c", f"import time; time_sleep = time.sleep\n{DEADLY.replace('os._exit(9)', 'time_sleep(60)')}")
 
     async def use() -> None:
-        decider = InProcess(command=stuck, stall_s=1.0)
+        decider = ProcessDecider(command=stuck, stall_s=1.0)
         tasks = [task(id="a"), task(id="b", pieces=[pack({"data": {"text": "DEADLY"}})]), task(id="c")]
         assert len(await decider.decide(Batch(cases=b"[]", tasks=tasks, judging=False), {})) == 1
         assert len(await decider.decide(Batch(cases=b"[]", tasks=tasks[:1], judging=False), {})) == 1, "a new one"
@@ -219,7 +219,7 @@ def test_a_process_that_stands_still_is_ended(monkeypatch: pytest.MonkeyPatch) -
 def test_the_process_sees_no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
     monkeypatch.setenv("PROCTOR_SECRET_KEY", "secret")
-    assert "secret" not in " ".join(child_process.child_environment().values())
+    assert "secret" not in " ".join(child_process.make_child_environment().values())
 
 
 def task(*, id: str = "t", agent: str = "a", pieces: Sequence[bytes] = (), wanted: Sequence[int] = ()) -> Task:
@@ -235,14 +235,14 @@ def test_an_agent_that_used_up_its_time_waits_for_the_next_batch_and_the_others_
         now += 1.5 if pieces == [b"slow"] else 0.001
         return read([pack({"data": {"text": "x"}})], path)
 
-    read = trace_verdicts.evidence_of_pieces
-    monkeypatch.setattr(trace_verdicts, "evidence_of_pieces", slow)
+    read = trace_verdicts.read_evidence
+    monkeypatch.setattr(trace_verdicts, "read_evidence", slow)
     tasks = [one for _ in range(5) for one in (task(agent="slow", pieces=[b"slow"]), task(agent="quick"))]
-    decided = list(Decider(clock=lambda: now).decide(Batch(cases=b"[]", tasks=tasks, judging=False)))
+    decided = list(TraceDecider(clock=lambda: now).decide(Batch(cases=b"[]", tasks=tasks, judging=False)))
     assert [one.undone for one in decided[0::2]] == [False, False, True, True, True]
     assert not any(one.undone for one in decided[1::2])
     many = [task(agent=str(number), pieces=[b"slow"]) for number in range(20)]
-    done = [not one.undone for one in Decider(clock=lambda: now).decide(Batch(cases=b"[]", tasks=many, judging=False))]
+    done = [not one.undone for one in TraceDecider(clock=lambda: now).decide(Batch(cases=b"[]", tasks=many, judging=False))]
     assert 1 <= sum(done) <= 8 and done == sorted(done, reverse=True), "the batch has an end, too"
 
 
@@ -251,7 +251,7 @@ class Tiresome:
 
     def __init__(self, *agents: str) -> None:
         self._agents = agents
-        self._inner = InThread()
+        self._inner = ThreadDecider()
         self.batches: list[list[str]] = []
 
     async def decide(self, batch: Batch, texts: Any) -> list[Decision]:
@@ -264,7 +264,7 @@ class Tiresome:
 
 
 def test_a_slow_agent_rests_while_others_have_work_and_loses_nothing(database: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluation, "BATCH", 4)
+    monkeypatch.setattr(evaluation_leases, "BATCH_TRACES", 4)
     clock = Clock()
 
     async def use(hub: Hub) -> None:
@@ -280,8 +280,8 @@ def test_a_slow_agent_rests_while_others_have_work_and_loses_nothing(database: T
             return await inner(batch, texts)
 
         monkeypatch.setattr(tiresome, "decide", takes_long)
-        async with Evaluator.opened(hub, tiresome) as evaluator:
-            while await evaluator.step():
+        async with Evaluator.open(hub, tiresome) as evaluator:
+            while await evaluator.evaluate_batch():
                 pass
         assert set(tiresome.batches[0]) == {slow, quick} and set(tiresome.batches[1]) == {quick}
         assert {(row["status"], row["attempts"]) for row in await trace_rows(hub)} == {("evaluated", 0)}
@@ -294,7 +294,7 @@ def alarm() -> Iterator[Any]:
     import signal
 
     before = signal.getsignal(signal.SIGVTALRM)
-    yield _alarm()
+    yield _make_time_limit()
     signal.signal(signal.SIGVTALRM, before)
 
 
@@ -319,7 +319,7 @@ def test_a_case_of_slow_patterns_is_an_error_and_the_others_are_decided(alarm: A
 
     batch = Batch(cases=msgspec.json.encode(known), tasks=[task(wanted=[0, 1])], judging=False, texts=texts)
     started = time.process_time()
-    (decision,) = Decider(limit=alarm).decide(batch)
+    (decision,) = TraceDecider(limit=alarm).decide(batch)
     assert time.process_time() - started < 4, "forty of them would take ten seconds"
     assert [(one.key, one.outcome, one.code) for one in decision.findings] == [("slow", "error", "time_limit"), ("good", "pass", None)]
     told: Any = unpack(decision.findings[0].body)
@@ -338,16 +338,16 @@ def test_the_judge_is_asked_for_every_agent_in_turn() -> None:
         for number in range(4):
             turns.add("a", f"a{number}")
         turns.add("b", "b0")
-        assert turns.full(4) == {"a"} and turns.full(5) == frozenset()
-        await turns.settled()
+        assert turns.list_full_agents(4) == {"a"} and turns.list_full_agents(5) == frozenset()
+        await turns.wait_until_idle()
         assert order == ["a0", "b0", "a1", "a2", "a3"] or order == ["a0", "a1", "b0", "a2", "a3"]
-        assert turns.idle
+        assert turns.is_idle
 
     asyncio.run(use())
 
 
 def test_traces_that_wait_for_the_judge_hold_up_no_other_agent(database: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluation, "JUDGED_AHEAD", 3)
+    monkeypatch.setattr(evaluation, "MAX_WAITING_PER_AGENT", 3)
     go_on = asyncio.Event()
 
     class Slow(ScriptedJudge):
@@ -361,17 +361,17 @@ def test_traces_that_wait_for_the_judge_hold_up_no_other_agent(database: TestDat
         other = await another_agent(hub, project, "other")
         await cases.create_case(hub, LOCAL, project_id=project, agent_id=other, document=SUITE)
         await traces_of(hub, judged, 8)
-        async with Evaluator.opened(hub, InThread(), judge=Slow(lambda question: 1.0)) as evaluator:
-            assert await evaluator.step() == 8
+        async with Evaluator.open(hub, ThreadDecider(), judge=Slow(lambda question: 1.0)) as evaluator:
+            assert await evaluator.evaluate_batch() == 8
             await traces_of(hub, judged, 5)
             await traces_of(hub, other, 4)
-            assert await evaluator.step() == 4, "no more of the one that waits for the judge"
+            assert await evaluator.evaluate_batch() == 4, "no more of the one that waits for the judge"
             states = {(row["agent_id"], row["status"]) for row in await trace_rows(hub)}
             assert states == {(judged, "complete"), (other, "evaluated")}
             go_on.set()
-            await evaluator.turns.settled()
-            while await evaluator.step():
-                await evaluator.turns.settled()
+            await evaluator.turns.wait_until_idle()
+            while await evaluator.evaluate_batch():
+                await evaluator.turns.wait_until_idle()
         assert {row["status"] for row in await trace_rows(hub)} == {"evaluated"}
 
     database.run_hub(use)
@@ -384,23 +384,23 @@ def test_a_batch_whose_cases_cannot_be_read_is_given_back(database: TestDatabase
     async def use(hub: Hub) -> None:
         _, agent = await world(hub)
         await traces_of(hub, agent, 3)
-        async with Evaluator.opened(hub, InThread()) as evaluator:
+        async with Evaluator.open(hub, ThreadDecider()) as evaluator:
             with monkeypatch.context() as patch:
-                patch.setattr(evaluation, "active_cases", gone)
+                patch.setattr(evaluation_leases, "list_active_cases", gone)
                 with pytest.raises(StoreError):
-                    await evaluator.step()
-            assert not evaluator._held and {row["lease_owner"] for row in await trace_rows(hub)} == {None}
-            assert await evaluator.step() == 3
+                    await evaluator.evaluate_batch()
+            assert not evaluator.leases.held and {row["lease_owner"] for row in await trace_rows(hub)} == {None}
+            assert await evaluator.evaluate_batch() == 3
 
     database.run_hub(use)
 
 
 GARBAGE = """
 import os, sys
-from proctor.service.decisions.process import READY, framed
-os.write(1, framed(READY))
+from proctor.service.decisions.process import READY, make_frame
+os.write(1, make_frame(READY))
 sys.stdin.buffer.read(10)
-os.write(1, framed(b"\\xc1 no message"))
+os.write(1, make_frame(b"\\xc1 no message"))
 sys.stdin.buffer.read()
 """
 
@@ -409,8 +409,8 @@ def test_a_process_that_answers_nonsense_counts_as_ended(database: TestDatabase)
     async def use(hub: Hub) -> None:
         _, agent = await world(hub)
         await traces_of(hub, agent, 1)
-        async with Evaluator.opened(hub, InProcess(command=(sys.executable, "-c", GARBAGE))) as evaluator:
-            assert await evaluator.step() == 1
+        async with Evaluator.open(hub, ProcessDecider(command=(sys.executable, "-c", GARBAGE))) as evaluator:
+            assert await evaluator.evaluate_batch() == 1
         (row,) = await trace_rows(hub)
         assert (row["status"], row["lease_owner"], row["leased_until"]) == ("complete", None, 0.0), "it is tried again, and counted"
 
@@ -420,21 +420,21 @@ def test_a_process_that_answers_nonsense_counts_as_ended(database: TestDatabase)
 def test_a_bug_while_evaluating_is_counted_and_stops_nobody(database: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
 
-    class Buggy(InThread):
+    class Buggy(ThreadDecider):
         async def decide(self, batch: Any, texts: Any) -> list[Decision]:
             raise KeyError("a bug")
 
     async def use(hub: Hub) -> None:
         _, agent = await world(hub)
         await traces_of(hub, agent, 2)
-        async with Evaluator.opened(hub, Buggy()) as evaluator:
+        async with Evaluator.open(hub, Buggy()) as evaluator:
             for _ in range(10):
-                await evaluator.step()
+                await evaluator.evaluate_batch()
                 clock.now += 1
         assert {(row["status"], (row["error"] or "").partition(":")[0]) for row in await trace_rows(hub)} == {
             ("failed", "evaluation_crashed")
         }
-        await reevaluate(hub, LOCAL, Again())
+        await request_reevaluation(hub, LOCAL, ReevaluationRequest())
         await evaluate_all(hub)
         assert {row["status"] for row in await trace_rows(hub)} == {"evaluated"}
 
@@ -445,21 +445,21 @@ def test_where_there_was_a_process_there_will_be_one_again(database: TestDatabas
     monkeypatch.setattr(evaluation, "START_AGAIN_S", 0.01)
     started: list[int] = []
 
-    class Sometimes(InProcess):
-        async def _running(self) -> Any:
+    class Sometimes(ProcessDecider):
+        async def _get_process(self) -> Any:
             started.append(1)
             if len(started) == 2:
                 raise CannotStart("no room now")
-            return await super()._running()
+            return await super()._get_process()
 
     async def use(hub: Hub) -> None:
         _, agent = await world(hub)
         decider = Sometimes()
-        async with Evaluator.opened(hub, decider) as evaluator:
+        async with Evaluator.open(hub, decider) as evaluator:
             for _ in range(3):
                 await traces_of(hub, agent, 1)
-                await evaluator.step()
-            await evaluator.step()
+                await evaluator.evaluate_batch()
+            await evaluator.evaluate_batch()
             assert evaluator._decider is decider  # pyright: ignore[reportPrivateUsage]
         assert {row["status"] for row in await trace_rows(hub)} == {"evaluated"}
 
@@ -480,6 +480,6 @@ def test_a_turn_that_is_just_ending_leaves_nothing_waiting() -> None:
         turns.add("a", 1)
         for _ in range(20):
             await asyncio.sleep(0)
-        assert done == [1, 2, 3] and turns.idle
+        assert done == [1, 2, 3] and turns.is_idle
 
     asyncio.run(use())

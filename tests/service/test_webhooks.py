@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from proctor.service.access.callers import LOCAL
-from proctor.service.access.keys import organization_caller
+from proctor.service.access.keys import get_organization_caller
 from proctor.service.access.projects import create_project
 from proctor.service.hub import Hub
 from proctor.service.notify.alerts import create_rule, list_deliveries, send_test
 from proctor.service.notify.webhooks import ATTEMPTS_AFTER_S, PER_ORGANIZATION, PER_PROJECT, TIMEOUT_S, deliver_due, watch_alerts
-from proctor.store.alerts import due_deliveries
+from proctor.store.alerts import list_due_deliveries
 from tests.databases import TestDatabase
 from tests.service.traces import Clock, world
 
@@ -197,7 +197,7 @@ async def silent() -> AsyncIterator[tuple[str, list[int]]]:
 
 async def tenant(hub: Hub, name: str, url: str, *, projects: int, messages: int) -> None:
     """An organization with so many projects and messages to send in each."""
-    caller = await organization_caller(hub, name, create=True)
+    caller = await get_organization_caller(hub, name, create=True)
     for number in range(projects):
         project = (await create_project(hub, caller, name=f"{name} {number}"))["id"]
         rule = await create_rule(hub, caller, project_id=project, name="r", kind="pass_rate", webhook_url=url)
@@ -231,7 +231,7 @@ def test_tenants_take_turns(database: TestDatabase) -> None:
             await tenant(hub, "many", many, projects=3, messages=20)
             await tenant(hub, "few", few, projects=1, messages=2)
             async with hub.database.reading() as connection:
-                due = await due_deliveries(connection, hub.clock(), 6, per_project=2, per_organization=4)
+                due = await list_due_deliveries(connection, hub.clock(), 6, per_project=2, per_organization=4)
             assert [row["webhook_url"] == few for row in due].count(True) == 2
             assert {row["webhook_url"] for row in due[:2]} == {many, few}, "each has its first before anybody has a second"
             assert await deliver_due(hub) == 62

@@ -9,13 +9,13 @@ import pytest
 
 from proctor.errors import InputError
 from proctor.sources import dotenv
-from proctor.sources.dotenv import read_variables, with_dotenv
+from proctor.sources.dotenv import parse_variables, with_dotenv
 from tests.tables import rows
 
 
 @rows("sources/cases/dotenv.yaml")
 def test_a_file_of_variables_is_read(row: dict[str, Any]) -> None:
-    assert read_variables(row["text"]) == row["expect"]
+    assert parse_variables(row["text"]) == row["expect"]
 
 
 def test_what_is_set_is_never_changed_and_an_earlier_folder_wins(tmp_path: Path) -> None:

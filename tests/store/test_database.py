@@ -20,7 +20,7 @@ from sqlalchemy.exc import IntegrityError
 from proctor.errors import InputError, MissingExtra, StoreError
 from proctor.store import migrations
 from proctor.store.database import Database, open_database
-from proctor.store.migrations import NOTES, schema_state
+from proctor.store.migrations import NOTES, read_schema_state
 from proctor.store.tables import METADATA, meta, organizations, projects, traces
 from tests.databases import TestDatabase
 from tests.postgres import Cluster
@@ -206,7 +206,7 @@ def test_an_interrupted_migration_leaves_nothing_half_done(database: TestDatabas
 
     async def look(opened: Database) -> tuple[list[str], bool, int]:
         async with opened.reading() as connection:
-            state = await schema_state(connection)
+            state = await read_schema_state(connection)
             half = await connection.run_sync(lambda sync: sa.inspect(sync).has_table("half_done"))
             rows = (await connection.execute(sa.select(sa.func.count()).select_from(organizations))).scalar_one()
             return state.applied + state.unknown, half, rows
@@ -271,7 +271,7 @@ def test_a_database_of_a_newer_program_is_refused_and_left_alone(database: TestD
     async def look() -> list[str]:
         opened = await open_database(database.url, migrating=False)
         async with opened.reading() as connection:
-            state = await schema_state(connection)
+            state = await read_schema_state(connection)
         await opened.close()
         return state.unknown
 

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from proctor.service.paging import paged, shown_page
 from proctor.service.refusals import Refusal
 from proctor.store.database import Database
-from proctor.store.pages import BadCursor, Page, page
+from proctor.store.pages import BadCursor, Page, fetch_page
 from proctor.store.tables import projects
 from tests.databases import TestDatabase
 
@@ -26,7 +26,9 @@ async def fill(database: Database, count: int, first: int = 0) -> None:
 
 async def get(database: Database, cursor: str | None = None, limit: int | None = 4) -> Page:
     async with database.reading() as connection:
-        return await page(connection, sa.select(projects).where(projects.c.organization_id == "o"), projects, limit=limit, cursor=cursor)
+        return await fetch_page(
+            connection, sa.select(projects).where(projects.c.organization_id == "o"), projects, limit=limit, cursor=cursor
+        )
 
 
 def ids(found: Page) -> list[int]:
@@ -112,7 +114,7 @@ def test_a_forged_cursor_cannot_leave_the_query(database: TestDatabase) -> None:
         for edge in (["older", "9' OR 1=1 --", "x"], ["newer", "", ""]):
             async with opened.reading() as connection:
                 query = sa.select(projects).where(projects.c.organization_id == "somebody else")
-                assert (await page(connection, query, projects, cursor=forged(edge))).rows == []
+                assert (await fetch_page(connection, query, projects, cursor=forged(edge))).rows == []
 
     database.run(use)
 

@@ -28,13 +28,13 @@ def test_what_was_kept_is_read_again(tmp_path: Path) -> None:
         await asyncio.gather(*(run.append(entry(f"c{number}")) for number in range(50)))
 
     asyncio.run(append())
-    assert run.ended() is None
+    assert run.read_end() is None
     run.close("completed")
     again = RunFiles(tmp_path).open("20261115")
     assert again.header == HEADER
     assert sorted(kept.case for kept in again.entries()) == sorted(f"c{number}" for number in range(50))
     assert next(again.entries()).evidence == entry("c0").evidence
-    assert again.ended() == "completed"
+    assert again.read_end() == "completed"
 
 
 def test_a_half_written_entry_is_dropped_and_writing_goes_on_behind_the_last_whole_one(tmp_path: Path) -> None:

@@ -14,17 +14,17 @@ ROW = {"id": "proj_1", "organization_id": "ours", "name": "a", "created_at": "t"
 def test_rows_of_others_are_not_there(database: TestDatabase) -> None:
     async def use(opened: Database) -> None:
         async with opened.writing() as connection:
-            made = await tenants.insert(connection, projects, ROW)
+            made = await tenants.insert_row(connection, projects, ROW)
             assert made["paused"] is False and made["name"] == "a"
-            assert await tenants.find(connection, projects, "theirs", "proj_1") is None
-            assert await tenants.change(connection, projects, "theirs", "proj_1", {"name": "b"}) is None
-            assert await tenants.delete(connection, projects, "theirs", "proj_1") is False
-            assert await tenants.find(connection, projects, "ours", "proj_1") == made
-            assert await tenants.find(connection, projects, "ours", "proj_1", name="b") is None
-            changed = await tenants.change(connection, projects, "ours", "proj_1", {"name": "b", "paused": True})
+            assert await tenants.find_row(connection, projects, "theirs", "proj_1") is None
+            assert await tenants.change_row(connection, projects, "theirs", "proj_1", {"name": "b"}) is None
+            assert await tenants.delete_row(connection, projects, "theirs", "proj_1") is False
+            assert await tenants.find_row(connection, projects, "ours", "proj_1") == made
+            assert await tenants.find_row(connection, projects, "ours", "proj_1", name="b") is None
+            changed = await tenants.change_row(connection, projects, "ours", "proj_1", {"name": "b", "paused": True})
             assert changed == {**made, "name": "b", "paused": True}
-            assert await tenants.delete(connection, projects, "ours", "proj_1") is True
-            assert await tenants.find(connection, projects, "ours", "proj_1") is None
+            assert await tenants.delete_row(connection, projects, "ours", "proj_1") is True
+            assert await tenants.find_row(connection, projects, "ours", "proj_1") is None
 
     database.run(use)
 

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from proctor.errors import InputError
 from proctor.store.database import Database
 from proctor.store.tables import METADATA
-from proctor.store.transfer import Imported, export_lines, import_lines
+from proctor.store.transfer import ImportCounts, export_lines, import_lines
 from tests.databases import TestDatabase
 
 TEXTS = ["", "ü 🦊", "line\nbreak", "'quoted'", '"']
@@ -57,7 +57,7 @@ async def exported(database: Database) -> list[bytes]:
 
 
 def importing(lines: list[bytes], *, merge: bool = False) -> Any:
-    async def use(database: Database) -> Imported:
+    async def use(database: Database) -> ImportCounts:
         async with database.writing() as connection:
             return await import_lines(connection, lines, merge=merge)
 
@@ -76,7 +76,7 @@ def test_every_table_and_every_kind_of_value_arrives_as_it_was(database: TestDat
     count = 120 * len(METADATA.sorted_tables)
     assert len(lines) == count + 2
     assert all(line.endswith(b"\n") and line.count(b"\n") == 1 for line in lines)
-    assert elsewhere.run(importing(lines)) == Imported(added=count, present=0)
+    assert elsewhere.run(importing(lines)) == ImportCounts(added=count, present=0)
     assert elsewhere.run(everything) == before
     assert elsewhere.run(exported) == lines
 
@@ -97,8 +97,8 @@ def test_a_database_with_content_is_refused_unless_merging_which_can_be_repeated
         database.run(importing(lines))
     assert database.run(everything) == before
     tables = len(METADATA.sorted_tables)
-    assert database.run(importing(lines, merge=True)) == Imported(added=4 * tables, present=3 * tables)
-    assert database.run(importing(lines, merge=True)) == Imported(added=0, present=7 * tables)
+    assert database.run(importing(lines, merge=True)) == ImportCounts(added=4 * tables, present=3 * tables)
+    assert database.run(importing(lines, merge=True)) == ImportCounts(added=0, present=7 * tables)
     assert database.run(everything) == elsewhere.run(everything)
 
 

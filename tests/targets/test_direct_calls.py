@@ -112,7 +112,7 @@ def test_a_replay_makes_no_call(tmp_path: Path) -> None:
     again = drive(ScriptedModel(HI), case, player.scope("refund", 0), offline=True)
     assert made(again) == made(first)
     assert [call.result for call in again.tool_calls or ()] == [call.result for call in first.tool_calls or ()]
-    assert player.unused() == ()
+    assert player.list_unused() == ()
 
 
 @pytest.mark.parametrize(

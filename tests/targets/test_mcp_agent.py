@@ -21,7 +21,7 @@ from proctor.model.case import Case, Turn
 from proctor.model.evidence import Evidence, Json, Usage
 from proctor.runner.ports import Target
 from proctor.targets.mcp_agent import AgentSettings, McpAgent, build_mcp_agent
-from proctor.targets.mcp_results import bounded, cut, plain_result, text_for_model
+from proctor.targets.mcp_results import bound_result, cut_middle, plain_result, text_for_model
 from proctor.targets.mcp_servers import McpServers
 from proctor.targets.mcp_settings import Bearer, ServerSettings, read_servers
 from tests.targets.mcp_twins import ScriptedModel, attempt, bare_shop, calls, local_shop, run
@@ -387,10 +387,10 @@ def test_the_model_is_told_the_whole_result_by_default() -> None:
 
 def test_a_result_of_many_texts_is_bounded_as_a_whole() -> None:
     many = {"content": [{"type": "text", "text": "x" * 90}] * 1000, "isError": True}
-    small = bounded(many, 100)
+    small = bound_result(many, 100)
     assert len(msgspec.json.encode(small)) < 400 and small["isError"] is True
     assert "cut by proctor" in small["content"][0]["text"]
-    assert bounded({"a": 1}, 100) == {"a": 1}
+    assert bound_result({"a": 1}, 100) == {"a": 1}
 
 
 def test_only_what_the_protocol_needs_is_dropped_from_a_result() -> None:
@@ -399,9 +399,9 @@ def test_only_what_the_protocol_needs_is_dropped_from_a_result() -> None:
 
 
 def test_a_cut_text_keeps_its_ends_and_says_how_much_is_gone() -> None:
-    text = cut("a" * 500 + "b" * 500, 100)
+    text = cut_middle("a" * 500 + "b" * 500, 100)
     assert text.startswith("a" * 75) and text.endswith("b" * 25) and "900 of 1,000 characters" in text
-    assert cut("short", 100) == "short"
+    assert cut_middle("short", 100) == "short"
 
 
 def test_an_agent_is_built_from_what_a_file_says() -> None:
@@ -464,7 +464,7 @@ def test_a_run_is_recorded_and_replayed_by_a_cassette(tmp_path: Any) -> None:
     assert [(call.name, call.result, call.error) for call in again.tool_calls] == [
         (call.name, call.result, call.error) for call in live.tool_calls
     ]
-    assert player.unused() == ()
+    assert player.list_unused() == ()
 
 
 def test_many_attempts_share_one_server_and_a_cancelled_one_does_no_harm() -> None:

@@ -167,7 +167,7 @@ def test_certificates_are_loaded_where_the_server_or_its_token_endpoint_needs_th
 
     async def main() -> None:
         with pytest.raises(ServerFault):
-            await Connection(settings, waits_s=(), transport=transport).listing()
+            await Connection(settings, waits_s=(), transport=transport).get_listing()
 
     run(main())
     assert asked == [expected]

@@ -138,4 +138,4 @@ def test_a_token_is_used_until_thirty_seconds_before_it_expires() -> None:
         return found
 
     assert run(main()) == ["Bearer token-0", "Bearer token-0", "Bearer token-1", "Bearer token-1"]
-    assert auth.secrets() == ("token-0", "token-1")
+    assert auth.list_secrets() == ("token-0", "token-1")

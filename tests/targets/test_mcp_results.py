@@ -13,7 +13,7 @@ from proctor.llm.ports import ChatReply
 from proctor.model.case import Case
 from proctor.model.evidence import Evidence
 from proctor.targets.mcp_agent import AgentSettings, McpAgent
-from proctor.targets.mcp_results import can_be_written, mended
+from proctor.targets.mcp_results import can_be_written, mend_texts
 from proctor.targets.mcp_servers import McpServers
 from proctor.targets.mcp_settings import ServerSettings
 from tests.targets.cart_server import PICTURE, SOUND, cart_server
@@ -125,5 +125,5 @@ def test_half_a_surrogate_pair_in_arguments_is_a_failed_call() -> None:
 
 def test_values_are_mended_only_where_they_are_broken() -> None:
     good = {"a": ["é", {"b": "😀"}], "n": 1.5}
-    assert mended(good) is good and can_be_written(good)
-    assert mended({"a\ud800": ["x\udc00y", 1, None]}) == {"a\ufffd": ["x\ufffdy", 1, None]}
+    assert mend_texts(good) is good and can_be_written(good)
+    assert mend_texts({"a\ud800": ["x\udc00y", 1, None]}) == {"a\ufffd": ["x\ufffdy", 1, None]}

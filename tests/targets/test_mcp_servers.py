@@ -15,7 +15,7 @@ from proctor.errors import TargetError
 from proctor.targets import mcp_stdio
 from proctor.targets.mcp_connection import Connection
 from proctor.targets.mcp_results import Listing, RemoteTool
-from proctor.targets.mcp_servers import LONGEST_NAME, McpServers, offered
+from proctor.targets.mcp_servers import LONGEST_NAME, McpServers, name_tools
 from proctor.targets.mcp_settings import ApiKey, Bearer, ClientCredentials, ServerFault, ServerSettings
 from tests.targets.mcp_twins import bare_shop, children, http_shop, local_shop, run, stdio_shop
 
@@ -24,7 +24,7 @@ VERSIONS = {"auto": "2026-07-28", "handshake": "2025-11-25", "stateless": "2026-
 
 async def ask(settings: ServerSettings) -> tuple[Any, Any, Any]:
     async with McpServers([settings], waits_s=()) as servers:
-        listing = await servers.listing(settings.id)
+        listing = await servers.get_listing(settings.id)
         good = await servers.call_tool(settings.id, "lookup_order", {"id": 17}, request_id="req-9")
         bad = await servers.call_tool(settings.id, "lookup_order", {"id": 1})
         return listing, good, bad
@@ -101,7 +101,7 @@ class Paged:
 def test_all_pages_of_tools_are_listed() -> None:
     async def main() -> Any:
         async with McpServers([ServerSettings(id="p", transport="in_process", server=Paged(5).server)]) as servers:
-            return await servers.listing("p")
+            return await servers.get_listing("p")
 
     assert [tool.name for tool in run(main()).tools] == [f"tool_{number}" for number in range(5)]
 
@@ -109,7 +109,7 @@ def test_all_pages_of_tools_are_listed() -> None:
 def test_pages_that_go_in_a_circle_end() -> None:
     async def main() -> Any:
         async with McpServers([ServerSettings(id="p", transport="in_process", server=Paged(99).server)]) as servers:
-            return await servers.listing("p")
+            return await servers.get_listing("p")
 
     assert 7 <= len(run(main()).tools) <= 8
 
@@ -150,7 +150,7 @@ def test_a_server_that_comes_up_late_is_reached_by_a_retry(tmp_path: Any) -> Non
 
     async def main() -> Any:
         async with McpServers([settings], waits_s=(0.01,)) as servers:
-            return await servers.listing("shop")
+            return await servers.get_listing("shop")
 
     assert run(main()).name == "bare"
 
@@ -206,7 +206,7 @@ def test_asking_for_a_stateless_server_that_is_not_one_is_refused() -> None:
 def test_a_server_of_the_handshake_era_is_found_out_by_itself() -> None:
     async def main() -> Any:
         async with McpServers([bare_shop()]) as servers:
-            return await servers.listing("shop")
+            return await servers.get_listing("shop")
 
     listing = run(main())
     assert (listing.name, listing.version, listing.protocol) == ("bare", "0.9", "2025-11-25")
@@ -215,9 +215,9 @@ def test_a_server_of_the_handshake_era_is_found_out_by_itself() -> None:
 def test_a_tool_that_hangs_is_a_failed_call_and_the_server_goes_on() -> None:
     async def main() -> tuple[Any, Any]:
         async with McpServers([bare_shop()]) as servers:
-            listing_first = await servers.listing("shop")
+            listing_first = await servers.get_listing("shop")
             assert listing_first.tools
-            connection = servers._connection("shop")  # pyright: ignore[reportPrivateUsage]
+            connection = servers._get_connection("shop")  # pyright: ignore[reportPrivateUsage]
             connection.settings = bare_shop(timeout_s=0.2)
             return await servers.call_tool("shop", "hang", {}), await servers.call_tool("shop", "search", {"query": "tea", "limit": 1})
 
@@ -253,7 +253,7 @@ def test_a_server_that_dies_in_a_call_is_gone_and_comes_back_when_asked_for() ->
             assert died.gone and "ended with exit code 3" in str(died.error) and "the shop is open" in str(died.error)
             again = await servers.call_tool("shop", "search", {"query": "tea"})
             assert again.gone
-            await servers.listing("shop")
+            await servers.get_listing("shop")
             assert (await servers.call_tool("shop", "search", {"query": "tea"})).error is None
 
     run(main())
@@ -373,7 +373,7 @@ def test_nothing_secret_is_shown_or_told() -> None:
         ClientCredentials(token_url="http://h/t", client_id="c", client_secret=secret),
     ):
         holder = ServerSettings(id="a", transport="http", url="http://h/", auth=value, headers={"Authorization": f"Bearer {secret}"})
-        assert secret not in repr(value) + repr(holder) and secret in holder.secrets()
+        assert secret not in repr(value) + repr(holder) and secret in holder.list_secrets()
 
 
 def test_a_child_process_does_not_inherit_our_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -391,7 +391,7 @@ def listing(server: str, *names: str) -> Listing:
 
 
 def test_tools_of_the_same_name_are_offered_with_their_server() -> None:
-    tools = offered([listing("eu", "lookup", "refund"), listing("us", "lookup")])
+    tools = name_tools([listing("eu", "lookup", "refund"), listing("us", "lookup")])
     assert [(tool.name, tool.server, tool.tool) for tool in tools] == [
         ("eu__lookup", "eu", "lookup"),
         ("refund", "eu", "refund"),
@@ -401,7 +401,7 @@ def test_tools_of_the_same_name_are_offered_with_their_server() -> None:
 
 def test_offered_names_differ_and_are_such_that_providers_take_them() -> None:
     long = "n" * 80
-    tools = offered([listing("a", "files.read", "files/read", long, "a__x", "x"), listing("b", "x", long + "m")])
+    tools = name_tools([listing("a", "files.read", "files/read", long, "a__x", "x"), listing("b", "x", long + "m")])
     names = [tool.name for tool in tools]
     assert len(set(names)) == len(names)
     assert all(len(name) <= LONGEST_NAME and name.replace("_", "").replace("-", "").isalnum() for name in names)
@@ -414,7 +414,7 @@ def test_two_servers_with_one_id_and_an_unknown_one_are_refused() -> None:
 
     async def main() -> None:
         with pytest.raises(TargetError, match="unknown MCP server 'shp'; nearest: 'shop'"):
-            await McpServers([local_shop()]).listing("shp")
+            await McpServers([local_shop()]).get_listing("shp")
 
     run(main())
 
@@ -423,7 +423,7 @@ def test_a_connection_can_be_closed_twice_and_before_it_was_opened() -> None:
     async def main() -> None:
         connection = Connection(local_shop())
         await connection.close()
-        await connection.listing()
+        await connection.get_listing()
         await connection.close()
         await connection.close()
         assert (await connection.call("search", {"query": "x"})).gone

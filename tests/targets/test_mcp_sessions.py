@@ -75,7 +75,7 @@ def test_one_server_may_be_shared_and_another_not() -> None:
         async with target._servers as servers:
             seen: list[list[str]] = []
             for _ in range(2):
-                async with servers.session() as session:
+                async with servers.open_session() as session:
                     answers = [await session.call_tool(server, "pid", {}) for server in ("own", "own", "all")]
                     seen.append([answer.result["content"][0]["text"] for answer in answers])
             return seen
@@ -89,14 +89,14 @@ def test_the_first_attempt_takes_the_session_that_was_opened_and_tools_are_liste
         target = agent(cart())
         await target.open()
         opened = children()
-        async with target._servers.session() as session:
-            await session.listing("cart")
+        async with target._servers.open_session() as session:
+            await session.get_listing("cart")
             pid = (await session.call_tool("cart", "pid", {})).result["content"][0]["text"]
             during = children()
             assert {int(pid)} <= opened
         # The next one can list tools although nobody is connected.
-        async with target._servers.session() as session:
-            assert [tool.name for tool in (await session.listing("cart")).tools] == ["add", "show", "pid", "hang", "half"]
+        async with target._servers.open_session() as session:
+            assert [tool.name for tool in (await session.get_listing("cart")).tools] == ["add", "show", "pid", "hang", "half"]
         await target.close()
         return opened, during
 

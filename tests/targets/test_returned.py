@@ -201,7 +201,7 @@ values = st.recursive(
 def test_any_value_is_evidence_that_can_be_kept_or_a_fault(value: Any) -> None:
     target = CallableTarget("agent", lambda message: value)
     try:
-        evidence = target._evidence(value)
+        evidence = target._read_evidence(value)
     except TargetFault as fault:
         fault.message.encode()
     else:

@@ -51,8 +51,8 @@ def compare(home: Path, base: str, candidate: str, *, alpha: float = 0.05, min_e
     found = compare_entries((first.header, before), (second.header, after), suite, alpha=alpha, min_effect=min_effect)
     return tell_incomplete(
         found,
-        base=how_much(first.header, suite_of(first), before, first.ending()),
-        candidate=how_much(second.header, suite, after, second.ending()),
+        base=how_much(first.header, suite_of(first), before, first.find_ending()),
+        candidate=how_much(second.header, suite, after, second.find_ending()),
     )
 
 

@@ -54,7 +54,7 @@ def find_home(home: str | None, start: Path | None = None) -> Path:
 def list_runs(home: Path) -> Iterable[KeptRun]:
     """Every kept run, newest first; of one that is broken, what can be told of it and why not more."""
     files = RunFiles(home)
-    for run_id in files.ids():
+    for run_id in files.list_ids():
         yield _kept_run(files, run_id)
 
 
@@ -63,7 +63,7 @@ def _kept_run(files: RunFiles, run_id: str) -> KeptRun:
     counts: dict[str, int] = {}
     try:
         run = files.open(run_id)
-        header, ending = run.header, run.ending()
+        header, ending = run.header, run.find_ending()
         planned = _planned(run, ending)
         for entry in run.entries():
             counts[entry.outcome] = counts.get(entry.outcome, 0) + 1
@@ -107,7 +107,7 @@ def open_run(home: Path, run: str) -> tuple[RunResult, dict[tuple[str, int], Run
     """A kept run as a result, and what was kept of each attempt."""
     folder = RunFiles(home).open(run)
     entries = {(entry.case, entry.attempt): entry for entry in folder.entries()}
-    return result_of(folder.header, suite_of(folder), entries.values(), folder.ending()), entries
+    return result_of(folder.header, suite_of(folder), entries.values(), folder.find_ending()), entries
 
 
 def result_of(header: RunHeader, suite: Suite, entries: Iterable[RunEntry], ended: Ending) -> RunResult:

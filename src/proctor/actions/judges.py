@@ -35,7 +35,7 @@ from proctor.runner.ports import Judge
 from proctor.sources.texts import read_suite_text
 
 if TYPE_CHECKING:
-    from proctor.judge.gated_model import Spent
+    from proctor.judge.gated_model import JudgeSpending
     from proctor.llm.through_httpx import MakeTransport
 
 CACHE_FOLDER = "judge"
@@ -204,10 +204,10 @@ def _provider(name: Json, where: str) -> list[Named]:
     return [Named("sends to", f"the provider of {show(name)}", where)] if isinstance(name, str) else []
 
 
-def _counted_together() -> Spent:
-    from proctor.judge.gated_model import Spent  # only where there may be a judge
+def _counted_together() -> JudgeSpending:
+    from proctor.judge.gated_model import JudgeSpending  # only where there may be a judge
 
-    return Spent()
+    return JudgeSpending()
 
 
 def _asks(suite: Suite) -> bool:
@@ -226,7 +226,7 @@ def open_judge(
     options: JudgeOptions = NO_OPTIONS,
     offline: bool = False,
     transport: MakeTransport | None = None,
-    spent: Spent | None = None,
+    spent: JudgeSpending | None = None,
     plain: bool | None = None,
 ) -> OpenedJudge | None:
     """The judge that is configured; nothing where none is. Raises `InputError` for one that cannot work.
@@ -250,7 +250,7 @@ def open_judge(
             return None
         settings_of = [completed(from_environment, environment)]
     models = [built_model(each, offline=offline, transport=transport) for each in settings_of]
-    secrets = {secret for each in settings_of for secret in each.secrets()}
+    secrets = {secret for each in settings_of for secret in each.list_secrets()}
     prices = {
         each.model: (each.input_price, each.output_price)
         for each in settings_of
@@ -293,17 +293,17 @@ def _opened(
     *,
     cache: bool,
     plain: bool,
-    spent: Spent | None,
+    spent: JudgeSpending | None,
 ) -> OpenedJudge:
     """The judge, ready to be asked; `plain` unless the suite is one of MCPLab, whose authors know its words."""
-    from proctor.judge.cached import FolderCache, WriteBehind  # only where there is a judge
+    from proctor.judge.cached import FolderCache, WriteBehindCache  # only where there is a judge
     from proctor.judge.llm_judge import LlmJudge
-    from proctor.judge.wording import PlainWords
+    from proctor.judge.wording import PlainlyWordedJudge
 
-    kept = WriteBehind(FolderCache(home / CACHE_FOLDER)) if cache else None
+    kept = WriteBehindCache(FolderCache(home / CACHE_FOLDER)) if cache else None
     judge = LlmJudge(models, settings, cache=kept, costs=prices, spent=spent)
     return OpenedJudge(
-        judge=PlainWords(judge) if plain else judge,
+        judge=PlainlyWordedJudge(judge) if plain else judge,
         settings=settings,
         models=tuple(f"{each.provider}/{each.name}" for each in models),
         secrets=frozenset(secrets),

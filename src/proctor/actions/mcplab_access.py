@@ -148,7 +148,7 @@ class Access:
         except ServerFault as fault:
             self._problem(fault.message)
             return None
-        self.secrets.update(settings.secrets())
+        self.secrets.update(settings.list_secrets())
         return settings
 
     def _auth(self, server: str, auth: Json) -> Auth | None:

@@ -15,7 +15,7 @@ import msgspec
 from proctor.actions.mcplab_plan import Entry, Plan
 from proctor.model.case import Assertion, Case, Suite
 from proctor.model.evidence import Json
-from proctor.targets.mcp_settings import HIDDEN, without_secrets
+from proctor.targets.mcp_settings import HIDDEN, strip_url
 
 _SECRET_WORDS: Final = ("token", "key", "secret", "password", "passwd", "auth", "cookie", "credential")
 _TEXT_RULES: Final = {
@@ -77,8 +77,8 @@ def public_server(server: Entry) -> Entry:
     """A server without its secrets."""
     shown: Entry = {key: value for key, value in server.items() if key not in ("auth", "headers")}
     # A server that is started has none.
-    if "url" in shown and shown["url"] != without_secrets(shown["url"]):
-        shown["url"] = without_secrets(shown["url"])
+    if "url" in shown and shown["url"] != strip_url(shown["url"]):
+        shown["url"] = strip_url(shown["url"])
     if server.get("headers"):
         shown["headers"] = {key: _public(value) if _is_secret(key) else value for key, value in server["headers"].items()}
     auth = server.get("auth")
@@ -95,7 +95,7 @@ def _public_auth(auth: Entry) -> Entry:
         elif key == "token_params":
             shown[key] = {name: _public(each) if _is_secret(name) else each for name, each in value.items()}
         elif key in ("token_url", "authorization_url"):
-            shown[key] = without_secrets(value)
+            shown[key] = strip_url(value)
         else:
             shown[key] = value
     return shown

@@ -17,7 +17,7 @@ from proctor.model.evidence import Json
 from proctor.model.problem import Problem
 from proctor.model.show import show
 from proctor.sources.dotenv import with_dotenv
-from proctor.sources.workspaces import bundle_root_of, is_workspace
+from proctor.sources.workspaces import find_suite_bundle, is_workspace
 
 LARGEST: Final = 20_000_000
 """Bytes of one file; providers take no more."""
@@ -30,7 +30,7 @@ def root_of(suite: Suite) -> Path:
     path = Path(suite.path)
     if suite.settings.get("configs"):
         path /= suite.settings["configs"][0]["file"] or ""
-    return path if path.is_dir() else bundle_root_of(path)
+    return path if path.is_dir() else find_suite_bundle(path)
 
 
 def variables_of(environment: Mapping[str, str], root: Path) -> dict[str, str]:

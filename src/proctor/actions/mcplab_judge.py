@@ -21,7 +21,7 @@ from proctor.llm.ports import ChatModel
 from proctor.model.case import Suite
 from proctor.model.show import nearest
 from proctor.sources.texts import read_suite_text
-from proctor.sources.workspaces import library_in
+from proctor.sources.workspaces import load_library
 
 SETTINGS_FILE: Final = ".mcplab-app-settings.yaml"
 JUDGE_KEY: Final = "evaluation_judge_agent_name"
@@ -34,7 +34,7 @@ def judge_agent(suite: Suite) -> Entry | None:
     name = _judge_name(file)
     if name is None:
         return None
-    agents = library_in(root).agents
+    agents = load_library(root).agents
     agent = agents.get(name)
     if agent is None:
         close = nearest(name, agents)

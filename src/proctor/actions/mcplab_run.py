@@ -226,7 +226,7 @@ def _prepare(
         servers=connected,
         name=", ".join(agent["id"] for agent in planned.agents()),
     )
-    secrets = frozenset((*access.secrets, *(secret for server in instead.values() for secret in server.secrets())))
+    secrets = frozenset((*access.secrets, *(secret for server in instead.values() for secret in server.list_secrets())))
     return Ready(plan=planned, target=target, secrets=secrets, config=resolved_config(planned, files))
 
 

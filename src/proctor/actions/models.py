@@ -15,7 +15,7 @@ import msgspec
 from proctor.errors import InputError, SpecError
 from proctor.formats.references import References
 from proctor.formats.workspace import Workspace
-from proctor.llm.providers import is_provider, provider_name
+from proctor.llm.providers import is_provider, normalise_provider
 from proctor.llm.settings import ModelSettings
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def completed(settings: ModelSettings, environment: Mapping[str, str]) -> ModelS
 
 
 def _with_key(settings: ModelSettings, environment: Mapping[str, str]) -> ModelSettings:
-    provider = provider_name(settings.provider)
+    provider = normalise_provider(settings.provider)
     names = _KEYS.get(provider, (f"{provider.replace('-', '_').upper()}_API_KEY",))
     key = next((environment[name] for name in names if environment.get(name)), None)
     if settings.api_key is not None or settings.base_url is not None or key is None:

@@ -111,7 +111,7 @@ def _incomplete(folder: RunFolder, chosen: Suite, entries: Sequence[RunEntry]) -
     """What the run planned and did not finish; cases that are new in the suite were never planned."""
     wanted = {case.id for case in chosen.cases}
     planned = [case for case in suite_of(folder).cases if case.id in wanted]
-    return find_incomplete(planned, folder.header.repeat, ((entry.case, entry.attempt) for entry in entries), folder.ending())
+    return find_incomplete(planned, folder.header.repeat, ((entry.case, entry.attempt) for entry in entries), folder.find_ending())
 
 
 def _unanswered(case: Case) -> CaseResult:

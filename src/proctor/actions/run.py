@@ -29,9 +29,9 @@ from proctor.model.evidence import Json
 from proctor.model.result import RunResult
 from proctor.model.run import RunEntry, RunHeader
 from proctor.report.wording import count_noun
-from proctor.runner.events import Listener, silent
+from proctor.runner.events import Listener, ignore_event
 from proctor.runner.ports import Judge, Target
-from proctor.runner.run import Ended, Runner, RunSettings, TapeFor, live
+from proctor.runner.run import Ended, Runner, RunSettings, TapeFor, use_live_tape
 from proctor.scoring.completeness import count_planned_attempts
 from proctor.store.run_files import RunFiles, RunFolder
 from proctor.targets.build import build_target, check_cases
@@ -79,7 +79,7 @@ async def drive(
     replay: str | Path | None = None,
     resume: str | None = None,
     note: str = "",
-    listener: Listener = silent,
+    listener: Listener = ignore_event,
     secrets: Iterable[str] = (),
     judge: object | None = None,
     judge_options: JudgeOptions = NO_OPTIONS,
@@ -232,7 +232,7 @@ class _Models:
 
     def secrets(self) -> set[str]:
         """What must never be written down."""
-        return {secret for settings in self._settings for secret in settings.secrets()}
+        return {secret for settings in self._settings for secret in settings.list_secrets()}
 
     async def close(self) -> None:
         """Give back connections."""
@@ -329,8 +329,8 @@ def _tape(
         return recorder.scope, recorder.close, _nothing
     if replay is not None:
         player = open_tape(replay, "replay", secrets=secrets)
-        return player.scope, player.close, player.unused_report
-    return live, _nothing, _nothing
+        return player.scope, player.close, player.describe_unused
+    return use_live_tape, _nothing, _nothing
 
 
 def _nothing() -> None:

@@ -21,7 +21,7 @@ from proctor.model.case import Case, Suite
 from proctor.model.evidence import Json
 from proctor.model.problem import Problem
 from proctor.sources.records import LINE_SUFFIXES
-from proctor.sources.texts import read_suite_text, suite_files, verify_can_look
+from proctor.sources.texts import check_path, list_suite_files, read_suite_text
 
 LIBRARY_NAMES = ("servers.yaml", "agents.yaml", "proctor.yaml", "proctor.yml")
 """Files of a workspace that are no suites."""
@@ -33,7 +33,7 @@ def load_suite(path: str | Path, *, dialect: str | None = None) -> Suite:
     Raises `InputError` holding every problem of every file.
     """
     place = Path(path)
-    verify_can_look(place)
+    check_path(place)
     if place.is_dir():
         return _joined(place, _in_folder(place, dialect))
     return load_file(place, dialect)
@@ -47,7 +47,7 @@ def load_suites(paths: Sequence[str | Path], *, dialect: str | None = None) -> S
     problems: list[Problem] = []
     for path in map(Path, paths):
         try:
-            verify_can_look(path)
+            check_path(path)
             suites.extend(_in_folder(path, dialect) if path.is_dir() else [load_file(path, dialect)])
         except InputError as error:
             problems.extend(error.problems or [Problem(message=str(error))])
@@ -70,9 +70,9 @@ def load_file(path: Path, dialect: str | None = None) -> Suite:
         raise InputError(f"{str(path)!r} holds lines of JSON, which is evidence; a suite is a .yaml, .yml or .json file")
 
     def library() -> object:
-        from proctor.sources.workspaces import library_beside  # only MCPLab documents have references
+        from proctor.sources.workspaces import load_library_beside  # only MCPLab documents have references
 
-        return library_beside(path)
+        return load_library_beside(path)
 
     return read_suite(read_suite_text(path), file=str(path), dialect=dialect, name=path.stem, library=library)
 
@@ -81,7 +81,7 @@ def _in_folder(folder: Path, dialect: str | None) -> list[Suite]:
     from proctor.sources.workspaces import EVALS_FOLDER, is_workspace  # a single file does not need it
 
     within = folder / EVALS_FOLDER if is_workspace(folder) else folder
-    files = [file for file in suite_files(within) if file.name not in LIBRARY_NAMES]
+    files = [file for file in list_suite_files(within) if file.name not in LIBRARY_NAMES]
     if not files:
         raise InputError(f"no suite in the folder {str(folder)!r}: no .yaml, .yml or .json file")
     suites: list[Suite] = []

@@ -16,7 +16,7 @@ from proctor.model.case import Suite
 from proctor.model.origin import Origin
 from proctor.model.problem import Problem
 from proctor.sources.records import DOCUMENT_SUFFIXES, LINE_SUFFIXES, read_records
-from proctor.sources.texts import SUITE_SUFFIXES, is_hidden, suite_files
+from proctor.sources.texts import SUITE_SUFFIXES, is_hidden, list_suite_files
 from proctor.sources.workspaces import EVALS_FOLDER, is_workspace
 
 MOST_PROBLEMS = 1000
@@ -59,7 +59,7 @@ def validate(paths: list[str], *, dialect: str | None = None, evidence_format: s
 def _files(folder: Path) -> list[Path]:
     """What there is to validate in a folder; in an MCPLab workspace that is its configs, its test cases and its traces."""
     places = [folder / name for name in (EVALS_FOLDER, *SCENARIO_FOLDERS)] if is_workspace(folder) else [folder]
-    suites = [file for place in places if place.is_dir() for file in suite_files(place) if file.name not in LIBRARY_NAMES]
+    suites = [file for place in places if place.is_dir() for file in list_suite_files(place) if file.name not in LIBRARY_NAMES]
     lines = (file for file in folder.rglob("*") if file.suffix.lower() in LINE_SUFFIXES)
     return suites + sorted(file for file in lines if not is_hidden(file, folder))
 

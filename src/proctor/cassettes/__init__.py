@@ -1,1 +1,1 @@
-"""What was said over a wire, kept and replayed."""
+"""Recordings of what was said over a wire, and their replay."""

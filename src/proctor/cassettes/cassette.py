@@ -1,4 +1,4 @@
-"""Open a cassette, to record it or to play it.
+"""Opens a cassette, to record it or to play it.
 
 with open_tape("booking.cassette.jsonl", "record", secrets=[key]) as cassette:
     tape = cassette.scope("refund-1", 0)
@@ -23,5 +23,5 @@ def open_tape(path: str | PathLike[str], mode: Literal["record"], *, secrets: It
 @overload
 def open_tape(path: str | PathLike[str], mode: Literal["replay"], *, secrets: Iterable[str] = ()) -> Player: ...
 def open_tape(path: str | PathLike[str], mode: Literal["record", "replay"], *, secrets: Iterable[str] = ()) -> Cassette:
-    """A cassette. `secrets` are taken out of everything that is written or looked up. Raises `InputError`."""
+    """Open a cassette. `secrets` are taken out of everything that is written or looked up. Raises `InputError`."""
     return Recorder(Path(path), secrets=secrets) if mode == "record" else Player(Path(path), secrets=secrets)

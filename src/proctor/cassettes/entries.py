@@ -33,7 +33,7 @@ VERSION = 1
 
 
 class Scope(msgspec.Struct, frozen=True, order=True):
-    """One attempt at one case; each has its own recordings."""
+    """One attempt at one case; each attempt has its own recordings."""
 
     case: str
     attempt: int = 0
@@ -67,7 +67,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Line(msgspec.Struct, frozen=True):
-    """An entry and where it stands."""
+    """An entry and its place in the file."""
 
     number: int
     raw: bytes
@@ -86,13 +86,13 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the file also holds what is no longer valid."""
 
 
-def header_line(created: str) -> bytes:
-    """The first line of a new cassette."""
-    return line_of({"proctor_cassette": VERSION, "created": created, "proctor": __version__})
+def make_header_line(created: str) -> bytes:
+    """Return the first line of a new cassette."""
+    return encode_line({"proctor_cassette": VERSION, "created": created, "proctor": __version__})
 
 
-def line_of(document: Json) -> bytes:
-    """One document as one line."""
+def encode_line(document: Json) -> bytes:
+    """Return one document as one line."""
     text = json.dumps(document, ensure_ascii=False)
     try:
         return f"{text}\n".encode()
@@ -100,21 +100,21 @@ def line_of(document: Json) -> bytes:
         return f"{json.dumps(document)}\n".encode()
 
 
-def plain(value: Json) -> Json:
-    """A value as JSON that can be written. Raises `TargetError` for what nests without end."""
+def to_plain_json(value: Json) -> Json:
+    """Return a value as JSON that can be written. Raises `TargetError` for what nests without end."""
     try:
-        return _listed(msgspec.to_builtins(value, str_keys=True), MAX_DEPTH)
+        return _copy_bounded(msgspec.to_builtins(value, str_keys=True), MAX_DEPTH)
     except RecursionError:
         raise TargetError(f"what was said is nested more than {MAX_DEPTH} levels deep and cannot be kept in a cassette") from None
 
 
-def canonical(request: Json) -> str:
-    """A request as the text by which it is found again: the order of keys does not count, `1` is `1.0`."""
-    return json.dumps(_whole_numbers(request), sort_keys=True, separators=(",", ":"))
+def make_lookup_key(request: Json) -> str:
+    """Return the text by which a request is found again: the order of keys does not count, and `1` is `1.0`."""
+    return json.dumps(_normalise_numbers(request), sort_keys=True, separators=(",", ":"))
 
 
-def summary(kind: Kind, request: Json) -> str:
-    """What an exchange is about, in a few words."""
+def summarise(kind: Kind, request: Json) -> str:
+    """Return what an exchange is about, in a few words."""
     if not isinstance(request, dict):
         return ""
     if kind == "http":
@@ -129,8 +129,8 @@ def summary(kind: Kind, request: Json) -> str:
     return shorten(" ".join(word for word in words if isinstance(word, str) and word), 200)
 
 
-def read(path: Path) -> Contents:
-    """The valid entries of a file. Raises `InputError`."""
+def read_file(path: Path) -> Contents:
+    """Return the valid entries of a file. Raises `InputError`."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -140,14 +140,14 @@ def read(path: Path) -> Contents:
     rows = data.split(b"\n")
     torn = rows.pop()
     if not rows or not rows[0].strip():
-        raise _problem(path, 1, "not a cassette: it is empty" if not torn else "not a cassette: its first line has no end")
-    _check_header(path, _decoded(path, 1, rows[0]))
+        raise _make_error(path, 1, "not a cassette: it is empty" if not torn else "not a cassette: its first line has no end")
+    _check_header(path, _decode_line(path, 1, rows[0]))
     valid: dict[Scope, list[Line]] = {}
     replaced = False
     for number, raw in enumerate(rows[1:], start=2):
         if not raw.strip():
             continue
-        found = _entry(path, number, raw)
+        found = _read_entry(path, number, raw)
         if isinstance(found, Scope):
             replaced = True
             valid.pop(found, None)
@@ -157,8 +157,8 @@ def read(path: Path) -> Contents:
     return Contents(header=rows[0] + b"\n", lines=tuple(lines), size=len(data) - len(torn), replaced=replaced)
 
 
-def by_scope(lines: Iterable[Line]) -> dict[Scope, list[Line]]:
-    """Lines of each scope, in the order in which the exchanges were started."""
+def group_by_scope(lines: Iterable[Line]) -> dict[Scope, list[Line]]:
+    """Return the lines of each scope, in the order in which the exchanges were started."""
     groups: dict[Scope, list[Line]] = {}
     for line in lines:
         groups.setdefault(line.entry.scope, []).append(line)
@@ -170,9 +170,9 @@ def by_scope(lines: Iterable[Line]) -> dict[Scope, list[Line]]:
 def _check_header(path: Path, header: Json) -> None:
     version: Json = header.get("proctor_cassette") if isinstance(header, dict) else None
     if version is None:
-        raise _problem(path, 1, 'not a cassette: its first line does not say {"proctor_cassette": 1}')
+        raise _make_error(path, 1, 'not a cassette: its first line does not say {"proctor_cassette": 1}')
     if isinstance(version, bool) or version != VERSION:
-        raise _problem(
+        raise _make_error(
             path,
             1,
             f"a cassette of version {show(version)}, written by proctor {show(header.get('proctor'))}; "
@@ -181,56 +181,56 @@ def _check_header(path: Path, header: Json) -> None:
         )
 
 
-def _entry(path: Path, number: int, raw: bytes) -> Entry | Scope:
-    document = _decoded(path, number, raw)
+def _read_entry(path: Path, number: int, raw: bytes) -> Entry | Scope:
+    document = _decode_line(path, number, raw)
     try:
         if isinstance(document, dict) and "begin" in document:
             return msgspec.convert(document["begin"], Scope)
         return msgspec.convert(document, Entry)
     except msgspec.ValidationError as error:
-        raise _problem(path, number, f"not an entry of a cassette: {error}") from None
+        raise _make_error(path, number, f"not an entry of a cassette: {error}") from None
 
 
-def _decoded(path: Path, number: int, raw: bytes) -> Any:
+def _decode_line(path: Path, number: int, raw: bytes) -> Any:
     try:
         document = json.loads(raw)
     except RecursionError:
-        raise _problem(path, number, f"nested more than {MAX_DEPTH} levels deep") from None
+        raise _make_error(path, number, f"nested more than {MAX_DEPTH} levels deep") from None
     except UnicodeDecodeError as error:
-        raise _problem(path, number, f"not UTF-8 text: byte 0x{raw[error.start]:02x}", column=error.start + 1) from None
+        raise _make_error(path, number, f"not UTF-8 text: byte 0x{raw[error.start]:02x}", column=error.start + 1) from None
     except json.JSONDecodeError as error:
         what = f"not JSON: {error.msg[:1].lower()}{error.msg[1:]}"
-        raise _problem(path, number, what, column=error.colno, excerpt=raw.decode("utf-8", "replace")) from None
+        raise _make_error(path, number, what, column=error.colno, excerpt=raw.decode("utf-8", "replace")) from None
     except ValueError as error:  # a number of thousands of digits
-        raise _problem(path, number, f"not JSON that can be used: {error}") from None
+        raise _make_error(path, number, f"not JSON that can be used: {error}") from None
     if exceeds_depth(document):
-        raise _problem(path, number, f"nested more than {MAX_DEPTH} levels deep")
+        raise _make_error(path, number, f"nested more than {MAX_DEPTH} levels deep")
     return document
 
 
-def _problem(
+def _make_error(
     path: Path, line: int, message: str, *, column: int | None = None, excerpt: str | None = None, hint: str | None = None
 ) -> InputError:
     origin = Origin(file=str(path), line=line, column=column)
     return InputError(message, [Problem(message=message, origin=origin, excerpt=excerpt, hint=hint)])
 
 
-def _listed(value: Json, depth: int) -> Json:
+def _copy_bounded(value: Json, depth: int) -> Json:
     # As it will be read again: a list where a tuple was.
     if depth < 0:
         raise RecursionError
     if isinstance(value, dict):
-        return {key: _listed(member, depth - 1) for key, member in value.items()}
+        return {key: _copy_bounded(member, depth - 1) for key, member in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_listed(item, depth - 1) for item in value]
+        return [_copy_bounded(item, depth - 1) for item in value]
     return value
 
 
-def _whole_numbers(value: Json) -> Json:
+def _normalise_numbers(value: Json) -> Json:
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, dict):
-        return {key: _whole_numbers(member) for key, member in value.items()}
+        return {key: _normalise_numbers(member) for key, member in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_whole_numbers(item) for item in value]
+        return [_normalise_numbers(item) for item in value]
     return value

@@ -1,4 +1,4 @@
-"""What to say when a recording has no answer: the recording that comes nearest, and the first field in which it differs."""
+"""Explains why a recording has no answer: the nearest recording, and the first field in which it differs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Container, Iterable, Sequence
 
 import msgspec
 
-from proctor.cassettes.entries import Line, Scope, summary
+from proctor.cassettes.entries import Line, Scope, summarise
 from proctor.cassettes.ports import Kind
 from proctor.errors import TargetError
 from proctor.model.evidence import Json
@@ -16,8 +16,11 @@ from proctor.model.missing import MISSING, Missing
 from proctor.model.show import show
 
 _MOST_LEAVES = 2000
+"""Fields of a request that are compared to find the nearest recording."""
 _MOST_CANDIDATES = 200
+"""Recordings that are compared with a request that was not found."""
 _WINDOW = 100
+"""Characters shown around the first difference of two long texts."""
 _MARKER = re.compile(r"(?<=DATA )[0-9a-f]{32}(?=>>>)|(?<=The marker of this request is )[0-9a-f]{32}")
 
 
@@ -36,9 +39,9 @@ class Difference(msgspec.Struct, frozen=True):
     now: Json | Missing
 
 
-def miss(path: str, scope: Scope, kind: Kind, request: Json, lines: Sequence[Line], used: Container[int]) -> CassetteMiss:
-    """The error for a request without a recording; `lines` are all recordings, `used` the numbers of those already played."""
-    about = summary(kind, request)
+def make_miss(path: str, scope: Scope, kind: Kind, request: Json, lines: Sequence[Line], used: Container[int]) -> CassetteMiss:
+    """Return the error for a request without a recording; `lines` are all recordings, `used` the numbers of those already played."""
+    about = summarise(kind, request)
     out = [f"no recording of this {kind} exchange of {scope} in {path}" + (f": {about}" if about else "")]
     own = [line for line in lines if line.entry.scope == scope]
     others = [line for line in lines if line.entry.scope.case == scope.case] or lines
@@ -46,27 +49,27 @@ def miss(path: str, scope: Scope, kind: Kind, request: Json, lines: Sequence[Lin
         attempts = sorted({line.entry.scope.attempt for line in lines if line.entry.scope.case == scope.case})
         known = f"only attempts {', '.join(map(str, attempts))} were recorded" if attempts else "nothing was recorded"
         out.append(f"  {known} of this case")
-    near = nearest_line(kind, request, own or others, used)
+    near = find_nearest_line(kind, request, own or others, used)
     if near is not None:
-        out.extend(_comparison(near, request, near.entry.scope != scope, near.number in used))
+        out.extend(_describe_nearest(near, request, near.entry.scope != scope, near.number in used))
     out.append("  if the change is wanted, record it again with `--record`")
     return CassetteMiss("\n".join(out))
 
 
-def nearest_line(kind: Kind, request: Json, lines: Iterable[Line], used: Container[int]) -> Line | None:
-    """The recording most like a request: most fields in common; of equals one that was not played yet, then the first."""
+def find_nearest_line(kind: Kind, request: Json, lines: Iterable[Line], used: Container[int]) -> Line | None:
+    """Return the recording most like a request: most fields in common, of equals one not played yet, then the first."""
     candidates = [line for line in lines if line.entry.kind == kind][:_MOST_CANDIDATES]
-    wanted = _leaves(request)
+    wanted = _count_leaves(request)
 
     def rank(line: Line) -> tuple[float, bool, int]:
-        there = _leaves(line.entry.request)
+        there = _count_leaves(line.entry.request)
         return (2 * (wanted & there).total() / max(1, wanted.total() + there.total()), line.number not in used, -line.number)
 
     return max(candidates, key=rank, default=None)
 
 
-def first_difference(recorded: Json, now: Json) -> Difference | None:
-    """The first difference in reading order; an element that only one of two lists has comes after those both have.
+def find_first_difference(recorded: Json, now: Json) -> Difference | None:
+    """Return the first difference in reading order, or None if the values are equal; extra elements of a list come last.
 
     A judge is told its data by a marker made from everything it is asked, so that differs wherever anything does: it is named only
     where nothing else differs.
@@ -80,59 +83,59 @@ def first_difference(recorded: Json, now: Json) -> Difference | None:
             waiting.extend((f"{path}.{key}", left.get(key, MISSING), right.get(key, MISSING)) for key in reversed(keys))
         elif isinstance(left, list) and isinstance(right, list):
             longest = max(len(left), len(right))
-            pairs = [(f"{path}[{at}]", _at(left, at), _at(right, at)) for at in range(longest)]
+            pairs = [(f"{path}[{at}]", _get_item(left, at), _get_item(right, at)) for at in range(longest)]
             waiting.extend(reversed(pairs))
         elif left is MISSING or right is MISSING or isinstance(left, bool) != isinstance(right, bool) or left != right:
             found = Difference(path, left, right)
-            if _unmarked(left) != _unmarked(right):
+            if _mask_marker(left) != _mask_marker(right):
                 return found
             marked = marked or found
     return marked
 
 
-def _unmarked(value: Json | Missing) -> Json | Missing:
-    return _plain(value) if isinstance(value, str) else value
+def _mask_marker(value: Json | Missing) -> Json | Missing:
+    return _mask_marker_in(value) if isinstance(value, str) else value
 
 
-def _plain(text: str) -> str:
+def _mask_marker_in(text: str) -> str:
     return _MARKER.sub(lambda marker: "x" * len(marker[0]), text)
 
 
-def _comparison(near: Line, request: Json, elsewhere: bool, played: bool) -> list[str]:
+def _describe_nearest(near: Line, request: Json, elsewhere: bool, played: bool) -> list[str]:
     entry = near.entry
     place = f"line {near.number}" + (f" ({entry.scope})" if elsewhere else "") + (", already played" if played else "")
     out = [f"  nearest: {place}" + (f": {entry.about}" if entry.about else "")]
-    found = first_difference(entry.request, request)
+    found = find_first_difference(entry.request, request)
     if found is None:
         said = "the same request, recorded for another attempt" if elsewhere else "the same request, asked more often than it was recorded"
         return [*out, f"  {said}"]
-    left, right = _shown(found.recorded, found.now)
+    left, right = _show_both(found.recorded, found.now)
     return [*out, f"  differs at {found.path}", f"    recorded {left}", f"    now      {right}"]
 
 
-def _shown(recorded: Json | Missing, now: Json | Missing) -> tuple[str, str]:
+def _show_both(recorded: Json | Missing, now: Json | Missing) -> tuple[str, str]:
     if isinstance(recorded, str) and isinstance(now, str) and max(len(recorded), len(now)) > _WINDOW:
-        sides = (recorded, now) if _plain(recorded) == _plain(now) else (_plain(recorded), _plain(now))
+        sides = (recorded, now) if _mask_marker_in(recorded) == _mask_marker_in(now) else (_mask_marker_in(recorded), _mask_marker_in(now))
         same = next((at for at, (one, other) in enumerate(zip(*sides, strict=False)) if one != other), min(len(recorded), len(now)))
-        return _around(recorded, same), _around(now, same)
-    return _value(recorded), _value(now)
+        return _show_around(recorded, same), _show_around(now, same)
+    return _show_value(recorded), _show_value(now)
 
 
-def _around(text: str, position: int) -> str:
+def _show_around(text: str, position: int) -> str:
     start = max(0, position - _WINDOW // 3)
     end = start + _WINDOW
     return f"{'…' if start else ''}{show(text[start:end])}{'…' if end < len(text) else ''}"
 
 
-def _value(value: Json | Missing) -> str:
+def _show_value(value: Json | Missing) -> str:
     return "nothing" if isinstance(value, Missing) else show(value)
 
 
-def _at(items: list[Json], position: int) -> Json | Missing:
+def _get_item(items: list[Json], position: int) -> Json | Missing:
     return items[position] if position < len(items) else MISSING
 
 
-def _leaves(value: Json) -> Counter[tuple[str, str]]:
+def _count_leaves(value: Json) -> Counter[tuple[str, str]]:
     found: Counter[tuple[str, str]] = Counter()
     waiting: list[tuple[str, Json]] = [("$", value)]
     while waiting and len(found) < _MOST_LEAVES:

@@ -13,8 +13,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from types import TracebackType
 
-from proctor.cassettes.entries import Entry, Fault, Line, Scope, by_scope, canonical, plain, read
-from proctor.cassettes.misses import CassetteMiss, miss
+from proctor.cassettes.entries import Entry, Fault, Line, Scope, group_by_scope, make_lookup_key, read_file, to_plain_json
+from proctor.cassettes.misses import CassetteMiss, make_miss
 from proctor.cassettes.ports import Kind
 from proctor.cassettes.scrub import Scrubber
 from proctor.errors import TargetError
@@ -22,6 +22,7 @@ from proctor.model.evidence import Json
 from proctor.report.neutral import to_one_line
 
 _MOST_TOLD = 3
+"""How many unused recordings a message names; the rest are counted."""
 
 
 class Player:
@@ -30,14 +31,14 @@ class Player:
     def __init__(self, path: Path, *, secrets: Iterable[str] = ()) -> None:
         self._path = path
         self._scrubber = Scrubber(secrets)
-        self._lines = read(path).lines
-        self._scopes = by_scope(self._lines)
+        self._lines = read_file(path).lines
+        self._scopes = group_by_scope(self._lines)
         self._opened: set[Scope] = set()
         self._played: set[int] = set()
         self._misses: list[CassetteMiss] = []
 
     def scope(self, case: str, attempt: int = 0) -> PlayingTape:
-        """The tape of one attempt, from its beginning."""
+        """Return the tape of one attempt, from its beginning."""
         scope = Scope(case, attempt)
         self._opened.add(scope)
         return PlayingTape(self, scope, self._scopes.get(scope, []))
@@ -47,13 +48,13 @@ class Player:
         """What was asked and not found, the first of each attempt."""
         return tuple(self._misses)
 
-    def unused(self) -> tuple[Entry, ...]:
-        """What was recorded for the attempts that were played and never asked for; attempts that were not played do not count."""
+    def list_unused(self) -> tuple[Entry, ...]:
+        """Return what was recorded for the played attempts and never asked for; attempts that were not played do not count."""
         return tuple(line.entry for line in self._lines if line.entry.scope in self._opened and line.number not in self._played)
 
-    def unused_report(self) -> str | None:
-        """One line about `unused`, with the first few of them; nothing where everything was played."""
-        left = self.unused()
+    def describe_unused(self) -> str | None:
+        """Return one line about `list_unused`, with the first few of them; None where everything was played."""
+        left = self.list_unused()
         if not left:
             return None
         shown = [to_one_line(f"{entry.scope}: {entry.kind} {entry.about}".rstrip(), 100) for entry in left[:_MOST_TOLD]]
@@ -62,7 +63,7 @@ class Player:
         return f"{many}, the agent does less than when {self._path} was recorded: {'; '.join(shown)}{more}"
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: no file is held open."""
 
     def __enter__(self) -> Player:
         return self
@@ -70,17 +71,17 @@ class Player:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    def asked(self, request: Json) -> Json:
-        """A request as a recorder would have written it."""
-        return self._scrubber.value(plain(request))
+    def scrub_request(self, request: Json) -> Json:
+        """Return a request as a recorder would have written it."""
+        return self._scrubber.scrub_value(to_plain_json(request))
 
-    def played(self, line: Line) -> None:
-        """Remember that a recording was of use."""
+    def note_played(self, line: Line) -> None:
+        """Remember that a recording was used."""
         self._played.add(line.number)
 
-    def missed(self, scope: Scope, kind: Kind, request: Json) -> CassetteMiss:
-        """Remember what was not found."""
-        found = miss(str(self._path), scope, kind, request, self._lines, self._played)
+    def note_miss(self, scope: Scope, kind: Kind, request: Json) -> CassetteMiss:
+        """Remember what was not found and return the error for it."""
+        found = make_miss(str(self._path), scope, kind, request, self._lines, self._played)
         self._misses.append(found)
         return found
 
@@ -95,26 +96,26 @@ class PlayingTape:
         # The next one of each request stands last.
         self._waiting: dict[tuple[Kind, str], list[Line]] = {}
         for line in reversed(lines):
-            self._waiting.setdefault((line.entry.kind, canonical(line.entry.request)), []).append(line)
+            self._waiting.setdefault((line.entry.kind, make_lookup_key(line.entry.request)), []).append(line)
 
     async def exchange(self, kind: Kind, request: Json, send: Callable[[], Awaitable[Json]]) -> Json:
-        """What was recorded for `request`; `send` is never called."""
+        """Return what was recorded for `request`; `send` is never called."""
         if self._miss is not None:
             raise CassetteMiss(self._miss.message)
-        asked = self._player.asked(request)
-        waiting = self._waiting.get((kind, canonical(asked)))
+        asked = self._player.scrub_request(request)
+        waiting = self._waiting.get((kind, make_lookup_key(asked)))
         if not waiting:
-            self._miss = self._player.missed(self._scope, kind, asked)
+            self._miss = self._player.note_miss(self._scope, kind, asked)
             raise self._miss
         line = waiting.pop()
-        self._player.played(line)
+        self._player.note_played(line)
         if line.entry.fault is not None:
-            raise _raised(line.entry.fault)
+            raise _make_exception(line.entry.fault)
         # A copy: what is handed out may be changed, and the scope may be played again.
         return copy.deepcopy(line.entry.response)
 
 
-def _raised(fault: Fault) -> Exception:
+def _make_exception(fault: Fault) -> Exception:
     if fault.type == "TimeoutError":
         return TimeoutError(fault.message)
     if fault.code is not None:

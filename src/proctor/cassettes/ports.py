@@ -1,4 +1,4 @@
-"""The seam at which everything that crosses a wire can be kept or replayed.
+"""The protocol through which everything that crosses a wire can be recorded or replayed.
 
 A wire (a model, a tool, an HTTP exchange) describes what it is about to say as plain JSON and hands over how to say it. A tape may let
 it through, keep it, or answer from what was kept.
@@ -13,10 +13,10 @@ Kind = Literal["chat", "tool", "http"]
 
 
 class Tape(Protocol):
-    """Stands between a wire and the world."""
+    """Records every request and reply, or replays them."""
 
     async def exchange(self, kind: Kind, request: Json, send: Callable[[], Awaitable[Json]]) -> Json:
-        """What came back for `request`, as plain JSON; `send` really sends it.
+        """Return what came back for `request`, as plain JSON; `send` really sends it.
 
         A failure that `send` raises is kept too, and raised again on replay.
         """
@@ -24,10 +24,10 @@ class Tape(Protocol):
 
 
 class NoTape:
-    """Lets everything through."""
+    """Sends everything and records nothing."""
 
     async def exchange(self, kind: Kind, request: Json, send: Callable[[], Awaitable[Json]]) -> Json:
-        """Send it."""
+        """Send the request and return what came back."""
         return await send()
 
 

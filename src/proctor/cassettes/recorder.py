@@ -1,4 +1,4 @@
-"""Keeps everything that crosses a wire in a file, exchange by exchange.
+"""Records everything that crosses a wire in a file, exchange by exchange.
 
 An exchange that was answered is in the file, and on the disk, before the answer is handed on. What cannot be written is a `StoreError`,
 and the file ends with its last whole line. A scope that is recorded again replaces what the file had of it; other scopes stay. Only one
@@ -16,7 +16,7 @@ from types import TracebackType
 
 import msgspec
 
-from proctor.cassettes.entries import Entry, Fault, Scope, header_line, line_of, plain, read, summary
+from proctor.cassettes.entries import Entry, Fault, Scope, encode_line, make_header_line, read_file, summarise, to_plain_json
 from proctor.cassettes.ports import Kind
 from proctor.cassettes.scrub import Scrubber
 from proctor.errors import InputError, StoreError, TargetError
@@ -29,32 +29,32 @@ class Recorder:
     def __init__(self, path: Path, *, secrets: Iterable[str] = ()) -> None:
         self._path = Path(os.path.realpath(path))
         self._scrubber = Scrubber(secrets)
-        self._file = _opened(self._path)
+        self._file = _open_locked(self._path)
         self._views: dict[Scope, RecordingTape] = {}
         try:
-            self._replaced = self._begin()
+            self._replaced = self._load_file()
         except BaseException:
             os.close(self._file)
             raise
 
     def scope(self, case: str, attempt: int = 0) -> RecordingTape:
-        """The tape of one attempt. What the file holds of that attempt is replaced. Raises `StoreError`."""
+        """Return the tape of one attempt, which replaces what the file holds of it. Raises `StoreError`."""
         scope = Scope(case, attempt)
         if scope in self._known:
             self._replaced = True
-            self._write({"begin": msgspec.to_builtins(scope)})
+            self._write_document({"begin": msgspec.to_builtins(scope)})
         self._known.add(scope)
         view = RecordingTape(self, scope)
         self._views[scope] = view
         return view
 
     def close(self) -> None:
-        """Nothing more is to come: drop from the file what was recorded anew."""
+        """Drop from the file what was recorded anew, and close it."""
         if self._file < 0:
             return
         try:
             if self._replaced:
-                self._compact()
+                self._compact_file()
         finally:
             os.close(self._file)
             self._file = -1
@@ -65,35 +65,35 @@ class Recorder:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    def keep(self, view: RecordingTape, entry: Entry) -> None:
+    def keep_entry(self, view: RecordingTape, entry: Entry) -> None:
         """Write one exchange, unless its attempt has been started anew meanwhile."""
         if self._views.get(view.scope) is view and self._file >= 0:
-            self._write(msgspec.to_builtins(entry))
+            self._write_document(msgspec.to_builtins(entry))
 
-    def scrubbed(self, value: Json) -> Json:
-        """A value as it may be written."""
-        return self._scrubber.value(plain(value))
+    def scrub(self, value: Json) -> Json:
+        """Return a value as it may be written."""
+        return self._scrubber.scrub_value(to_plain_json(value))
 
-    def scrubbed_text(self, text: str) -> str:
-        """A message as it may be written."""
-        return self._scrubber.text(text)
+    def scrub_text(self, text: str) -> str:
+        """Return a message as it may be written."""
+        return self._scrubber.scrub_text(text)
 
-    def _begin(self) -> bool:
+    def _load_file(self) -> bool:
         self._size = 0
         self._known: set[Scope] = set()
         if os.fstat(self._file).st_size == 0:
-            self._append(header_line(datetime.now(UTC).isoformat(timespec="seconds")))
+            self._append_line(make_header_line(datetime.now(UTC).isoformat(timespec="seconds")))
             return False
-        contents = read(self._path)
+        contents = read_file(self._path)
         self._size = contents.size
         self._known = {line.entry.scope for line in contents.lines}
         os.ftruncate(self._file, self._size)
         return contents.replaced
 
-    def _write(self, document: Json) -> None:
-        self._append(line_of(document))
+    def _write_document(self, document: Json) -> None:
+        self._append_line(encode_line(document))
 
-    def _append(self, line: bytes) -> None:
+    def _append_line(self, line: bytes) -> None:
         try:
             rest = memoryview(line)
             while rest:
@@ -105,10 +105,10 @@ class Recorder:
             raise StoreError(f"the cassette {self._path} cannot be written: {error.strerror}") from error
         self._size += len(line)
 
-    def _compact(self) -> None:
+    def _compact_file(self) -> None:
         partial = self._path.with_name(f".{self._path.name}.{os.getpid()}.part")
         try:
-            contents = read(self._path)
+            contents = read_file(self._path)
             with partial.open("wb") as file:
                 file.write(contents.header)
                 file.writelines(line.raw for line in contents.lines)
@@ -130,35 +130,39 @@ class RecordingTape:
         self.scope = scope
 
     async def exchange(self, kind: Kind, request: Json, send: Callable[[], Awaitable[Json]]) -> Json:
-        """Send, keep what came back or what went wrong, hand it on."""
-        asked = self._recorder.scrubbed(request)
+        """Send the request, keep what came back or went wrong, and return it."""
+        asked = self._recorder.scrub(request)
         seq, self._next = self._next, self._next + 1
         try:
             response = await send()
         except Exception as error:
-            fault = self._fault(error)
-            self._recorder.keep(self, Entry(scope=self.scope, seq=seq, kind=kind, about=summary(kind, asked), request=asked, fault=fault))
+            fault = self._make_fault(error)
+            self._recorder.keep_entry(
+                self, Entry(scope=self.scope, seq=seq, kind=kind, about=summarise(kind, asked), request=asked, fault=fault)
+            )
             raise
-        kept = self._recorder.scrubbed(response)
-        self._recorder.keep(self, Entry(scope=self.scope, seq=seq, kind=kind, about=summary(kind, asked), request=asked, response=kept))
+        kept = self._recorder.scrub(response)
+        self._recorder.keep_entry(
+            self, Entry(scope=self.scope, seq=seq, kind=kind, about=summarise(kind, asked), request=asked, response=kept)
+        )
         return response
 
-    def _fault(self, error: Exception) -> Fault:
-        message = self._recorder.scrubbed_text(str(error))
+    def _make_fault(self, error: Exception) -> Fault:
+        message = self._recorder.scrub_text(str(error))
         name = type(error).__name__
         if isinstance(error, TargetError):
             return Fault(type=name, message=message, code=error.code, safe=error.safe, retry_after_s=error.retry_after_s)
         return Fault(type=name, message=message)
 
 
-def _opened(path: Path) -> int:
-    """The file, ours alone."""
+def _open_locked(path: Path) -> int:
+    """Open the file for this process alone."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         while True:
             file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0), 0o666)
             try:
-                _locked(file, path)
+                _lock_file(file, path)
                 # While we waited for nothing, another recorder may have put a compacted file in place of the one we opened.
                 if os.path.samestat(os.fstat(file), os.stat(path)):
                     return file
@@ -170,7 +174,7 @@ def _opened(path: Path) -> int:
         raise InputError(f"the cassette {path} cannot be opened for recording: {error.strerror}") from None
 
 
-def _locked(file: int, path: Path) -> None:
+def _lock_file(file: int, path: Path) -> None:
     try:
         import fcntl  # not on Windows; there two recorders are not told apart
     except ImportError:

@@ -1,4 +1,4 @@
-"""Secrets are taken out of a recording before it is written, and out of a request before it is looked up in one.
+"""Takes secrets out of a recording before it is written, and out of a request before it is looked up in one.
 
 Taken out are: the values of headers, fields and query parameters whose name says that they are secret; the secrets that settings hold,
 wherever they stand, also escaped for JSON or for an address; what looks like a key (bearer tokens, keys of well-known services, JSON
@@ -76,7 +76,7 @@ _MAY_HOLD = re.compile(r"[\"?&@]|bearer|basic|authorization|cookie|api-key|sk-|_
 
 
 def names_a_secret(name: str) -> bool:
-    """Whether a header or field of this name holds a secret."""
+    """Return whether a header or field of this name holds a secret."""
     return name.lower().replace("-", "").replace("_", "") in _SECRET_NAMES
 
 
@@ -92,49 +92,49 @@ class Scrubber:
         ordered = sorted(spellings, key=lambda spelling: (-len(spelling), spelling))
         self._known = re.compile("|".join(re.escape(spelling) for spelling in ordered)) if ordered else None
 
-    def text(self, text: str) -> str:
-        """The text without secrets."""
+    def scrub_text(self, text: str) -> str:
+        """Return the text without secrets."""
         if self._known is not None:
             text = self._known.sub(REDACTED, text)
         if not _MAY_HOLD.search(text):
             return text
         if '"' in text:
-            text = _QUOTED_FIELD.sub(_headed, text)
-            text = _TWICE_QUOTED_FIELD.sub(_headed, text)
-        text = _HEADER_LINE.sub(_headed, text)
+            text = _QUOTED_FIELD.sub(_redact_tail, text)
+            text = _TWICE_QUOTED_FIELD.sub(_redact_tail, text)
+        text = _HEADER_LINE.sub(_redact_tail, text)
         if "://" in text or "?" in text or "&" in text:
-            text = _USER.sub(_headed, _QUERY.sub(_headed, text))
-        return _KEYS.sub(REDACTED, _SCHEME.sub(_headed, text))
+            text = _USER.sub(_redact_tail, _QUERY.sub(_redact_tail, text))
+        return _KEYS.sub(REDACTED, _SCHEME.sub(_redact_tail, text))
 
-    def value(self, value: Json) -> Json:
-        """JSON without secrets, as a copy. Whoever calls has made sure that it does not nest without end."""
+    def scrub_value(self, value: Json) -> Json:
+        """Return a copy of JSON without secrets. The caller makes sure that it does not nest without end."""
         if isinstance(value, str):
-            return self.text(value)
+            return self.scrub_text(value)
         if isinstance(value, dict):
-            out = {self.text(key): self._field(key, member) for key, member in value.items()}
+            out = {self.scrub_text(key): self._scrub_field(key, member) for key, member in value.items()}
             named: Json = out.get("name")
             if isinstance(named, str) and names_a_secret(named) and isinstance(out.get("value"), str):
-                out["value"] = _taken(out["value"])
+                out["value"] = _redact(out["value"])
             return out
         if isinstance(value, list):
             if len(value) == 2 and isinstance(value[0], str) and isinstance(value[1], str) and names_a_secret(value[0]):
-                return [value[0], _taken(value[1])]
-            return [self.value(item) for item in value]
+                return [value[0], _redact(value[1])]
+            return [self.scrub_value(item) for item in value]
         return value
 
-    def _field(self, name: str, value: Json) -> Json:
+    def _scrub_field(self, name: str, value: Json) -> Json:
         if names_a_secret(name):
             if isinstance(value, str):
-                return _taken(value)
+                return _redact(value)
             if isinstance(value, list):
-                return [_taken(item) if isinstance(item, str) else self.value(item) for item in value]
-        return self.value(value)
+                return [_redact(item) if isinstance(item, str) else self.scrub_value(item) for item in value]
+        return self.scrub_value(value)
 
 
-def _headed(found: re.Match[str]) -> str:
+def _redact_tail(found: re.Match[str]) -> str:
     return found["head"] + REDACTED
 
 
-def _taken(value: str) -> str:
+def _redact(value: str) -> str:
     # An empty field is not secret, and worth knowing about.
     return REDACTED if value else value

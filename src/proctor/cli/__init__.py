@@ -4,7 +4,7 @@ import sys
 
 
 def main() -> int:
-    """The entry point of the `proctor` command."""
+    """Run the `proctor` command and return its exit code."""
     arguments = sys.argv[1:]
     if arguments in (["--version"], ["-V"]):
         from proctor import __version__  # nothing else is loaded on this road

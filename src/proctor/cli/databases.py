@@ -1,4 +1,4 @@
-"""Which database a command means, and how it is opened.
+"""Opens the database that a command means.
 
 `--database URL`, else `PROCTOR_DATABASE_URL`, else the file `proctor.db` in the workspace.
 """
@@ -24,18 +24,18 @@ _PARTS = ("sqlalchemy", "aiosqlite", "greenlet", "cryptography")
 
 
 def add_database_flags(parser: argparse.ArgumentParser) -> None:
-    """The flags of every command that opens the database of the service."""
+    """Add the flags of every command that opens the database of the service."""
     parser.add_argument("--database", metavar="URL", help="the database (default: PROCTOR_DATABASE_URL, else proctor.db in the workspace)")
     parser.add_argument("--home", metavar="DIR", help="the workspace (default: the nearest folder with proctor.yaml)")
 
 
-def database_of(options: argparse.Namespace) -> tuple[str, Path]:
-    """The address of the database, and the workspace."""
+def find_database(options: argparse.Namespace) -> tuple[str, Path]:
+    """Return the address of the database, and the workspace."""
     home = find_home(options.home or os.environ.get("PROCTOR_HOME"))
     return options.database or os.environ.get("PROCTOR_DATABASE_URL") or str(home / DATABASE_FILE), home
 
 
-def with_hub(options: argparse.Namespace, use: Callable[[Hub], Awaitable[T]], *, migrating: bool = True) -> T:
+def use_hub(options: argparse.Namespace, use: Callable[[Hub], Awaitable[T]], *, migrating: bool = True) -> T:
     """Open the database, do one thing with it, close it."""
     try:
         # The service is an optional part, and takes a second to load.
@@ -47,7 +47,7 @@ def with_hub(options: argparse.Namespace, use: Callable[[Hub], Awaitable[T]], *,
         if error.name is None or error.name.partition(".")[0] not in _PARTS:
             raise
         raise MissingExtra("The database of the service", "serve") from None
-    url, home = database_of(options)
+    url, home = find_database(options)
     box = SecretBox(home, os.environ.get("PROCTOR_SECRET_KEY"))
 
     async def whole() -> T:

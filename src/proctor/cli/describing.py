@@ -1,4 +1,4 @@
-"""`proctor describe trace FILE`, shown."""
+"""Shows `proctor describe trace FILE`."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def describe_file(path: str, *, output: Output, as_json: bool, evidence_format: 
     """Write what is in a file and what was understood of it; returns the exit code."""
     found = describe_trace(path, format=evidence_format)
     if as_json:
-        output.write(msgspec.json.format(encode_strangers(_document(found)), indent=2) + b"\n")
+        output.write(msgspec.json.format(encode_strangers(_make_document(found)), indent=2) + b"\n")
     else:
-        output.text(_text(found, output))
+        output.write_text(_write_text(found, output))
     return Exit.USAGE if found.unreadable and all(record.known is None for record in found.records) else Exit.PASSED
 
 
-def _document(found: FileDescription) -> dict[str, object]:
+def _make_document(found: FileDescription) -> dict[str, object]:
     return {
         "file": found.file,
         "records": [record_document(one.source, one.known, one.evidence, one.trace, one.error) for one in found.records],
@@ -38,7 +38,7 @@ def _document(found: FileDescription) -> dict[str, object]:
     }
 
 
-def _text(found: FileDescription, output: Output) -> str:
+def _write_text(found: FileDescription, output: Output) -> str:
     width = shutil.get_terminal_size((100, 24)).columns if output.is_terminal else 100
     painter = TracePainter(Style(colour=wants_colour(output, no_color=False)), max(60, min(width, 120)))
     blocks: list[list[str]] = []

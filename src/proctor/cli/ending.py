@@ -1,4 +1,4 @@
-"""What the signals that end a process do to a command that drives an agent.
+"""Handles the signals that end a process, for a command that drives an agent.
 
 The first one (Ctrl-C, SIGTERM, SIGHUP) ends the run: what is finished is kept, servers are left, the report is written. The second one ends
 the process at once, and every child with it. A SIGHUP that whoever started the process wants ignored (`nohup`) stays ignored.
@@ -21,7 +21,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextlib.contextmanager
-def ending_by_signals(task: asyncio.Task[Any]) -> Generator[None]:
+def end_by_signals(task: asyncio.Task[Any]) -> Generator[None]:
     """Cancel the task at the first signal, end the process at the second."""
     loop = asyncio.get_running_loop()
     told: list[int] = []

@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class Exit(IntEnum):
-    """What the process says when it ends."""
+    """The exit code of the process."""
 
     PASSED = 0
     FAILED = 1

@@ -1,4 +1,4 @@
-"""What was read of records, printed before the verdicts: `check --explain` and `show --evidence`."""
+"""Prints what was read of records before the verdicts: `check --explain` and `show --evidence`."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class Explainer:
 
     def __init__(self, output: Output, *, no_color: bool, record: str | None = None) -> None:
         self._output = output
-        self._painter = painter_for(output, no_color=no_color)
+        self._painter = make_painter(output, no_color=no_color)
         self._record = record
         self._explained = 0
         self._passed_over = 0
 
-    def over(self, records: Iterable[Record]) -> Iterator[Record]:
-        """Hand on every record, each explained before it is decided; raises `InputError` where the chosen one never came."""
+    def explain_each(self, records: Iterable[Record]) -> Iterator[Record]:
+        """Yield every record, each explained before it is decided. Raises `InputError` where the chosen one never came."""
         for record in records:
             if self._record is None or is_chosen(record, self._record):
                 self._explain(record)
@@ -38,7 +38,7 @@ class Explainer:
         if self._record is not None and not self._explained:
             raise InputError(f"--record {self._record!r}: no record has this line, id or case")
         if self._passed_over:
-            self._output.text(f"… {self._passed_over:,} more records are not explained; --record LINE|ID chooses one\n\n")
+            self._output.write_text(f"… {self._passed_over:,} more records are not explained; --record LINE|ID chooses one\n\n")
 
     def _explain(self, record: Record) -> None:
         if self._explained == MOST_EXPLAINED:
@@ -49,10 +49,10 @@ class Explainer:
         if record.evidence is None:
             told = "nobody says why" if record.error is None else record.error.message
             lines = "\n  ".join(to_lines(told))
-            self._output.text(f"{to_one_line(place, 300)}\n  could not be read: {lines}\n\n")
+            self._output.write_text(f"{to_one_line(place, 300)}\n  could not be read: {lines}\n\n")
             return
         case = "" if record.evidence.case is None else f" · case {record.evidence.case}"
-        self._output.text("\n".join(self._painter.paint_block(f"{place}{case}", record.evidence)) + "\n\n")
+        self._output.write_text("\n".join(self._painter.paint_block(f"{place}{case}", record.evidence)) + "\n\n")
 
 
 def is_chosen(record: Record, wanted: str) -> bool:
@@ -68,7 +68,7 @@ def explain_entry(painter: EvidencePainter, title: str, entry: RunEntry | None, 
     return painter.paint_block(title, entry.evidence, reader)
 
 
-def painter_for(output: Output, *, no_color: bool) -> EvidencePainter:
+def make_painter(output: Output, *, no_color: bool) -> EvidencePainter:
     """Return what paints evidence for this output."""
     width = shutil.get_terminal_size((100, 24)).columns if output.is_terminal else 100
     return EvidencePainter(Style(colour=wants_colour(output, no_color)), max(60, min(width, 120)))

@@ -1,4 +1,4 @@
-"""The flags by which a command is told about its judge."""
+"""The flags that tell a command about its judge."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ def add_judge_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags that `run`, `check` and `recheck` share."""
     judge = parser.add_argument_group("the judge")
     judge.add_argument("--judge-model", metavar="NAME", help="the model that judges: one of `models`, or provider/name")
-    judge.add_argument("--judge-samples", type=_at_least_one, metavar="N", help="how often each claim is judged (default: 1)")
-    judge.add_argument("--max-judge-calls", type=_at_least_none, metavar="N", help="the most requests to the judge")
+    judge.add_argument("--judge-samples", type=_parse_positive, metavar="N", help="how often each claim is judged (default: 1)")
+    judge.add_argument("--max-judge-calls", type=_parse_natural, metavar="N", help="the most requests to the judge")
     judge.add_argument("--no-cache", action="store_true", help="ask the judge again, whatever is remembered, and remember nothing")
     judge.add_argument("--share-judgements", action="store_true", help="let repeats of a case be judged by one remembered reply")
     judge.add_argument("--fail-fast", action="store_true", help="do not judge a case that has failed already")
 
 
-def judge_options(options: argparse.Namespace) -> JudgeOptions:
-    """What the flags say."""
+def read_judge_options(options: argparse.Namespace) -> JudgeOptions:
+    """Return what the flags say."""
     from proctor.actions.judges import JudgeOptions  # most commands have nothing to judge
 
     return JudgeOptions(
@@ -33,15 +33,15 @@ def judge_options(options: argparse.Namespace) -> JudgeOptions:
     )
 
 
-def _at_least_one(text: str) -> int:
-    return _number(text, 1)
+def _parse_positive(text: str) -> int:
+    return _parse_number(text, 1)
 
 
-def _at_least_none(text: str) -> int:
-    return _number(text, 0)
+def _parse_natural(text: str) -> int:
+    return _parse_number(text, 0)
 
 
-def _number(text: str, least: int) -> int:
+def _parse_number(text: str, least: int) -> int:
     try:
         value = int(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: one line that moves on a terminal, one plain line per attempt elsewhere.
+"""Shows a person how a run goes: one line that moves on a terminal, one plain line per attempt elsewhere.
 
 On GitHub every failure also becomes an annotation at the place where the assertion is written, so that a pull request shows it beside
 the suite.
@@ -17,11 +17,11 @@ _EVERY_S = 0.2
 _MOST_NAMES = 3
 
 
-def listener(*, quiet: bool) -> "LiveProgress":
-    """The display that fits where standard error goes."""
+def make_listener(*, quiet: bool) -> "LiveProgress":
+    """Return the display that fits where standard error goes."""
     if quiet:
         return LiveProgress(lambda event: None)
-    return LiveProgress(_Moving() if sys.stderr.isatty() else _Lines())
+    return LiveProgress(_MovingLine() if sys.stderr.isatty() else _PlainLines())
 
 
 class LiveProgress:
@@ -31,7 +31,7 @@ class LiveProgress:
         self._listen = listen
 
     def __call__(self, event: Event) -> None:
-        """Show what happened."""
+        """Show an event."""
         self._listen(event)
 
     def finish(self) -> None:
@@ -41,7 +41,7 @@ class LiveProgress:
             finish()
 
 
-class _Moving:
+class _MovingLine:
     """One line: what is running, how many are done, how fast, how many failed, how long to go."""
 
     def __init__(self) -> None:
@@ -63,15 +63,15 @@ class _Moving:
             self._done += 1
             if event.result.outcome in ("fail", "error"):
                 self._failed += 1
-                self._above(self._line(event.result))
+                self._print_above(self._line(event.result))
         elif event.kind in ("slowed", "stopping"):
-            self._above(f"{event.kind}: {to_one_line(event.message, 160)}")
+            self._print_above(f"{event.kind}: {to_one_line(event.message, 160)}")
         now = time.monotonic()
         if now >= self._next or self._done == self._total:
             self._next = now + _EVERY_S
-            self._draw(now)
+            self._draw_line(now)
 
-    def _draw(self, now: float) -> None:
+    def _draw_line(self, now: float) -> None:
         spent = max(now - self._started, 1e-6)
         rate = self._done / spent
         left = f", about {(self._total - self._done) / rate:.0f} s to go" if self._done and self._done < self._total else ""
@@ -81,14 +81,14 @@ class _Moving:
         text = f"{self._done}/{self._total} done, {self._failed} failed, {rate:.1f} a second{left}{running}"
         print(f"\r\x1b[2K{text[:160]}", end="", file=sys.stderr, flush=True)
 
-    def _above(self, line: str) -> None:
+    def _print_above(self, line: str) -> None:
         print(f"\r\x1b[2K{line}", file=sys.stderr)
 
     def finish(self) -> None:
         print("\r\x1b[2K", end="", file=sys.stderr, flush=True)
 
 
-class _Lines:
+class _PlainLines:
     """For logs: one line per finished attempt."""
 
     def __init__(self) -> None:
@@ -103,7 +103,7 @@ class _Lines:
             line = (
                 self._line(event.result)
                 if event.result.outcome in ("fail", "error")
-                else f"{event.result.outcome}  {to_one_line(event.case, 80)}{_attempt(event.attempt)}"
+                else f"{event.result.outcome}  {to_one_line(event.case, 80)}{_describe_attempt(event.attempt)}"
             )
             print(f"{self._done}/{self._total}  {line}", file=sys.stderr)
         elif event.kind in ("retrying", "slowed", "stopping"):
@@ -123,29 +123,30 @@ class _FailureLines:
         if fault is not None and fault == self._told:
             reason = "not judged, as above"
         self._told = fault or self._told
-        return f"{result.outcome}  {to_one_line(result.case.id, 80)}{_attempt(result.attempt)}  {to_one_line(reason, 160)}".rstrip()
+        attempt = _describe_attempt(result.attempt)
+        return f"{result.outcome}  {to_one_line(result.case.id, 80)}{attempt}  {to_one_line(reason, 160)}".rstrip()
 
 
-def _attempt(number: int) -> str:
-    """Which attempt it was, where it was not the first."""
+def _describe_attempt(number: int) -> str:
+    """Return which attempt it was, where it was not the first."""
     return f" (attempt {number + 1})" if number else ""
 
 
-def annotations(results: "tuple[CaseResult, ...]") -> list[str]:
-    """GitHub's workflow commands for every assertion that did not hold, at the place where it is written."""
+def write_annotations(results: "tuple[CaseResult, ...]") -> list[str]:
+    """Return GitHub's workflow commands for every assertion that did not hold, at the place where it is written."""
     lines: list[str] = []
     for result in results:
         for entry in result.failures():
             origin = entry.assertion.origin
-            place = f" file={_property(origin.file)},line={origin.line or 1},col={origin.column or 1}," if origin.file else " "
-            title = _property(f"{result.case.id}: {entry.assertion.label or entry.assertion.check}")
-            lines.append(f"::error{place}title={title}::{_message(entry.reason)}")
+            place = f" file={_escape_property(origin.file)},line={origin.line or 1},col={origin.column or 1}," if origin.file else " "
+            title = _escape_property(f"{result.case.id}: {entry.assertion.label or entry.assertion.check}")
+            lines.append(f"::error{place}title={title}::{_escape_message(entry.reason)}")
     return lines
 
 
-def _message(text: str) -> str:
+def _escape_message(text: str) -> str:
     return to_one_line(text, 500).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
-def _property(text: str) -> str:
-    return _message(text).replace(":", "%3A").replace(",", "%2C")
+def _escape_property(text: str) -> str:
+    return _escape_message(text).replace(":", "%3A").replace(",", "%2C")

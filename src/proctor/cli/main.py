@@ -1,4 +1,4 @@
-"""From words to a command, and from whatever happens to an exit code."""
+"""Finds the command for the words, and the exit code for whatever happens."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ COMMANDS = (
 )
 
 
-def usage() -> str:
-    """What `proctor --help` prints."""
+def write_usage() -> str:
+    """Return what `proctor --help` prints."""
     width = max(len(command.name) for command in COMMANDS)
     lines = [
         "usage: proctor COMMAND [options]",
@@ -100,10 +100,10 @@ def run(arguments: list[str]) -> int:
         print("  this is a bug in proctor; PROCTOR_DEBUG=1 shows where", file=sys.stderr)
         return Exit.INTERNAL
     finally:
-        _let_go_of_output()
+        _drop_output()
 
 
-def _let_go_of_output() -> None:
+def _drop_output() -> None:
     """Drop what standard output cannot take, so that Python does not complain about it (and change the exit code) while it ends."""
     if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison] - it is, where the descriptor was closed
         return
@@ -115,7 +115,7 @@ def _let_go_of_output() -> None:
 
 def _dispatch(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help", "help"):
-        print(usage())
+        print(write_usage())
         return Exit.PASSED if arguments else Exit.USAGE
     word, rest = arguments[0], arguments[1:]
     for command in COMMANDS:

@@ -1,4 +1,4 @@
-"""Where results go: standard output, or a file that appears only when it is complete.
+"""Writes results to standard output, or to a file that appears only when it is complete.
 
 A place that cannot take what is written (a full disk, a missing folder) is the user's to mend: `InputError`, naming it.
 """
@@ -19,15 +19,15 @@ _reserved: list[TextIO] = []
 """Standard output, while nobody else may write to it; the innermost last."""
 
 
-def standard_output() -> TextIO:
-    """Where results go, whatever `sys.stdout` is for others at the moment."""
+def get_standard_output() -> TextIO:
+    """Return where results go, whatever `sys.stdout` is for others at the moment."""
     return _reserved[-1] if _reserved else sys.stdout
 
 
 @contextlib.contextmanager
 def reserve_standard_output() -> Generator[None]:
     """Keep standard output for results: what a function under test prints meanwhile, in whatever thread, goes to standard error."""
-    _reserved.append(standard_output())
+    _reserved.append(get_standard_output())
     try:
         with contextlib.redirect_stdout(sys.stderr):
             yield
@@ -50,7 +50,7 @@ class Output:
 
     def __enter__(self) -> Output:
         if self._path is None:
-            place = standard_output()
+            place = get_standard_output()
             if place is None:  # pyright: ignore[reportUnnecessaryComparison] - it is, where the descriptor was closed
                 raise InputError("cannot write to standard output: it is closed")
             place.flush()
@@ -59,7 +59,7 @@ class Output:
         try:
             self._file = (self._partial or self._path).open("wb", buffering=64 * 1024)
         except OSError as error:
-            raise self._unwritable(error) from error
+            raise self._make_error(error) from error
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -75,7 +75,7 @@ class Output:
         except BrokenPipeError:
             raise
         except OSError as failure:
-            raise self._unwritable(failure) from failure
+            raise self._make_error(failure) from failure
         finally:
             if self._partial is not None:
                 # Nothing is left of it where it was moved.
@@ -89,9 +89,9 @@ class Output:
         except BrokenPipeError:
             raise
         except OSError as error:
-            raise self._unwritable(error) from error
+            raise self._make_error(error) from error
 
-    def _unwritable(self, error: OSError) -> InputError:
+    def _make_error(self, error: OSError) -> InputError:
         place = "to standard output" if self._name is None else repr(self._name)
         return InputError(f"cannot write {place}: {error.strerror}")
 
@@ -103,8 +103,8 @@ class Output:
     @property
     def is_terminal(self) -> bool:
         """Whether a person is looking at it."""
-        return self._path is None and standard_output().isatty()
+        return self._path is None and get_standard_output().isatty()
 
-    def text(self, text: str) -> None:
+    def write_text(self, text: str) -> None:
         """Write text; what no encoding can carry (half of a surrogate pair) is escaped."""
         self.write(text.encode("utf-8", errors="backslashreplace"))

@@ -38,8 +38,8 @@ class KindParser(argparse.ArgumentParser):
         raise SystemExit(Exit.USAGE)
 
 
-def command_parser(name: str, summary: str, examples: Iterable[str]) -> KindParser:
-    """A parser for one command, with examples under its help."""
+def make_parser(name: str, summary: str, examples: Iterable[str]) -> KindParser:
+    """Return a parser for one command, with examples under its help."""
     text = "examples:\n" + "\n".join(f"  {example}" for example in examples)
     return KindParser(
         prog=f"proctor {name}",
@@ -51,7 +51,7 @@ def command_parser(name: str, summary: str, examples: Iterable[str]) -> KindPars
 
 
 def add_output_flags(parser: argparse.ArgumentParser, formats: tuple[str, ...]) -> None:
-    """The flags of every command that shows results."""
+    """Add the flags of every command that shows results."""
     parser.add_argument("--format", choices=formats, default="terminal", metavar="FORMAT", help=f"{', '.join(formats)} (default: terminal)")
     parser.add_argument("--output", metavar="FILE", help="write the result there instead of to standard output")
     parser.add_argument("--quiet", action="store_true", help="no progress and no warnings on standard error")
@@ -59,16 +59,16 @@ def add_output_flags(parser: argparse.ArgumentParser, formats: tuple[str, ...]) 
 
 
 def add_suite_flags(parser: argparse.ArgumentParser) -> None:
-    """The flags of every command that reads suites."""
+    """Add the flags of every command that reads suites."""
     parser.add_argument("--dialect", metavar="NAME", help="native, mcplab, mibo, verial or mcpjam (default: recognised by shape)")
     parser.add_argument("--home", metavar="DIR", help="the workspace (default: the nearest folder with proctor.yaml)")
 
 
 def add_trust_flag(parser: argparse.ArgumentParser, doing: str) -> None:
-    """The flag of every command that may do what a suite names."""
+    """Add the flag of every command that may do what a suite names."""
     parser.add_argument("--trust", action="store_true", default=None, help=f"take the suite at its word: {doing} (also PROCTOR_TRUST=1)")
 
 
 def add_strict_flag(parser: argparse.ArgumentParser) -> None:
-    """The flag of every command that brings cases and evidence together."""
+    """Add the flag of every command that brings cases and evidence together."""
     parser.add_argument("--strict", action="store_true", help="exit 4 when a case has no evidence, or a record answers no case")

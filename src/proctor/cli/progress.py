@@ -1,4 +1,4 @@
-"""A line on standard error that shows a long run is alive; nothing when it is short or nobody is looking."""
+"""Shows on standard error that a long run is alive; nothing when it is short or nobody is looking."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Progress:
         self._shown = False
 
     def add(self, result: CaseResult) -> None:
-        """One more result."""
+        """Count one more result."""
         self._count += 1
         if result.outcome in ("fail", "error"):
             self._failed += 1

@@ -21,15 +21,15 @@ class Renderer(Protocol):
     """Takes results one by one."""
 
     def add(self, result: CaseResult, /) -> None:
-        """One result has come."""
+        """Take one result."""
         ...
 
-    def kept(self) -> list[CaseResult]:
-        """The results this format holds on to, for the result of the run."""
+    def list_kept(self) -> list[CaseResult]:
+        """Return the results that this format holds, for the result of the run."""
         ...
 
     def finish(self, run: RunResult) -> None:
-        """The run is over."""
+        """Write what is left; the run is over."""
         ...
 
 
@@ -50,7 +50,7 @@ class JsonLines:
         self._most_parts = MOST_PARTS if output.is_file else 0
 
     def add(self, result: CaseResult) -> None:
-        """Write the line, or let it wait for company."""
+        """Write the line, or let it wait for others."""
         parts = self._parts
         self._encode_into(parts, result, b"\n")
         if len(parts) > self._most_parts:
@@ -62,8 +62,8 @@ class JsonLines:
         self._parts.clear()
         self._write(lines)
 
-    def kept(self) -> list[CaseResult]:
-        """Nothing is kept."""
+    def list_kept(self) -> list[CaseResult]:
+        """Return nothing: every line is written as it comes."""
         return []
 
     def finish(self, run: RunResult) -> None:
@@ -82,13 +82,13 @@ class Terminal:
         self._report = TerminalReport(colour=colour, width=max(60, min(width, 120)))
         self.add = self._report.add
 
-    def kept(self) -> list[CaseResult]:
-        """The report keeps a bounded number of failures itself."""
+    def list_kept(self) -> list[CaseResult]:
+        """Return nothing: the report keeps a bounded number of failures itself."""
         return []
 
     def finish(self, run: RunResult) -> None:
         """Write the whole report."""
-        self._output.text(self._report.finish(run))
+        self._output.write_text(self._report.finish(run))
 
 
 class Whole:
@@ -100,13 +100,13 @@ class Whole:
         self._results: list[CaseResult] = []
         self.add = self._results.append
 
-    def kept(self) -> list[CaseResult]:
-        """Everything."""
+    def list_kept(self) -> list[CaseResult]:
+        """Return every result."""
         return self._results
 
     def finish(self, run: RunResult) -> None:
         """Write the document."""
-        self._output.text(self._render(run))
+        self._output.write_text(self._render(run))
 
 
 _WHOLE = {
@@ -117,8 +117,8 @@ _WHOLE = {
 }
 
 
-def renderer(format: str, output: Output, *, no_color: bool = False) -> Renderer:
-    """The renderer of a format."""
+def make_renderer(format: str, output: Output, *, no_color: bool = False) -> Renderer:
+    """Return the renderer of a format."""
     if format == "jsonl":
         return JsonLines(output)
     if format == "terminal":
@@ -128,5 +128,5 @@ def renderer(format: str, output: Output, *, no_color: bool = False) -> Renderer
 
 
 def wants_colour(output: Output, no_color: bool) -> bool:
-    """Colour only on a terminal, and only if nobody asked for none (the NO_COLOR convention)."""
+    """Return whether to use colour: only on a terminal, and only if nobody asked for none (the NO_COLOR convention)."""
     return output.is_terminal and not no_color and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

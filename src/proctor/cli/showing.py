@@ -1,11 +1,11 @@
-"""A finished run shown in whatever format was asked for, and what it means for the exit code."""
+"""Shows a finished run in whatever format was asked for, and chooses the exit code."""
 
 import sys
 from collections.abc import Mapping
 
 from proctor.cli.exits import Exit
 from proctor.cli.output import Output
-from proctor.cli.renderers import renderer
+from proctor.cli.renderers import make_renderer
 from proctor.model.result import RunResult, Unmet
 from proctor.model.run import RunEntry
 
@@ -18,7 +18,7 @@ def show_run(run: RunResult, *, format: str, output: str | None, no_color: bool,
         if format == "html":
             from proctor.report.html import render_html  # only this format needs it
 
-            place.text(render_html(run, entries))
+            place.write_text(render_html(run, entries))
             return
         if format == "otlp":
             from proctor.report.evaluation_events import render_otlp  # as above
@@ -26,21 +26,21 @@ def show_run(run: RunResult, *, format: str, output: str | None, no_color: bool,
             for line in render_otlp(run, entries or {}):
                 place.write(line)
             return
-        render = renderer(format, place, no_color=no_color)
+        render = make_renderer(format, place, no_color=no_color)
         for result in run.cases:
             render.add(result)
         render.finish(run)
 
 
-def run_markdown(run: RunResult) -> str:
-    """The run as Markdown, for a job summary."""
+def write_markdown(run: RunResult) -> str:
+    """Return the run as Markdown, for a job summary."""
     from proctor.report.markdown import render_markdown  # only a job summary needs it
 
     return render_markdown(run)
 
 
-def exit_code(run: RunResult, *, strict: bool = False) -> int:
-    """What the outcome of a run means for whoever waits for the process; `strict` wants every case and every record to have met."""
+def choose_exit_code(run: RunResult, *, strict: bool = False) -> int:
+    """Return the exit code for the outcome of a run; `strict` wants every case and every record to have met."""
     if run.incomplete is not None:
         return Exit.INTERRUPTED
     if strict and run.unmet.any:
@@ -50,8 +50,8 @@ def exit_code(run: RunResult, *, strict: bool = False) -> int:
     return Exit.PASSED if run.outcome == "pass" else Exit.FAILED
 
 
-def shown_code(run: RunResult) -> int:
-    """What it means to have shown a run: that worked, whatever its outcome; but nobody may take a part of a run for the whole."""
+def choose_shown_code(run: RunResult) -> int:
+    """Return the exit code for having shown a run: success whatever its outcome, unless a part of the run is missing."""
     return Exit.PASSED if run.incomplete is None else Exit.INTERRUPTED
 
 

@@ -1,4 +1,4 @@
-"""The summary that GitHub shows beside a job: Markdown, appended to the file that `GITHUB_STEP_SUMMARY` names.
+"""Appends Markdown to the summary that GitHub shows beside a job, in the file that `GITHUB_STEP_SUMMARY` names.
 
 Only where `GITHUB_ACTIONS` says that this is GitHub. A summary that cannot be written is worth a warning and nothing else: the exit code
 says how the run went. Where standard output already goes to that file (`--format markdown >> "$GITHUB_STEP_SUMMARY"`) nothing is added.
@@ -10,23 +10,23 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 
-from proctor.cli.output import standard_output
+from proctor.cli.output import get_standard_output
 
 
-def on_github(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether this is a job of GitHub."""
+def is_on_github(environment: Mapping[str, str] = os.environ) -> bool:
+    """Return whether this is a job of GitHub."""
     return environment.get("GITHUB_ACTIONS") == "true"
 
 
-def summary_file(environment: Mapping[str, str] = os.environ) -> str | None:
-    """The file to append to; nothing where none is wanted."""
+def find_summary_file(environment: Mapping[str, str] = os.environ) -> str | None:
+    """Return the file to append to; None where none is wanted."""
     path = environment.get("GITHUB_STEP_SUMMARY")
-    return path if path and on_github(environment) and not _is_output(path) else None
+    return path if path and is_on_github(environment) and not _is_output(path) else None
 
 
 def append_summary(text: Callable[[], str]) -> None:
     """Append what `text` gives to the job's summary, if there is one; it is asked for only then."""
-    path = summary_file()
+    path = find_summary_file()
     if path is None:
         return
     # Half a pair of surrogates may come from anywhere; a summary with a question mark is better than none.
@@ -40,7 +40,7 @@ def append_summary(text: Callable[[], str]) -> None:
 
 def _is_output(path: str) -> bool:
     try:
-        return os.path.samestat(os.fstat(standard_output().fileno()), os.stat(path))
+        return os.path.samestat(os.fstat(get_standard_output().fileno()), os.stat(path))
     except (OSError, ValueError, AttributeError):
         # No such file yet, or standard output is closed or no file at all.
         return False

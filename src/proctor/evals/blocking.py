@@ -1,4 +1,4 @@
-"""Asynchronous work for callers that are not.
+"""Runs asynchronous work for callers that are not asynchronous.
 
 All blocking calls of a process share one event loop in a thread of its own, so that what one call connected the next can use. A blocking
 call made by a test function that an eval runs in a worker thread goes to the loop of that eval instead: there the servers are connected.
@@ -26,10 +26,10 @@ _shared: asyncio.AbstractEventLoop | None = None
 
 def run_blocking(work: Coroutine[Any, Any, T]) -> T:
     """Wait for `work`, which runs in another thread. Raises `RuntimeError` inside an event loop."""
-    if _in_a_loop():
+    if _is_in_loop():
         work.close()
         raise RuntimeError("this call would stop the running event loop: use the asynchronous twin with await")
-    future = asyncio.run_coroutine_threadsafe(work, HOME_LOOP.get() or _shared_loop())
+    future = asyncio.run_coroutine_threadsafe(work, HOME_LOOP.get() or _get_shared_loop())
     try:
         return future.result()
     except BaseException:
@@ -37,7 +37,7 @@ def run_blocking(work: Coroutine[Any, Any, T]) -> T:
         raise
 
 
-def _in_a_loop() -> bool:
+def _is_in_loop() -> bool:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -45,19 +45,19 @@ def _in_a_loop() -> bool:
     return True
 
 
-def _shared_loop() -> asyncio.AbstractEventLoop:
+def _get_shared_loop() -> asyncio.AbstractEventLoop:
     global _shared
     with _lock:
         if _shared is None:
             _shared = asyncio.new_event_loop()
             # A daemon: a test function that never ends must not keep the process from ending.
-            thread = threading.Thread(target=_serve, args=(_shared,), name="proctor blocking calls", daemon=True)
+            thread = threading.Thread(target=_serve_loop, args=(_shared,), name="proctor blocking calls", daemon=True)
             thread.start()
-            atexit.register(_leave, _shared, thread)
+            atexit.register(_stop_loop, _shared, thread)
         return _shared
 
 
-def _serve(loop: asyncio.AbstractEventLoop) -> None:
+def _serve_loop(loop: asyncio.AbstractEventLoop) -> None:
     asyncio.set_event_loop(loop)
     try:
         _run_until_stopped(loop)
@@ -73,7 +73,7 @@ def _serve(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _run_until_stopped(loop: asyncio.AbstractEventLoop) -> None:
-    """Run the loop until it is told to stop: a task that calls `sys.exit` ends itself, and not what everybody shares."""
+    """Run the loop until it is told to stop; a task that calls `sys.exit` ends itself, not the loop that everybody shares."""
     while True:
         try:
             return loop.run_forever()
@@ -81,6 +81,6 @@ def _run_until_stopped(loop: asyncio.AbstractEventLoop) -> None:
             continue  # the task that raised it has it as its result, for whoever waits for it
 
 
-def _leave(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
+def _stop_loop(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
     loop.call_soon_threadsafe(loop.stop)
     thread.join(_FAREWELL_S + 1)

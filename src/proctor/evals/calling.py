@@ -1,4 +1,4 @@
-"""Calling functions of the user's own: asynchronous or not, and ended when they take too long.
+"""Calls functions of the user's own, asynchronous or not, and ends those that take too long.
 
 A function that is not asynchronous runs in a thread of its own, so that it may block; blocking calls it makes go to the loop that waits for
 it. A function that does not let itself be ended is left behind. One that raises what would end the program (`sys.exit`) ends only itself.
@@ -18,32 +18,32 @@ from proctor.model.show import exception_text
 from proctor.targets.interrupts import is_interrupt
 
 
-def own_context() -> contextvars.Context:
-    """A copy of the present context in which blocking calls go to this loop."""
+def copy_context() -> contextvars.Context:
+    """Return a copy of the present context in which blocking calls go to this loop."""
     context = contextvars.copy_context()
     context.run(HOME_LOOP.set, asyncio.get_running_loop())
     return context
 
 
-class Ended(Exception):
-    """A function raised what would have ended more than itself."""
+class FunctionExit(Exception):
+    """Raised for a function that raised what would have ended more than itself."""
 
 
-async def call_with(function: Callable[[Any], object], argument: object, context: contextvars.Context) -> object:
-    """What the function answers; an answer that can be awaited is. Raises `Ended` for what an event loop would end by."""
+async def call_function(function: Callable[[Any], object], argument: object, context: contextvars.Context) -> object:
+    """Return what the function answers, awaited where it can be. Raises `FunctionExit` for what would end an event loop."""
     try:
         if iscoroutinefunction(function) or iscoroutinefunction(getattr(function, "__call__", None)):  # noqa: B004 - asks what kind of call it is
             answer = function(argument)
         else:
-            answer = await _in_thread(lambda: function(argument), context.copy())
+            answer = await _run_in_thread(lambda: function(argument), context.copy())
         return await answer if isawaitable(answer) else answer
     except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
         if is_interrupt(error):
             raise
-        raise Ended(_called_off(error)) from error
+        raise FunctionExit(_describe_exit(error)) from error
 
 
-def _called_off(error: BaseException) -> str:
+def _describe_exit(error: BaseException) -> str:
     text = exception_text(error)
     return f"the function raised {type(error).__name__}{f': {text}' if text else ''}"
 
@@ -59,7 +59,7 @@ async def end_task(task: asyncio.Task[object]) -> None:
         task.add_done_callback(lambda late: late.cancelled() or late.exception())
 
 
-async def _in_thread(work: Callable[[], object], context: contextvars.Context) -> object:
+async def _run_in_thread(work: Callable[[], object], context: contextvars.Context) -> object:
     """Run blocking work in a thread that does not keep the process alive: a pool would wait for it."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[object] = loop.create_future()
@@ -78,7 +78,7 @@ async def _in_thread(work: Callable[[], object], context: contextvars.Context) -
             answer = context.run(work)
         except (StopIteration, KeyboardInterrupt, SystemExit, GeneratorExit) as raised:
             # A future cannot carry these: they would end what waits for it.
-            error = Ended(_called_off(raised))
+            error = FunctionExit(_describe_exit(raised))
         except BaseException as raised:  # it is the caller's to see, whatever it is
             error = raised
         try:
@@ -90,6 +90,6 @@ async def _in_thread(work: Callable[[], object], context: contextvars.Context) -
     return await done
 
 
-def told(error: BaseException) -> str:
-    """An exception in words."""
+def describe_exception(error: BaseException) -> str:
+    """Return an exception in words."""
     return str(error) or type(error).__name__

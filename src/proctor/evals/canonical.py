@@ -1,4 +1,4 @@
-"""One text per value, and its digest: how MCPJam tells whether two runs were graded alike.
+"""Writes one text per value, and its digest: how MCPJam tells whether two runs were graded alike.
 
 Members are sorted by their UTF-16 units, numbers have the shortest form that JavaScript writes (`1` for 1.0, `0` for -0.0, `1e+21`), text
 is escaped only where JSON demands it. A mapping and a list are all there is beside plain values; what JSON cannot hold is refused. A whole
@@ -23,55 +23,55 @@ _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
 def canonical_json(value: object) -> str:
-    """The one text of a value. Raises `ValueError` or `TypeError` for what has none."""
-    return _written(value, 0)
+    """Return the one text of a value. Raises `ValueError` or `TypeError` for what has none."""
+    return _write_value(value, 0)
 
 
 def canonical_digest(value: object) -> str:
-    """The SHA-256 of that text, in hexadecimal."""
+    """Return the SHA-256 of that text, in hexadecimal."""
     return text_digest(canonical_json(value))
 
 
 def text_digest(text: str) -> str:
-    """The SHA-256 of a text, in hexadecimal."""
+    """Return the SHA-256 of a text, in hexadecimal."""
     return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()
 
 
-def _written(value: object, depth: int) -> str:
+def _write_value(value: object, depth: int) -> str:
     if depth > DEEPEST:
         raise ValueError(f"nested more than {DEEPEST} levels deep")
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, str):
-        return _text(value)
+        return _write_text(value)
     if isinstance(value, int):
         return str(value)
     if isinstance(value, float):
-        return _number(value)
+        return _write_number(value)
     if isinstance(value, Mapping):
         members = cast("Mapping[Any, object]", value)
         for key in members:
             if not isinstance(key, str):
                 raise TypeError(f"the name of a member must be text, found {kind_of(key)}")
-        return "{" + ",".join(f"{_text(key)}:{_written(members[key], depth + 1)}" for key in sorted(members, key=_units)) + "}"
+        return "{" + ",".join(f"{_write_text(key)}:{_write_value(members[key], depth + 1)}" for key in sorted(members, key=_sort_key)) + "}"
     if isinstance(value, (list, tuple)):
         items = cast("list[object]", value)
-        return "[" + ",".join(_written(item, depth + 1) for item in items) + "]"
+        return "[" + ",".join(_write_value(item, depth + 1) for item in items) + "]"
     raise TypeError(f"expected plain values, lists and objects, found {kind_of(value)}")
 
 
-def _units(key: str) -> bytes:
-    """The order of JavaScript's `sort`: a character beyond the basic plane counts as its two surrogates."""
+def _sort_key(key: str) -> bytes:
+    """Return the key by which JavaScript's `sort` orders: a character beyond the basic plane counts as its two surrogates."""
     return key.encode("utf-16-be", "surrogatepass")
 
 
-def _text(text: str) -> str:
+def _write_text(text: str) -> str:
     written = json.dumps(text, ensure_ascii=False)
     return _SURROGATE.sub(lambda half: f"\\u{ord(half[0]):04x}", written)
 
 
-def _number(value: float) -> str:
-    """A number as JavaScript writes it: the same digits as Python's, with other places for the point and the exponent."""
+def _write_number(value: float) -> str:
+    """Return a number as JavaScript writes it: the digits of Python, with other places for the point and the exponent."""
     if not math.isfinite(value):
         raise ValueError(f"not a number JSON can hold: {value}")
     if value == 0:

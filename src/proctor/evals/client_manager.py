@@ -1,4 +1,4 @@
-"""Several MCP servers by name, each connected and left on its own.
+"""Several MCP servers by name, each connected and closed on its own.
 
 A server is a mapping (`command`, `args`, `env`, `cwd` is started; `url`, `headers`, `access_token` is reached over HTTP), settings of ours,
 or a server object of the `mcp` package in this process. An address that ends in `/sse`, or `prefer_sse`, means the older way over HTTP; it
@@ -24,7 +24,7 @@ from proctor.model.evidence import Json
 from proctor.model.show import nearest
 from proctor.targets.mcp_results import CallResult, Listing
 from proctor.targets.mcp_servers import McpServers
-from proctor.targets.mcp_settings import ServerSettings, guessed_transport, read_servers
+from proctor.targets.mcp_settings import ServerSettings, guess_transport, read_servers
 
 Status = Literal["connected", "connecting", "disconnected"]
 ServerLike = ServerSettings | Mapping[str, Json] | object
@@ -51,7 +51,7 @@ class MCPClientManager:
         self._status: dict[str, Status] = {}
         self._listings: dict[str, Listing] = {}
         for name, server in (servers or {}).items():
-            self._settings[name] = self._read(name, server)
+            self._settings[name] = self._read_settings(name, server)
 
     async def __aenter__(self) -> MCPClientManager:
         if not self._lazy:
@@ -70,19 +70,19 @@ class MCPClientManager:
     # --- servers ------------------------------------------------------------------------------------------------------------
 
     def list_servers(self) -> list[str]:
-        """The names of all servers, connected or not."""
+        """Return the names of all servers, connected or not."""
         return list(self._settings)
 
     def has_server(self, server: str) -> bool:
-        """Whether there is a server of that name."""
+        """Return whether there is a server of that name."""
         return server in self._settings
 
     def get_connection_status(self, server: str) -> Status:
-        """`connected`, `connecting` or `disconnected`; what is unknown is disconnected."""
+        """Return `connected`, `connecting` or `disconnected`; an unknown server is disconnected."""
         return self._status.get(server, "disconnected")
 
     def get_server_summaries(self) -> list[dict[str, Json]]:
-        """Every server with its status, and what a connected one says it is."""
+        """Return every server with its status, and what a connected one says it is."""
         found: list[dict[str, Json]] = []
         for name in self._settings:
             summary: dict[str, Json] = {"id": name, "status": self.get_connection_status(name)}
@@ -94,7 +94,7 @@ class MCPClientManager:
 
     async def connect_all(self) -> None:
         """Connect all servers, side by side. Raises `TargetError` that names each that cannot be reached; then none is connected."""
-        outcomes = await asyncio.gather(*(self._listing(name) for name in self._settings), return_exceptions=True)
+        outcomes = await asyncio.gather(*(self._get_listing(name) for name in self._settings), return_exceptions=True)
         faults = [each for each in outcomes if isinstance(each, BaseException)]
         if not faults:
             return
@@ -108,12 +108,12 @@ class MCPClientManager:
         if self.get_connection_status(server) != "disconnected":
             raise TargetError(f"MCP server {server!r} is {self.get_connection_status(server)} already")
         if config is not None:
-            self._settings[server] = self._read(server, config)
-        await self._listing(server)
+            self._settings[server] = self._read_settings(server, config)
+        await self._get_listing(server)
 
     async def disconnect_server(self, server: str) -> None:
-        """Leave one server; nothing where it is not connected."""
-        self._known(server)
+        """Disconnect one server; do nothing where it is not connected."""
+        self._check_known(server)
         connection = self._connected.pop(server, None)
         self._status.pop(server, None)
         self._listings.pop(server, None)
@@ -121,26 +121,26 @@ class MCPClientManager:
             await connection.close()
 
     async def remove_server(self, server: str) -> None:
-        """Leave one server and forget it."""
+        """Disconnect one server and forget it."""
         await self.disconnect_server(server)
         del self._settings[server]
 
     async def disconnect_all_servers(self) -> None:
-        """Leave all servers, side by side."""
+        """Disconnect all servers, side by side."""
         await asyncio.gather(*(self.disconnect_server(name) for name in self._settings))
 
     async def ping_server(self, server: str) -> bool:
-        """Whether a server answers now; connects it where it is not connected."""
-        await self._listing(server)
-        answers = await self._connected[server].answers(server)
+        """Return whether a server answers now; connects it where it is not connected."""
+        await self._get_listing(server)
+        answers = await self._connected[server].is_answering(server)
         self._status[server] = "connected" if answers else "disconnected"
         return answers
 
     # --- tools ----------------------------------------------------------------------------------------------------------------
 
     async def list_tools(self, server: str) -> list[AgentTool]:
-        """The tools of one server; none where it has none."""
-        listing = await self._listing(server)
+        """Return the tools of one server; none where it has none."""
+        listing = await self._get_listing(server)
         return [
             AgentTool(
                 name=tool.name,
@@ -156,7 +156,7 @@ class MCPClientManager:
         ]
 
     async def get_tools(self, servers: Iterable[str] | None = None) -> list[AgentTool]:
-        """The tools of these servers, or of all, for `TestAgent(tools=...)`."""
+        """Return the tools of these servers, or of all, for `TestAgent(tools=...)`."""
         names = list(self._settings) if servers is None else [servers] if isinstance(servers, str) else list(servers)
         found = await asyncio.gather(*(self.list_tools(name) for name in names))
         return [tool for tools in found for tool in tools]
@@ -166,7 +166,7 @@ class MCPClientManager:
 
         A tool that the server does not have is a result with `isError`, whichever way the server says so.
         """
-        listing = await self._listing(server)
+        listing = await self._get_listing(server)
         answer = await self._call(server, tool, dict(arguments or {}))
         if answer.error is None:
             return answer.result
@@ -194,22 +194,22 @@ class MCPClientManager:
     # ------------------------------------------------------------------------------------------------------------------------
 
     async def _call(self, server: str, tool: str, arguments: dict[str, Json]) -> CallResult:
-        await self._listing(server)
+        await self._get_listing(server)
         answer = await self._connected[server].call_tool(server, tool, arguments)
         if answer.gone:
             self._status[server] = "disconnected"
         return answer
 
-    async def _listing(self, server: str) -> Listing:
-        """What a server offers; connects it first where that is needed."""
-        self._known(server)
+    async def _get_listing(self, server: str) -> Listing:
+        """Return what a server offers; connect it first where that is needed."""
+        self._check_known(server)
         connection = self._connected.get(server)
         if connection is None:
             connection = self._connected[server] = McpServers([self._settings[server]], waits_s=self._waits_s)
         if self._status.get(server) != "connected":
             self._status[server] = "connecting"
         try:
-            listing = await connection.listing(server)
+            listing = await connection.get_listing(server)
         except BaseException:
             self._status[server] = "disconnected"
             raise
@@ -217,12 +217,12 @@ class MCPClientManager:
         self._listings[server] = listing
         return listing
 
-    def _known(self, server: str) -> None:
+    def _check_known(self, server: str) -> None:
         if server not in self._settings:
             close = nearest(server, self._settings)
             raise TargetError(f"unknown MCP server {server!r}" + (f"; nearest: {close[0]!r}" if close else ""))
 
-    def _read(self, name: str, server: ServerLike) -> ServerSettings:
+    def _read_settings(self, name: str, server: ServerLike) -> ServerSettings:
         if isinstance(server, ServerSettings):
             return msgspec.structs.replace(server, id=name)
         if not isinstance(server, Mapping):
@@ -238,7 +238,7 @@ class MCPClientManager:
             entry["headers"] = {**request.get("headers", {}), **entry.get("headers", {})}
         prefers, only_newer = entry.pop("prefer_sse", False), entry.pop("disable_sse_fallback", False)
         if entry.get("url") and "transport" not in entry:
-            entry["transport"] = "sse" if prefers is True else guessed_transport(entry["url"])
+            entry["transport"] = "sse" if prefers is True else guess_transport(entry["url"])
         if entry.get("transport") == "http":
             entry.setdefault("sse_fallback", only_newer is not True)
         # MCPJam counts in milliseconds; our own field says that it does not.
@@ -247,11 +247,11 @@ class MCPClientManager:
             entry["timeout_s"] = timeout_ms / 1000
         entry.setdefault("timeout_s", self._timeout_s)
         if entry.get("transport") == "in_process":
-            return _in_process(name, entry)
+            return _read_in_process(name, entry)
         return read_servers({name: entry})[0]
 
 
-def _in_process(name: str, entry: dict[str, Any]) -> ServerSettings:
+def _read_in_process(name: str, entry: dict[str, Any]) -> ServerSettings:
     try:
         settings = ServerSettings(id=name, **entry)
     except TypeError as error:

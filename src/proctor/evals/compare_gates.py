@@ -21,13 +21,13 @@ from proctor.evals.gates import (
     GateInput,
     GateReport,
     GateVerdict,
-    decided,
     gate_input,
     is_bound,
+    make_decided,
+    make_report,
+    make_undecided,
+    make_usage_error,
     read_policy,
-    report_of,
-    undecided,
-    usage_error,
 )
 from proctor.evals.score_rows import definition_hash, is_fraction, row_holds
 from proctor.model.show import nearest, show
@@ -62,7 +62,7 @@ class FlakyCase(msgspec.Struct, frozen=True, kw_only=True):
 def assess_pass_rate_regression(
     base: Counts, compare: Counts, *, min_sample_size: int = MIN_SAMPLE_SIZE, min_effect_size: float = MIN_EFFECT_SIZE
 ) -> PassRateChange:
-    """Whether the pass rate dropped from `base` to `compare`."""
+    """Return whether the pass rate dropped from `base` to `compare`."""
     delta, interval = compare.rate - base.rate, newcombe(base, compare)
     if min(base.runs, compare.runs) < max(1, min_sample_size):
         return PassRateChange(verdict="insufficient_data", delta=delta, interval=interval)
@@ -71,7 +71,7 @@ def assess_pass_rate_regression(
 
 
 def detect_flaky_cases(result: Gateable) -> tuple[FlakyCase, ...]:
-    """The tests with both outcomes, sorted by UTF-16 units. For information: no gate looks at it."""
+    """Return the tests with both outcomes, sorted by UTF-16 units. For information: no gate looks at it."""
     cases = gate_input(result).cases
     mixed = [(name, case.results) for name, case in cases.items() if len(set(case.results)) == 2]
     mixed.sort(key=lambda each: each[0].encode("utf-16-be", "surrogatepass"))
@@ -88,33 +88,33 @@ def evaluate_compare_gates(base: Gateable, compare: Gateable, policy: Mapping[st
     wanted, verdicts = read_policy(policy, more)
     for gate, value in wanted.items():
         if gate in SINGLE:
-            verdicts.append(usage_error(gate, "this gate looks at one run: use evaluate_gates"))
+            verdicts.append(make_usage_error(gate, "this gate looks at one run: use evaluate_gates"))
         elif gate == "pass_rate_regression":
-            verdicts.append(_pass_rate(gate, before, after, value))
+            verdicts.append(_decide_pass_rate(gate, before, after, value))
         elif gate == "maximum_p95_latency_increase_ms":
-            verdicts.append(_latency(gate, before, after, value))
+            verdicts.append(_decide_latency(gate, before, after, value))
         else:
-            verdicts.append(_regressions(gate, before, after, value))
-    return report_of(verdicts, _integrity(before, after))
+            verdicts.append(_decide_regressions(gate, before, after, value))
+    return make_report(verdicts, _join_integrity(before, after))
 
 
-def _pass_rate(gate: str, before: GateInput, after: GateInput, value: object) -> GateVerdict:
-    options, wrong = _options(value)
+def _decide_pass_rate(gate: str, before: GateInput, after: GateInput, value: object) -> GateVerdict:
+    options, wrong = _read_options(value)
     if wrong is not None:
-        return usage_error(gate, wrong)
-    different = _differences(before, after)
+        return make_usage_error(gate, wrong)
+    different = _explain_differences(before, after)
     if different:
-        return undecided(gate, different)
+        return make_undecided(gate, different)
     sides = Counts(before.total, before.passed), Counts(after.total, after.passed)
     found = assess_pass_rate_regression(*sides, **options)
     if found.verdict == "insufficient_data":
         told = f"too few iterations: base {before.total}, compare {after.total}, at least {max(1, options['min_sample_size'])} are needed"
-        return undecided(gate, told, observed=found.delta)
+        return make_undecided(gate, told, observed=found.delta)
     told = f"the pass rate changed by {found.delta:+.4f} (95 % interval {found.interval.low:+.4f} to {found.interval.high:+.4f})"
-    return decided(gate, found.verdict == "no_regression", told, observed=found.delta)
+    return make_decided(gate, found.verdict == "no_regression", told, observed=found.delta)
 
 
-def _options(value: object) -> tuple[dict[str, Any], str | None]:
+def _read_options(value: object) -> tuple[dict[str, Any], str | None]:
     options: dict[str, Any] = {"min_sample_size": MIN_SAMPLE_SIZE, "min_effect_size": MIN_EFFECT_SIZE}
     if value is True:
         return options, None
@@ -134,34 +134,34 @@ def _options(value: object) -> tuple[dict[str, Any], str | None]:
     return options, None
 
 
-def _latency(gate: str, before: GateInput, after: GateInput, limit: Any) -> GateVerdict:
+def _decide_latency(gate: str, before: GateInput, after: GateInput, limit: Any) -> GateVerdict:
     if not is_bound(limit):
-        return usage_error(gate, f"expected a number of at least 0, found {show(limit)}")
-    different = _differences(before, after)
+        return make_usage_error(gate, f"expected a number of at least 0, found {show(limit)}")
+    different = _explain_differences(before, after)
     if different:
-        return undecided(gate, different, threshold=limit)
+        return make_undecided(gate, different, threshold=limit)
     if before.p95_ms is None or after.p95_ms is None:
-        return undecided(gate, f"no prompt of the {'base' if before.p95_ms is None else 'compare'} run was timed", threshold=limit)
+        return make_undecided(gate, f"no prompt of the {'base' if before.p95_ms is None else 'compare'} run was timed", threshold=limit)
     rise = after.p95_ms - before.p95_ms
     told = f"the 95th percentile went from {before.p95_ms:g} to {after.p95_ms:g} ms ({rise:+g}), {limit:g} more are allowed"
-    return decided(gate, rise <= limit, told, observed=rise, threshold=limit)
+    return make_decided(gate, rise <= limit, told, observed=rise, threshold=limit)
 
 
-def _regressions(gate: str, before: GateInput, after: GateInput, value: object) -> GateVerdict:
+def _decide_regressions(gate: str, before: GateInput, after: GateInput, value: object) -> GateVerdict:
     if value is not True:
-        return usage_error(gate, f"expected true or false, found {show(value)}")
-    if _integrity(before, after) != "valid":
-        return undecided(gate, "rows that belong to their definitions are needed on both sides")
+        return make_usage_error(gate, f"expected true or false, found {show(value)}")
+    if _join_integrity(before, after) != "valid":
+        return make_undecided(gate, "rows that belong to their definitions are needed on both sides")
     shared = [name for name in before.cases if name in after.cases]
     if not any(before.cases[name].config and after.cases[name].config for name in shared):
-        return undecided(gate, "no test was graded in both runs")
-    fallen = [f"{name}/{id}" for name in shared for id in _fallen(before.cases[name], after.cases[name])]
+        return make_undecided(gate, "no test was graded in both runs")
+    fallen = [f"{name}/{id}" for name in shared for id in _list_fallen(before.cases[name], after.cases[name])]
     told = f"scorers that held before and do not now: {', '.join(fallen)}" if fallen else "every deterministic gating scorer still holds"
-    return decided(gate, not fallen, told, observed=len(fallen))
+    return make_decided(gate, not fallen, told, observed=len(fallen))
 
 
-def _fallen(before: CaseRun, after: CaseRun) -> Iterable[str]:
-    """Deterministic gating scorers, graded alike in both runs, that held in every iteration before and fail in one now."""
+def _list_fallen(before: CaseRun, after: CaseRun) -> Iterable[str]:
+    """Yield deterministic gating scorers, graded alike in both runs, that held in every iteration before and fail in one now."""
     for definition in before.config.definitions if before.config is not None else ():
         if not definition.deterministic or definition.role == "advisory":
             continue
@@ -173,15 +173,15 @@ def _fallen(before: CaseRun, after: CaseRun) -> Iterable[str]:
             yield definition.scorer_id
 
 
-def _integrity(before: GateInput, after: GateInput) -> Literal["valid", "invalid", "unknown"]:
+def _join_integrity(before: GateInput, after: GateInput) -> Literal["valid", "invalid", "unknown"]:
     sides = (before.score_integrity, after.score_integrity)
     if "invalid" in sides:
         return "invalid"
     return "unknown" if None in sides else "valid"
 
 
-def _differences(before: GateInput, after: GateInput) -> str:
-    """Why the two runs did not measure the same, in words; empty where they did."""
+def _explain_differences(before: GateInput, after: GateInput) -> str:
+    """Return why the two runs did not measure the same, in words; empty where they did."""
     found: list[str] = []
     if not before.cases or not after.cases:
         return "it is not known which tests the runs are made of"

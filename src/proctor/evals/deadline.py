@@ -1,4 +1,4 @@
-"""Until when the prompts of an iteration may take.
+"""The deadline of the prompts of an iteration.
 
 An iteration that runs out of time should still say what its agent did. So its prompts know the deadline and end by themselves, with what
 was observed so far, before the iteration is ended from outside. The deadline travels with the context: into tasks and worker threads.
@@ -36,8 +36,8 @@ class PromptLimit:
         self._deadline = deadline if left is not None and left < own_s else None
         self.seconds = own_s if self._deadline is None or left is None else left
 
-    def expired(self) -> str:
-        """What is said of a prompt that took longer; the iteration learns of it where it was the iteration's limit."""
+    def explain_expiry(self) -> str:
+        """Return what is said of a prompt that took longer, and tell the iteration where the limit was its own."""
         if self._deadline is None:
             return f"Operation timed out after {self._own_s * 1000:g}ms"
         self._deadline.missed = True

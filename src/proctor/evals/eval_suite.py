@@ -8,7 +8,7 @@ from typing import Any
 from proctor.evals.blocking import run_blocking
 from proctor.evals.eval_test import EvalTest, OnProgress
 from proctor.evals.figures import Figures
-from proctor.evals.metrics import Counts, accuracy, latency_summary
+from proctor.evals.metrics import Counts, accuracy, summarise_latency
 from proctor.evals.results import EvalRunResult, EvalSuiteResult, SuiteAggregate, SuiteTokens
 from proctor.evals.score_rows import suite_config_hash
 from proctor.evals.scorers import Scorer
@@ -53,23 +53,23 @@ class EvalSuite(Figures):
         return self
 
     def get(self, name: str) -> EvalTest | None:
-        """The test of that name."""
+        """Return the test of that name."""
         return self._tests.get(name)
 
     def get_all(self) -> list[EvalTest]:
-        """All tests, in the order they were added."""
+        """Return all tests, in the order they were added."""
         return list(self._tests.values())
 
     def size(self) -> int:
-        """How many there are."""
+        """Return how many tests there are."""
         return len(self._tests)
 
     def get_name(self) -> str:
-        """What the suite is called."""
+        """Return the name of the suite."""
         return self._name
 
     def get_results(self) -> EvalSuiteResult | None:
-        """The last run; nothing before the first."""
+        """Return the last run; None before the first."""
         return self._result
 
     async def run(self, agent: EvalAgent, *, iterations: int, on_progress: OnProgress | None = None, **options: Any) -> EvalSuiteResult:
@@ -85,7 +85,7 @@ class EvalSuite(Figures):
             found[name] = await test.run(agent, iterations=iterations, on_progress=counted, **options)
             before += each
         hashes = [each.evaluation_config.hash for each in found.values() if each.evaluation_config is not None]
-        self._result = EvalSuiteResult(tests=found, aggregate=_together(found.values()), evaluation_config_hash=suite_config_hash(hashes))
+        self._result = EvalSuiteResult(tests=found, aggregate=_aggregate(found.values()), evaluation_config_hash=suite_config_hash(hashes))
         return self._result
 
     def run_sync(self, agent: EvalAgent, **options: Any) -> EvalSuiteResult:
@@ -106,19 +106,19 @@ class EvalSuite(Figures):
                 test.add_counts(counts)
         return counts
 
-    def _totals(self) -> SuiteAggregate:
-        return self._ran().aggregate
+    def _get_totals(self) -> SuiteAggregate:
+        return self._get_run().aggregate
 
-    def _without_calls(self) -> str:
+    def _describe_without_calls(self) -> str:
         return f"no test of suite {self._name!r} has any"
 
-    def _ran(self) -> EvalSuiteResult:
+    def _get_run(self) -> EvalSuiteResult:
         if self._result is None:
             raise RuntimeError(f"suite {self._name!r} has not been run yet")
         return self._result
 
 
-def _together(results: Iterable[EvalRunResult]) -> SuiteAggregate:
+def _aggregate(results: Iterable[EvalRunResult]) -> SuiteAggregate:
     listed = list(results)
     iterations, successes = sum(each.iterations for each in listed), sum(each.successes for each in listed)
     spent = tuple(each.token_usage.total for each in listed)
@@ -128,5 +128,5 @@ def _together(results: Iterable[EvalRunResult]) -> SuiteAggregate:
         failures=iterations - successes,
         accuracy=accuracy(successes, iterations),
         token_usage=SuiteTokens(total=sum(spent), per_test=spent),
-        latency=latency_summary(part for each in listed for part in each.latency.per_iteration),
+        latency=summarise_latency(part for each in listed for part in each.latency.per_iteration),
     )

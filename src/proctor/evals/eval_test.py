@@ -16,7 +16,7 @@ from proctor.evals.expectations import Expectations, Predicate
 from proctor.evals.figures import Figures
 from proctor.evals.grading import Grading
 from proctor.evals.iteration import TestFunction, run_iteration
-from proctor.evals.metrics import Counts, run_result
+from proctor.evals.metrics import Counts, sum_up_run
 from proctor.evals.results import EvalRunResult, IterationResult
 from proctor.evals.score_rows import EvaluationConfig, ScoreResult
 from proctor.evals.scorer_context import Scenario
@@ -64,13 +64,13 @@ class EvalTest(Figures):
         self._negative = is_negative_test
         self._expected_output = expected_output
         self._scorers = tuple(scorers)
-        self._grading = self._expect()
+        self._grading = self._make_grading()
         self._result: EvalRunResult | None = None
 
     def __repr__(self) -> str:
         return f"EvalTest(name={self._name!r}, id={self._id!r})"
 
-    def _expect(self) -> Grading:
+    def _make_grading(self) -> Grading:
         expectations = Expectations(self._calls, self._match_options or {}, self._predicates, negative=self._negative)
         scenario = Scenario(title=self._name, key=self._id, is_negative_test=self._negative)
         return Grading(expectations, self._scorers, scenario, self._expected_output)
@@ -79,14 +79,14 @@ class EvalTest(Figures):
         """Take the options of a suite, where the test has none of its own."""
         if self._match_options is None:
             self._match_options = dict(options)
-            self._grading = self._expect()
+            self._grading = self._make_grading()
 
     def inherit_scorers(self, scorers: Iterable[Scorer]) -> None:
         """Take the scorers of a suite, before those of its own. Raises `ValueError` where two have one id."""
         own = self._scorers
         self._scorers = (*(each for each in scorers if each not in own), *own)
         try:
-            self._grading = self._expect()
+            self._grading = self._make_grading()
         except ValueError:
             self._scorers = own
             raise
@@ -108,7 +108,7 @@ class EvalTest(Figures):
 
         `on_progress(completed, total)` is called after every iteration; `on_failure(report)` once, when all is done and something failed.
         """
-        _check(concurrency, retries, timeout_ms)
+        _check_options(concurrency, retries, timeout_ms)
         limits = ScorerLimits(scorer_concurrency, scorer_timeout_ms)
         gate = asyncio.Semaphore(concurrency)
         total, completed = max(0, iterations), 0
@@ -122,7 +122,7 @@ class EvalTest(Figures):
                 )
             completed += 1
             if on_progress is not None:
-                await _tell(on_progress(completed, total))
+                await _await_answer(on_progress(completed, total))
             return result
 
         try:
@@ -130,11 +130,11 @@ class EvalTest(Figures):
                 tasks = [group.create_task(one(number)) for number in range(1, total + 1)]
         except BaseExceptionGroup as raised:
             raise raised.exceptions[0] from None
-        self._result = run_result(
+        self._result = sum_up_run(
             [task.result() for task in tasks], config=grading.config, case_id=self._id, scenario_hash=grading.scenario_hash
         )
         if on_failure is not None and self._result.failures:
-            await _tell(on_failure(self.get_failure_report()))
+            await _await_answer(on_failure(self.get_failure_report()))
         return self._result
 
     def run_sync(self, agent: EvalAgent, **options: Any) -> EvalRunResult:
@@ -150,15 +150,15 @@ class EvalTest(Figures):
 
     def add_counts(self, counts: Counts, *, expecting: bool = False) -> Counts:
         """Add the iterations of the last run to some counts; `expecting`: only if calls are expected by name."""
-        return counts if expecting and not self._calls else counts.add(self._ran().iteration_details, len(self._calls))
+        return counts if expecting and not self._calls else counts.add(self._get_run().iteration_details, len(self._calls))
 
-    def _totals(self) -> EvalRunResult:
-        return self._ran()
+    def _get_totals(self) -> EvalRunResult:
+        return self._get_run()
 
-    def _without_calls(self) -> str:
+    def _describe_without_calls(self) -> str:
         return f"test {self._name!r} has none"
 
-    def _ran(self) -> EvalRunResult:
+    def _get_run(self) -> EvalRunResult:
         if self._result is None:
             raise RuntimeError(f"test {self._name!r} has not been run yet")
         return self._result
@@ -166,19 +166,19 @@ class EvalTest(Figures):
     # --- what came out --------------------------------------------------------------------------------------------------------
 
     def get_results(self) -> EvalRunResult | None:
-        """The last run; nothing before the first."""
+        """Return the last run; None before the first."""
         return self._result
 
     def get_name(self) -> str:
-        """What it is called."""
+        """Return the name of the test."""
         return self._name
 
     def get_id(self) -> str:
-        """By which runs of it are joined."""
+        """Return the id by which runs of the test are joined."""
         return self._id
 
     def get_config(self) -> dict[str, Any]:
-        """What it was made of."""
+        """Return what the test was made of."""
         return {
             "id": self._id,
             "name": self._name,
@@ -192,32 +192,34 @@ class EvalTest(Figures):
         }
 
     def get_evaluation_config_snapshot(self) -> EvaluationConfig:
-        """What its iterations are graded by, and the hash of that."""
+        """Return what its iterations are graded by, and the hash of that."""
         return self._grading.config
 
     def get_all_iterations(self) -> list[IterationResult]:
-        """Every iteration of the last run."""
-        return list(self._ran().iteration_details)
+        """Return every iteration of the last run."""
+        return list(self._get_run().iteration_details)
 
     def get_failed_iterations(self) -> list[IterationResult]:
-        """Those that failed."""
-        return [each for each in self._ran().iteration_details if not each.passed]
+        """Return the iterations that failed."""
+        return [each for each in self._get_run().iteration_details if not each.passed]
 
     def get_successful_iterations(self) -> list[IterationResult]:
-        """Those that passed."""
-        return [each for each in self._ran().iteration_details if each.passed]
+        """Return the iterations that passed."""
+        return [each for each in self._get_run().iteration_details if each.passed]
 
     def get_failure_report(self) -> str:
-        """Every failed iteration in words: the error, what did not fit, and the messages of every prompt."""
-        details = self._ran().iteration_details
+        """Return every failed iteration in words: the error, what did not fit, and the messages of every prompt."""
+        details = self._get_run().iteration_details
         failed = [(number, each) for number, each in enumerate(details, 1) if not each.passed]
         if not failed:
             return NO_FAILURES
         own = {each.definition.scorer_id for each in self._scorers}
-        return "\n\n".join(_report(f"{self._name}: iteration {number} of {len(details)} failed", each, own) for number, each in failed)
+        return "\n\n".join(
+            _report_iteration(f"{self._name}: iteration {number} of {len(details)} failed", each, own) for number, each in failed
+        )
 
 
-def _report(header: str, iteration: IterationResult, scorers: set[str]) -> str:
+def _report_iteration(header: str, iteration: IterationResult, scorers: set[str]) -> str:
     lines = [f"=== {header} ==="]
     if iteration.error is not None:
         lines.append(f"error: {iteration.error}")
@@ -232,20 +234,22 @@ def _report(header: str, iteration: IterationResult, scorers: set[str]) -> str:
             for each in match.argument_mismatches
         ]
     lines += [f"predicate {each.predicate.get('type')}: {each.reason}" for each in iteration.predicate_results if not each.passed]
-    lines += [_told(row) for row in iteration.scores if row.scorer_id in scorers and not row.passed and row.status != "not_applicable"]
+    lines += [
+        _describe_row(row) for row in iteration.scores if row.scorer_id in scorers and not row.passed and row.status != "not_applicable"
+    ]
     for number, prompt in enumerate(iteration.prompts, 1):
         told = f" (error: {prompt.get_error()})" if prompt.has_error() else ""
         lines += [f"--- prompt {number}: {show(prompt.prompt, 200)}{told}", prompt.format_trace()]
     return "\n".join(lines)
 
 
-def _told(row: ScoreResult) -> str:
+def _describe_row(row: ScoreResult) -> str:
     if row.status == "scored":
         return f"scorer {row.scorer_id}: {row.value:g} is below {row.pass_threshold:g}: {row.rationale or 'no reason given'}"
     return f"scorer {row.scorer_id}: {row.status}: {row.error or row.rationale or 'no reason given'}"
 
 
-def _check(concurrency: float, retries: int, timeout_ms: float) -> None:
+def _check_options(concurrency: float, retries: int, timeout_ms: float) -> None:
     if isinstance(concurrency, bool) or not isinstance(concurrency, int) or concurrency < 1:
         raise ValueError(f"concurrency: expected a whole number of at least 1, found {show(concurrency)}")
     if retries < 0:
@@ -254,6 +258,6 @@ def _check(concurrency: float, retries: int, timeout_ms: float) -> None:
         raise ValueError(f"timeout_ms: expected more than 0, found {show(timeout_ms)}")
 
 
-async def _tell(answer: object) -> None:
+async def _await_answer(answer: object) -> None:
     if isawaitable(answer):
         await answer

@@ -10,7 +10,7 @@ import msgspec
 
 from proctor.checks.registry import Decide, default_registry
 from proctor.errors import CheckFault, InputError
-from proctor.evals.prompt_result import PromptResult, evidence_of
+from proctor.evals.prompt_result import PromptResult, join_evidence
 from proctor.evals.results import PredicateResult
 from proctor.formats.json_text import read_json
 from proctor.formats.located import Reading
@@ -36,24 +36,24 @@ class Expectations:
             raise ValueError("a negative test expects no tool call at all: give is_negative_test or expected_tool_calls, not both")
         # Both are tried once, so that a mistake shows when the test is written and not when it has run.
         evaluate_tool_calls(self.calls, (), self.options)
-        self._predicates = tuple(_prepared(dict(each)) for each in predicates)
+        self._predicates = tuple(_prepare_predicate(dict(each)) for each in predicates)
 
     @property
     def predicates(self) -> tuple[dict[str, Json], ...]:
         """The predicates in the original's spelling."""
         return tuple(predicate for predicate, _ in self._predicates)
 
-    def match(self, actual: Sequence[ToolCall]) -> ToolCallMatch | None:
-        """How the calls fit; nothing where none are expected and none are forbidden."""
+    def match_calls(self, actual: Sequence[ToolCall]) -> ToolCallMatch | None:
+        """Return how the calls fit; None where none are expected and none are forbidden."""
         if not self.calls and not self.negative:
             return None
         return evaluate_tool_calls(self.calls, actual, self.options)
 
-    def decide(self, prompts: Sequence[PromptResult]) -> tuple[PredicateResult, ...]:
-        """What the predicates say of all prompts together."""
+    def decide_predicates(self, prompts: Sequence[PromptResult]) -> tuple[PredicateResult, ...]:
+        """Return what the predicates say of all prompts together."""
         if not self._predicates:
             return ()
-        evidence = evidence_of(prompts)
+        evidence = join_evidence(prompts)
         found: list[PredicateResult] = []
         for predicate, decide in self._predicates:
             try:
@@ -64,8 +64,8 @@ class Expectations:
         return tuple(found)
 
 
-def _prepared(predicate: dict[str, Json]) -> tuple[dict[str, Json], Decide]:
-    spelled = _spelled(predicate)
+def _prepare_predicate(predicate: dict[str, Json]) -> tuple[dict[str, Json], Decide]:
+    spelled = _spell_predicate(predicate)
     if spelled.get("type") in _WIDGETS:
         raise ValueError(f"{spelled['type']}: an eval draws no widgets; use this predicate in a suite over recorded renders")
     try:
@@ -80,17 +80,17 @@ def _prepared(predicate: dict[str, Json]) -> tuple[dict[str, Json], Decide]:
     return spelled, default_registry().prepare(assertion.check, assertion.spec)
 
 
-def _spelled(predicate: Mapping[str, Json]) -> dict[str, Json]:
-    """A predicate in the original's spelling; `tool_called_with` and `tool_name` are read too."""
-    found = {_camel(key): value for key, value in predicate.items()}
+def _spell_predicate(predicate: Mapping[str, Json]) -> dict[str, Json]:
+    """Return a predicate in the original's spelling; `tool_called_with` and `tool_name` are read too."""
+    found = {_to_camel(key): value for key, value in predicate.items()}
     if isinstance(found.get("type"), str) and found["type"] not in PREDICATES:
-        found["type"] = _camel(found["type"])
+        found["type"] = _to_camel(found["type"])
     wrapper = found.get("args")
     if isinstance(wrapper, Mapping) and "argument_matching" in wrapper:
         named = cast("Mapping[str, Json]", wrapper)
-        found["args"] = {_camel(key) if key == "argument_matching" else key: value for key, value in named.items()}
+        found["args"] = {_to_camel(key) if key == "argument_matching" else key: value for key, value in named.items()}
     return found
 
 
-def _camel(name: str) -> str:
+def _to_camel(name: str) -> str:
     return re.sub(r"_([a-z])", lambda match: match[1].upper(), name)

@@ -1,4 +1,4 @@
-"""Gates: whether a run is good enough to be let through, as MCPJam decides it.
+"""Gates: decide whether a run is good enough to be let through, as MCPJam does.
 
 A gate that cannot be decided (nothing was counted, rows that do not belong to their definitions) is never passed: the report is
 `incomplete`. A policy that cannot be used (a threshold outside 0 to 1, a scorer that is not there or has a made-up id, an unknown gate) is
@@ -99,7 +99,7 @@ class GateError(AssertionError):
 
 
 def pass_rate_fraction_from_percent(percent: float) -> float:
-    """A pass rate of a command line or an older setting, where 80 means 0.8. Raises `ValueError` outside 0 to 100."""
+    """Return a pass rate of a command line or an older setting, where 80 means 0.8. Raises `ValueError` outside 0 to 100."""
     if isinstance(percent, bool) or not (is_finite(percent) and 0 <= percent <= 100):
         raise ValueError(f"expected a percentage from 0 to 100, found {show(percent)}")
     return percent / 100
@@ -109,15 +109,15 @@ def pass_rate_fraction_from_percent(percent: float) -> float:
 
 
 def gate_input(result: Gateable) -> GateInput:
-    """What gates look at in a result."""
+    """Return what gates look at in a result."""
     if isinstance(result, GateInput):
         return result
     if isinstance(result, EvalSuiteResult):
-        return _input(list(result.tests.items()), result.aggregate.latency.e2e.p95, suite=True)
-    return _input([("", result)], result.latency.e2e.p95, suite=False)
+        return _make_input(list(result.tests.items()), result.aggregate.latency.e2e.p95, suite=True)
+    return _make_input([("", result)], result.latency.e2e.p95, suite=False)
 
 
-def _input(runs: list[tuple[str, EvalRunResult]], p95_ms: float, *, suite: bool) -> GateInput:
+def _make_input(runs: list[tuple[str, EvalRunResult]], p95_ms: float, *, suite: bool) -> GateInput:
     iterations = [each for _, run in runs for each in run.iteration_details]
     definitions: dict[str, ScoreDefinition] = {}
     for _, run in runs:
@@ -128,17 +128,17 @@ def _input(runs: list[tuple[str, EvalRunResult]], p95_ms: float, *, suite: bool)
     return GateInput(
         total=sum(run.iterations for _, run in runs),
         passed=sum(run.successes for _, run in runs),
-        tokens=_tokens(iterations),
+        tokens=_sum_tokens(iterations),
         p95_ms=p95_ms if any(each.prompts for each in iterations) else None,
         definitions=tuple(definitions.values()),
         config_hash=suite_config_hash(hashes) if suite else hashes[0] if hashes else evaluation_config_hash(()),
         scores=scores,
         score_integrity=score_integrity(scores, definitions.values()),
-        cases={run.case_id or name: _case(run) for name, run in runs},
+        cases={run.case_id or name: _make_case(run) for name, run in runs},
     )
 
 
-def _case(run: EvalRunResult) -> CaseRun:
+def _make_case(run: EvalRunResult) -> CaseRun:
     return CaseRun(
         results=run.results,
         scenario_hash=run.scenario_hash,
@@ -147,8 +147,8 @@ def _case(run: EvalRunResult) -> CaseRun:
     )
 
 
-def _tokens(iterations: list[IterationResult]) -> int | None:
-    """All tokens; nothing where one prompt does not say, because a sum that lacks a part is no sum."""
+def _sum_tokens(iterations: list[IterationResult]) -> int | None:
+    """Return all tokens; None where one prompt does not say, because a sum that lacks a part is no sum."""
     if not iterations or any(prompt.evidence.usage is None for each in iterations for prompt in each.prompts):
         return None
     return sum(each.tokens.total for each in iterations)
@@ -181,36 +181,36 @@ _CAMEL: Final = {
 
 
 def read_policy(policy: Mapping[str, object] | None, more: Mapping[str, object]) -> tuple[dict[str, object], list[GateVerdict]]:
-    """The gates of a policy by their Python names, and what is wrong with it. A gate that is null, or a switch that is off, is none."""
+    """Return the gates of a policy by their Python names, and what is wrong with it. A null gate and a switch that is off are left out."""
     given: dict[str, object] = {}
     wrong: list[GateVerdict] = []
     for spelling, value in {**(policy or {}), **more}.items():
         gate = _CAMEL.get(spelling, spelling)
         if gate not in GATES:
             close = nearest(gate, GATES)
-            wrong.append(usage_error(gate, "there is no such gate" + (f"; nearest: {close[0]!r}" if close else "")))
+            wrong.append(make_usage_error(gate, "there is no such gate" + (f"; nearest: {close[0]!r}" if close else "")))
         elif value is not None and not (value is False and gate in _SWITCHES):
             given[gate] = value
     return given, wrong
 
 
-def usage_error(gate: str, message: str) -> GateVerdict:
-    """A gate that is not used rightly."""
+def make_usage_error(gate: str, message: str) -> GateVerdict:
+    """Return the verdict of a gate that is not used rightly."""
     return GateVerdict(gate=gate, status="usage_error", message=message)
 
 
-def undecided(gate: str, message: str, *, threshold: float | None = None, observed: float | None = None) -> GateVerdict:
-    """A gate that cannot be decided."""
+def make_undecided(gate: str, message: str, *, threshold: float | None = None, observed: float | None = None) -> GateVerdict:
+    """Return the verdict of a gate that cannot be decided."""
     return GateVerdict(gate=gate, status="non_gateable", message=message, threshold=threshold, observed=observed)
 
 
-def decided(gate: str, holds: bool, message: str, *, observed: float, threshold: float | None = None) -> GateVerdict:
-    """A gate that could be decided."""
+def make_decided(gate: str, holds: bool, message: str, *, observed: float, threshold: float | None = None) -> GateVerdict:
+    """Return the verdict of a gate that could be decided."""
     return GateVerdict(gate=gate, status="passed" if holds else "failed", message=message, observed=observed, threshold=threshold)
 
 
-def report_of(verdicts: Iterable[GateVerdict], integrity: Literal["valid", "invalid", "unknown"]) -> GateReport:
-    """The report of all verdicts: the worst counts."""
+def make_report(verdicts: Iterable[GateVerdict], integrity: Literal["valid", "invalid", "unknown"]) -> GateReport:
+    """Return the report of all verdicts: the worst counts."""
     listed = tuple(verdicts)
     found = {each.status for each in listed}
     outcome: GateOutcome = "incomplete" if "non_gateable" in found else "passed"
@@ -222,7 +222,7 @@ def report_of(verdicts: Iterable[GateVerdict], integrity: Literal["valid", "inva
 
 
 def is_bound(value: object) -> bool:
-    """Whether a value is a limit: a number from 0 on."""
+    """Return whether a value is a limit: a number of at least 0."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0 and value != math.inf
 
 
@@ -239,60 +239,60 @@ def evaluate_gates(result: Gateable, policy: Mapping[str, object] | None = None,
     wanted, verdicts = read_policy(policy, more)
     for gate, value in wanted.items():
         if gate in COMPARATIVE:
-            verdicts.append(usage_error(gate, "this gate compares two runs: use evaluate_compare_gates"))
+            verdicts.append(make_usage_error(gate, "this gate compares two runs: use evaluate_compare_gates"))
         else:
             verdicts += _SINGLE[gate](gate, given, value)
-    return report_of(verdicts, given.score_integrity or "unknown")
+    return make_report(verdicts, given.score_integrity or "unknown")
 
 
 def assert_gate(result: Gateable, policy: Mapping[str, object] | None = None, **more: object) -> GateReport:
-    """The report of `evaluate_gates`. Raises `GateError` unless it is passed."""
+    """Return the report of `evaluate_gates`. Raises `GateError` unless it is passed."""
     report = evaluate_gates(result, policy, **more)
     if not report.passed:
         raise GateError(report)
     return report
 
 
-def _pass_rate(gate: str, given: GateInput, value: Any) -> list[GateVerdict]:
+def _decide_pass_rate(gate: str, given: GateInput, value: Any) -> list[GateVerdict]:
     if not is_fraction(value):
-        return [usage_error(gate, f"expected a fraction from 0 to 1, found {show(value)}")]
+        return [make_usage_error(gate, f"expected a fraction from 0 to 1, found {show(value)}")]
     if given.total <= 0:
-        return [undecided(gate, "there were no iterations", threshold=value)]
+        return [make_undecided(gate, "there were no iterations", threshold=value)]
     rate = given.passed / given.total
     told = f"{given.passed} of {given.total} iterations passed ({rate:.4g}), at least {value:g} must"
-    return [decided(gate, rate >= value, told, observed=rate, threshold=value)]
+    return [make_decided(gate, rate >= value, told, observed=rate, threshold=value)]
 
 
-def _total_tokens(gate: str, given: GateInput, value: Any) -> list[GateVerdict]:
-    return [_at_most(gate, given.tokens, value, "tokens were spent", "not every prompt says how many tokens it took")]
+def _decide_total_tokens(gate: str, given: GateInput, value: Any) -> list[GateVerdict]:
+    return [_decide_at_most(gate, given.tokens, value, "tokens were spent", "not every prompt says how many tokens it took")]
 
 
-def _p95(gate: str, given: GateInput, value: Any) -> list[GateVerdict]:
-    return [_at_most(gate, given.p95_ms, value, "ms is the 95th percentile of the prompts", "no prompt was timed")]
+def _decide_p95(gate: str, given: GateInput, value: Any) -> list[GateVerdict]:
+    return [_decide_at_most(gate, given.p95_ms, value, "ms is the 95th percentile of the prompts", "no prompt was timed")]
 
 
-def _at_most(gate: str, found: float | None, limit: Any, what: str, unknown: str) -> GateVerdict:
+def _decide_at_most(gate: str, found: float | None, limit: Any, what: str, unknown: str) -> GateVerdict:
     if not is_bound(limit):
-        return usage_error(gate, f"expected a number of at least 0, found {show(limit)}")
+        return make_usage_error(gate, f"expected a number of at least 0, found {show(limit)}")
     if found is None:
-        return undecided(gate, unknown, threshold=limit)
-    return decided(gate, found <= limit, f"{found:g} {what}, at most {limit:g} are allowed", observed=found, threshold=limit)
+        return make_undecided(gate, unknown, threshold=limit)
+    return make_decided(gate, found <= limit, f"{found:g} {what}, at most {limit:g} are allowed", observed=found, threshold=limit)
 
 
-def _no_score_errors(gate: str, given: GateInput, value: Any) -> list[GateVerdict]:
+def _decide_no_score_errors(gate: str, given: GateInput, value: Any) -> list[GateVerdict]:
     if value is not True:
-        return [usage_error(gate, f"expected true or false, found {show(value)}")]
-    doubt = _doubt(given)
+        return [make_usage_error(gate, f"expected true or false, found {show(value)}")]
+    doubt = _explain_doubt(given)
     if doubt is not None:
-        return [undecided(gate, doubt)]
+        return [make_undecided(gate, doubt)]
     gating = {definition_hash(each) for each in given.definitions if each.role == "gating"}
     errors = [row for row in given.scores if row.status == "error" and row.definition_hash in gating]
     named = ", ".join(dict.fromkeys(row.scorer_id for row in errors))
     told = f"{len(errors)} rows of gating scorers are errors: {named}" if errors else "no gating scorer ended in an error"
-    return [decided(gate, not errors, told, observed=len(errors))]
+    return [make_decided(gate, not errors, told, observed=len(errors))]
 
 
-def _scorer_pass_rate(rows: list[ScoreResult]) -> tuple[float, str] | None:
+def _compute_pass_rate(rows: list[ScoreResult]) -> tuple[float, str] | None:
     applicable = [row for row in rows if row.status != "not_applicable"]
     if not applicable:
         return None
@@ -300,44 +300,48 @@ def _scorer_pass_rate(rows: list[ScoreResult]) -> tuple[float, str] | None:
     return passed / len(applicable), f"{passed} of {len(applicable)} rows passed"
 
 
-def _mean_score(rows: list[ScoreResult]) -> tuple[float, str] | None:
+def _compute_mean_score(rows: list[ScoreResult]) -> tuple[float, str] | None:
     values = [row.value for row in rows if row.status == "scored" and row.value is not None]
     return (math.fsum(values) / len(values), f"the mean of {len(values)} scores") if values else None
 
 
-def _per_scorer(figure: Callable[[list[ScoreResult]], tuple[float, str] | None]) -> Callable[[str, GateInput, Any], list[GateVerdict]]:
+def _decide_per_scorer(
+    figure: Callable[[list[ScoreResult]], tuple[float, str] | None],
+) -> Callable[[str, GateInput, Any], list[GateVerdict]]:
     def decide(gate: str, given: GateInput, value: Any) -> list[GateVerdict]:
         if not isinstance(value, Mapping):
-            return [usage_error(gate, f"expected a fraction for each id of a scorer, found {show(value)}")]
+            return [make_usage_error(gate, f"expected a fraction for each id of a scorer, found {show(value)}")]
         named = cast("Mapping[str, Any]", value)
-        return [_one_scorer(f"{gate}:{id}", given, id, least, figure) for id, least in named.items()]
+        return [_decide_scorer(f"{gate}:{id}", given, id, least, figure) for id, least in named.items()]
 
     return decide
 
 
-def _one_scorer(
+def _decide_scorer(
     gate: str, given: GateInput, id: str, least: Any, figure: Callable[[list[ScoreResult]], tuple[float, str] | None]
 ) -> GateVerdict:
     if not is_fraction(least):
-        return usage_error(gate, f"expected a fraction from 0 to 1, found {show(least)}")
-    doubt = _doubt(given)
+        return make_usage_error(gate, f"expected a fraction from 0 to 1, found {show(least)}")
+    doubt = _explain_doubt(given)
     if doubt is not None:
-        return undecided(gate, doubt, threshold=least)
+        return make_undecided(gate, doubt, threshold=least)
     own = [each for each in given.definitions if each.scorer_id == id]
     if not own:
         known = list(dict.fromkeys(each.scorer_id for each in given.definitions if each.id_source == "explicit"))
-        return usage_error(gate, f"no scorer has the id {id!r}, there are {', '.join(known)}")
+        return make_usage_error(gate, f"no scorer has the id {id!r}, there are {', '.join(known)}")
     if any(each.id_source == "generated" for each in own):
-        return usage_error(gate, f"the id {id!r} was made up from its place in the list: give the scorer an id of its own")
+        return make_usage_error(gate, f"the id {id!r} was made up from its place in the list: give the scorer an id of its own")
     found = figure([row for row in given.scores if row.scorer_id == id])
     if found is None:
-        return undecided(gate, "no iteration was scored by it", threshold=least)
+        return make_undecided(gate, "no iteration was scored by it", threshold=least)
     observed, told = found
-    return decided(gate, observed >= least, f"{told} ({observed:.4g}), at least {least:g} is demanded", observed=observed, threshold=least)
+    return make_decided(
+        gate, observed >= least, f"{told} ({observed:.4g}), at least {least:g} is demanded", observed=observed, threshold=least
+    )
 
 
-def _doubt(given: GateInput) -> str | None:
-    """Why nothing can be said by the rows."""
+def _explain_doubt(given: GateInput) -> str | None:
+    """Return why nothing can be said by the rows, or None."""
     if not given.definitions:
         return "the run does not say what it was graded by"
     if given.score_integrity == "invalid":
@@ -346,10 +350,10 @@ def _doubt(given: GateInput) -> str | None:
 
 
 _SINGLE: Final[dict[str, Callable[[str, GateInput, Any], list[GateVerdict]]]] = {
-    "minimum_pass_rate": _pass_rate,
-    "maximum_total_tokens": _total_tokens,
-    "maximum_p95_latency_ms": _p95,
-    "no_gating_score_errors": _no_score_errors,
-    "minimum_scorer_pass_rate": _per_scorer(_scorer_pass_rate),
-    "minimum_mean_score": _per_scorer(_mean_score),
+    "minimum_pass_rate": _decide_pass_rate,
+    "maximum_total_tokens": _decide_total_tokens,
+    "maximum_p95_latency_ms": _decide_p95,
+    "no_gating_score_errors": _decide_no_score_errors,
+    "minimum_scorer_pass_rate": _decide_per_scorer(_compute_pass_rate),
+    "minimum_mean_score": _decide_per_scorer(_compute_mean_score),
 }

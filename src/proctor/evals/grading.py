@@ -1,4 +1,4 @@
-"""How the iterations of one test are graded: the answer of its function, its expected calls, its predicates and its scorers, as rows.
+"""Grades the iterations of one test by rows: the answer of its function, its expected calls, its predicates and its scorers.
 
 What MCPJam calls built in has the ids `legacy:test`, `tool-match` and `predicate:<type>#<ordinal>`; no other scorer may have them.
 """
@@ -19,13 +19,13 @@ from proctor.evals.score_rows import (
     ScoreOutcome,
     ScoreResult,
     gating_verdict,
+    make_error_outcome,
+    make_row,
     not_applicable,
-    row_of,
     scored,
-    unscored,
 )
-from proctor.evals.scorer_context import Scenario, ScorerContext, context_of
-from proctor.evals.scorers import Scorer, ScorerLimits, predicate_definition, run_scorers
+from proctor.evals.scorer_context import Scenario, ScorerContext, make_context
+from proctor.evals.scorers import Scorer, ScorerLimits, define_predicate, run_scorers
 from proctor.matchers.calls import ToolCallMatch
 from proctor.model.evidence import Json, ToolCall
 from proctor.validators import evaluate_tool_calls, read_options
@@ -48,14 +48,14 @@ class Grading:
         self._expected_output = expected_output
         self._calls = tuple(evaluate_tool_calls(expectations.calls, ()).missing)
         self._test = ScoreDefinition(scorer_id=LEGACY_TEST, implementation_hash=canonical_digest({"kind": "legacy-test"}), label="test()")
-        self._match = self._match_definition()
-        self._predicates = tuple(predicate_definition(each, ordinal=index) for index, each in enumerate(expectations.predicates))
+        self._match = self._define_match()
+        self._predicates = tuple(define_predicate(each, ordinal=index) for index, each in enumerate(expectations.predicates))
         self.config = EvaluationConfig.of((self._test, self._match, *self._predicates, *(each.definition for each in self.scorers)))
 
-    def _match_definition(self) -> ScoreDefinition:
+    def _define_match(self) -> ScoreDefinition:
         options = read_options(self.expectations.options)
         graded_by: dict[str, Json] = {
-            "expectedToolCalls": [_expected(call) for call in self._calls],
+            "expectedToolCalls": [_write_call(call) for call in self._calls],
             "matchOptions": {
                 "toolCallOrder": options.order,
                 "argumentMatching": options.arguments,
@@ -75,44 +75,44 @@ class Grading:
                 "title": self._scenario.title,
                 "isNegativeTest": self._scenario.is_negative_test,
                 "expectedOutput": self._expected_output,
-                "expectedToolCalls": [_expected(call) for call in self._calls],
+                "expectedToolCalls": [_write_call(call) for call in self._calls],
             }
         )
 
-    def built_in_rows(
+    def make_built_in_rows(
         self, answer: bool, error: str | None, match: ToolCallMatch | None, predicates: Sequence[PredicateResult]
     ) -> tuple[ScoreResult, ...]:
-        """The rows of the answer, the calls and the predicates."""
-        told = scored(float(answer), f"test() returned {'true' if answer else 'false'}") if error is None else unscored(error)
-        rows = [row_of(self._test, told), row_of(self._match, _matched(match))]
+        """Return the rows of the answer, the calls and the predicates."""
+        told = scored(float(answer), f"test() returned {'true' if answer else 'false'}") if error is None else make_error_outcome(error)
+        rows = [make_row(self._test, told), make_row(self._match, _score_match(match))]
         for definition, found in zip(self._predicates, predicates, strict=True):
-            rows.append(row_of(definition, scored(float(found.passed), found.reason)))
+            rows.append(make_row(definition, scored(float(found.passed), found.reason)))
         return tuple(rows)
 
-    async def scorer_rows(
+    async def make_scorer_rows(
         self, prompts: Sequence[PromptResult], limits: ScorerLimits, *, iteration: int, failed: bool
     ) -> tuple[ScoreResult, ...]:
-        """The rows of the scorers; of an iteration that `failed` to give an answer only deterministic ones say something."""
+        """Return the rows of the scorers; of an iteration that `failed` to give an answer only deterministic ones say something."""
         if not self.scorers:
             return ()
-        return await run_scorers(self.scorers, self.context(prompts, iteration), limits, only_deterministic=failed)
+        return await run_scorers(self.scorers, self.make_context(prompts, iteration), limits, only_deterministic=failed)
 
-    def context(self, prompts: Sequence[PromptResult], iteration: int) -> ScorerContext:
-        """What the scorers are shown."""
-        return context_of(
+    def make_context(self, prompts: Sequence[PromptResult], iteration: int) -> ScorerContext:
+        """Return what the scorers are shown."""
+        return make_context(
             prompts, self._scenario, expected_output=self._expected_output, expected_tool_calls=self._calls, iteration=iteration
         )
 
-    def verdict(self, rows: Iterable[ScoreResult]) -> GatingVerdict:
-        """Whether an iteration with these rows passes."""
+    def decide(self, rows: Iterable[ScoreResult]) -> GatingVerdict:
+        """Return whether an iteration with these rows passes."""
         return gating_verdict(rows, self.config)
 
 
-def _expected(call: ToolCall) -> Mapping[str, Json]:
+def _write_call(call: ToolCall) -> Mapping[str, Json]:
     return {"toolName": call.name, "arguments": {} if call.arguments is None else call.arguments}
 
 
-def _matched(match: ToolCallMatch | None) -> ScoreOutcome:
+def _score_match(match: ToolCallMatch | None) -> ScoreOutcome:
     if match is None:
         return not_applicable("no tool calls are expected and none are forbidden")
     parts = {

@@ -1,4 +1,4 @@
-"""One iteration of an eval: the test function under a time limit, then everything else that decides.
+"""Runs one iteration of an eval: the test function under a time limit, then everything else that decides.
 
 * The test function gets a fresh agent. One that is not asynchronous runs in a thread of its own, so that it may block.
 * At the deadline its prompts end by themselves and give back what was observed; a moment later the function is cancelled, and one that
@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import msgspec
 
-from proctor.evals.calling import call_with, end_task, own_context, told
+from proctor.evals.calling import call_function, copy_context, describe_exception, end_task
 from proctor.evals.deadline import DEADLINE, Deadline
 from proctor.evals.grading import Grading
 from proctor.evals.latency import LatencyBreakdown
@@ -57,23 +57,23 @@ async def run_iteration(
     """Run the test function until it gives an answer or may not be tried again, and decide."""
     tried = 0
     while True:
-        attempt = await _attempt(test, agent, timeout_ms)
-        result = _decided(attempt, grading, tried)
+        attempt = await _run_attempt(test, agent, timeout_ms)
+        result = _decide_attempt(attempt, grading, tried)
         again = attempt.again or (not result.passed and any(prompt.has_error() for prompt in attempt.prompts))
         if not again or tried >= retries:
             break
         await asyncio.sleep(_FIRST_WAIT_S * 2**tried)
         tried += 1
-    rows = (*result.scores, *await grading.scorer_rows(result.prompts, limits, iteration=number, failed=attempt.again))
-    return msgspec.structs.replace(result, scores=rows, passed=grading.verdict(rows).passed)
+    rows = (*result.scores, *await grading.make_scorer_rows(result.prompts, limits, iteration=number, failed=attempt.again))
+    return msgspec.structs.replace(result, scores=rows, passed=grading.decide(rows).passed)
 
 
-def _decided(attempt: _Attempt, grading: Grading, tried: int) -> IterationResult:
-    """What is known without the scorers."""
+def _decide_attempt(attempt: _Attempt, grading: Grading, tried: int) -> IterationResult:
+    """Return what is known without the scorers."""
     prompts = tuple(attempt.prompts)
     calls: list[ToolCall] = [call for prompt in prompts for call in prompt.get_tool_calls()]
-    match = grading.expectations.match(calls)
-    predicates = grading.expectations.decide(prompts)
+    match = grading.expectations.match_calls(calls)
+    predicates = grading.expectations.decide_predicates(prompts)
     return IterationResult(
         passed=attempt.answer and (match is None or match.passed) and all(each.passed for each in predicates),
         latencies=tuple(prompt.get_latency() for prompt in prompts) or (LatencyBreakdown(),),
@@ -85,17 +85,17 @@ def _decided(attempt: _Attempt, grading: Grading, tried: int) -> IterationResult
         prompts=prompts,
         tool_match=match,
         predicate_results=predicates,
-        scores=grading.built_in_rows(attempt.answer, attempt.error, match, predicates),
+        scores=grading.make_built_in_rows(attempt.answer, attempt.error, match, predicates),
     )
 
 
-async def _attempt(test: TestFunction, agent: EvalAgent, timeout_ms: float) -> _Attempt:
+async def _run_attempt(test: TestFunction, agent: EvalAgent, timeout_ms: float) -> _Attempt:
     own = agent.with_options()
     limit_s = timeout_ms / 1000
-    context = own_context()
+    context = copy_context()
     deadline = Deadline(limit_s)
     context.run(DEADLINE.set, deadline)
-    task = asyncio.create_task(call_with(test, own, context), context=context)
+    task = asyncio.create_task(call_function(test, own, context), context=context)
     try:
         await asyncio.wait({task}, timeout=limit_s)
         timed_out = not task.done()
@@ -110,14 +110,14 @@ async def _attempt(test: TestFunction, agent: EvalAgent, timeout_ms: float) -> _
         return _Attempt(False, "the test was cancelled", True, own.get_prompt_history())
     raised = task.exception()
     if raised is not None:
-        return _Attempt(False, told(raised), True, own.get_prompt_history())
+        return _Attempt(False, describe_exception(raised), True, own.get_prompt_history())
     answer = task.result()
-    error = _bad_answer(answer)
+    error = _explain_bad_answer(answer)
     return _Attempt(error is None and bool(answer), error, False, own.get_prompt_history())
 
 
-def _bad_answer(answer: object) -> str | None:
-    """Why what a test function returned is no answer, although it is true."""
+def _explain_bad_answer(answer: object) -> str | None:
+    """Return why what a test function returned is no answer, although it is true."""
     if answer is None:
         return "the test function returned None: it must return true or false"
     if isgenerator(answer) or isasyncgen(answer):

@@ -16,17 +16,17 @@ import msgspec
 
 from proctor.cassettes.ports import LIVE
 from proctor.evals.canonical import canonical_digest
-from proctor.evals.messages import plain_json
-from proctor.evals.models import CustomProviders, model_described, model_named
-from proctor.evals.score_rows import Policy, Role, ScoreDefinition, ScoreOutcome, scored, skipped, unscored
+from proctor.evals.messages import write_indented
+from proctor.evals.models import CustomProviders, complete_settings, make_model
+from proctor.evals.score_rows import Policy, Role, ScoreDefinition, ScoreOutcome, make_error_outcome, scored, skipped
 from proctor.evals.scorer_context import ScorerContext
 from proctor.evals.scorers import Scorer, check_limit
 from proctor.evidence.text import as_text
 from proctor.judge.llm_judge import LlmJudge
 from proctor.judge.prompt import load_prompt
-from proctor.judge.request import render
+from proctor.judge.request import render_request
 from proctor.judge.settings import JudgeSettings
-from proctor.judge.wording import in_plain_words
+from proctor.judge.wording import reword_opinion
 from proctor.llm.build import build_model
 from proctor.llm.ports import ChatModel
 from proctor.llm.settings import ModelSettings
@@ -58,16 +58,16 @@ def judge_scorer(
     label: str | None = None,
     scorer_version: str = "1",
 ) -> Scorer:
-    """A scorer that asks a model whether the transcript meets a rubric, or what `prompt` says.
+    """Return a scorer that asks a model whether the transcript meets a rubric, or what `prompt` says.
 
     `model` is `provider/name` with the key from `api_key` or the environment, a mapping of model settings, or a chat model; instead of it
     `judge` may be any judge, such as a jury. Raises `ValueError`, `TypeError` or `SpecError` for what cannot be used.
     """
-    points, instruction = _points(rubric), (prompt or "").strip()
-    _only_one("rubric and prompt", bool(points), bool(instruction))
-    _only_one("model and judge", model is not None, judge is not None)
+    points, instruction = _read_rubric(rubric), (prompt or "").strip()
+    _require_one("rubric and prompt", bool(points), bool(instruction))
+    _require_one("model and judge", model is not None, judge is not None)
     check_limit(timeout_ms)
-    asked = _Asked(model, judge, api_key, base_url, custom_providers or {}, timeout_ms / 1000)
+    asked = _JudgeAccess(model, judge, api_key, base_url, custom_providers or {}, timeout_ms / 1000)
     definition = ScoreDefinition(
         scorer_id=id.strip(),
         scorer_version=scorer_version,
@@ -97,15 +97,15 @@ def judge_scorer(
             rubric=tuple(points),
             threshold=threshold,
             reference=context.expected_output,
-            material=Material(subject=transcript_text(context), name="transcript"),
+            material=Material(subject=write_transcript(context), name="transcript"),
         )
-        return await asked.outcome(question, context)
+        return await asked.ask(question, context)
 
     return Scorer(definition=definition, score=score, timeout_ms=timeout_ms)
 
 
-class _Asked:
-    """Who is asked."""
+class _JudgeAccess:
+    """The judge or the model that is asked."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class _Asked:
         self._judge = judge
         self._settings = JudgeSettings(timeout_s=timeout_s)
         self._given = (api_key, base_url, custom)
-        self._model = self._described(model) if isinstance(model, (Mapping, ModelSettings)) else model
+        self._model = self._complete_settings(model) if isinstance(model, (Mapping, ModelSettings)) else model
         if isinstance(judge, LlmJudge):
             self._settings, prompt = judge.settings, judge.prompt
         else:
@@ -127,11 +127,11 @@ class _Asked:
         self._prompt = prompt
         self.prompt_version = prompt.version
         self.settings: Json = msgspec.to_builtins(judge.settings) if isinstance(judge, LlmJudge) else None
-        self.name = self._named()
+        self.name = self._find_name()
         if judge is None:
-            self._open()  # a model that cannot be used is refused now, not in the middle of a run; nothing is connected yet
+            self._open_model()  # a model that cannot be used is refused now, not in the middle of a run; nothing is connected yet
 
-    def _named(self) -> str:
+    def _find_name(self) -> str:
         model = self._model
         if model is None:
             return str(getattr(self._judge, "name", None) or type(self._judge).__name__)
@@ -139,38 +139,38 @@ class _Asked:
             return model
         return f"{model.provider}/{model.model if isinstance(model, ModelSettings) else model.name}"
 
-    def _described(self, model: Mapping[str, object] | ModelSettings) -> ModelSettings:
+    def _complete_settings(self, model: Mapping[str, object] | ModelSettings) -> ModelSettings:
         api_key, base_url, _ = self._given
         changes = {key: value for key, value in (("api_key", api_key), ("base_url", base_url)) if value is not None}
         if isinstance(model, ModelSettings):
-            return model_described(msgspec.structs.replace(model, **changes), os.environ)
-        return model_described({**model, **changes}, os.environ)
+            return complete_settings(msgspec.structs.replace(model, **changes), os.environ)
+        return complete_settings({**model, **changes}, os.environ)
 
-    def _open(self) -> tuple[ChatModel, bool]:
-        """The model, and whether it is ours to close."""
+    def _open_model(self) -> tuple[ChatModel, bool]:
+        """Return the model, and whether it is ours to close."""
         api_key, base_url, custom = self._given
         if isinstance(self._model, str):
-            return model_named(self._model, api_key=api_key, base_url=base_url, custom=custom, environment=os.environ), True
+            return make_model(self._model, api_key=api_key, base_url=base_url, custom=custom, environment=os.environ), True
         if isinstance(self._model, ModelSettings):
             return build_model(self._model), True
         return cast(ChatModel, self._model), False
 
-    async def outcome(self, question: Question, context: ScorerContext) -> ScoreOutcome:
+    async def ask(self, question: Question, context: ScorerContext) -> ScoreOutcome:
         case, attempt = context.scenario.key or context.scenario.title, context.iteration
         if self._judge is not None:
-            return self._read(question, await self._judge.judge([question], case=case, attempt=attempt, tape=LIVE))
-        model, ours = self._open()
+            return self._read_opinion(question, await self._judge.judge([question], case=case, attempt=attempt, tape=LIVE))
+        model, ours = self._open_model()
         judge = LlmJudge([model], self._settings)
         try:
-            return self._read(question, await judge.judge([question], case=case, attempt=attempt, tape=LIVE))
+            return self._read_opinion(question, await judge.judge([question], case=case, attempt=attempt, tape=LIVE))
         finally:
             if ours:
                 await judge.close()
 
-    def _read(self, question: Question, opinions: Sequence[Opinion]) -> ScoreOutcome:
+    def _read_opinion(self, question: Question, opinions: Sequence[Opinion]) -> ScoreOutcome:
         if len(opinions) != 1:
-            return unscored(f"the judge gave {len(opinions)} opinions on one question", model=self.name)
-        opinion = in_plain_words(opinions[0], question)
+            return make_error_outcome(f"the judge gave {len(opinions)} opinions on one question", model=self.name)
+        opinion = reword_opinion(opinions[0], question)
         details: dict[str, Json] = {**opinion.details, **({} if opinion.code is None else {"code": opinion.code})}
         threshold = question.threshold or 0.0
         # A jury may be split where the mean of its scores is not: that is no score to be held against a threshold.
@@ -178,24 +178,24 @@ class _Asked:
         if opinion.outcome == "error" or split:
             reason = opinion.reason or "the judge gave no reason"
             told = f"the judge says {opinion.outcome} with a score of {opinion.score:g}: {reason}" if split else reason
-            return unscored(told, model=self.name, details=details)
-        return scored(opinion.score, opinion.reason, model=self.name, prompt_hash=self._hash(question), details=details)
+            return make_error_outcome(told, model=self.name, details=details)
+        return scored(opinion.score, opinion.reason, model=self.name, prompt_hash=self._hash_question(question), details=details)
 
-    def _hash(self, question: Question) -> str:
-        """The digest of what the judge is shown, which is the same whenever the question is."""
+    def _hash_question(self, question: Question) -> str:
+        """Return the digest of what the judge is shown, which is the same whenever the question is."""
         settings = self._settings
         if self._judge is not None and not isinstance(self._judge, LlmJudge):
             return canonical_digest(msgspec.to_builtins(question))
-        shown = render((question,), prompt=self._prompt, max_chars=settings.max_chars, order_seed=settings.order_seed)
+        shown = render_request((question,), prompt=self._prompt, max_chars=settings.max_chars, order_seed=settings.order_seed)
         return canonical_digest([{"role": message.role, "text": message.text} for message in shown.messages])
 
 
-def _only_one(names: str, first: bool, second: bool) -> None:
+def _require_one(names: str, first: bool, second: bool) -> None:
     if first == second:
         raise ValueError(f"a judge scorer needs exactly one of {names}, found {'both' if first else 'neither'}")
 
 
-def _points(rubric: object) -> list[str]:
+def _read_rubric(rubric: object) -> list[str]:
     if rubric is None:
         return []
     if isinstance(rubric, (str, bytes)) or not isinstance(rubric, Sequence):
@@ -210,8 +210,8 @@ def _points(rubric: object) -> list[str]:
 # --- what the judge is shown --------------------------------------------------------------------------------------------------
 
 
-def transcript_text(context: ScorerContext) -> str:
-    """An iteration in words: the task, what was expected and done, everything that was said, and the last answer.
+def write_transcript(context: ScorerContext) -> str:
+    """Return an iteration in words: the task, what was expected and done, everything that was said, and the last answer.
 
     Nothing is left out; the judge's own limit cuts what is too long, and says so.
     """
@@ -220,12 +220,12 @@ def transcript_text(context: ScorerContext) -> str:
     if context.scenario.is_negative_test:
         parts.append("This is a negative test: the right thing is to refuse or to avoid the action.")
     if context.expected_tool_calls:
-        parts.append("# Expected tool calls\n" + "\n".join(_call(call) for call in context.expected_tool_calls))
-    parts.append("# Tool calls made\n" + ("\n".join(_call(call) for call in transcript.tool_calls) or "(none)"))
+        parts.append("# Expected tool calls\n" + "\n".join(_write_call(call) for call in context.expected_tool_calls))
+    parts.append("# Tool calls made\n" + ("\n".join(_write_call(call) for call in transcript.tool_calls) or "(none)"))
     if transcript.tool_errors:
         failed = (f"- {each.tool_name} [{each.kind or 'error'}] {each.message}" for each in transcript.tool_errors)
         parts.append("# Tool failures\n" + "\n".join(failed))
-    said = (f"{message.get('role')}: {_content(message.get('content'))}" for message in context.trace.messages)
+    said = (f"{message.get('role')}: {_write_content(message.get('content'))}" for message in context.trace.messages)
     parts.append("# Conversation\n" + ("\n".join(said) or "(empty)"))
     if transcript.final_assistant_message is not None:
         parts.append(f"# Final assistant message\n{transcript.final_assistant_message}")
@@ -236,9 +236,9 @@ def transcript_text(context: ScorerContext) -> str:
     return "\n\n".join(parts)
 
 
-def _call(call: ToolCall) -> str:
+def _write_call(call: ToolCall) -> str:
     return f"- {call.name}({as_text(call.arguments) or ''})"
 
 
-def _content(content: Json) -> str:
-    return content if isinstance(content, str) else plain_json(content)
+def _write_content(content: Json) -> str:
+    return content if isinstance(content, str) else write_indented(content)

@@ -1,4 +1,4 @@
-"""Messages as MCPJam shows them (those of the AI SDK), and as our models are told them.
+"""Translates messages between MCPJam's form (that of the AI SDK) and the form of our models.
 
 `{role, content}` where content is text, or parts: `text`, `tool-call` (`toolCallId`, `toolName`, `input`), `tool-result` (`toolCallId`,
 `toolName`, `output`). The results of one step are one message. An output is `{type: json, value: the result}`, `text` for a tool that gave
@@ -22,16 +22,16 @@ Message = dict[str, Json]
 _ERROR: Final = "Error: "
 
 
-def shown(messages: Iterable[ChatMessage], calls: Iterable[ToolCall] = ()) -> list[Message]:
-    """Messages of ours as the AI SDK writes them; `calls` are those that the tool messages answer, in order."""
+def write_sdk_messages(messages: Iterable[ChatMessage], calls: Iterable[ToolCall] = ()) -> list[Message]:
+    """Return our messages as the AI SDK writes them; `calls` are those that the tool messages answer, in order."""
     made = list(calls)
     found: list[Message] = []
     for message in messages:
         if message.role != "tool":
-            found.append(_shown(message))
+            found.append(_write_message(message))
             continue
-        call = made.pop(0) if made and _answers(message, made[0]) else None
-        part = {"type": "tool-result", "toolCallId": message.call_id, "toolName": message.name, "output": _shown_output(message, call)}
+        call = made.pop(0) if made and _is_answer_to(message, made[0]) else None
+        part = {"type": "tool-result", "toolCallId": message.call_id, "toolName": message.name, "output": _write_output(message, call)}
         if found and found[-1]["role"] == "tool":
             found[-1]["content"].append(part)
         else:
@@ -39,12 +39,12 @@ def shown(messages: Iterable[ChatMessage], calls: Iterable[ToolCall] = ()) -> li
     return found
 
 
-def _answers(message: ChatMessage, call: ToolCall) -> bool:
-    """Whether a tool message is the answer to a call; without an id their names must do."""
+def _is_answer_to(message: ChatMessage, call: ToolCall) -> bool:
+    """Return whether a tool message answers a call; without an id their names must do."""
     return call.name == message.name if call.id is None else call.id == message.call_id
 
 
-def _shown(message: ChatMessage) -> Message:
+def _write_message(message: ChatMessage) -> Message:
     if not message.tool_calls:
         return {"role": message.role, "content": message.text}
     parts: list[Json] = [{"type": "text", "text": message.text}] if message.text else []
@@ -55,7 +55,7 @@ def _shown(message: ChatMessage) -> Message:
     return {"role": message.role, "content": parts}
 
 
-def _shown_output(message: ChatMessage, call: ToolCall | None) -> Message:
+def _write_output(message: ChatMessage, call: ToolCall | None) -> Message:
     if call is None:
         failed = message.text.startswith(_ERROR)
         return {"type": "error-text" if failed else "text", "value": message.text.removeprefix(_ERROR)}
@@ -64,8 +64,8 @@ def _shown_output(message: ChatMessage, call: ToolCall | None) -> Message:
     return {"type": "text" if isinstance(call.result, str) else "json", "value": call.result}
 
 
-def supposed(prompt: str, text: str, calls: Iterable[ToolCall]) -> list[Message]:
-    """The messages of a result that was given without any: the prompt, the calls and the answer."""
+def compose_messages(prompt: str, text: str, calls: Iterable[ToolCall]) -> list[Message]:
+    """Return the messages of a result that was given without any: the prompt, the calls and the answer."""
     messages = [ChatMessage(role="user", text=prompt)]
     made = [msgspec.structs.replace(call, id=call.id or f"call_{number}") for number, call in enumerate(calls)]
     if made:
@@ -74,15 +74,15 @@ def supposed(prompt: str, text: str, calls: Iterable[ToolCall]) -> list[Message]
         messages += [ChatMessage(role="tool", call_id=call.id, name=call.name) for call in made]
     if text or not made:
         messages.append(ChatMessage(role="assistant", text=text))
-    return shown(messages, made)
+    return write_sdk_messages(messages, made)
 
 
-def told(messages: Iterable[Mapping[str, Json]]) -> tuple[ChatMessage, ...]:
-    """Messages of the AI SDK as a model of ours is told them. Raises `ValueError` for what is none."""
-    return tuple(each for message in messages for each in _told(message))
+def read_sdk_messages(messages: Iterable[Mapping[str, Json]]) -> tuple[ChatMessage, ...]:
+    """Return messages of the AI SDK as our models are told them. Raises `ValueError` for what is no message."""
+    return tuple(each for message in messages for each in _read_message(message))
 
 
-def _told(message: Mapping[str, Json]) -> list[ChatMessage]:
+def _read_message(message: Mapping[str, Json]) -> list[ChatMessage]:
     role: Json = message.get("role")
     content: Json = message.get("content")
     if role not in get_args(Role):
@@ -92,7 +92,7 @@ def _told(message: Mapping[str, Json]) -> list[ChatMessage]:
     parts = [cast("dict[str, Json]", part) for part in content if isinstance(part, dict)]
     if role == "tool":
         return [
-            ChatMessage(role="tool", text=_output(part.get("output")), call_id=part.get("toolCallId"), name=part.get("toolName"))
+            ChatMessage(role="tool", text=_read_output(part.get("output")), call_id=part.get("toolCallId"), name=part.get("toolName"))
             for part in parts
             if part.get("type") == "tool-result"
         ]
@@ -105,7 +105,7 @@ def _told(message: Mapping[str, Json]) -> list[ChatMessage]:
     return [ChatMessage(role=role, text=text, tool_calls=calls)]
 
 
-def _output(output: Json) -> str:
+def _read_output(output: Json) -> str:
     if not isinstance(output, dict) or "value" not in output:
         return as_text(output) or ""
     value: Json = output["value"]
@@ -115,6 +115,6 @@ def _output(output: Json) -> str:
     return text_for_model(value) if isinstance(value, dict) and "content" in value else as_text(value) or ""
 
 
-def plain_json(value: Json) -> str:
-    """Indented JSON; what JSON cannot hold is shown as text."""
+def write_indented(value: Json) -> str:
+    """Return indented JSON; what JSON cannot hold is shown as text."""
     return msgspec.json.format(msgspec.json.encode(value, enc_hook=str), indent=2).decode()

@@ -1,4 +1,4 @@
-"""The figures of an eval.
+"""Computes the figures of an eval.
 
 Per iteration with expected calls, let E be their number, m the missing, x the extra calls and a the argument mismatches:
 tp = max(0, E - m - a), fp = x + a, fn = m + a. The sums over all iterations give
@@ -43,34 +43,34 @@ class Counts:
         return self
 
     def precision(self) -> float:
-        """The share of calls that were expected."""
-        return _share(self.tp, self.tp + self.fp)
+        """Return the share of calls that were expected."""
+        return _divide(self.tp, self.tp + self.fp)
 
     def recall(self) -> float:
-        """The share of expected calls that were made."""
-        return _share(self.tp, self.tp + self.fn)
+        """Return the share of expected calls that were made."""
+        return _divide(self.tp, self.tp + self.fn)
 
     def unexpected_rate(self) -> float:
-        """The share of iterations with a call that was not expected."""
-        return _share(self.with_extra, self.matched)
+        """Return the share of iterations with a call that was not expected."""
+        return _divide(self.with_extra, self.matched)
 
 
-def _share(part: float, whole: float) -> float:
+def _divide(part: float, whole: float) -> float:
     return part / whole if whole else 0.0
 
 
 def accuracy(successes: int, iterations: int) -> float:
-    """The share of iterations that passed; 0 where there are none."""
-    return _share(successes, iterations)
+    """Return the share of iterations that passed; 0 where there are none."""
+    return _divide(successes, iterations)
 
 
-def mean_tokens(total: int, iterations: int) -> float:
-    """Tokens per iteration; 0 where there are none."""
-    return _share(total, iterations)
+def compute_mean_tokens(total: int, iterations: int) -> float:
+    """Return the tokens per iteration; 0 where there are none."""
+    return _divide(total, iterations)
 
 
 def calculate_percentile(values: Sequence[float], percentile: float) -> float:
-    """A percentile from 0 to 100. Raises `ValueError` for no values."""
+    """Return a percentile from 0 to 100. Raises `ValueError` for no values."""
     if not values:
         raise ValueError("no percentile of no values")
     if not 0 <= percentile <= 100:
@@ -82,7 +82,7 @@ def calculate_percentile(values: Sequence[float], percentile: float) -> float:
 
 
 def calculate_latency_stats(values: Sequence[float]) -> LatencyStats:
-    """The spread of some times. Raises `ValueError` for no values."""
+    """Return the spread of some times. Raises `ValueError` for no values."""
     if not values:
         raise ValueError("no statistics of no values")
     return LatencyStats(
@@ -95,8 +95,8 @@ def calculate_latency_stats(values: Sequence[float]) -> LatencyStats:
     )
 
 
-def latency_summary(parts: Iterable[LatencyBreakdown]) -> LatencySummary:
-    """The spread of the parts of time; zeros for none."""
+def summarise_latency(parts: Iterable[LatencyBreakdown]) -> LatencySummary:
+    """Return the spread of the parts of time; zeros for none."""
     listed = tuple(parts)
     if not listed:
         return LatencySummary()
@@ -108,10 +108,10 @@ def latency_summary(parts: Iterable[LatencyBreakdown]) -> LatencySummary:
     )
 
 
-def run_result(
+def sum_up_run(
     iterations: Sequence[IterationResult], *, config: EvaluationConfig | None = None, case_id: str = "", scenario_hash: str = ""
 ) -> EvalRunResult:
-    """The iterations of a test, summed up."""
+    """Return the iterations of a test, summed up."""
     spent = sum((each.tokens for each in iterations), Tokens())
     successes = sum(each.passed for each in iterations)
     return EvalRunResult(
@@ -123,7 +123,7 @@ def run_result(
         token_usage=TokenSummary(
             total=spent.total, input=spent.input, output=spent.output, per_iteration=tuple(each.tokens for each in iterations)
         ),
-        latency=latency_summary(part for each in iterations for part in each.latencies),
+        latency=summarise_latency(part for each in iterations for part in each.latencies),
         evaluation_config=config,
         case_id=case_id,
         scenario_hash=scenario_hash,

@@ -1,4 +1,4 @@
-"""From `provider/model` to a model that can be talked to.
+"""Makes a model from `provider/model`.
 
 The provider is what stands before the first `/`. A key that is not given is read from the variable the provider's own tools read
 (`OPENAI_API_KEY`, ...), as are the addresses of OpenAI, Anthropic and Azure; with an address of one's own that key is not sent: it is the
@@ -58,14 +58,14 @@ CustomProviders = Mapping[str, CustomProvider | Mapping[str, object]]
 
 
 def split_model(model: str) -> tuple[str, str]:
-    """Provider and name of `provider/model`. Raises `SpecError` for anything else."""
+    """Return provider and name of `provider/model`. Raises `SpecError` for anything else."""
     provider, slash, name = model.partition("/")
     if not (provider and slash and name):
         raise SpecError(f"expected a model as provider/model, such as openai/some-model, found {show(model)}", field="model")
     return provider, name
 
 
-def model_named(
+def make_model(
     model: str,
     *,
     api_key: str | None,
@@ -73,18 +73,18 @@ def model_named(
     custom: CustomProviders,
     environment: Mapping[str, str],
 ) -> ChatModel:
-    """The model of that name. Raises `SpecError`; nothing is sent yet."""
+    """Return the model of that name. Raises `SpecError`; nothing is sent yet."""
     provider, name = split_model(model)
     # A key of the environment goes to the provider's own address only.
     known_keys = environment if base_url is None else {}
     if provider in PROVIDERS:
-        key = api_key or _key(provider, known_keys)
-        spoken, address = _reached(provider, base_url, environment)
+        key = api_key or _find_key(provider, known_keys)
+        spoken, address = _find_address(provider, base_url, environment)
         return build_model(ModelSettings(provider=spoken, model=name, base_url=address, api_key=key))
-    known = {each: _custom(each, settings) for each, settings in custom.items()}
+    known = {each: _read_custom(each, settings) for each, settings in custom.items()}
     if provider not in known and is_provider(provider):
         # Through pydantic-ai, which reads what else it needs from the environment.
-        key = api_key or _first(known_keys, (f"{provider.replace('-', '_').upper()}_API_KEY",))
+        key = api_key or _find_first(known_keys, (f"{provider.replace('-', '_').upper()}_API_KEY",))
         return build_model(ModelSettings(provider=provider, model=name, base_url=base_url, api_key=key))
     if provider not in known:
         words = (*PROVIDERS, *known)
@@ -99,8 +99,9 @@ def model_named(
     return build_model(ModelSettings(provider=spoken, model=name, base_url=base_url or chosen.base_url, api_key=key or None))
 
 
-def model_described(given: ModelSettings | Mapping[str, object], environment: Mapping[str, str]) -> ModelSettings:
-    """The settings of a model, completed: a key that is not written is read from the environment, and goes to the provider's own address
+def complete_settings(given: ModelSettings | Mapping[str, object], environment: Mapping[str, str]) -> ModelSettings:
+    """Return the settings of a model, completed: a key that is not written is read from the environment, and goes to the provider's own
+    address
     only. Raises `SpecError`.
     """
     if isinstance(given, ModelSettings):
@@ -116,27 +117,27 @@ def model_described(given: ModelSettings | Mapping[str, object], environment: Ma
             raise SpecError(str(error), field="model") from None
     if settings.base_url is not None or settings.provider not in PROVIDERS:
         return settings
-    spoken, address = _reached(settings.provider, None, environment)
-    key = settings.api_key or _key(settings.provider, environment)
+    spoken, address = _find_address(settings.provider, None, environment)
+    key = settings.api_key or _find_key(settings.provider, environment)
     return msgspec.structs.replace(settings, provider=spoken, base_url=address, api_key=key)
 
 
-def _reached(provider: str, base_url: str | None, environment: Mapping[str, str]) -> tuple[str, str | None]:
-    """The protocol and the address of a provider of ours."""
-    address = base_url or _first(environment, _ADDRESSES.get(provider, ())) or _COMPATIBLE.get(provider)
+def _find_address(provider: str, base_url: str | None, environment: Mapping[str, str]) -> tuple[str, str | None]:
+    """Return the protocol and the address of a provider of ours."""
+    address = base_url or _find_first(environment, _ADDRESSES.get(provider, ())) or _COMPATIBLE.get(provider)
     if provider == "ollama" and address is not None and not address.rstrip("/").endswith("/v1"):
         address = f"{address.rstrip('/').removesuffix('/api')}/v1"
     return "openai" if provider in _COMPATIBLE else provider, address
 
 
-def _key(provider: str, environment: Mapping[str, str]) -> str | None:
-    return _first(environment, _KEYS.get(provider, (f"{provider.partition('_')[0].upper()}_API_KEY",)))
+def _find_key(provider: str, environment: Mapping[str, str]) -> str | None:
+    return _find_first(environment, _KEYS.get(provider, (f"{provider.partition('_')[0].upper()}_API_KEY",)))
 
 
-def _custom(name: str, given: CustomProvider | Mapping[str, object]) -> CustomProvider:
+def _read_custom(name: str, given: CustomProvider | Mapping[str, object]) -> CustomProvider:
     if not isinstance(given, CustomProvider):
         try:
-            given = msgspec.convert({_camel(key): value for key, value in given.items()}, CustomProvider)
+            given = msgspec.convert({_to_camel(key): value for key, value in given.items()}, CustomProvider)
         except msgspec.ValidationError as error:
             raise SpecError(f"custom provider {name!r}: {error}", field="custom_providers") from None
     if given.protocol not in _PROTOCOLS:
@@ -144,10 +145,10 @@ def _custom(name: str, given: CustomProvider | Mapping[str, object]) -> CustomPr
     return given
 
 
-def _camel(key: str) -> str:
+def _to_camel(key: str) -> str:
     first, *rest = key.split("_")
     return first + "".join(word.capitalize() for word in rest)
 
 
-def _first(environment: Mapping[str, str], names: tuple[str, ...]) -> str | None:
+def _find_first(environment: Mapping[str, str], names: tuple[str, ...]) -> str | None:
     return next((environment[name] for name in names if environment.get(name)), None)

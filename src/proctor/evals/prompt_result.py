@@ -1,4 +1,4 @@
-"""What came of one prompt: the answer, the tool calls, the time and the tokens, and what went wrong.
+"""The result of one prompt: the answer, the tool calls, the time and the tokens, and what went wrong.
 
 Messages are those of this prompt only: what was given as context is not repeated. `evidence` is the same as every check of ours reads it.
 """
@@ -10,7 +10,7 @@ from typing import Any, Final, cast
 
 from proctor.errors import EvidenceError
 from proctor.evals.latency import LatencyBreakdown
-from proctor.evals.messages import Message, plain_json, supposed
+from proctor.evals.messages import Message, compose_messages, write_indented
 from proctor.evidence.calls import read_call
 from proctor.evidence.text import parse_json
 from proctor.evidence.usage import add_usage, read_usage
@@ -62,10 +62,10 @@ class PromptResult:
     ) -> None:
         self.prompt: Final = prompt
         self.text: Final = text
-        self._calls = tuple(_call(call) for call in tool_calls)
-        self._messages = supposed(prompt, text, self._calls) if messages is None else list(messages)
-        self._usage = _usage(usage)
-        self._latency = _latency(latency)
+        self._calls = tuple(_read_call(call) for call in tool_calls)
+        self._messages = compose_messages(prompt, text, self._calls) if messages is None else list(messages)
+        self._usage = _read_usage(usage)
+        self._latency = _read_latency(latency)
         self._error = error
         self._error_code = error_code
         self._provider, self._model = provider, model
@@ -76,7 +76,7 @@ class PromptResult:
 
     @classmethod
     def from_(cls, data: Mapping[str, Any] | None = None, /, **more: Any) -> PromptResult:
-        """A result out of a mapping or keywords: `prompt`, `text`, `tool_calls`, `messages`, `usage`, `latency`, `error`, ..."""
+        """Return a result out of a mapping or keywords: `prompt`, `text`, `tool_calls`, `messages`, `usage`, `latency`, `error`, ..."""
         fields: dict[str, Any] = {}
         for key, value in {**(data or {}), **more}.items():
             if key not in _FIELDS:
@@ -96,7 +96,7 @@ class PromptResult:
         model: str | None = None,
         spans: Sequence[Message] = (),
     ) -> PromptResult:
-        """A prompt that came to nothing."""
+        """Return the result of a prompt that failed."""
         return cls(prompt=prompt, messages=(), latency=latency, error=message, provider=provider, model=model, spans=spans)
 
     def __repr__(self) -> str:
@@ -106,125 +106,125 @@ class PromptResult:
     # --- what was said ------------------------------------------------------------------------------------------------------
 
     def get_prompt(self) -> str:
-        """What was asked."""
+        """Return what was asked."""
         return self.prompt
 
     def get_text(self) -> str:
-        """The answer."""
+        """Return the answer."""
         return self.text
 
     def get_messages(self) -> list[Message]:
-        """Everything said in this prompt."""
+        """Return everything said in this prompt."""
         return list(self._messages)
 
     def get_user_messages(self) -> list[Message]:
-        """What the user said."""
-        return self._of_role("user")
+        """Return what the user said."""
+        return self._list_messages_of("user")
 
     def get_assistant_messages(self) -> list[Message]:
-        """What the model said."""
-        return self._of_role("assistant")
+        """Return what the model said."""
+        return self._list_messages_of("assistant")
 
     def get_tool_messages(self) -> list[Message]:
-        """What the tools said."""
-        return self._of_role("tool")
+        """Return what the tools said."""
+        return self._list_messages_of("tool")
 
     def format_trace(self) -> str:
-        """All messages as indented JSON."""
-        return plain_json(self._messages)
+        """Return all messages as indented JSON."""
+        return write_indented(self._messages)
 
-    def _of_role(self, role: str) -> list[Message]:
+    def _list_messages_of(self, role: str) -> list[Message]:
         return [message for message in self._messages if message.get("role") == role]
 
     # --- tools ----------------------------------------------------------------------------------------------------------------
 
     def tools_called(self) -> list[str]:
-        """Names of the tools called, in order, as often as they were."""
+        """Return the names of the tools called, in order, as often as they were."""
         return [call.name for call in self._calls]
 
     def has_tool_call(self, name: str) -> bool:
-        """Whether the tool of exactly this name was called."""
+        """Return whether the tool of exactly this name was called."""
         return any(call.name == name for call in self._calls)
 
     def get_tool_calls(self) -> list[ToolCall]:
-        """The calls, in order."""
+        """Return the calls, in order."""
         return list(self._calls)
 
     def get_tool_arguments(self, name: str) -> Json:
-        """The arguments of the first call of a tool; nothing where it was not called."""
+        """Return the arguments of the first call of a tool; nothing where it was not called."""
         return next((call.arguments for call in self._calls if call.name == name), None)
 
     # --- time and tokens --------------------------------------------------------------------------------------------------
 
     def e2e_latency_ms(self) -> float:
-        """From the prompt to the result."""
+        """Return the time from the prompt to the result."""
         return self._latency.e2e_ms
 
     def llm_latency_ms(self) -> float:
-        """Waiting for the model."""
+        """Return the time spent waiting for the model."""
         return self._latency.llm_ms
 
     def mcp_latency_ms(self) -> float:
-        """Waiting for tools."""
+        """Return the time spent waiting for tools."""
         return self._latency.mcp_ms
 
     def get_latency(self) -> LatencyBreakdown:
-        """All three."""
+        """Return the time of the whole prompt, of the model and of the tools."""
         return self._latency
 
     def input_tokens(self) -> int:
-        """Tokens the model was given; 0 where it does not say."""
+        """Return the tokens the model was given; 0 where it does not say."""
         return (self._usage.input_tokens if self._usage else None) or 0
 
     def output_tokens(self) -> int:
-        """Tokens the model gave; 0 where it does not say."""
+        """Return the tokens the model gave; 0 where it does not say."""
         return (self._usage.output_tokens if self._usage else None) or 0
 
     def total_tokens(self) -> int:
-        """Input and output together; the reported total only where neither is known."""
+        """Return input and output tokens together; the reported total only where neither is known."""
         spent = self.input_tokens() + self.output_tokens()
         return spent or (self._usage.total() if self._usage else None) or 0
 
     def get_usage(self) -> Usage:
-        """All three."""
+        """Return the tokens that went in, came out and both together."""
         return Usage(input_tokens=self.input_tokens(), output_tokens=self.output_tokens(), total_tokens=self.total_tokens())
 
     # --- how it went ----------------------------------------------------------------------------------------------------------
 
     def has_error(self) -> bool:
-        """Whether the prompt went wrong; an empty message counts."""
+        """Return whether the prompt went wrong; an empty message counts."""
         return self._error is not None
 
     def get_error(self) -> str | None:
-        """What went wrong."""
+        """Return what went wrong."""
         return self._error
 
     def get_error_code(self) -> str | None:
-        """The stable word for it: `rate_limited`, `timeout`, `server_gone`, ..."""
+        """Return the stable word for it: `rate_limited`, `timeout`, `server_gone`, ..."""
         return self._error_code
 
     def get_stop_reason(self) -> str | None:
-        """Why the agent stopped: `answered`, `max_steps`, `stop_after_tool_call`, `stop_when` or `error`."""
+        """Return why the agent stopped: `answered`, `max_steps`, `stop_after_tool_call`, `stop_when` or `error`."""
         return self._stop_reason or ("error" if self._error is not None else None)
 
     def get_provider(self) -> str | None:
-        """Who runs the model."""
+        """Return who runs the model."""
         return self._provider
 
     def get_model(self) -> str | None:
-        """The model's name, without its provider."""
+        """Return the model's name, without its provider."""
         return self._model
 
     def get_spans(self) -> list[Message]:
-        """What took how long, in milliseconds from the start of the prompt."""
+        """Return what took how long, in milliseconds from the start of the prompt."""
         return list(self._spans)
 
     def get_widget_snapshots(self) -> list[Message]:
-        """Widgets that were drawn, where the result was given any: nothing is drawn here."""
+        """Return the widgets that were drawn, where the result was given any: nothing is drawn here."""
         return list(self._widgets)
 
     def to_eval_result(self, **overrides: Json) -> dict[str, Json]:
-        """A row as the MCPJam service takes it. Passed, unless said otherwise, without an error of the prompt or of a tool."""
+        """Return a row as the MCPJam service takes it. Passed, unless said otherwise, without an error of the prompt or of a tool."""
         failed = self.has_error() or any(call.failed() for call in self._calls)
         row: dict[str, Json] = {
             "caseTitle": self.prompt if self.prompt.strip() else "PromptResult",
@@ -243,9 +243,9 @@ class PromptResult:
     @property
     def evidence(self) -> Evidence:
         """This prompt as evidence, for checks and suites."""
-        return evidence_of((self,))
+        return join_evidence((self,))
 
-    def _turn(self) -> EvidenceTurn:
+    def _make_turn(self) -> EvidenceTurn:
         return EvidenceTurn(
             input=self.prompt,
             text=self.text,
@@ -256,11 +256,11 @@ class PromptResult:
         )
 
 
-def evidence_of(prompts: Sequence[PromptResult]) -> Evidence:
-    """Several prompts as one conversation."""
-    turns = tuple(each._turn() for each in prompts)  # pyright: ignore[reportPrivateUsage]  # the other half of one class
+def join_evidence(prompts: Sequence[PromptResult]) -> Evidence:
+    """Return several prompts as one conversation."""
+    turns = tuple(each._make_turn() for each in prompts)  # pyright: ignore[reportPrivateUsage]  # the other half of one class
     last = prompts[-1] if prompts else None
-    parts = [_kept(each) for each in prompts]
+    parts = [_list_tools_and_servers(each) for each in prompts]
     about: dict[str, Json] = {} if last is None else {"provider": last.get_provider(), "model": last.get_model()}
     codes = [code for each in prompts if (code := each.get_error_code()) is not None]
     return Evidence(
@@ -282,11 +282,11 @@ def evidence_of(prompts: Sequence[PromptResult]) -> Evidence:
     )
 
 
-def _kept(result: PromptResult) -> tuple[tuple[str, ...], list[Message]]:
+def _list_tools_and_servers(result: PromptResult) -> tuple[tuple[str, ...], list[Message]]:
     return result._available_tools or (), result._servers  # pyright: ignore[reportPrivateUsage]  # the other half of one class
 
 
-def _call(value: object) -> ToolCall:
+def _read_call(value: object) -> ToolCall:
     if isinstance(value, ToolCall):
         return value
     if not isinstance(value, Mapping):
@@ -297,11 +297,11 @@ def _call(value: object) -> ToolCall:
         raise TypeError(error.message) from None
 
 
-def _usage(value: Usage | Mapping[str, Json] | None) -> Usage | None:
+def _read_usage(value: Usage | Mapping[str, Json] | None) -> Usage | None:
     return value if value is None or isinstance(value, Usage) else read_usage(dict(value))
 
 
-def _latency(value: LatencyBreakdown | Mapping[str, float] | float | None) -> LatencyBreakdown:
+def _read_latency(value: LatencyBreakdown | Mapping[str, float] | float | None) -> LatencyBreakdown:
     if isinstance(value, LatencyBreakdown):
         return value
     if isinstance(value, Mapping):

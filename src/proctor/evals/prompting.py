@@ -1,4 +1,4 @@
-"""One prompt, from the question to its result.
+"""Works on one prompt, from the question to its result.
 
 The agent loop is the one of `mcp_agent` targets. Around it stand a watch on the model, which puts the context before the question, keeps
 the time and ends the loop where the caller wants it ended, and the set of tools. Whatever happens, what was observed is in the result.
@@ -18,9 +18,9 @@ import msgspec
 
 from proctor.cassettes.ports import LIVE
 from proctor.evals.latency import LatencyBreakdown
-from proctor.evals.messages import Message, shown, told
+from proctor.evals.messages import Message, read_sdk_messages, write_sdk_messages
 from proctor.evals.prompt_result import PromptResult
-from proctor.evals.spans import Asked, spans_of
+from proctor.evals.spans import ModelSpan, write_spans
 from proctor.evals.tools import AgentTool, ToolSet
 from proctor.evidence.usage import add_usage
 from proctor.llm.ports import ChatMessage, ChatModel, ChatReply, ChatRequest, ModelFault
@@ -43,12 +43,12 @@ StopCondition = Callable[[Sequence[Step]], bool]
 
 
 def has_tool_call(name: str) -> StopCondition:
-    """Stop after the step that called this tool."""
+    """Return a condition that stops after the step that called this tool."""
     return lambda steps: name in steps[-1].tool_names
 
 
 def step_count_is(count: int) -> StopCondition:
-    """Stop after so many steps."""
+    """Return a condition that stops after so many steps."""
     return lambda steps: len(steps) >= count
 
 
@@ -70,21 +70,21 @@ _TIMEOUT_KEYS: Final = {"totalMs": "total_ms", "stepMs": "step_ms", "chunkMs": "
 
 
 def read_timeout(timeout: Timeout | None, timeout_ms: float | None) -> tuple[float | None, float | None]:
-    """The limits of the whole prompt and of one step; `timeout_ms` counts only where there is no `timeout`. Raises `ValueError`."""
+    """Return the limits of the whole prompt and of one step; `timeout_ms` counts only where there is no `timeout`. Raises `ValueError`."""
     if timeout is None:
         return timeout_ms, None
     if not isinstance(timeout, Mapping):
-        return _above_zero(timeout, "timeout"), None
+        return _read_milliseconds(timeout, "timeout"), None
     given = {_TIMEOUT_KEYS.get(key, key): value for key, value in timeout.items()}
     strange = [key for key in given if key not in _TIMEOUT_KEYS.values()]
     if strange:
         raise ValueError(f"timeout: expected total_ms and step_ms, found {strange[0]!r}")
     # Answers come whole here, so there are no chunks to wait for.
-    limits = {key: _above_zero(value, f"timeout.{key}") for key, value in given.items()}
+    limits = {key: _read_milliseconds(value, f"timeout.{key}") for key, value in given.items()}
     return limits.get("total_ms"), limits.get("step_ms")
 
 
-def _above_zero(value: object, field: str) -> float | None:
+def _read_milliseconds(value: object, field: str) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
@@ -92,14 +92,14 @@ def _above_zero(value: object, field: str) -> float | None:
     return float(value)
 
 
-def prompt_options(
+def read_options(
     context: PromptResult | Iterable[PromptResult] | None,
     timeout: Timeout | None,
     timeout_ms: float | None,
     stop_after_tool_call: str | Iterable[str],
     stop_when: StopCondition | Iterable[StopCondition],
 ) -> PromptOptions:
-    """Options in the forms a caller may write them: one, or several."""
+    """Return options from the forms in which a caller may write them: one, or several."""
     if context is None:
         context = ()
     total_ms, step_ms = read_timeout(timeout, timeout_ms)
@@ -130,17 +130,17 @@ class WatchedModel:
         self.replies: list[ChatReply] = []
         self.said: tuple[ChatMessage, ...] = ()
         """The conversation without the context, as the model was last told it."""
-        self.spans: list[Asked] = []
+        self.spans: list[ModelSpan] = []
         self.stopped: str | None = None
 
     @property
     def provider(self) -> str:
-        """That of the model."""
+        """The provider of the model."""
         return self._model.provider
 
     @property
     def name(self) -> str:
-        """That of the model."""
+        """The name of the model."""
         return self._model.name
 
     async def complete(self, request: ChatRequest) -> ChatReply:
@@ -154,16 +154,16 @@ class WatchedModel:
         messages = (*request.messages[:first], *self._context, *request.messages[first:])
         started = time.perf_counter()
         try:
-            reply = await self._complete(msgspec.structs.replace(request, messages=messages))
+            reply = await self._ask_in_time(msgspec.structs.replace(request, messages=messages))
         except BaseException:
-            self.spans.append(Asked(started=started, ended=time.perf_counter()))
+            self.spans.append(ModelSpan(started=started, ended=time.perf_counter()))
             raise
-        self.spans.append(Asked(started=started, ended=time.perf_counter(), reply=reply))
+        self.spans.append(ModelSpan(started=started, ended=time.perf_counter(), reply=reply))
         self.replies.append(reply)
         self._steps.append(Step(text=reply.text, tool_names=tuple(call.name for call in reply.tool_calls)))
         return reply
 
-    async def _complete(self, request: ChatRequest) -> ChatReply:
+    async def _ask_in_time(self, request: ChatRequest) -> ChatReply:
         """Ask the model within the time of a step."""
         bound = asyncio.timeout(None if self._step_ms is None else self._step_ms / 1000)
         try:
@@ -175,7 +175,7 @@ class WatchedModel:
             raise ModelFault("timeout", f"Operation timed out after {self._step_ms:g}ms") from None
 
     async def close(self) -> None:
-        """Nothing: whoever made the model closes it."""
+        """Do nothing: whoever made the model closes it."""
 
 
 class Prompting:
@@ -193,8 +193,8 @@ class Prompting:
     async def run(self, model: ChatModel, tools: Sequence[AgentTool], settings: AgentSettings, timeout_s: float) -> None:
         """Work until there is an answer. Raises what the loop raises."""
         self._tools = ToolSet(tools, stop_after=self._options.stop_after_tool_call)
-        context = told(message for each in self._options.context for message in each.get_messages())
-        self._watched = watched = WatchedModel(model, context, self._ended, self._options.step_ms)
+        context = read_sdk_messages(message for each in self._options.context for message in each.get_messages())
+        self._watched = watched = WatchedModel(model, context, self._find_stop_reason, self._options.step_ms)
         agent = McpAgent("eval", servers=self._tools, model_for=lambda _tape: watched, settings=settings)
         id = uuid4().hex
         # The loop ends itself a little before its time: what it is given is so much longer.
@@ -202,7 +202,7 @@ class Prompting:
         attempt = Attempt(case=Case(id="prompt", input=self._message), request_id=id, session_id=id, timeout_s=given)
         self._evidence = await agent.run(attempt, LIVE)
 
-    def _ended(self, steps: Sequence[Step]) -> str | None:
+    def _find_stop_reason(self, steps: Sequence[Step]) -> str | None:
         if self._tools.stopped:
             return "stop_after_tool_call"
         return "stop_when" if any(condition(steps) for condition in self._options.stop_when) else None
@@ -212,12 +212,12 @@ class Prompting:
         """Whether the loop ended because of its time."""
         return self._evidence is not None and self._evidence.metadata.get("code") == "timeout"
 
-    def result(self, error: str | None = None, error_code: str | None = None) -> PromptResult:
-        """What was observed so far."""
+    def make_result(self, error: str | None = None, error_code: str | None = None) -> PromptResult:
+        """Return what was observed so far."""
         evidence, watched = self._evidence, self._watched
         replies = watched.replies if watched is not None else []
         asked = watched.spans if watched is not None else []
-        calls = self._calls()
+        calls = self._list_calls()
         stop = watched.stopped if watched is not None else None
         if evidence is not None and error is None and stop is None:
             code = evidence.metadata.get("code")
@@ -234,11 +234,11 @@ class Prompting:
         return PromptResult(
             prompt=self._message,
             text=replies[-1].text if replies else "",
-            messages=self._messages(calls),
+            messages=self._list_messages(calls),
             tool_calls=calls,
             usage=add_usage(reply.usage for reply in replies),
             latency=LatencyBreakdown(
-                e2e_ms=self._since(time.perf_counter()),
+                e2e_ms=self._measure_ms(time.perf_counter()),
                 # An answer that never came counts for nothing.
                 llm_ms=round(sum(each.ended - each.started for each in asked if each.reply is not None) * 1000, 3),
                 mcp_ms=round(self._tools.spent_ms(), 3),
@@ -247,40 +247,40 @@ class Prompting:
             error_code=error_code,
             provider=self._provider,
             model=self._model,
-            spans=self._spans(error, calls),
+            spans=self._list_spans(error, calls),
             stop_reason="error" if error is not None else stop,
             available_tools=evidence.available_tools if evidence is not None else None,
             servers=about or (),
         )
 
-    def _calls(self) -> tuple[ToolCall, ...]:
+    def _list_calls(self) -> tuple[ToolCall, ...]:
         if self._evidence is None:
             return tuple(self._tools.made)
         return self._evidence.tool_calls or ()
 
-    def _messages(self, calls: Sequence[ToolCall]) -> list[Message]:
+    def _list_messages(self, calls: Sequence[ToolCall]) -> list[Message]:
         said: list[ChatMessage] = list(self._watched.said) if self._watched is not None else []
         if self._evidence is not None:
             # The evidence keeps long texts shortened; what the model was told is whole.
             kept = self._evidence.metadata["messages"]
             said += msgspec.convert(kept[len(said) :], list[ChatMessage])
         said = said or [ChatMessage(role="user", text=self._message)]
-        return shown((message for message in said if message.role != "system"), calls)
+        return write_sdk_messages((message for message in said if message.role != "system"), calls)
 
-    def _spans(self, error: str | None, calls: Sequence[ToolCall]) -> list[Message]:
-        sent = [call for call in calls if call.server is not None and not _refused(call)]
+    def _list_spans(self, error: str | None, calls: Sequence[ToolCall]) -> list[Message]:
+        sent = [call for call in calls if call.server is not None and not _was_refused(call)]
         ids = [call.id for call in sent] + [None] * len(self._tools.spans)
         called = [msgspec.structs.replace(each, id=id) for each, id in zip(self._tools.spans, ids, strict=False)]
         asked = self._watched.spans if self._watched is not None else ()
-        return spans_of(asked, called, began=self._started, error=error, provider=self._provider, model=self._model)
+        return write_spans(asked, called, began=self._started, error=error, provider=self._provider, model=self._model)
 
-    def _since(self, moment: float) -> float:
+    def _measure_ms(self, moment: float) -> float:
         return round((moment - self._started) * 1000, 3)
 
 
 _NO_OBJECT: Final = "are no JSON object"
 
 
-def _refused(call: ToolCall) -> bool:
-    """Whether the loop answered the call itself: it reached no tool."""
+def _was_refused(call: ToolCall) -> bool:
+    """Return whether the loop answered the call itself, so that it reached no tool."""
     return not isinstance(call.arguments, dict) or (isinstance(call.error, str) and _NO_OBJECT in call.error)

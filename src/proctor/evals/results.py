@@ -1,4 +1,4 @@
-"""What comes out of an eval: per iteration, per test, per suite."""
+"""Results of an eval: per iteration, per test, per suite."""
 
 from __future__ import annotations
 

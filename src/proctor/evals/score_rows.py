@@ -1,4 +1,4 @@
-"""What a scorer is, what it found, and what follows for an iteration: the scoring contract of MCPJam.
+"""The scoring contract of MCPJam: what a scorer is, what it found, and what follows for an iteration.
 
 * A definition says how a scorer grades. Its hash covers everything that changes the grading, and not the label.
 * A scorer only says what it saw (`scored`, `skipped`, `not_applicable`); whether that passes follows from the threshold, here. A value
@@ -53,14 +53,14 @@ class ScoreDefinition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
             raise ValueError(f"id: expected text of 1 to {LONGEST_ID} characters, found {show(self.scorer_id)}")
         if not is_fraction(self.pass_threshold):
             raise ValueError(f"threshold: expected a number from 0 to 1, found {show(self.pass_threshold)}")
-        _one_of("role", self.role, get_args(Role))
+        _require_one_of("role", self.role, get_args(Role))
         for name in ("on_error", "on_skipped"):
             if getattr(self, name) is None:
                 msgspec.structs.force_setattr(self, name, "fail" if self.role == "gating" else "ignore")
-            _one_of(name, getattr(self, name), get_args(Policy))
+            _require_one_of(name, getattr(self, name), get_args(Policy))
 
     def graded_by(self) -> dict[str, Json]:
-        """What the hash covers, in the original's spelling."""
+        """Return what the hash covers, in the original's spelling."""
         payload: dict[str, Json] = {
             "scorerId": self.scorer_id,
             "idSource": self.id_source,
@@ -78,17 +78,17 @@ class ScoreDefinition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
 
 def definition_hash(definition: ScoreDefinition) -> str:
-    """What rows are joined to their definition by."""
+    """Return the hash by which rows are joined to their definition."""
     return canonical_digest(definition.graded_by())
 
 
 def evaluation_config_hash(definitions: Iterable[ScoreDefinition]) -> str:
-    """One hash for a set of definitions, in whatever order they stand."""
-    return text_digest("[" + ",".join(sorted((canonical_json(each.graded_by()) for each in definitions), key=_units)) + "]")
+    """Return one hash for a set of definitions, in whatever order they stand."""
+    return text_digest("[" + ",".join(sorted((canonical_json(each.graded_by()) for each in definitions), key=_sort_key)) + "]")
 
 
 def suite_config_hash(hashes: Iterable[str]) -> str:
-    """One hash for the tests of a suite; two tests that are graded alike count twice."""
+    """Return one hash for the tests of a suite; two tests that are graded alike count twice."""
     return canonical_digest(sorted(hashes))
 
 
@@ -100,7 +100,7 @@ class EvaluationConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, definitions: Iterable[ScoreDefinition]) -> EvaluationConfig:
-        """The definitions with their hash. Raises `ValueError` for an id that is there twice."""
+        """Return the definitions with their hash. Raises `ValueError` for an id that is there twice."""
         listed = tuple(definitions)
         seen: set[str] = set()
         for each in listed:
@@ -136,7 +136,7 @@ def scored(
     scope: Mapping[str, Json] | None = None,
     details: Mapping[str, Json] | None = None,
 ) -> ScoreOutcome:
-    """A score from 0 to 1."""
+    """Return a score from 0 to 1."""
     return ScoreOutcome(
         kind="scored",
         value=value,
@@ -150,17 +150,17 @@ def scored(
 
 
 def skipped(rationale: str = "") -> ScoreOutcome:
-    """It should have been scored and was not; a gating scorer fails by that unless told to ignore it."""
+    """Return that something should have been scored and was not; a gating scorer fails by that unless told to ignore it."""
     return ScoreOutcome(kind="skipped", rationale=rationale)
 
 
 def not_applicable(rationale: str = "") -> ScoreOutcome:
-    """There is nothing to score here; counts nowhere."""
+    """Return that there is nothing to score here; it counts nowhere."""
     return ScoreOutcome(kind="not_applicable", rationale=rationale)
 
 
-def unscored(error: str, *, model: str | None = None, details: Mapping[str, Json] | None = None) -> ScoreOutcome:
-    """Scoring went wrong."""
+def make_error_outcome(error: str, *, model: str | None = None, details: Mapping[str, Json] | None = None) -> ScoreOutcome:
+    """Return that scoring went wrong."""
     return ScoreOutcome(kind="error", rationale=error, model=model, details=dict(details or {}))
 
 
@@ -178,7 +178,7 @@ _KEYS: Final = {
 
 
 def read_outcome(answer: object) -> ScoreOutcome:
-    """What a scorer of the user's own returned: an outcome, a mapping of the same shape, a number, or true or false."""
+    """Return what a scorer of the user's own returned: an outcome, a mapping of the same shape, a number, or true or false."""
     if isinstance(answer, ScoreOutcome):
         return answer
     if isinstance(answer, (bool, int, float)):
@@ -223,9 +223,9 @@ class ScoreResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Of a judge: who judged and how, with the replies, tokens and cost."""
 
 
-def row_of(definition: ScoreDefinition, outcome: ScoreOutcome) -> ScoreResult:
-    """The row that an outcome makes."""
-    fault = outcome.rationale if outcome.kind == "error" else _unusable(outcome.value) if outcome.kind == "scored" else None
+def make_row(definition: ScoreDefinition, outcome: ScoreOutcome) -> ScoreResult:
+    """Return the row that an outcome makes."""
+    fault = outcome.rationale if outcome.kind == "error" else _explain_unusable(outcome.value) if outcome.kind == "scored" else None
     status: Status = "error" if fault is not None else outcome.kind
     value = float(cast(float, outcome.value)) if status == "scored" else None
     return ScoreResult(
@@ -236,18 +236,18 @@ def row_of(definition: ScoreDefinition, outcome: ScoreOutcome) -> ScoreResult:
         value=value,
         pass_threshold=definition.pass_threshold,
         passed=None if value is None else value >= definition.pass_threshold,
-        rationale=_cut(outcome.rationale, LONGEST_RATIONALE) or None if status != "error" else None,
-        evidence=tuple(_cut(each, LONGEST_EVIDENCE) for each in outcome.evidence[:MOST_EVIDENCE]) if status == "scored" else (),
+        rationale=_cut_end(outcome.rationale, LONGEST_RATIONALE) or None if status != "error" else None,
+        evidence=tuple(_cut_end(each, LONGEST_EVIDENCE) for each in outcome.evidence[:MOST_EVIDENCE]) if status == "scored" else (),
         deterministic=definition.deterministic,
         model=outcome.model or definition.model,
         prompt_hash=outcome.prompt_hash,
-        error=None if fault is None else _cut(fault.strip() or "unknown error", LONGEST_ERROR),
+        error=None if fault is None else _cut_end(fault.strip() or "unknown error", LONGEST_ERROR),
         scope=outcome.scope or definition.scope,
         details=outcome.details,
     )
 
 
-def _unusable(value: object) -> str | None:
+def _explain_unusable(value: object) -> str | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return f"the scorer returned {show(value)} where a number from 0 to 1 is expected"
     return None if is_fraction(value) else f"the scorer returned {show(value)}, which is not from 0 to 1"
@@ -269,7 +269,7 @@ class GatingVerdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def row_holds(definition: ScoreDefinition, row: ScoreResult) -> bool:
-    """Whether a row leaves its gate standing. The threshold is the definition's: a row cannot bring its own."""
+    """Return whether a row leaves its gate standing. The threshold is the definition's: a row cannot bring its own."""
     if definition.role == "advisory" or row.status == "not_applicable":
         return True
     if row.status == "scored":
@@ -278,7 +278,7 @@ def row_holds(definition: ScoreDefinition, row: ScoreResult) -> bool:
 
 
 def gating_verdict(rows: Iterable[ScoreResult], config: EvaluationConfig) -> GatingVerdict:
-    """Whether an iteration with these rows passes."""
+    """Return whether an iteration with these rows passes."""
     by_hash = {definition_hash(each): each for each in config.definitions}
     listed = list(rows)
     unknown = tuple(row.scorer_id for row in listed if row.definition_hash not in by_hash)
@@ -298,12 +298,12 @@ def gating_verdict(rows: Iterable[ScoreResult], config: EvaluationConfig) -> Gat
 
 
 def score_integrity(rows: Iterable[ScoreResult], definitions: Iterable[ScoreDefinition]) -> Integrity:
-    """Whether rows and definitions belong together and no row claims what does not follow from it."""
+    """Return whether rows and definitions belong together and no row claims what does not follow from it."""
     by_hash = {definition_hash(each): each for each in definitions}
-    return "valid" if all(_sound(row, by_hash.get(row.definition_hash)) for row in rows) else "invalid"
+    return "valid" if all(_is_sound(row, by_hash.get(row.definition_hash)) for row in rows) else "invalid"
 
 
-def _sound(row: ScoreResult, definition: ScoreDefinition | None) -> bool:
+def _is_sound(row: ScoreResult, definition: ScoreDefinition | None) -> bool:
     if definition is None or row.scorer_id != definition.scorer_id or row.pass_threshold != definition.pass_threshold:
         return False
     if row.status != "scored":
@@ -312,20 +312,20 @@ def _sound(row: ScoreResult, definition: ScoreDefinition | None) -> bool:
 
 
 def is_fraction(value: float) -> bool:
-    """Whether a value is a number from 0 to 1."""
+    """Return whether a value is a number from 0 to 1."""
     # The value comes from callers: what the type promises is checked here.
     given: Any = value
     return isinstance(given, (int, float)) and not isinstance(given, bool) and 0 <= given <= 1
 
 
-def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
+def _require_one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
         raise ValueError(f"{name}: expected {' or '.join(allowed)}, found {show(value)}")
 
 
-def _units(text: str) -> bytes:
+def _sort_key(text: str) -> bytes:
     return text.encode("utf-16-be", "surrogatepass")
 
 
-def _cut(text: str, limit: int) -> str:
+def _cut_end(text: str, limit: int) -> str:
     return text if len(text) <= limit else f"{text[: limit - 1]}…"

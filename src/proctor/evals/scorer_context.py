@@ -1,4 +1,4 @@
-"""What a scorer is shown of an iteration. The fields are those of MCPJam's scorer context, version 1, in Python spelling."""
+"""What a scorer is shown of an iteration: the fields of MCPJam's scorer context, version 1, in Python spelling."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from proctor.evals.messages import Message
-from proctor.evals.prompt_result import PromptResult, evidence_of
+from proctor.evals.prompt_result import PromptResult, join_evidence
 from proctor.evidence.usage import add_usage
 from proctor.model.evidence import Evidence, Json, ToolCall, Usage
 from proctor.model.show import show
@@ -69,10 +69,10 @@ class ScorerContext(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def evidence(self) -> Evidence:
         """The same as evidence, for checks and suites."""
-        return evidence_of(self.prompts)
+        return join_evidence(self.prompts)
 
 
-def context_of(
+def make_context(
     prompts: Sequence[PromptResult],
     scenario: Scenario,
     *,
@@ -80,7 +80,7 @@ def context_of(
     expected_tool_calls: Sequence[ToolCall] = (),
     iteration: int = 1,
 ) -> ScorerContext:
-    """The context of an iteration that asked these prompts."""
+    """Return the context of an iteration that asked these prompts."""
     calls = tuple(call for prompt in prompts for call in prompt.get_tool_calls())
     usage = add_usage(prompt.evidence.usage for prompt in prompts)
     messages = tuple(message for prompt in prompts for message in prompt.get_messages())
@@ -90,7 +90,9 @@ def context_of(
         transcript=Transcript(
             tool_calls=calls,
             tool_errors=tuple(
-                ToolError(tool_name=call.name, kind=call.failure_kind(), message=_words(call.failure())) for call in calls if call.failed()
+                ToolError(tool_name=call.name, kind=call.failure_kind(), message=_describe_failure(call.failure()))
+                for call in calls
+                if call.failed()
             ),
             final_assistant_message=last if last.strip() else None,
             usage=usage,
@@ -105,5 +107,5 @@ def context_of(
     )
 
 
-def _words(failure: Json) -> str:
+def _describe_failure(failure: Json) -> str:
     return failure if isinstance(failure, str) else show(failure, 2000)

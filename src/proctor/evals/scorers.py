@@ -12,7 +12,7 @@ from typing import Any, Final, overload
 
 import msgspec
 
-from proctor.evals.calling import call_with, end_task, own_context, told
+from proctor.evals.calling import call_function, copy_context, describe_exception, end_task
 from proctor.evals.canonical import canonical_digest
 from proctor.evals.expectations import Expectations, Predicate
 from proctor.evals.score_rows import (
@@ -21,11 +21,11 @@ from proctor.evals.score_rows import (
     ScoreDefinition,
     ScoreOutcome,
     ScoreResult,
+    make_error_outcome,
+    make_row,
     read_outcome,
-    row_of,
     scored,
     skipped,
-    unscored,
 )
 from proctor.evals.scorer_context import ScorerContext
 from proctor.model.evidence import Json
@@ -92,7 +92,7 @@ def scorer(
     model: str | None = None,
     scorer_version: str = "1",
 ) -> Scorer | Callable[[ScoreFunction], Scorer]:
-    """A scorer out of a function of the context, asynchronous or not; without one, a decorator.
+    """Return a scorer out of a function of the context, asynchronous or not; without one, a decorator.
 
     The function answers `scored(...)`, `skipped(...)`, `not_applicable(...)`, a number from 0 to 1, or true or false. `config` and
     `scorer_version` are what tells two versions of it apart: a function itself cannot be compared. `deterministic=False` for one that asks
@@ -121,23 +121,23 @@ def scorer(
 
 
 def predicate_scorer(predicate: Predicate, *, id: str | None = None, ordinal: int | None = None, role: Role = "gating") -> Scorer:
-    """A predicate as a scorer: 1 where it holds, else 0.
+    """Return a predicate as a scorer: 1 where it holds, else 0.
 
     Without an id it is called `predicate:<type>#<ordinal>`, without an ordinal `predicate:<type>#` and eight digits of its digest.
     """
     prepared = Expectations((), {}, (predicate,), negative=False)
 
     def score(context: ScorerContext) -> ScoreOutcome:
-        (found,) = prepared.decide(context.prompts)
+        (found,) = prepared.decide_predicates(context.prompts)
         return scored(1.0 if found.passed else 0.0, found.reason)
 
-    return Scorer(definition=predicate_definition(prepared.predicates[0], id=id, ordinal=ordinal, role=role), score=score)
+    return Scorer(definition=define_predicate(prepared.predicates[0], id=id, ordinal=ordinal, role=role), score=score)
 
 
-def predicate_definition(
+def define_predicate(
     predicate: Mapping[str, Json], *, id: str | None = None, ordinal: int | None = None, role: Role = "gating"
 ) -> ScoreDefinition:
-    """How a predicate, in the original's spelling, grades."""
+    """Return how a predicate, in the original's spelling, grades."""
     digest = canonical_digest(predicate)
     kind = str(predicate["type"])
     chosen = (id or "").strip()
@@ -166,7 +166,7 @@ class ScorerLimits(msgspec.Struct, frozen=True):
 
 
 def check_limit(timeout_ms: float | None, name: str = "timeout_ms") -> None:
-    """Refuse a limit that is none."""
+    """Raise `ValueError` for a limit that is none."""
     if timeout_ms is not None and not (is_finite(timeout_ms) and timeout_ms > 0):
         raise ValueError(f"{name}: expected more than 0, found {show(timeout_ms)}")
 
@@ -177,35 +177,35 @@ DEFAULT_LIMITS: Final = ScorerLimits()
 async def run_scorers(
     scorers: Sequence[Scorer], context: ScorerContext, limits: ScorerLimits = DEFAULT_LIMITS, *, only_deterministic: bool = False
 ) -> tuple[ScoreResult, ...]:
-    """The rows of all scorers, in the order they are given. What goes wrong in one is its row."""
+    """Return the rows of all scorers, in the order they are given. What goes wrong in one is its row."""
     gate = asyncio.Semaphore(limits.concurrency)
 
     async def one(each: Scorer) -> ScoreResult:
         if only_deterministic and not each.definition.deterministic:
-            return row_of(each.definition, skipped("the test function gave no answer, so what it left was not judged"))
+            return make_row(each.definition, skipped("the test function gave no answer, so what it left was not judged"))
         async with gate:
-            return row_of(each.definition, await _outcome(each, context, each.timeout_ms or limits.timeout_ms))
+            return make_row(each.definition, await _run_scorer(each, context, each.timeout_ms or limits.timeout_ms))
 
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(one(each)) for each in scorers]
     return tuple(task.result() for task in tasks)
 
 
-async def _outcome(each: Scorer, context: ScorerContext, timeout_ms: float) -> ScoreOutcome:
-    own = own_context()
-    task = asyncio.create_task(call_with(each.score, context, own), context=own)
+async def _run_scorer(each: Scorer, context: ScorerContext, timeout_ms: float) -> ScoreOutcome:
+    own = copy_context()
+    task = asyncio.create_task(call_function(each.score, context, own), context=own)
     try:
         await asyncio.wait({task}, timeout=timeout_ms / 1000)
         if not task.done():
-            return unscored(f"Operation timed out after {timeout_ms:g}ms")
+            return make_error_outcome(f"Operation timed out after {timeout_ms:g}ms")
     finally:
         await end_task(task)
     if task.cancelled():
-        return unscored("the scorer was cancelled")
+        return make_error_outcome("the scorer was cancelled")
     raised = task.exception()
     if raised is not None:
-        return unscored(told(raised))
+        return make_error_outcome(describe_exception(raised))
     try:
         return read_outcome(task.result())
     except TypeError as error:
-        return unscored(str(error))
+        return make_error_outcome(str(error))

@@ -1,4 +1,4 @@
-"""What took how long in a prompt, as MCPJam shows it: steps, and in each of them the model and the tools it called.
+"""Writes what took how long in a prompt, as MCPJam shows it: steps, and in each of them the model and the tools it called.
 
     step    one answer of the model and the calls it asked for
     llm     waiting for the model
@@ -21,7 +21,7 @@ from proctor.llm.ports import ChatReply
 _SHORTEST_MS: Final = 1.0
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class ModelSpan(msgspec.Struct, frozen=True, kw_only=True):
     """One time that the model was asked."""
 
     started: float
@@ -30,7 +30,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """Nothing where none came."""
 
 
-class Called(msgspec.Struct, frozen=True, kw_only=True):
+class ToolSpan(msgspec.Struct, frozen=True, kw_only=True):
     """One time that a tool was called."""
 
     tool: str
@@ -41,10 +41,10 @@ class Called(msgspec.Struct, frozen=True, kw_only=True):
     id: str | None = None
 
 
-def spans_of(
-    asked: Sequence[Asked], called: Iterable[Called], *, began: float, error: str | None, provider: str | None, model: str | None
+def write_spans(
+    asked: Sequence[ModelSpan], called: Iterable[ToolSpan], *, began: float, error: str | None, provider: str | None, model: str | None
 ) -> list[Message]:
-    """All spans: each step with what happened in it, and the error at the end."""
+    """Return all spans: each step with what happened in it, and the error at the end."""
     found: list[Message] = []
 
     def add(category: str, name: str, start: float, end: float, ok: bool, **more: object) -> str:
@@ -63,7 +63,7 @@ def spans_of(
         own = [call for call in waiting if step.started <= call.started < until]
         end = max([step.ended, *(call.ended for call in own)])
         reply = step.reply
-        of_model = {"modelId": model, "provider": provider, **_spent(reply)}
+        of_model = {"modelId": model, "provider": provider, **_write_usage(reply)}
         inside: Message = {"stepIndex": number}
         if reply is not None and error is None:
             inside |= {"messageStartIndex": place, "messageEndIndex": place + bool(reply.tool_calls)}
@@ -79,7 +79,7 @@ def spans_of(
     return found
 
 
-def _spent(reply: ChatReply | None) -> Message:
+def _write_usage(reply: ChatReply | None) -> Message:
     if reply is None:
         return {}
     usage = reply.usage

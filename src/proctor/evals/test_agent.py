@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, Self, cast
 from proctor.errors import ProctorError, TargetError
 from proctor.evals.blocking import run_blocking
 from proctor.evals.deadline import PromptLimit
-from proctor.evals.models import CustomProviders, model_named, split_model
+from proctor.evals.models import CustomProviders, make_model, split_model
 from proctor.evals.prompt_result import PromptResult
-from proctor.evals.prompting import Prompting, PromptOptions, StopCondition, Timeout, prompt_options
+from proctor.evals.prompting import Prompting, PromptOptions, StopCondition, Timeout, read_options
 from proctor.evals.tools import AgentTool, ToolsLike, listed
 from proctor.llm.ports import ChatModel
 from proctor.model.show import nearest, show
@@ -47,11 +47,11 @@ class EvalAgent(Protocol):
         ...
 
     def get_prompt_history(self) -> list[PromptResult]:
-        """The results so far."""
+        """Return the results so far."""
         ...
 
 
-class _Remembering:
+class _RememberingAgent:
     """What agents share: the memory, and the other ways to ask."""
 
     __test__ = False
@@ -80,10 +80,10 @@ class _Remembering:
         or `{"total_ms", "step_ms"}` for it and for each answer of the model; `timeout_ms` is read where there is none. Raises `ValueError`
         for a limit that is none.
         """
-        return await self._answer(message, prompt_options(context, timeout, timeout_ms, stop_after_tool_call, stop_when))
+        return await self._answer(message, read_options(context, timeout, timeout_ms, stop_after_tool_call, stop_when))
 
     async def run(self, message: str, /, **options: Any) -> PromptResult:
-        """The newer name of `prompt`."""
+        """Ask one prompt: the newer name of `prompt`."""
         return await self.prompt(message, **options)
 
     def prompt_sync(self, message: str, /, **options: Any) -> PromptResult:
@@ -95,24 +95,24 @@ class _Remembering:
         return self.prompt_sync(message, **options)
 
     def get_prompt_history(self) -> list[PromptResult]:
-        """The results so far."""
+        """Return the results so far."""
         return list(self._history)
 
     def reset_prompt_history(self) -> None:
-        """Forget them."""
+        """Forget the results so far."""
         self._history.clear()
 
     def get_last_result(self) -> PromptResult | None:
-        """The latest result."""
+        """Return the latest result."""
         return self._history[-1] if self._history else None
 
     def tools_called(self) -> list[str]:
-        """Names of the tools the latest prompt called."""
+        """Return the names of the tools that the latest prompt called."""
         last = self.get_last_result()
         return last.tools_called() if last is not None else []
 
 
-class TestAgent(_Remembering):
+class TestAgent(_RememberingAgent):
     """An agent made of a model and tools.
 
     `model` is `provider/model` or a chat model of ours; `tools` come from `MCPClientManager.get_tools()`. Without `tools` the agent has
@@ -152,11 +152,11 @@ class TestAgent(_Remembering):
 
     @staticmethod
     def mock(function: Callable[..., PromptResult | Awaitable[PromptResult]]) -> MockAgent:
-        """An agent that answers by a function of the message, and of the options where it takes two; what it raises is raised."""
+        """Return an agent that answers by a function of the message, and of the options where it takes two; what it raises is raised."""
         return MockAgent(function)
 
     def with_options(self, **options: Any) -> TestAgent:
-        """A fresh agent that differs in these options."""
+        """Return a fresh agent that differs in these options."""
         for name in options:
             if name not in self._given:
                 close = nearest(name, self._given)
@@ -164,44 +164,44 @@ class TestAgent(_Remembering):
         return TestAgent(**{**self._given, **options})
 
     def get_tools(self) -> list[AgentTool]:
-        """The tools it was given."""
+        """Return the tools that the agent was given."""
         return list(self._given["tools"] or ())
 
     def get_model(self) -> str:
-        """Provider and model."""
+        """Return provider and model."""
         model = self._given["model"]
         return model if isinstance(model, str) else f"{model.provider}/{model.name}"
 
     def get_api_key(self) -> str | None:
-        """The key it was given."""
+        """Return the key that the agent was given."""
         return self._given["api_key"]
 
     def get_parsed_provider(self) -> str:
-        """What stands before the first `/`. Raises `SpecError` where there is none."""
+        """Return the part before the first `/`. Raises `SpecError` where there is none."""
         return split_model(self.get_model())[0]
 
     def get_parsed_model(self) -> str:
-        """What stands behind it."""
+        """Return the part after the first `/`."""
         return split_model(self.get_model())[1]
 
     def get_max_steps(self) -> int:
-        """How often the model may be asked per prompt."""
+        """Return how often the model may be asked per prompt."""
         return self._given["max_steps"]
 
     def get_system_prompt(self) -> str:
-        """What the model is told first."""
+        """Return what the model is told first."""
         return self._given["system_prompt"]
 
     def set_system_prompt(self, text: str) -> None:
-        """Tell the model something else first."""
+        """Set what the model is told first."""
         self._given["system_prompt"] = text
 
     def get_temperature(self) -> float | None:
-        """The temperature; none: not sent."""
+        """Return the temperature; None is not sent."""
         return self._given["temperature"]
 
     def set_temperature(self, temperature: float | None) -> None:
-        """From 0 to 2. Raises `ValueError`."""
+        """Set the temperature, from 0 to 2. Raises `ValueError`."""
         if temperature is not None and not 0 <= temperature <= 2:
             raise ValueError(f"temperature: expected a number from 0 to 2, found {show(temperature)}")
         self._given["temperature"] = temperature
@@ -210,18 +210,18 @@ class TestAgent(_Remembering):
         provider, _, name = self.get_model().partition("/")
         work = Prompting(message, options, provider=provider if name else None, model=name or provider)
         try:
-            result = await self._work(work, _limit(options))
+            result = await self._run_in_time(work, _limit(options))
         except asyncio.CancelledError:
             # Whoever ended us from outside still finds what was done.
-            self._history.append(work.result("the prompt was cancelled", "timeout"))
+            self._history.append(work.make_result("the prompt was cancelled", "timeout"))
             raise
         self._history.append(result)
         return result
 
-    async def _work(self, work: Prompting, limit: PromptLimit) -> PromptResult:
+    async def _run_in_time(self, work: Prompting, limit: PromptLimit) -> PromptResult:
         given, limit_s = self._given, limit.seconds
         if limit_s <= 0:
-            return work.result(limit.expired(), "timeout")
+            return work.make_result(limit.explain_expiry(), "timeout")
         clock = asyncio.get_running_loop().time
         ends = clock() + limit_s
         outer = asyncio.timeout(limit_s + min(1.0, limit_s))
@@ -232,15 +232,15 @@ class TestAgent(_Remembering):
                 settings = AgentSettings(system=given["system_prompt"], max_turns=given["max_steps"], temperature=given["temperature"])
                 await work.run(model, tools, settings, ends - clock())
         except TargetError as fault:
-            return work.result(str(fault), fault.code)
+            return work.make_result(str(fault), fault.code)
         except TimeoutError:
-            return work.result(limit.expired(), "timeout")
+            return work.make_result(limit.explain_expiry(), "timeout")
         except ProctorError as error:
-            return work.result(str(error), "bad_request")
+            return work.make_result(str(error), "bad_request")
         except Exception as error:
             # A model or tool object of the user's own may raise anything; a prompt is never the end of an eval.
-            return work.result(f"{type(error).__name__}: {error}", "agent_failed")
-        return work.result(limit.expired(), "timeout") if work.timed_out else work.result()
+            return work.make_result(f"{type(error).__name__}: {error}", "agent_failed")
+        return work.make_result(limit.explain_expiry(), "timeout") if work.timed_out else work.make_result()
 
     async def _tools(self) -> tuple[AgentTool, ...]:
         given, manager = self._given["tools"], self._given["mcp_client_manager"]
@@ -249,11 +249,11 @@ class TestAgent(_Remembering):
         return tuple(await manager.get_tools())
 
     def _model(self) -> tuple[ChatModel, bool]:
-        """The model, and whether it is ours to close."""
+        """Return the model, and whether it is ours to close."""
         given = self._given
         if not isinstance(given["model"], str):
             return given["model"], False
-        made = model_named(
+        made = make_model(
             given["model"],
             api_key=given["api_key"],
             base_url=given["base_url"],
@@ -280,7 +280,7 @@ class _open_model:
             await self._close.close()
 
 
-class MockAgent(_Remembering):
+class MockAgent(_RememberingAgent):
     """An agent that answers by a function, for tests of tests."""
 
     def __init__(self, function: Callable[..., PromptResult | Awaitable[PromptResult]]) -> None:
@@ -288,7 +288,7 @@ class MockAgent(_Remembering):
         self._function = function
 
     def with_options(self, **_options: Any) -> Self:
-        """A fresh agent with the same function; options change nothing."""
+        """Return a fresh agent with the same function; options change nothing."""
         return type(self)(self._function)
 
     async def _answer(self, message: str, options: PromptOptions) -> PromptResult:
@@ -302,7 +302,7 @@ class MockAgent(_Remembering):
             except TimeoutError:
                 if not bound.expired():
                     raise
-                answer = PromptResult.error(limit.expired(), limit.seconds * 1000, message)
+                answer = PromptResult.error(limit.explain_expiry(), limit.seconds * 1000, message)
         # What a function returns is not always what its type says.
         if not isinstance(answer, PromptResult):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"a mock answers with a PromptResult, found {type(cast(object, answer)).__name__}")

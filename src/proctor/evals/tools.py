@@ -13,11 +13,11 @@ from contextlib import asynccontextmanager
 import msgspec
 
 from proctor.errors import ProctorError
-from proctor.evals.spans import Called
+from proctor.evals.spans import ToolSpan
 from proctor.model.evidence import Json, ToolCall
 from proctor.model.show import exception_text
 from proctor.targets.mcp_results import CallResult, Listing, RemoteTool
-from proctor.targets.mcp_servers import McpServers, ReachedServers, offered
+from proctor.targets.mcp_servers import McpServers, ReachedServers, name_tools
 
 Execute = Callable[[dict[str, Json]], Awaitable[CallResult]]
 STUB = "This tool was not executed: the conversation ends with its call."
@@ -62,14 +62,14 @@ class ToolSet(McpServers):
         self._now = now
         self.stopped = False
         """Whether a tool to stop at was called."""
-        self.spans: list[Called] = []
+        self.spans: list[ToolSpan] = []
         """How long every call took."""
         self.made: list[ToolCall] = []
         """Every call that was started, also one that was not finished."""
 
     def _own_names(self, wanted: frozenset[str]) -> frozenset[tuple[str, str]]:
-        """The tools to stop at; a name means the tool's own, or the one it is offered under."""
-        tools = offered(self._listing(server) for server in self._tools)
+        """Return the tools to stop at; a name means the tool's own, or the one it is offered under."""
+        tools = name_tools(self._make_listing(server) for server in self._tools)
         return frozenset((tool.server, tool.tool) for tool in tools if tool.tool in wanted or tool.name in wanted)
 
     @property
@@ -78,21 +78,21 @@ class ToolSet(McpServers):
         return tuple(self._tools)
 
     async def open(self) -> None:
-        """Nothing: whoever gave the tools keeps their servers."""
+        """Do nothing: whoever gave the tools keeps their servers."""
 
     async def close(self) -> None:
-        """Nothing: whoever gave the tools keeps their servers."""
+        """Do nothing: whoever gave the tools keeps their servers."""
 
     @asynccontextmanager
-    async def session(self) -> AsyncGenerator[ReachedServers]:
-        """These tools: whoever gave them keeps their sessions."""
+    async def open_session(self) -> AsyncGenerator[ReachedServers]:
+        """Yield these tools: whoever gave them keeps their sessions."""
         yield self
 
-    async def listing(self, server: str) -> Listing:
-        """The tools of one server."""
-        return self._listing(server)
+    async def get_listing(self, server: str) -> Listing:
+        """Return the tools of one server."""
+        return self._make_listing(server)
 
-    def _listing(self, server: str) -> Listing:
+    def _make_listing(self, server: str) -> Listing:
         tools = self._tools[server]
         first = next(iter(tools.values()))
         return Listing(
@@ -120,7 +120,7 @@ class ToolSet(McpServers):
             answer = CallResult(error=f"{type(error).__name__}: {exception_text(error)}")
         finally:
             ended = self._now()
-            self.spans.append(Called(tool=tool, server=server, started=started, ended=ended, ok=answer.error is None))
+            self.spans.append(ToolSpan(tool=tool, server=server, started=started, ended=ended, ok=answer.error is None))
             self.made.append(
                 ToolCall(
                     name=tool,
@@ -136,5 +136,5 @@ class ToolSet(McpServers):
         return answer
 
     def spent_ms(self) -> float:
-        """The time of all calls together."""
+        """Return the time of all calls together."""
         return sum(call.ended - call.started for call in self.spans) * 1000

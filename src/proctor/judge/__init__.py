@@ -1,1 +1,1 @@
-"""Claims in plain language, decided by models that are asked with care."""
+"""Judges: claims in plain language, decided by asking models with care."""

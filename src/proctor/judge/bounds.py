@@ -1,4 +1,4 @@
-"""How much of what an agent wrote is shown to a judge, and how the rest is left out so that it can be seen.
+"""Bounds how much of what an agent wrote is shown to a judge, and leaves the rest out visibly.
 
 The line of material has at most `max_chars` characters. The subject gets at least half of them where it needs them, the context the
 rest; what is short is kept whole, and the long share what is left. A text loses its middle, a list or object its middle members; what was
@@ -20,6 +20,7 @@ from proctor.model.evidence import Json
 from proctor.model.judgement import Material
 
 LEAST_CHARS = 200
+"""The least room that makes sense: below it nothing but cut marks would be shown."""
 DEEPEST = 60
 """How many levels of lists and objects are shown."""
 WIDEST = 1_000
@@ -27,18 +28,22 @@ WIDEST = 1_000
 MOST_MEMBERS = 20_000
 """How many members are looked at in all lists and objects together."""
 LONGEST_KEY = 200
+"""Characters of a key that are shown."""
 LONGEST_FAULT = 600
+"""Characters that are shown of what was wrong with an earlier reply."""
 _SMALLEST_SHARE = 80
+"""Characters that each text gets at least when a list or object is shortened."""
 
 _STEPS = ((2, 1_000), (4, 300), (10, 100), (40, 30), (200, 10))
 """To shorten a list or object: the part of the room that one text may take, and the number of members; tried one after the other."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,39}")
 _BIG_NUMBER_BITS = 10_000
+"""A larger integer is shown by its length alone: writing it out takes quadratic time."""
 _TWO_WIDE = ('"', "\\", "\n", "\r", "\t")
 """What JSON spells with two characters; whatever it spells with six was removed before."""
 
 
-class Shown(msgspec.Struct, frozen=True):
+class ShownMaterial(msgspec.Struct, frozen=True):
     """The material as a judge sees it."""
 
     line: str
@@ -48,29 +53,29 @@ class Shown(msgspec.Struct, frozen=True):
     """How many cuts there are in the line."""
 
 
-def show_material(material: Material, *, max_chars: int, fault: str | None = None) -> Shown:
-    """The material as one line of JSON that is safe to show; `fault`, what was wrong with an earlier reply, stands beside it."""
-    name = _name_of(material)
+def show_material(material: Material, *, max_chars: int, fault: str | None = None) -> ShownMaterial:
+    """Return the material as one line of JSON that is safe to show, beside it `fault`: what was wrong with an earlier reply."""
+    name = _name_subject(material)
     if fault is None:
-        line = _encoded({name: material.subject, "context": material.context} if material.context else {name: material.subject})
+        line = _try_to_encode({name: material.subject, "context": material.context} if material.context else {name: material.subject})
         if line is not None and len(line) <= max_chars and fence.is_harmless(line) and line.count("{") + line.count("[") <= DEEPEST:
-            return Shown(line)
+            return ShownMaterial(line)
     return _show_carefully(material, name, max(max_chars, LEAST_CHARS), fault)
 
 
 def cut_text(text: str, room: int) -> tuple[str, int]:
-    """`text` without its middle, so that its JSON takes at most `room` characters, and how many of its characters are gone."""
-    if len(text) + 2 <= room and _width(text, 0, len(text)) + 2 <= room:
+    """Return `text` without its middle, so that its JSON takes at most `room` characters, and how many characters are gone."""
+    if len(text) + 2 <= room and _measure_json(text, 0, len(text)) + 2 <= room:
         return text, 0
-    inner = max(room - 2 - len(_cut_mark(len(text))), 0)
-    head = _reach(text, inner * 2 // 3)
-    tail = _reach(text[max(head, len(text) - inner) :][::-1], inner - inner * 2 // 3)
+    inner = max(room - 2 - len(_make_cut_mark(len(text))), 0)
+    head = _find_fitting_length(text, inner * 2 // 3)
+    tail = _find_fitting_length(text[max(head, len(text) - inner) :][::-1], inner - inner * 2 // 3)
     gone = len(text) - head - tail
-    return text[:head] + _cut_mark(gone) + text[len(text) - tail :], gone
+    return text[:head] + _make_cut_mark(gone) + text[len(text) - tail :], gone
 
 
-def fit(value: Json, room: int) -> tuple[Json, int]:
-    """`value`, or a shortened form of it whose JSON takes at most `room` characters, and the number of cuts."""
+def fit_value(value: Json, room: int) -> tuple[Json, int]:
+    """Return `value`, or a shortened form whose JSON takes at most `room` characters, and the number of cuts."""
     line = fence.encode_line(value)
     if len(line) <= room:
         return value, 0
@@ -84,61 +89,61 @@ def fit(value: Json, room: int) -> tuple[Json, int]:
     return cut_text(line, room)[0], 1
 
 
-def _show_carefully(material: Material, name: str, max_chars: int, fault: str | None) -> Shown:
+def _show_carefully(material: Material, name: str, max_chars: int, fault: str | None) -> ShownMaterial:
     cuts: list[str] = []
-    subject, in_subject = _tidied(material.subject)
-    context, in_context = _tidied(material.context)
+    subject, in_subject = _neutralise_value(material.subject)
+    context, in_context = _neutralise_value(material.context)
     frame = len(name) + len('{"":}') + (len(',"context":') if context else 0)
     room = max_chars - frame
     context_size = len(fence.encode_line(context)) if context else 0
-    shown, cut_here = fit(subject, max(room - context_size, max_chars // 2))
-    _tell(cuts, name, subject, shown, in_subject + cut_here)
+    shown, cut_here = fit_value(subject, max(room - context_size, max_chars // 2))
+    _note_cut(cuts, name, subject, shown, in_subject + cut_here)
     data: dict[str, Json] = {name: shown}
     places = in_subject + cut_here
     if context:
         fitted, cut_there = _fit_context(context, room - len(fence.encode_line(shown)), cuts)
         if in_context and not cut_there:
-            cuts.append(f"context: cut in {_counted(in_context, 'place')}")
+            cuts.append(f"context: cut in {_format_count(in_context, 'place')}")
         data["context"] = fitted
         places += in_context + cut_there
     if fault is not None:
-        data["fault_of_previous_reply"] = cut_text(fence.neutralise(fault), LONGEST_FAULT)[0]
-    return Shown(fence.encode_line(data), tuple(cuts), places)
+        data["fault_of_previous_reply"] = cut_text(fence.neutralise_text(fault), LONGEST_FAULT)[0]
+    return ShownMaterial(fence.encode_line(data), tuple(cuts), places)
 
 
 def _fit_context(context: dict[str, Json], room: int, cuts: list[str]) -> tuple[Json, int]:
-    """The members of the context in `room` characters: the short ones whole, the long ones with equal shares."""
+    """Return the members of the context in `room` characters: the short ones whole, the long ones with equal shares."""
     sizes = {key: len(fence.encode_line(value)) for key, value in context.items()}
     left = room - 1 - sum(len(fence.encode_line(key)) + 2 for key in context)
     if sum(sizes.values()) <= left:
         return context, 0
     if left < _SMALLEST_SHARE * len(context):
         shown, places = cut_text(fence.encode_line(context), room)[0], 1
-        _tell(cuts, "context", context, shown, places)
+        _note_cut(cuts, "context", context, shown, places)
         return shown, places
     fitted = dict(context)
     places = 0
     for rank, key in enumerate(sorted(context, key=sizes.__getitem__)):
         share = left // (len(context) - rank)
-        fitted[key], cut_here = fit(context[key], share)
+        fitted[key], cut_here = fit_value(context[key], share)
         left -= len(fence.encode_line(fitted[key]))
         places += cut_here
         # A name that is no plain word may be the agent's own.
-        _tell(cuts, f"context.{key}" if _NAME.fullmatch(key) else "a member of the context", context[key], fitted[key], cut_here)
+        _note_cut(cuts, f"context.{key}" if _NAME.fullmatch(key) else "a member of the context", context[key], fitted[key], cut_here)
     return fitted, places
 
 
-def _tell(cuts: list[str], name: str, before: Json, after: Json, places: int) -> None:
+def _note_cut(cuts: list[str], name: str, before: Json, after: Json, places: int) -> None:
     if not places:
         return
     if isinstance(before, str) and isinstance(after, str):
         cuts.append(f"{name}: cut from {len(before):,} to {len(after):,} characters")
     else:
-        cuts.append(f"{name}: cut in {_counted(places, 'place')}, {len(fence.encode_line(after)):,} characters shown")
+        cuts.append(f"{name}: cut in {_format_count(places, 'place')}, {len(fence.encode_line(after)):,} characters shown")
 
 
 class _Walk:
-    """Copies a value, with bounds on its depth, its width and its texts; texts and keys are neutralised where asked."""
+    """Copies a value with bounds on its depth, its width and its texts; neutralises texts and keys where asked."""
 
     def __init__(self, *, longest: int | None = None, widest: int = WIDEST, neutralise: bool = False) -> None:
         self.places = 0
@@ -148,41 +153,41 @@ class _Walk:
         self._left = MOST_MEMBERS
 
     def copy(self, value: Json, depth: int = 0) -> Json:
-        """The copy. Recursion ends at `DEEPEST`."""
+        """Return the copy. Recursion ends at `DEEPEST`."""
         if isinstance(value, str):
-            return self._text(value)
+            return self._copy_text(value)
         if value is None or isinstance(value, (bool, float)):
             return value
         if isinstance(value, int):
-            return value if value.bit_length() <= _BIG_NUMBER_BITS else self._gone(f"number of {value.bit_length():,} bits")
+            return value if value.bit_length() <= _BIG_NUMBER_BITS else self._mark_gap(f"number of {value.bit_length():,} bits")
         if isinstance(value, (list, tuple, Mapping)):
             self._left -= min(len(value), self._widest)
             if depth >= DEEPEST or self._left < 0:
-                return self._gone(_counted(len(value), "item"))
+                return self._mark_gap(_format_count(len(value), "item"))
             if isinstance(value, Mapping):
-                return self._members(cast(Mapping[Json, Json], value), depth)
-            return self._items(cast(list[Json], value), depth)
-        return self._text(_encoded(value) or type(value).__name__)
+                return self._copy_members(cast(Mapping[Json, Json], value), depth)
+            return self._copy_items(cast(list[Json], value), depth)
+        return self._copy_text(_try_to_encode(value) or type(value).__name__)
 
-    def _items(self, items: list[Json] | tuple[Json, ...], depth: int) -> list[Json]:
+    def _copy_items(self, items: list[Json] | tuple[Json, ...], depth: int) -> list[Json]:
         if len(items) <= self._widest:
             return [self.copy(item, depth + 1) for item in items]
         half = self._widest // 2
         copied = [self.copy(item, depth + 1) for item in chain(items[:half], items[-half:])]
-        copied.insert(half, self._gone(_counted(len(items) - 2 * half, "item")))
+        copied.insert(half, self._mark_gap(_format_count(len(items) - 2 * half, "item")))
         return copied
 
-    def _members(self, members: Mapping[Json, Json], depth: int) -> dict[str, Json]:
+    def _copy_members(self, members: Mapping[Json, Json], depth: int) -> dict[str, Json]:
         copied: dict[str, Json] = {}
         numbers: dict[str, int] = {}
         half = self._widest // 2
         gone = len(members) - 2 * half if len(members) > self._widest else 0
         for index, (key, value) in enumerate(members.items()):
             if gone and index == half:
-                copied[self._gone(_counted(gone, "member"))] = None
+                copied[self._mark_gap(_format_count(gone, "member"))] = None
             if gone and half <= index < half + gone:
                 continue
-            plain = self._key(key)
+            plain = self._copy_key(key)
             name = plain
             while name in copied:
                 # Two names may have differed by what cannot be seen; neither value may go missing for that.
@@ -191,62 +196,62 @@ class _Walk:
             copied[name] = self.copy(value, depth + 1)
         return copied
 
-    def _key(self, key: Json) -> str:
-        text = key if isinstance(key, str) else _encoded(key) or ""
-        text = fence.neutralise(text) if self._neutralise else text
+    def _copy_key(self, key: Json) -> str:
+        text = key if isinstance(key, str) else _try_to_encode(key) or ""
+        text = fence.neutralise_text(text) if self._neutralise else text
         shorter, gone = cut_text(text, LONGEST_KEY)
         self.places += gone > 0
         return shorter
 
-    def _text(self, text: str) -> str:
+    def _copy_text(self, text: str) -> str:
         if self._neutralise:
-            text = fence.neutralise(text)
+            text = fence.neutralise_text(text)
         if self._longest is not None and len(text) > self._longest // 2:
             text, gone = cut_text(text, self._longest)
             self.places += gone > 0
         return text
 
-    def _gone(self, what: str) -> str:
+    def _mark_gap(self, what: str) -> str:
         self.places += 1
         return f"[... {what} cut here ...]"
 
 
-def _tidied(value: Json) -> tuple[Json, int]:
+def _neutralise_value(value: Json) -> tuple[Json, int]:
     walk = _Walk(neutralise=True)
     return walk.copy(value), walk.places
 
 
-def _name_of(material: Material) -> str:
+def _name_subject(material: Material) -> str:
     name = material.name
     return name if _NAME.fullmatch(name) and name not in ("context", "fault_of_previous_reply") else "subject"
 
 
-def _encoded(value: Json) -> str | None:
+def _try_to_encode(value: Json) -> str | None:
     try:
         return fence.encode_line(value)
     except (RecursionError, ValueError, TypeError, OverflowError, msgspec.MsgspecError):  # ValueError: also a lone surrogate
         return None
 
 
-def _cut_mark(gone: int) -> str:
+def _make_cut_mark(gone: int) -> str:
     return f"[... {gone:,} characters cut here ...]"
 
 
-def _counted(number: int, noun: str) -> str:
+def _format_count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def _width(text: str, start: int, end: int) -> int:
-    """How many characters of JSON a part of a text takes, the quotes left out."""
+def _measure_json(text: str, start: int, end: int) -> int:
+    """Return how many characters of JSON a part of a text takes, without the quotes."""
     return end - start + sum(text.count(character, start, end) for character in _TWO_WIDE)
 
 
-def _reach(text: str, room: int) -> int:
-    """The length of the longest beginning of `text` whose JSON takes at most `room` characters."""
+def _find_fitting_length(text: str, room: int) -> int:
+    """Return the length of the longest beginning of `text` whose JSON takes at most `room` characters."""
     low, high = 0, min(room, len(text))
     while low < high:
         middle = (low + high + 1) // 2
-        if _width(text, 0, middle) <= room:
+        if _measure_json(text, 0, middle) <= room:
             low = middle
         else:
             high = middle - 1

@@ -1,4 +1,4 @@
-"""Replies of judges that are remembered, so that the same question is paid for once.
+"""Remembers the replies of judges, so that the same question is paid for once.
 
 What is remembered is found by everything the judge would see and by how it is asked: the key is the SHA-256 of all of it. A file that
 cannot be read counts as absent, and one that cannot be written is not missed: the worst that a cache can do is to be of no use. Kept are
@@ -31,7 +31,7 @@ class ReplyCache(Protocol):
     """Remembers replies."""
 
     def get(self, key: str) -> ChatReply | None:
-        """What was answered, if it is known."""
+        """Return what was answered, if it is known."""
         ...
 
     def put(self, key: str, reply: ChatReply) -> None:
@@ -39,29 +39,29 @@ class ReplyCache(Protocol):
         ...
 
     def close(self) -> None:
-        """Nothing more will be asked or remembered."""
+        """Finish writing; nothing more will be asked or remembered."""
         ...
 
 
 class MemoryCache:
-    """Remembers as long as it lives."""
+    """A cache that lives as long as its process."""
 
     def __init__(self) -> None:
         self.replies: dict[str, ChatReply] = {}
 
     def get(self, key: str) -> ChatReply | None:
-        """What was answered, if it is known."""
+        """Return what was answered, if it is known."""
         return self.replies.get(key)
 
     def put(self, key: str, reply: ChatReply) -> None:
         """Remember an answer."""
-        self.replies[key] = essence(reply)
+        self.replies[key] = strip_reply(reply)
 
     def close(self) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
 
-class _Kept(msgspec.Struct, frozen=True, kw_only=True):
+class _StoredReply(msgspec.Struct, frozen=True, kw_only=True):
     proctor_judge_reply: int
     reply: ChatReply
 
@@ -77,36 +77,36 @@ class FolderCache:
         self.path = path
         self.trouble: str | None = None
         """Why the last reply could not be written, where one could not."""
-        self._decoder = msgspec.json.Decoder(_Kept)
+        self._decoder = msgspec.json.Decoder(_StoredReply)
         self._encoder = msgspec.json.Encoder()
         self._present: dict[str, set[str]] = {}
 
     def get(self, key: str) -> ChatReply | None:
-        """What was answered, if it is known and can be read."""
-        if key[2:] not in self._listed(key[:2]):
+        """Return what was answered, if it is known and can be read."""
+        if key[2:] not in self._list_names(key[:2]):
             return None
         try:
-            kept = self._decoder.decode(_read(self._file(key)))
+            kept = self._decoder.decode(_read_file(self._make_path(key)))
         except (OSError, msgspec.MsgspecError, UnicodeError, RecursionError):
             return None
         return kept.reply if kept.proctor_judge_reply == 1 else None
 
     def put(self, key: str, reply: ChatReply) -> None:
-        """Remember an answer: whole, or not at all."""
+        """Remember an answer, whole or not at all."""
         if is_too_large(reply):
             return
-        place = self._file(key)
+        place = self._make_path(key)
         partial = f"{place}.{os.getpid()}-{next(_NUMBERS)}"
         try:
             # Not flushed to the disk: after a crash of the machine the reply is asked for again.
-            data = self._encoder.encode(_Kept(proctor_judge_reply=1, reply=essence(reply)))
+            data = self._encoder.encode(_StoredReply(proctor_judge_reply=1, reply=strip_reply(reply)))
             try:
-                _write(partial, data)
+                _write_file(partial, data)
             except FileNotFoundError:
                 os.makedirs(os.path.dirname(place), exist_ok=True)
-                _write(partial, data)
+                _write_file(partial, data)
             os.replace(partial, place)
-            self._listed(key[:2]).add(key[2:])
+            self._list_names(key[:2]).add(key[2:])
         except (OSError, UnicodeError) as error:
             self.trouble = f"{type(error).__name__}: {error.strerror}" if isinstance(error, OSError) else "the reply is no UTF-8 text"
             try:
@@ -115,9 +115,9 @@ class FolderCache:
                 return
 
     def close(self) -> None:
-        """Nothing to do: every file is whole already."""
+        """Do nothing: every file is whole already."""
 
-    def _listed(self, part: str) -> set[str]:
+    def _list_names(self, part: str) -> set[str]:
         names = self._present.get(part)
         if names is None:
             try:
@@ -127,11 +127,11 @@ class FolderCache:
             self._present[part] = names
         return names
 
-    def _file(self, key: str) -> str:
+    def _make_path(self, key: str) -> str:
         return f"{self.path}{os.sep}{key[:2]}{os.sep}{key[2:]}.json"
 
 
-class WriteBehind:
+class WriteBehindCache:
     """A cache whose writing happens beside the judging, in a thread of its own: the disk holds no question up.
 
     What waits to be written is found all the same. `close` waits until everything is written; a process that dies before asks again.
@@ -143,7 +143,7 @@ class WriteBehind:
         self._thread: ThreadPoolExecutor | None = None
 
     def get(self, key: str) -> ChatReply | None:
-        """What was answered, if it is known."""
+        """Return what was answered, if it is known."""
         return self._waiting.get(key) or self._cache.get(key)
 
     def put(self, key: str, reply: ChatReply) -> None:
@@ -152,7 +152,7 @@ class WriteBehind:
             return
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "judge-memory")
-        kept = essence(reply)
+        kept = strip_reply(reply)
         self._waiting[key] = kept
         self._thread.submit(self._write, key, kept)
 
@@ -172,7 +172,7 @@ class WriteBehind:
 # Straight to the system: with what `open` does around it, a small file costs twice as much.
 
 
-def _read(path: str) -> bytes:
+def _read_file(path: str) -> bytes:
     file = os.open(path, os.O_RDONLY | _BINARY)
     try:
         parts: list[bytes] = []
@@ -185,7 +185,7 @@ def _read(path: str) -> bytes:
         os.close(file)
 
 
-def _write(path: str, data: bytes) -> None:
+def _write_file(path: str, data: bytes) -> None:
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY, 0o666)
     try:
         while data:
@@ -195,26 +195,26 @@ def _write(path: str, data: bytes) -> None:
 
 
 def is_too_large(reply: ChatReply) -> bool:
-    """Whether a reply is not worth the place it would take."""
+    """Return whether a reply is too large to be worth keeping."""
     texts = (reply.text, reply.model, *reply.notes)
     return sum(map(len, texts)) > LARGEST_REPLY or sum(len(text.encode("utf-8", "surrogatepass")) for text in texts) > LARGEST_REPLY
 
 
-def essence(reply: ChatReply) -> ChatReply:
-    """What is worth remembering of a reply."""
+def strip_reply(reply: ChatReply) -> ChatReply:
+    """Return what is worth remembering of a reply."""
     return ChatReply(text=reply.text, finish=reply.finish, usage=reply.usage, model=reply.model, notes=reply.notes)
 
 
-def key_of(request: ChatRequest, *, provider: str, model: str, address: str | None, asked: dict[str, Json]) -> str:
-    """The name of a request and of the way it is asked; `asked` holds what the request itself does not say."""
-    return hashlib.sha256(canonical([provider, model, address, request, asked])).hexdigest()
+def make_key(request: ChatRequest, *, provider: str, model: str, address: str | None, asked: dict[str, Json]) -> str:
+    """Return the key of a request and of the way it is asked; `asked` holds what the request itself does not say."""
+    return hashlib.sha256(encode_canonical([provider, model, address, request, asked])).hexdigest()
 
 
 _ENCODER = msgspec.json.Encoder(order="sorted")
 
 
-def canonical(value: object) -> bytes:
-    """A value as bytes, the same for the same value."""
+def encode_canonical(value: object) -> bytes:
+    """Return a value as bytes, the same for the same value."""
     try:
         return _ENCODER.encode(value)
     except (UnicodeEncodeError, OverflowError, msgspec.MsgspecError):  # half of a surrogate pair, an integer beyond 64 bits

@@ -1,4 +1,4 @@
-"""What an agent wrote, made into data: it cannot end the block it stands in, nor pass for anything but a text to be judged.
+"""Makes data of what an agent wrote: it cannot end the block it stands in, nor pass for anything but a text to be judged.
 
 Four walls, each of which holds alone:
 1. The material is one line of JSON. A line break in it is two characters, so nothing in it can be a line of its own.
@@ -61,20 +61,20 @@ _LOOK_ALIKES = str.maketrans("`~<>[|｜-=*_#＜＞﹤﹥［｀", "‵∼‹›�
 _encoder = msgspec.json.Encoder()
 
 
-def neutralise(text: str) -> str:
-    """`text` without what cannot be seen, and with look-alikes for what could be taken for the end of it."""
+def neutralise_text(text: str) -> str:
+    """Return `text` without invisible characters, and with look-alikes for what could be taken for its end."""
     if text.isascii():
         text = _CONTROL.sub("", text)
     else:
-        text = _WIDE.sub(_disguise, _INVISIBLE.sub("", _LINE_BREAK.sub("\n", text)))
+        text = _WIDE.sub(_replace_delimiter, _INVISIBLE.sub("", _LINE_BREAK.sub("\n", text)))
     if _has_sign(text):
         # After the removal: a delimiter must not hide behind a character that is about to go.
-        text = _DELIMITER.sub(_disguise, text)
+        text = _DELIMITER.sub(_replace_delimiter, text)
     return text
 
 
 def is_harmless(line: str) -> bool:
-    """Whether a line of JSON surely holds nothing to neutralise. Says no rather too often."""
+    """Return whether a line of JSON surely holds nothing to neutralise; in doubt it says no."""
     # JSON spells most control characters as `\u0000`, so that they are not to be seen in the line itself.
     if "\\u" in line or "\\b" in line or "\\f" in line or "\x7f" in line or _has_sign(line):
         return False
@@ -82,21 +82,21 @@ def is_harmless(line: str) -> bool:
 
 
 def encode_line(value: Json) -> str:
-    """`value` as one line of compact JSON. Raises what the encoder raises for what JSON cannot carry."""
+    """Return `value` as one line of compact JSON. Raises what the encoder raises for what JSON cannot carry."""
     return _encoder.encode(value).decode()
 
 
 def choose_marker(*parts: str) -> str:
-    """A word that occurs in none of `parts`, and that is the same whenever they are."""
+    """Return a word that occurs in none of `parts`, and that is the same whenever they are."""
     for salt in count():
-        marker = digest(parts, salt)
+        marker = digest_parts(parts, salt)
         if is_free(marker, parts):
             return marker
     raise AssertionError("there is always a next number")
 
 
-def digest(parts: tuple[str, ...], salt: int) -> str:
-    """128 bits that depend on every character of `parts`."""
+def digest_parts(parts: tuple[str, ...], salt: int) -> str:
+    """Return 128 bits that depend on every character of `parts`."""
     state = sha256(str(salt).encode())
     for part in parts:
         encoded = part.encode()
@@ -106,22 +106,22 @@ def digest(parts: tuple[str, ...], salt: int) -> str:
 
 
 def is_free(marker: str, parts: tuple[str, ...]) -> bool:
-    """Whether nobody has written `marker` yet, in either case."""
+    """Return whether `marker` occurs in none of `parts`, in either case."""
     return not any(marker in part or marker in part.lower() for part in parts)
 
 
-def fenced(line: str, marker: str) -> str:
-    """The block of data: a marker line, the material, the closing marker line."""
-    return f"{opening_line(marker)}\n{line}\n{closing_line(marker)}"
+def fence_line(line: str, marker: str) -> str:
+    """Return the block of data: a marker line, the material, the closing marker line."""
+    return f"{make_opening_line(marker)}\n{line}\n{make_closing_line(marker)}"
 
 
-def opening_line(marker: str) -> str:
-    """The line after which there is only data."""
+def make_opening_line(marker: str) -> str:
+    """Return the line after which there is only data."""
     return f"<<<DATA {marker}>>>"
 
 
-def closing_line(marker: str) -> str:
-    """The line after which there is no more data."""
+def make_closing_line(marker: str) -> str:
+    """Return the line after which there is no more data."""
     return f"<<<END OF DATA {marker}>>>"
 
 
@@ -129,5 +129,5 @@ def _has_sign(text: str) -> bool:
     return any(sign in text for sign in _SIGNS)
 
 
-def _disguise(found: re.Match[str]) -> str:
+def _replace_delimiter(found: re.Match[str]) -> str:
     return found[0].translate(_LOOK_ALIKES)

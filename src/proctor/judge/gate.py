@@ -1,4 +1,4 @@
-"""How many requests a judge has under way at once, over all cases.
+"""Bounds how many requests a judge has under way at once, over all cases.
 
 The number adapts to what the provider bears: halved when it says that it is too much, raised by one after every round of successes,
 never above what the user asked for. Requests that were under way together and are refused together halve it once. Places are given in
@@ -11,8 +11,8 @@ import asyncio
 from collections import deque
 
 
-class Gate:
-    """Lets a bounded and adapting number of requests through."""
+class RequestGate:
+    """Lets a bounded, adapting number of requests through."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -25,18 +25,20 @@ class Gate:
         self._alarm: asyncio.TimerHandle | None = None
 
     async def enter(self) -> int:
-        """Wait for a place, and for the end of any pause the provider asked for; gives the round, for `too_much`."""
+        """Wait for a place, and for the end of any pause the provider asked for; return the round, for `slow_down`."""
         loop = asyncio.get_running_loop()
+        # Only where nobody waits: a place goes to whoever asked first.
         if not self._waiting and self.inside < self.limit and loop.time() >= self._closed_until:
             self.inside += 1
             return self._round
         place: asyncio.Future[None] = loop.create_future()
         self._waiting.append(place)
-        self._admit()
+        self._admit_waiting()
         try:
             await place
         except asyncio.CancelledError:
-            if not place.cancelled():  # given and given up in the same breath
+            if not place.cancelled():
+                # The place was granted in the moment of the cancellation, so nobody else will give it back.
                 self.leave()
             raise
         return self._round
@@ -44,20 +46,21 @@ class Gate:
     def leave(self) -> None:
         """Give the place back."""
         self.inside -= 1
-        self._admit()
+        self._admit_waiting()
 
-    def succeeded(self) -> None:
-        """A request went through: after a round of these the limit may rise."""
+    def note_success(self) -> None:
+        """Count a request that went through: after a round of these the limit may rise."""
         if self.limit >= self.most:
             return
         self._successes += 1
         if self._successes >= self.limit:
             self._successes = 0
             self.limit += 1
-            self._admit()
+            self._admit_waiting()
 
-    def too_much(self, round_: int, pause_s: float | None = None) -> None:
-        """The provider is overloaded: half as many at once, and none before it asked to be tried again."""
+    def slow_down(self, round_: int, pause_s: float | None = None) -> None:
+        """Halve the number of requests at once, and let none through before the time that the provider asked for."""
+        # Requests of one round were under way together: their refusals are one piece of news, and halve the limit once.
         if round_ == self._round:
             self.limit = max(1, self.limit // 2)
             self._successes = 0
@@ -65,7 +68,7 @@ class Gate:
         if pause_s is not None:
             self._closed_until = max(self._closed_until, asyncio.get_running_loop().time() + pause_s)
 
-    def _admit(self) -> None:
+    def _admit_waiting(self) -> None:
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
@@ -73,10 +76,11 @@ class Gate:
             return
         loop = asyncio.get_running_loop()
         if loop.time() < self._closed_until:
-            self._alarm = loop.call_at(self._closed_until, self._admit)
+            self._alarm = loop.call_at(self._closed_until, self._admit_waiting)
             return
         while self._waiting and self.inside < self.limit:
             place = self._waiting.popleft()
+            # Whoever was cancelled while waiting takes no place.
             if not place.done():
                 self.inside += 1
                 place.set_result(None)

@@ -1,4 +1,4 @@
-"""How one model of a judge is reached: remembered replies first, then through the gate, with a time limit, tried again where that helps.
+"""Reaches one model of a judge: remembered replies first, then through the gate, with a time limit, tried again where that helps.
 
 All of it lies beneath the tape: a recording holds what came of a request, remembered or asked for, and a replay neither waits nor asks.
 A request that would go beyond the budget is not sent.
@@ -14,10 +14,10 @@ import msgspec
 
 from proctor.errors import TargetError
 from proctor.judge.cached import ReplyCache
-from proctor.judge.gate import Gate
+from proctor.judge.gate import RequestGate
 from proctor.judge.request import without_ids
 from proctor.judge.settings import JudgeSettings
-from proctor.judge.votes import Prices, cost_of
+from proctor.judge.votes import Prices, compute_cost
 from proctor.llm.ports import ChatModel, ChatReply, ChatRequest, FaultCode, ModelFault
 
 MAX_BACKOFF_S = 30.0
@@ -31,7 +31,7 @@ _TAKE_BOUNDS = ("openai", "openai_responses")
 """The protocols whose schemas may say how long a list is."""
 
 
-class Spent(msgspec.Struct, kw_only=True):
+class JudgeSpending(msgspec.Struct, kw_only=True):
     """What a judge has really spent so far; remembered and replayed replies are free."""
 
     calls: int = 0
@@ -47,7 +47,9 @@ class Spent(msgspec.Struct, kw_only=True):
 class GatedModel:
     """A model that is asked within the bounds of the settings."""
 
-    def __init__(self, model: ChatModel, settings: JudgeSettings, *, gate: Gate, spent: Spent, prices: Prices | None = None) -> None:
+    def __init__(
+        self, model: ChatModel, settings: JudgeSettings, *, gate: RequestGate, spent: JudgeSpending, prices: Prices | None = None
+    ) -> None:
         self.inner = model
         self.provider = model.provider
         self.name = model.name
@@ -61,45 +63,48 @@ class GatedModel:
     async def complete(self, request: ChatRequest) -> ChatReply:
         """Ask, and ask again where that may help. Raises `ModelFault`, and `TargetError` when the budget is spent."""
         if request.answer_schema is None:
-            return await self._persistently(request)
+            return await self._ask_with_retries(request)
         for rung in _RUNGS[self._rung :]:
             try:
-                reply = await self._persistently(_held(request, rung))
+                reply = await self._ask_with_retries(_apply_rung(request, rung))
             except ModelFault as fault:
                 # Providers say in many ways that they cannot be held to a shape; whether it was that shows when they are asked for less.
                 if fault.code != "bad_request" or self._settings.structured != "auto" or rung == "free":
                     raise
                 continue
+            # What this model takes is remembered, so that later requests need not be refused first.
             self._rung = _RUNGS.index(rung)
             return reply
         raise AssertionError("the last rung returns or raises")
 
-    async def _persistently(self, request: ChatRequest) -> ChatReply:
+    async def _ask_with_retries(self, request: ChatRequest) -> ChatReply:
         tries = 0
         while True:
             tries += 1
             try:
-                return await self._once(request)
+                return await self._ask_once(request)
             except ModelFault as fault:
-                pause = self._pause(fault, tries)
+                pause = self._choose_pause_s(fault, tries)
                 if pause is None:
-                    raise _told(fault, tries) from None
+                    raise _add_tries(fault, tries) from None
             await asyncio.sleep(pause)
 
-    def _pause(self, fault: ModelFault, tries: int) -> float | None:
-        """How long to wait before the next try; nothing where there is to be none."""
+    def _choose_pause_s(self, fault: ModelFault, tries: int) -> float | None:
+        """Return how many seconds to wait before the next try; None where there is to be none."""
         if not fault.safe or tries > self._settings.retries:
             return None
         if fault.retry_after_s is not None:
             # Whoever asks for more patience than a whole request may take will not have it.
             return fault.retry_after_s if fault.retry_after_s <= self._settings.timeout_s else None
         backoff = min(MAX_BACKOFF_S, self._settings.backoff_s * 2 ** min(tries - 1, 20))
+        # Requests that were refused together must not come back together.
         return backoff * random.uniform(0.75, 1.0)
 
-    async def _once(self, request: ChatRequest) -> ChatReply:
+    async def _ask_once(self, request: ChatRequest) -> ChatReply:
         settings, gate = self._settings, self._gate
         ticket = await gate.enter()
         try:
+            # Counted behind the gate: those who waited while the budget was spent are not sent any more.
             if settings.max_calls is not None and self._spent.calls >= settings.max_calls:
                 raise TargetError(f"the limit of {settings.max_calls} requests to the judge is reached", code="judge_budget")
             self._spent.calls += 1
@@ -110,26 +115,28 @@ class GatedModel:
         except ModelFault as fault:
             if fault.code in ("rate_limited", "overloaded"):
                 asked = fault.retry_after_s
-                gate.too_much(ticket, asked if asked is not None and asked <= settings.timeout_s else None)
+                gate.slow_down(ticket, asked if asked is not None and asked <= settings.timeout_s else None)
             raise
         finally:
             gate.leave()
-        gate.succeeded()
-        self._count(reply)
+        gate.note_success()
+        self._count_spending(reply)
         return reply
 
-    def _count(self, reply: ChatReply) -> None:
+    def _count_spending(self, reply: ChatReply) -> None:
         usage = reply.usage
         if usage is not None:
             self._spent.input_tokens += usage.input_tokens or 0
             self._spent.output_tokens += usage.output_tokens or 0
-            self._spent.cost += cost_of(usage, self._prices) or 0.0
+            self._spent.cost += compute_cost(usage, self._prices) or 0.0
 
 
 class RememberedModel:
     """The model for one request: what is remembered under `key`, else what the model says."""
 
-    def __init__(self, model: GatedModel, cache: ReplyCache | None, key: str, spent: Spent, under_way: dict[str, asyncio.Event]) -> None:
+    def __init__(
+        self, model: GatedModel, cache: ReplyCache | None, key: str, spent: JudgeSpending, under_way: dict[str, asyncio.Event]
+    ) -> None:
         self.provider = model.provider
         self.name = model.name
         self.cached = False
@@ -144,7 +151,7 @@ class RememberedModel:
         self._mine: asyncio.Event | None = None
 
     async def complete(self, request: ChatRequest) -> ChatReply:
-        """What is remembered, else what the model says. Raises as the model does."""
+        """Return the remembered reply, else ask the model. Raises as the model does."""
         if self._cache is not None:
             # The same is asked once: whoever comes second waits for what the first will remember.
             while (somebody := self._under_way.get(self._key)) is not None:
@@ -157,30 +164,30 @@ class RememberedModel:
         self.asked = True
         return await self._model.complete(request)
 
-    def done(self) -> None:
-        """Nothing more will be remembered of this request; whoever waited for it may go on."""
+    def finish(self) -> None:
+        """Let those who waited for this request go on: nothing more will be remembered of it."""
         if self._mine is not None:
             self._mine.set()
             self._under_way.pop(self._key, None)
             self._mine = None
 
-    def remember(self, reply: ChatReply) -> None:
+    def remember_reply(self, reply: ChatReply) -> None:
         """Keep a reply that proved to be of use, if it is new."""
         if self._cache is not None and self.asked:
             self._cache.put(self._key, reply)
 
     async def close(self) -> None:
-        """Nothing: the model serves other requests too."""
+        """Do nothing: the model serves other requests too."""
 
 
-def _held(request: ChatRequest, rung: Rung) -> ChatRequest:
+def _apply_rung(request: ChatRequest, rung: Rung) -> ChatRequest:
     schema = request.answer_schema
     if schema is None or rung == "ids":
         return request
     return msgspec.structs.replace(request, answer_schema=without_ids(schema) if rung == "shape" else None)
 
 
-def _told(fault: ModelFault, tries: int) -> ModelFault:
+def _add_tries(fault: ModelFault, tries: int) -> ModelFault:
     if tries == 1:
         return fault
     message = f"{fault.message} ({tries} tries)"

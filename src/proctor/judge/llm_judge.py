@@ -15,14 +15,14 @@ import msgspec
 
 from proctor.cassettes.ports import NoTape, Tape
 from proctor.errors import SpecError, TargetError
-from proctor.judge.cached import ReplyCache, canonical, key_of
-from proctor.judge.gate import Gate
-from proctor.judge.gated_model import GatedModel, RememberedModel, Spent
+from proctor.judge.cached import ReplyCache, encode_canonical, make_key
+from proctor.judge.gate import RequestGate
+from proctor.judge.gated_model import GatedModel, JudgeSpending, RememberedModel
 from proctor.judge.prompt import load_prompt
-from proctor.judge.reply import Fault, Item, ReadReply, clean, read_reply, spoiled
-from proctor.judge.request import Rendered, render
+from proctor.judge.reply import Fault, Item, ReadReply, clean_text, make_spoiled, read_reply
+from proctor.judge.request import RenderedRequest, render_request
 from proctor.judge.settings import JudgeSettings
-from proctor.judge.votes import Ballot, Prices, combined, cost_of, total
+from proctor.judge.votes import Ballot, Prices, combine_ballots, compute_cost, sum_usage
 from proctor.llm.ports import ChatModel, ChatReply, ChatRequest
 from proctor.llm.taped import TapedModel
 from proctor.model.evidence import Json
@@ -65,7 +65,7 @@ class _Group(msgspec.Struct, frozen=True):
 
 
 class _Try(msgspec.Struct, frozen=True):
-    """One exchange with a model, and what could be read out of it."""
+    """One exchange with a model, and what could be read from it."""
 
     read: ReadReply
     wire: RememberedModel
@@ -82,7 +82,7 @@ class LlmJudge:
         *,
         cache: ReplyCache | None = None,
         costs: Mapping[str, Prices] = {},
-        spent: Spent | None = None,
+        spent: JudgeSpending | None = None,
     ) -> None:
         """With `spent` given, several judges count together, and a limit of requests holds for all of them."""
         if not models:
@@ -90,14 +90,14 @@ class LlmJudge:
         self.settings = settings
         self.name = settings.name or ", ".join(model.name for model in models)
         self.prompt = load_prompt(settings.prompt)
-        self.spent = Spent() if spent is None else spent
+        self.spent = JudgeSpending() if spent is None else spent
         self._cache = cache
         self._costs = costs
         # Requests are made ready while others are under way, and no more of them than will soon be sent.
-        self._door = Gate(2 * settings.concurrency)
+        self._door = RequestGate(2 * settings.concurrency)
         self._under_way: dict[str, asyncio.Event] = {}
         """Requests that others of the same kind wait for."""
-        gate = Gate(settings.concurrency)
+        gate = RequestGate(settings.concurrency)
         self._models = [GatedModel(model, settings, gate=gate, spent=self.spent, prices=costs.get(model.name)) for model in models]
         self._who: dict[str, Json] = {
             "judge": self.name,
@@ -107,16 +107,16 @@ class LlmJudge:
         }
 
     async def judge(self, questions: Sequence[Question], *, case: str, attempt: int, tape: Tape) -> list[Opinion]:
-        """One opinion per question, in order."""
+        """Return one opinion per question, in order."""
         opinions: dict[int, Opinion] = {}
-        groups = _grouped(questions)
-        heard = await _all([self._heard(group, attempt, tape) for group in groups])
+        groups = _group_questions(questions)
+        heard = await _gather_all([self._judge_group(group, attempt, tape) for group in groups])
         for group, found in zip(groups, heard, strict=True):
             opinions.update(zip(group.positions, found, strict=True))
         return [opinions[position] for position in range(len(questions))]
 
     async def close(self) -> None:
-        """Give back the connections of every model, also where one of them fails to."""
+        """Close the connections of every model, also where one of them fails to."""
         ends = await asyncio.gather(*(model.inner.close() for model in self._models), return_exceptions=True)
         if self._cache is not None:
             await asyncio.to_thread(self._cache.close)
@@ -124,31 +124,33 @@ class LlmJudge:
             if isinstance(end, BaseException):
                 raise end
 
-    async def _heard(self, group: _Group, attempt: int, tape: Tape) -> list[Opinion]:
-        """The opinions on one group: every model, every sample."""
+    async def _judge_group(self, group: _Group, attempt: int, tape: Tape) -> list[Opinion]:
+        """Return the opinions on one group, once there is a place for it."""
         await self._door.enter()
         try:
-            return await self._asked(group, attempt, tape)
+            return await self._ask_jury(group, attempt, tape)
         finally:
             self._door.leave()
 
-    async def _asked(self, group: _Group, attempt: int, tape: Tape) -> list[Opinion]:
-        rendered = self._rendered(group.questions)
+    async def _ask_jury(self, group: _Group, attempt: int, tape: Tape) -> list[Opinion]:
+        rendered = self._render_request(group.questions)
         samples = range(self.settings.samples)
-        ballots = await _all(
+        ballots = await _gather_all(
             [
-                self._ballots(group.questions, rendered, juror, {"member": member, "sample": sample, **self._how(attempt)}, tape)
+                self._collect_ballots(
+                    group.questions, rendered, juror, {"member": member, "sample": sample, **self._describe_asking(attempt)}, tape
+                )
                 for member, juror in enumerate(self._models)
                 for sample in samples
             ]
         )
         return [
-            self._opinion(question, [each[position] for each in ballots], rendered, position, len(group.questions))
+            self._make_opinion(question, [each[position] for each in ballots], rendered, position, len(group.questions))
             for position, question in enumerate(group.questions)
         ]
 
-    def _opinion(self, question: Question, ballots: list[Ballot], rendered: Rendered, position: int, together: int) -> Opinion:
-        opinion = combined(question, ballots, self.settings)
+    def _make_opinion(self, question: Question, ballots: list[Ballot], rendered: RenderedRequest, position: int, together: int) -> Opinion:
+        opinion = combine_ballots(question, ballots, self.settings)
         details: dict[str, Json] = {**self._who, "check_id": rendered.ids[position], **opinion.details}
         if together > 1:
             # Tokens and cost are those of the whole request; whoever adds them up must know how many share them.
@@ -157,65 +159,67 @@ class LlmJudge:
             details["cuts"] = list(rendered.cuts)
         return msgspec.structs.replace(opinion, details=details)
 
-    def _how(self, attempt: int) -> dict[str, Json]:
+    def _describe_asking(self, attempt: int) -> dict[str, Json]:
         how: dict[str, Json] = {"structured": self.settings.structured, "prompt": self.prompt.version}
         if not self.settings.share_over_repeats:
             how["attempt"] = attempt
         return how
 
-    def _rendered(self, questions: Sequence[Question], repair: str | None = None) -> Rendered:
+    def _render_request(self, questions: Sequence[Question], repair: str | None = None) -> RenderedRequest:
         settings = self.settings
-        return render(questions, prompt=self.prompt, max_chars=settings.max_chars, order_seed=settings.order_seed, repair=repair)
+        return render_request(questions, prompt=self.prompt, max_chars=settings.max_chars, order_seed=settings.order_seed, repair=repair)
 
-    async def _ballots(
-        self, questions: list[Question], rendered: Rendered, juror: GatedModel, asked: dict[str, Json], tape: Tape
+    async def _collect_ballots(
+        self, questions: list[Question], rendered: RenderedRequest, juror: GatedModel, asked: dict[str, Json], tape: Tape
     ) -> list[Ballot]:
-        """What one model says once to all questions of a group, after a repair where it takes one."""
+        """Return the answers of one model to all questions of a group, after one repair where that is needed."""
         wires: list[RememberedModel] = []
         try:
-            return await self._ballots_over(wires, questions, rendered, juror, asked, tape)
+            return await self._ask_and_repair(wires, questions, rendered, juror, asked, tape)
         finally:
             for wire in wires:
-                wire.done()
+                wire.finish()
 
-    async def _ballots_over(
+    async def _ask_and_repair(
         self,
         wires: list[RememberedModel],
         questions: list[Question],
-        rendered: Rendered,
+        rendered: RenderedRequest,
         juror: GatedModel,
         asked: dict[str, Json],
         tape: Tape,
     ) -> list[Ballot]:
-        first = await self._tried(wires, questions, rendered, juror, asked, tape)
+        first = await self._try_once(wires, questions, rendered, juror, asked, tape)
         tries = [first]
         said: list[Item | Fault] = list(first.read.items)
-        wanting = first.read.wanting()
+        wanting = first.read.list_unanswered()
         if wanting and first.reply is not None and first.read.fault_code != "judge_refused":
             words = dict.fromkeys(_REPAIRS[item.code] for item in first.read.items if isinstance(item, Fault))
             again = [questions[position] for position in wanting]
-            second = await self._tried(wires, again, self._rendered(again, " ".join(words)), juror, asked, tape)
+            second = await self._try_once(wires, again, self._render_request(again, " ".join(words)), juror, asked, tape)
             tries.append(second)
             if second.reply is not None:
                 for position, item in zip(wanting, second.read.items, strict=True):
                     said[position] = item
-        self._remember(tries)
-        return self._written(juror, said, tries, repaired=wanting)
+        self._remember_replies(tries)
+        return self._write_ballots(juror, said, tries, repaired=wanting)
 
-    def _remember(self, tries: Sequence[_Try]) -> None:
+    def _remember_replies(self, tries: Sequence[_Try]) -> None:
         """Keep what was of use, once everything is answered: what was left open is to be asked again another time."""
-        if tries[-1].read.wanting():
+        if tries[-1].read.list_unanswered():
             return
         for each in tries:
             if each.reply is not None and each.read.fault is None:
-                each.wire.remember(each.reply)
+                each.wire.remember_reply(each.reply)
 
-    def _written(self, juror: GatedModel, said: Sequence[Item | Fault], tries: Sequence[_Try], *, repaired: Sequence[int]) -> list[Ballot]:
+    def _write_ballots(
+        self, juror: GatedModel, said: Sequence[Item | Fault], tries: Sequence[_Try], *, repaired: Sequence[int]
+    ) -> list[Ballot]:
         replies = [each.reply for each in tries if each.reply is not None]
         usages = [reply.usage for reply in replies if reply.usage is not None]
-        usage = total(usages) if usages else None
-        cost = cost_of(usage, self._costs.get(juror.name))
-        texts = tuple(clean(reply.text, MAX_KEPT) for reply in replies)
+        usage = sum_usage(usages) if usages else None
+        cost = compute_cost(usage, self._costs.get(juror.name))
+        texts = tuple(clean_text(reply.text, MAX_KEPT) for reply in replies)
         cached = all(each.wire.cached for each in tries)
         notes = tuple(note for reply in replies for note in reply.notes)
         again = set(repaired) if len(tries) > 1 else ()
@@ -226,20 +230,20 @@ class LlmJudge:
             for position, item in enumerate(said)
         ]
 
-    async def _tried(
+    async def _try_once(
         self,
         wires: list[RememberedModel],
         questions: Sequence[Question],
-        rendered: Rendered,
+        rendered: RenderedRequest,
         juror: GatedModel,
         asked: dict[str, Json],
         tape: Tape,
     ) -> _Try:
-        request = self._request(rendered, juror, asked["sample"])
+        request = self._make_request(rendered, juror, asked["sample"])
         key = ""
         if self._cache is not None:
             address: Json = getattr(juror.inner, "address", None)
-            key = key_of(request, provider=juror.provider, model=juror.name, address=address, asked=asked)
+            key = make_key(request, provider=juror.provider, model=juror.name, address=address, asked=asked)
         wire = RememberedModel(juror, self._cache, key, self.spent, self._under_way)
         wires.append(wire)
         try:
@@ -248,10 +252,10 @@ class LlmJudge:
         except TargetError as error:
             code, what = _CODES.get(error.code, _OTHERWISE)
             who = f'judge "{self.name}"' if juror.name == self.name else f'judge "{self.name}" (model {juror.name})'
-            return _Try(spoiled(Fault(code, f"Agent check failed: {who} {what}: {error.message}"), len(questions)), wire)
-        return _Try(self._read(reply, questions, rendered.ids), wire, reply)
+            return _Try(make_spoiled(Fault(code, f"Agent check failed: {who} {what}: {error.message}"), len(questions)), wire)
+        return _Try(self._read_answer(reply, questions, rendered.ids), wire, reply)
 
-    def _request(self, rendered: Rendered, juror: GatedModel, sample: int) -> ChatRequest:
+    def _make_request(self, rendered: RenderedRequest, juror: GatedModel, sample: int) -> ChatRequest:
         settings = self.settings
         request = ChatRequest(
             messages=rendered.messages,
@@ -266,7 +270,7 @@ class LlmJudge:
         prepared = getattr(juror.inner, "prepared", None)
         return request if prepared is None else prepared(request)
 
-    def _read(self, reply: ChatReply, questions: Sequence[Question], ids: Sequence[str]) -> ReadReply:
+    def _read_answer(self, reply: ChatReply, questions: Sequence[Question], ids: Sequence[str]) -> ReadReply:
         unusable: Fault | None = None
         who = f'Agent check failed: judge "{self.name}"'
         if reply.finish == "content_filter":
@@ -275,18 +279,18 @@ class LlmJudge:
             unusable = Fault("judge_tool_call", f"{who} asked for a tool to be called instead of answering")
         elif reply.finish == "length":
             unusable = Fault("judge_cut_off", f"{who} was cut off at the limit of {self.settings.max_tokens} tokens for a reply")
-        return spoiled(unusable, len(questions)) if unusable is not None else read_reply(reply.text, questions, ids, self.name)
+        return make_spoiled(unusable, len(questions)) if unusable is not None else read_reply(reply.text, questions, ids, self.name)
 
 
-def _grouped(questions: Sequence[Question]) -> list[_Group]:
-    """Questions by material and by the kind of answer, in the order of the first of each."""
+def _group_questions(questions: Sequence[Question]) -> list[_Group]:
+    """Return the questions by material and by the kind of answer, in the order of the first of each."""
     groups: dict[tuple[bytes, bool], _Group] = {}
     names: dict[int, bytes] = {}
     for position, question in enumerate(questions):
         material = question.material
         name = names.get(id(material))
         if name is None:
-            name = names[id(material)] = _name_of(material) if len(questions) > 1 else b""
+            name = names[id(material)] = _digest_material(material) if len(questions) > 1 else b""
         group = groups.setdefault((name, question.threshold is None), _Group([], []))
         if group.questions and group.questions[0].material is not material:
             question = msgspec.structs.replace(question, material=group.questions[0].material)
@@ -295,16 +299,16 @@ def _grouped(questions: Sequence[Question]) -> list[_Group]:
     return list(groups.values())
 
 
-def _name_of(material: Material) -> bytes:
-    """What is the same for the same material. Not left to Python, to which `true` equals 1."""
+def _digest_material(material: Material) -> bytes:
+    """Return bytes that are the same for the same material. Python's own equality will not do: to it `true` equals 1."""
     try:
-        return canonical(material)
+        return encode_canonical(material)
     except (RecursionError, TypeError, ValueError):
         return b"%d" % id(material)
 
 
-async def _all(works: Sequence[Coroutine[Any, Any, _T]]) -> list[_T]:
-    """The results of all, side by side; where one fails the others are ended before that is told."""
+async def _gather_all(works: Sequence[Coroutine[Any, Any, _T]]) -> list[_T]:
+    """Return the results of all, run side by side; where one fails the others are cancelled before that is raised."""
     if len(works) == 1:  # a task costs more than everything else here
         return [await works[0]]
     tasks = [asyncio.ensure_future(work) for work in works]

@@ -1,4 +1,4 @@
-"""The words a judge is addressed with: versioned files beside this module.
+"""Loads the words that a judge is addressed with: versioned files beside this module.
 
 An author may replace the instruction (how to judge). What the reply must look like, where the data begins and ends and the reminder after
 it are always ours: the safety of a judgement does not hang on a custom text.
@@ -41,8 +41,8 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def load_prompt(override: str | None = None) -> Prompt:
-    """Our prompt, or ours with `override` as its instruction; its version is then `custom-` and a digest of that text."""
-    ours = _ours(VERSION)
+    """Return our prompt, with `override` as its instruction if given; its version is then `custom-` and a digest of that text."""
+    ours = _load_version(VERSION)
     if override is None:
         return ours
     # A lone surrogate cannot be sent to anybody.
@@ -53,12 +53,12 @@ def load_prompt(override: str | None = None) -> Prompt:
 
 
 @cache
-def _ours(version: str) -> Prompt:
+def _load_version(version: str) -> Prompt:
     names = [name for name in Prompt.__struct_fields__ if name != "version"]
-    return Prompt(version=version, **{name: _text(f"{version}/{name.replace('_', '-')}.md") for name in names})
+    return Prompt(version=version, **{name: _read_file(f"{version}/{name.replace('_', '-')}.md") for name in names})
 
 
-def _text(path: str) -> str:
+def _read_file(path: str) -> str:
     content = get_data("proctor.judge", f"prompts/{path}")
     assert content is not None, "part of the package"
     return content.decode().strip()

@@ -62,8 +62,8 @@ class ReadReply(msgspec.Struct, frozen=True, kw_only=True):
         """The code of what is wrong with the whole, if anything is."""
         return self.fault.code if self.fault is not None else None
 
-    def wanting(self) -> list[int]:
-        """The positions without an answer."""
+    def list_unanswered(self) -> list[int]:
+        """Return the positions without an answer."""
         return [position for position, item in enumerate(self.items) if isinstance(item, Fault)]
 
 
@@ -73,37 +73,37 @@ class _Unusable(Exception):
         self.what = what
 
 
-def spoiled(fault: Fault, count: int) -> ReadReply:
-    """A reply of no use to any of `count` questions."""
+def make_spoiled(fault: Fault, count: int) -> ReadReply:
+    """Return a reply of no use to any of `count` questions."""
     return ReadReply(items=(fault,) * count, fault=fault)
 
 
-def label_of(question: Question) -> str:
-    """What a question is called in sentences."""
+def name_question(question: Question) -> str:
+    """Return what a question is called in sentences."""
     return question.label or question.criterion
 
 
-def clean(text: str, limit: int) -> str:
-    """A text of a judge as it may be kept: bounded, and writable as UTF-8."""
+def clean_text(text: str, limit: int) -> str:
+    """Return a text of a judge as it may be kept: bounded, and writable as UTF-8."""
     if not text.isascii():
         text = _HALF_PAIR.sub("\ufffd", text)
     return shorten(text, limit)
 
 
 def read_reply(text: str, questions: Sequence[Question], ids: Sequence[str], judge_name: str) -> ReadReply:
-    """The answers in `text`; `ids[i]` is what `questions[i]` was called before the judge."""
+    """Return the answers in `text`; `ids[i]` is what `questions[i]` was called before the judge."""
     try:
-        entries = _entries(text)
-        said = _by_id(entries, scored=bool(questions) and questions[0].threshold is not None)
+        entries = _find_entries(text)
+        said = _index_by_id(entries, scored=bool(questions) and questions[0].threshold is not None)
     except _Unusable as error:
         fault = Fault(error.code, f'Agent check failed: judge "{judge_name}" {error.what} for batched agent checks')
-        return spoiled(fault, len(questions))
+        return make_spoiled(fault, len(questions))
     pairs = zip(questions, ids, strict=True)
-    return ReadReply(items=tuple(_item(said.get(identifier), question, judge_name) for question, identifier in pairs))
+    return ReadReply(items=tuple(_read_item(said.get(identifier), question, judge_name) for question, identifier in pairs))
 
 
-def _item(entry: dict[str, Json] | None, question: Question, judge_name: str) -> Item | Fault:
-    label = label_of(question)
+def _read_item(entry: dict[str, Json] | None, question: Question, judge_name: str) -> Item | Fault:
+    label = name_question(question)
     if entry is None:
         return Fault("judge_missing_result", f'Judge did not return a result for "{label}"')
     score: float | None = None
@@ -116,11 +116,11 @@ def _item(entry: dict[str, Json] | None, question: Question, judge_name: str) ->
             return Fault("judge_bad_score", f'Agent check failed: judge "{judge_name}" returned {given} for "{label}"')
         score = float(found)
         passed = score >= question.threshold
-    reason = clean(entry["reason"].strip(), MAX_REASON)
+    reason = clean_text(entry["reason"].strip(), MAX_REASON)
     return Item(passed=passed, score=score, reason=reason or f"Agent check {'passed' if passed else 'failed'}: {label}")
 
 
-def _by_id(entries: list[Json], *, scored: bool) -> dict[str, dict[str, Json]]:
+def _index_by_id(entries: list[Json], *, scored: bool) -> dict[str, dict[str, Json]]:
     found: dict[str, dict[str, Json]] = {}
     for entry in entries:
         well_shaped = (
@@ -135,13 +135,13 @@ def _by_id(entries: list[Json], *, scored: bool) -> dict[str, dict[str, Json]]:
     return found
 
 
-def _entries(text: str) -> list[Json]:
+def _find_entries(text: str) -> list[Json]:
     if len(text) > MAX_REPLY:
         raise _Unusable("judge_not_json", f"returned {len(text)} characters, more than is ever looked at,")
     text = text.strip().strip("\ufeff").strip()
-    document = _decoded(text)
+    document = _decode_lenient(text)
     if document is MISSING:
-        document = _picked(text)
+        document = _pick_answer(text)
     if document is MISSING:
         raise _Unusable("judge_not_json", "returned invalid JSON")
     entries: Json = document.get("results") if isinstance(document, dict) else None
@@ -150,13 +150,13 @@ def _entries(text: str) -> list[Json]:
     return entries
 
 
-def _picked(text: str) -> Json | Missing:
-    """The one answer among other words."""
+def _pick_answer(text: str) -> Json | Missing:
+    """Return the one answer among other words."""
     second_best: Json | Missing = MISSING
-    for start, end in _candidates(text):
-        document = _decoded(text[start:end])
+    for start, end in _list_candidates(text):
+        document = _decode_lenient(text[start:end])
         if isinstance(document, dict) and "results" in document:
-            if not (_agrees(text[:start], document) and _agrees(text[end:], document)):
+            if not (_has_no_other_answer(text[:start], document) and _has_no_other_answer(text[end:], document)):
                 raise _Unusable("judge_not_json", "returned more than one answer")
             return document
         if second_best is MISSING:
@@ -164,7 +164,7 @@ def _picked(text: str) -> Json | Missing:
     return second_best
 
 
-def _candidates(text: str) -> Iterator[tuple[int, int]]:
+def _list_candidates(text: str) -> Iterator[tuple[int, int]]:
     fence = _FENCE.search(text)
     if fence is not None:
         start = fence.end()
@@ -182,7 +182,7 @@ def _candidates(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _object_end(text: str, start: int) -> int | None:
-    """Where the object that begins at `start` ends; brackets inside of texts do not count."""
+    """Return where the object that begins at `start` ends; brackets inside texts do not count."""
     depth = 0
     for token in _TOKENS.finditer(text, start):
         if token[0] == "{":
@@ -194,8 +194,8 @@ def _object_end(text: str, start: int) -> int | None:
     return None
 
 
-def _agrees(text: str, answer: Json) -> bool:
-    """Whether a text holds no other answer than this one."""
+def _has_no_other_answer(text: str, answer: Json) -> bool:
+    """Return whether a text holds no other answer than this one."""
     position, mark = 0, text.find(_ANSWER)
     while mark >= 0:
         start = text.find("{", position)
@@ -205,21 +205,21 @@ def _agrees(text: str, answer: Json) -> bool:
         if end is None:
             return False
         if mark < end:
-            if not _same(_decoded(text[start:end]), answer):
+            if not _is_same(_decode_lenient(text[start:end]), answer):
                 return False
             mark = text.find(_ANSWER, end)
         position = end
     return True
 
 
-def _same(one: Json | Missing, other: Json) -> bool:
+def _is_same(one: Json | Missing, other: Json) -> bool:
     try:
         return bool(one == other)
     except RecursionError:
         return False
 
 
-def _decoded(text: str) -> Json | Missing:
+def _decode_lenient(text: str) -> Json | Missing:
     try:
         return msgspec.json.decode(text)
     except RecursionError:

@@ -1,4 +1,4 @@
-"""One request to a judge: the trusted words, the checks, and the material behind its fence.
+"""Builds one request to a judge: the trusted words, the checks, and the material behind its fence.
 
 The system message says how to judge, what the reply looks like and where the data stands. The user message holds the checks (the
 author's words), then the data, then a reminder: the last word is ours. Outside the fence nothing depends on the material but the marker
@@ -22,7 +22,7 @@ from proctor.model.judgement import Material, Question
 SCHEMA_NAME = "judge_batch_result"
 
 
-class Rendered(msgspec.Struct, frozen=True, kw_only=True):
+class RenderedRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request, ready to be sent."""
 
     messages: tuple[ChatMessage, ...]
@@ -36,25 +36,27 @@ class Rendered(msgspec.Struct, frozen=True, kw_only=True):
     """What of the material was shortened, in words."""
 
 
-def render(questions: Sequence[Question], *, prompt: Prompt, max_chars: int, order_seed: int, repair: str | None = None) -> Rendered:
-    """The request that asks `questions`, which share one material and are either all scored or all yes/no.
+def render_request(
+    questions: Sequence[Question], *, prompt: Prompt, max_chars: int, order_seed: int, repair: str | None = None
+) -> RenderedRequest:
+    """Return the request that asks `questions`, which share one material and are either all scored or all yes/no.
 
     `repair` says what was wrong with an earlier reply. It may quote that reply, and by that the agent, so it is shown as data.
     """
-    scored = _one_kind(questions)
+    scored = _is_scored(questions)
     shown = show_material(questions[0].material, max_chars=max_chars, fault=repair)
     ids = tuple(f"agent-check-{number}" for number in range(1, len(questions) + 1))
-    checks = [_check(id_, question) for id_, question in zip(ids, questions, strict=True)]
+    checks = [_write_check(id_, question) for id_, question in zip(ids, questions, strict=True)]
     shape = prompt.scores if scored else prompt.passes
-    before = f"{prompt.opening}\n{fence.encode_line(_mixed(checks, order_seed))}\n\n{prompt.lead_in}\n"
+    before = f"{prompt.opening}\n{fence.encode_line(_shuffle_checks(checks, order_seed))}\n\n{prompt.lead_in}\n"
     reminder = prompt.reminder.replace("{{cuts}}", str(shown.places)).replace("{{ids}}", ", ".join(ids))
     after = f"\n{reminder}\n{shape}" if repair is None else f"\n{reminder}\n{prompt.again}\n{shape}"
     instruction = f"{prompt.instruction}\n\n{shape}\n\n"
     marker = fence.choose_marker(instruction, prompt.boundary, before, shown.line, after)
-    return Rendered(
+    return RenderedRequest(
         messages=(
             ChatMessage(role="system", text=instruction + prompt.boundary.replace("{{marker}}", marker)),
-            ChatMessage(role="user", text=before + fence.fenced(shown.line, marker) + after),
+            ChatMessage(role="user", text=before + fence.fence_line(shown.line, marker) + after),
         ),
         schema=reply_schema(scored=scored, ids=ids),
         ids=ids,
@@ -64,7 +66,7 @@ def render(questions: Sequence[Question], *, prompt: Prompt, max_chars: int, ord
 
 
 def reply_schema(*, scored: bool, ids: Sequence[str] = ()) -> dict[str, Json]:
-    """The JSON Schema of a reply. The bounds of a score are not in it: several providers refuse a schema that has any.
+    """Return the JSON Schema of a reply. The bounds of a score are not in it: several providers refuse a schema that has any.
 
     With `ids` it says which results there are and how many: a small model that is held to the shape finds no end without.
     """
@@ -81,24 +83,24 @@ def reply_schema(*, scored: bool, ids: Sequence[str] = ()) -> dict[str, Json]:
 
 
 def without_ids(schema: dict[str, Json]) -> dict[str, Json]:
-    """The schema of a reply that does not say which results there are."""
+    """Return the schema of a reply that does not list which results there are."""
     return reply_schema(scored="score" in schema["properties"]["results"]["items"]["properties"])
 
 
-def _one_kind(questions: Sequence[Question]) -> bool:
-    """Whether the questions are scored. Raises `ValueError` where they cannot be asked in one request."""
+def _is_scored(questions: Sequence[Question]) -> bool:
+    """Return whether the questions are scored. Raises `ValueError` where they cannot be asked in one request."""
     if not questions:
         raise ValueError("a request needs at least one question")
     first = questions[0]
     for question in questions:
         if (question.threshold is None) != (first.threshold is None):
             raise ValueError("scored questions and yes/no questions are asked in requests of their own")
-        if question.material is not first.material and not _same(question.material, first.material):
+        if question.material is not first.material and not _is_same_material(question.material, first.material):
             raise ValueError("the questions of one request share one material")
     return first.threshold is not None
 
 
-def _same(one: Material, other: Material) -> bool:
+def _is_same_material(one: Material, other: Material) -> bool:
     try:
         return one == other
     except RecursionError:
@@ -106,26 +108,30 @@ def _same(one: Material, other: Material) -> bool:
         return show_material(one, max_chars=1_000_000) == show_material(other, max_chars=1_000_000)
 
 
-def _check(id_: str, question: Question) -> dict[str, Json]:
-    check: dict[str, Json] = {"id": id_, "rule": "must_not" if question.forbidden else "must", "criterion": _sendable(question.criterion)}
+def _write_check(id_: str, question: Question) -> dict[str, Json]:
+    check: dict[str, Json] = {
+        "id": id_,
+        "rule": "must_not" if question.forbidden else "must",
+        "criterion": _drop_surrogates(question.criterion),
+    }
     if question.label and question.label != question.criterion:
-        check["label"] = _sendable(question.label)
+        check["label"] = _drop_surrogates(question.label)
     if question.grounded:
         check["grounded"] = True
     if question.rubric:
-        check["rubric"] = [_sendable(point) for point in question.rubric]
+        check["rubric"] = [_drop_surrogates(point) for point in question.rubric]
     if question.reference is not None:
-        check["reference"] = _sendable(question.reference)
+        check["reference"] = _drop_surrogates(question.reference)
     return check
 
 
-def _sendable(text: str) -> str:
-    """An author's text is trusted as it is, but a lone surrogate cannot be sent."""
+def _drop_surrogates(text: str) -> str:
+    """Return an author's text, which is trusted, without lone surrogates, which cannot be sent."""
     return text if text.isascii() else text.encode("utf-8", "ignore").decode()
 
 
-def _mixed(checks: list[dict[str, Json]], seed: int) -> list[dict[str, Json]]:
-    """The checks in another order, the same for the same seed with every version of Python."""
+def _shuffle_checks(checks: list[dict[str, Json]], seed: int) -> list[dict[str, Json]]:
+    """Return the checks in another order, the same for the same seed with every version of Python."""
     if len(checks) < 2:
         return checks
     return sorted(checks, key=lambda check: sha256(f"{seed}:{check['id']}".encode()).digest())

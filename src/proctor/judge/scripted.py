@@ -1,11 +1,11 @@
-"""A judge that decides as it was told: for tests, examples and rehearsals without a model."""
+"""A judge that decides by a function: for tests, examples and rehearsals without a model."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
 from proctor.cassettes.ports import Tape
-from proctor.judge.reply import label_of
+from proctor.judge.reply import name_question
 from proctor.model.judgement import Opinion, Question
 
 Decision = bool | float | Opinion
@@ -21,16 +21,16 @@ class ScriptedJudge:
         self.closed = False
 
     async def judge(self, questions: Sequence[Question], *, case: str, attempt: int, tape: Tape) -> list[Opinion]:
-        """One opinion per question, in order; nothing goes over the tape."""
+        """Return one opinion per question, in order; nothing goes over the tape."""
         self.asked.extend(questions)
-        return [_opinion(question, self._decide(question)) for question in questions]
+        return [_make_opinion(question, self._decide(question)) for question in questions]
 
     async def close(self) -> None:
-        """Nothing to give back; remembered in `closed`."""
+        """Note in `closed` that the judge was closed."""
         self.closed = True
 
 
-def _opinion(question: Question, decision: Decision) -> Opinion:
+def _make_opinion(question: Question, decision: Decision) -> Opinion:
     if isinstance(decision, Opinion):
         return decision
     score = float(decision)
@@ -39,5 +39,5 @@ def _opinion(question: Question, decision: Decision) -> Opinion:
     # A plain yes or no is the best or the worst score; a score for a question without a threshold is a yes from the middle on.
     threshold = 0.5 if question.threshold is None else question.threshold
     passed = decision if isinstance(decision, bool) else score >= threshold
-    reason = f"Agent check {'passed' if passed else 'failed'}: {label_of(question)}"
+    reason = f"Agent check {'passed' if passed else 'failed'}: {name_question(question)}"
     return Opinion(outcome="pass" if passed else "fail", score=score, reason=reason, details={"judge": "scripted"})

@@ -1,4 +1,4 @@
-"""How a judge is to be used: what `judge:` in a suite or in `proctor.yaml` says beside the model."""
+"""Settings of a judge: what `judge:` in a suite or in `proctor.yaml` says beside the model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How several answers to one question become one opinion.
+"""Combines several answers to one question into one opinion.
 
 A ballot without an answer is no vote. `majority`: the side with more votes wins if its share exceeds `agreement`. `mean`: the mean of
 the scores is held against the threshold; a yes counts 1, a no 0, and the middle decides. A mean score within `margin` of the threshold,
@@ -35,21 +35,21 @@ class Ballot(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
-def combined(question: Question, ballots: Sequence[Ballot], settings: JudgeSettings) -> Opinion:
-    """The opinion that the ballots make; `details` say how."""
+def combine_ballots(question: Question, ballots: Sequence[Ballot], settings: JudgeSettings) -> Opinion:
+    """Return the opinion that the ballots make; `details` say how."""
     votes = [ballot.said for ballot in ballots if isinstance(ballot.said, Item)]
-    details = _details(ballots)
+    details = _make_details(ballots)
     if not votes:
         fault = ballots[0].said
         assert isinstance(fault, Fault), "no ballot has an answer"
         return Opinion(outcome="error", reason=fault.text, code=fault.code, details=details)
     yes = sum(vote.passed for vote in votes)
     values = [float(vote.passed) if vote.score is None else vote.score for vote in votes]
-    score = _mean(values)
+    score = _compute_mean(values)
     details["agreement"] = max(yes, len(votes) - yes) / len(votes)
     if len(values) > 1:
-        details["spread"] = {"range": max(values) - min(values), "stdev": _deviation(values, score)}
-    doubt = _doubt(question, yes, score, len(votes), settings)
+        details["spread"] = {"range": max(values) - min(values), "stdev": _compute_deviation(values, score)}
+    doubt = _explain_doubt(question, yes, score, len(votes), settings)
     if doubt is not None:
         failed = settings.uncertain == "fail"
         return Opinion(
@@ -59,17 +59,17 @@ def combined(question: Question, ballots: Sequence[Ballot], settings: JudgeSetti
         passed = 2 * yes > len(votes)
     else:
         passed = score >= question.threshold
-    return Opinion(outcome="pass" if passed else "fail", score=score, reason=_reason(votes, passed, len(ballots)), details=details)
+    return Opinion(outcome="pass" if passed else "fail", score=score, reason=_choose_reason(votes, passed, len(ballots)), details=details)
 
 
-def _doubt(question: Question, yes: int, score: float, votes: int, settings: JudgeSettings) -> str | None:
-    """Why the votes decide nothing."""
+def _explain_doubt(question: Question, yes: int, score: float, votes: int, settings: JudgeSettings) -> str | None:
+    """Return why the votes decide nothing, or None."""
     threshold = question.threshold
-    if threshold is not None and _near(score, threshold, settings.margin):
+    if threshold is not None and _is_near(score, threshold, settings.margin):
         return f"the judge is uncertain: the score {score:.4g} is within {settings.margin:g} of the threshold {threshold:g}"
     if threshold is not None and settings.combine == "mean":
         return None
-    if threshold is None and settings.combine == "mean" and _near(score, 0.5, settings.margin):
+    if threshold is None and settings.combine == "mean" and _is_near(score, 0.5, settings.margin):
         return f"the judge is uncertain: {yes} of {votes} say yes, which is within {settings.margin:g} of the middle"
     most = max(yes, votes - yes) / votes
     # At no setting can half of the votes decide against the other half.
@@ -79,21 +79,21 @@ def _doubt(question: Question, yes: int, score: float, votes: int, settings: Jud
     return f"the judge is uncertain: {yes} of {votes} say yes, and more than {least * 100:g} % must agree"
 
 
-def _reason(votes: Sequence[Item], passed: bool, asked: int) -> str:
+def _choose_reason(votes: Sequence[Item], passed: bool, asked: int) -> str:
     agreeing = [vote for vote in votes if vote.passed == passed]
     if asked == 1:
         return agreeing[0].reason
     return f"{len(agreeing)} of {len(votes)}: {agreeing[0].reason}"
 
 
-def _details(ballots: Sequence[Ballot]) -> dict[str, Json]:
+def _make_details(ballots: Sequence[Ballot]) -> dict[str, Json]:
     details: dict[str, Json] = {
-        "samples": [_sample(ballot) for ballot in ballots],
+        "samples": [_describe_ballot(ballot) for ballot in ballots],
         "replies": [reply for ballot in ballots for reply in ballot.replies],
     }
     spent = [ballot.usage for ballot in ballots if ballot.usage is not None]
     if spent:
-        details["usage"] = written(total(spent))
+        details["usage"] = write_usage(sum_usage(spent))
     costs = [ballot.cost for ballot in ballots if ballot.cost is not None]
     if costs:
         details["cost"] = math.fsum(costs)
@@ -107,7 +107,7 @@ def _details(ballots: Sequence[Ballot]) -> dict[str, Json]:
     return details
 
 
-def _sample(ballot: Ballot) -> dict[str, Json]:
+def _describe_ballot(ballot: Ballot) -> dict[str, Json]:
     said = ballot.said
     if isinstance(said, Fault):
         sample: dict[str, Json] = {"model": ballot.model, "code": said.code, "reason": said.text}
@@ -116,26 +116,26 @@ def _sample(ballot: Ballot) -> dict[str, Json]:
         if said.score is not None:
             sample["score"] = said.score
     if ballot.usage is not None:
-        sample["usage"] = written(ballot.usage)
+        sample["usage"] = write_usage(ballot.usage)
     return sample
 
 
-def _near(score: float, threshold: float, margin: float) -> bool:
+def _is_near(score: float, threshold: float, margin: float) -> bool:
     # As people reckon: 0.75 is 0.05 away from 0.8.
     return margin > 0 and abs(score - threshold) <= margin + 1e-9
 
 
-def _mean(values: Sequence[float]) -> float:
+def _compute_mean(values: Sequence[float]) -> float:
     # Rounded for the same reason: three times 0.8 is 0.8 in the mean, not a little less.
     return values[0] if len(values) == 1 else round(math.fsum(values) / len(values), 12)
 
 
-def _deviation(values: Sequence[float], mean: float) -> float:
+def _compute_deviation(values: Sequence[float], mean: float) -> float:
     return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
 
 
-def total(usages: Sequence[Usage]) -> Usage:
-    """The sum of what is known."""
+def sum_usage(usages: Sequence[Usage]) -> Usage:
+    """Return the sum of what is known."""
     if len(usages) == 1:
         return usages[0]
 
@@ -150,14 +150,14 @@ def total(usages: Sequence[Usage]) -> Usage:
     )
 
 
-def written(usage: Usage) -> dict[str, Json]:
-    """Tokens as details carry them."""
+def write_usage(usage: Usage) -> dict[str, Json]:
+    """Return tokens as details carry them."""
     counts = {"input_tokens": usage.input_tokens, "output_tokens": usage.output_tokens, "total_tokens": usage.total()}
     return {name: count for name, count in counts.items() if count is not None}
 
 
-def cost_of(usage: Usage | None, prices: Prices | None) -> float | None:
-    """What the tokens cost, where both are known."""
+def compute_cost(usage: Usage | None, prices: Prices | None) -> float | None:
+    """Return what the tokens cost, or None where tokens or prices are not known."""
     if usage is None or prices is None or (usage.input_tokens is None and usage.output_tokens is None):
         return None
     return ((usage.input_tokens or 0) * prices[0] + (usage.output_tokens or 0) * prices[1]) / 1_000_000

@@ -1,4 +1,4 @@
-"""What a judge could not do, in our own words.
+"""Words the faults of a judge for suites that are not MCPLab's.
 
 A judge words its faults as MCPLab does, since suites of MCPLab are told them in these words: `Agent check failed: judge "x" ... for batched
 agent checks`. Whoever wrote a suite of another kind knows nothing of agent checks, and reads `the judge "x" ...`.
@@ -12,7 +12,7 @@ from typing import Protocol
 import msgspec
 
 from proctor.cassettes.ports import Tape
-from proctor.judge.reply import label_of
+from proctor.judge.reply import name_question
 from proctor.model.evidence import Json
 from proctor.model.judgement import Opinion, Question
 
@@ -27,44 +27,44 @@ class _Judge(Protocol):
     async def close(self) -> None: ...
 
 
-class PlainWords:
+class PlainlyWordedJudge:
     """A judge whose faults are told in plain words; fits `proctor.runner.ports.Judge`."""
 
     def __init__(self, judge: _Judge) -> None:
         self._judge = judge
 
     async def judge(self, questions: Sequence[Question], *, case: str, attempt: int, tape: Tape) -> list[Opinion]:
-        """One opinion per question, in order."""
+        """Return one opinion per question, in order."""
         opinions = await self._judge.judge(questions, case=case, attempt=attempt, tape=tape)
-        return [in_plain_words(opinion, question) for opinion, question in zip(opinions, questions, strict=True)]
+        return [reword_opinion(opinion, question) for opinion, question in zip(opinions, questions, strict=True)]
 
     async def close(self) -> None:
-        """Give back connections."""
+        """Close the connections."""
         await self._judge.close()
 
 
-def in_plain_words(opinion: Opinion, question: Question) -> Opinion:
-    """The opinion without the words of MCPLab, which stand only where the judge itself gave none."""
+def reword_opinion(opinion: Opinion, question: Question) -> Opinion:
+    """Return the opinion without the words of MCPLab, which stand only where the judge itself gave none."""
     if opinion.outcome == "error":
-        reason = _fault(opinion.reason)
+        reason = _reword_fault(opinion.reason)
     else:
-        label = label_of(question)
+        label = name_question(question)
         silent = opinion.reason.endswith((f"Agent check passed: {label}", f"Agent check failed: {label}"))
         reason = f"the judge says {'yes' if opinion.outcome == 'pass' else 'no'} and gives no reason" if silent else opinion.reason
     samples = opinion.details.get("samples")
-    told = [_sample(sample) for sample in samples] if isinstance(samples, list) else samples
+    told = [_reword_sample(sample) for sample in samples] if isinstance(samples, list) else samples
     if reason == opinion.reason and told == samples:
         return opinion
     return msgspec.structs.replace(opinion, reason=reason, details={**opinion.details, **({} if samples is None else {"samples": told})})
 
 
-def _sample(sample: Json) -> Json:
+def _reword_sample(sample: Json) -> Json:
     if not isinstance(sample, dict) or "code" not in sample or not isinstance(sample.get("reason"), str):
         return sample
-    return {**sample, "reason": _fault(sample["reason"])}
+    return {**sample, "reason": _reword_fault(sample["reason"])}
 
 
-def _fault(text: str) -> str:
+def _reword_fault(text: str) -> str:
     if text.startswith(_BEFORE):
         return "the judge " + text.removeprefix(_BEFORE).removesuffix(_BEHIND).removesuffix(",")
     return f"the j{text[1:]}" if text.startswith(_NO_RESULT) else text

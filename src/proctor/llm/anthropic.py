@@ -1,4 +1,4 @@
-"""Anthropic messages.
+"""Speaks Anthropic's messages API.
 
 System messages go into `system`, wherever they stand, and are always sent. Results of tools are blocks of a user message; what
 belongs to one side in a row becomes one message, results first, as the API wants it. `max_tokens` must be there: 1024 when nobody
@@ -13,17 +13,18 @@ from typing import Any
 import msgspec
 
 from proctor.evidence.usage import read_usage
-from proctor.llm.attachments import not_taken, sort_of, text_in
-from proctor.llm.client import Conceded, Dialect
+from proctor.llm.attachments import classify_attachment, read_text_attachment, refuse_attachment
+from proctor.llm.client import ConcededParts, Dialect
 from proctor.llm.ports import Attachment, ChatMessage, ChatReply, ChatRequest, Finish, ModelCall, ModelFault
-from proctor.llm.reading import call_of, finish_of, full_usage, name_of, objects, unread_kinds, unusable
-from proctor.llm.settings import ModelSettings, joined
+from proctor.llm.reading import complete_usage, list_objects, list_unread_kinds, read_call, read_finish, read_model_name, refuse_answer
+from proctor.llm.settings import ModelSettings, join_url
 from proctor.model.evidence import Json
 from proctor.model.show import show
 
 DEFAULT_BASE = "https://api.anthropic.com"
 DEFAULT_VERSION = "2023-06-01"
 DEFAULT_MAX_TOKENS = 1024
+"""Sent when nobody says: the API refuses a request without it."""
 
 _FINISH: dict[str, Finish] = {
     "end_turn": "stop",
@@ -38,23 +39,23 @@ _FINISH: dict[str, Finish] = {
 _KNOWN_BLOCKS = ("text", "tool_use", "thinking", "redacted_thinking")
 
 
-def _url(settings: ModelSettings) -> str:
+def _make_url(settings: ModelSettings) -> str:
     base = settings.base_url or DEFAULT_BASE
     # Both spellings are in use: with the version in the base address, and without.
-    return joined(base, "messages" if base.partition("?")[0].rstrip("/").endswith("/v1") else "v1/messages")
+    return join_url(base, "messages" if base.partition("?")[0].rstrip("/").endswith("/v1") else "v1/messages")
 
 
-def _headers(settings: ModelSettings) -> dict[str, str]:
+def _make_headers(settings: ModelSettings) -> dict[str, str]:
     key = {"x-api-key": settings.api_key} if settings.api_key else {}
     return {**key, "anthropic-version": settings.api_version or DEFAULT_VERSION}
 
 
-def _body(request: ChatRequest, settings: ModelSettings, conceded: Conceded) -> dict[str, Json]:
+def _write_body(request: ChatRequest, settings: ModelSettings, conceded: ConcededParts) -> dict[str, Json]:
     out: dict[str, Json] = {"model": settings.model, "max_tokens": request.max_tokens or DEFAULT_MAX_TOKENS}
     system = "\n\n".join(message.text for message in request.messages if message.role == "system" and message.text)
     if system:
         out["system"] = system
-    out["messages"] = _messages(request.messages)
+    out["messages"] = _write_messages(request.messages)
     tools: list[Json] = [
         {"name": tool.name, "description": tool.description, "input_schema": tool.schema or {"type": "object", "properties": {}}}
         for tool in request.tools
@@ -72,7 +73,7 @@ def _body(request: ChatRequest, settings: ModelSettings, conceded: Conceded) -> 
     return out
 
 
-def _messages(messages: tuple[ChatMessage, ...]) -> list[dict[str, Json]]:
+def _write_messages(messages: tuple[ChatMessage, ...]) -> list[dict[str, Json]]:
     joined_up: list[tuple[str, list[dict[str, Any]]]] = []
     for message in messages:
         if message.role == "system":
@@ -80,18 +81,18 @@ def _messages(messages: tuple[ChatMessage, ...]) -> list[dict[str, Json]]:
         side = "assistant" if message.role == "assistant" else "user"
         if not joined_up or joined_up[-1][0] != side:
             joined_up.append((side, []))
-        joined_up[-1][1].extend(_blocks(message))
+        joined_up[-1][1].extend(_write_blocks(message))
     # Results of tools must stand first in their message.
     return [{"role": side, "content": sorted(blocks, key=lambda block: block["type"] != "tool_result")} for side, blocks in joined_up]
 
 
-def _blocks(message: ChatMessage) -> list[dict[str, Any]]:
+def _write_blocks(message: ChatMessage) -> list[dict[str, Any]]:
     if message.role == "tool":
         result: dict[str, Any] = {"type": "tool_result", "tool_use_id": message.call_id or ""}
         # An empty text is refused in a block, a result without content is not.
         return [{**result, "content": message.text} if message.text else result]
     blocks: list[dict[str, Any]] = [{"type": "text", "text": message.text}] if message.text else []
-    blocks.extend(_part(attachment) for attachment in message.attachments)
+    blocks.extend(_write_attachment(attachment) for attachment in message.attachments)
     for call in message.tool_calls:
         # Text that is no object has to be wrapped: the API takes nothing but objects here.
         arguments = call.arguments if isinstance(call.arguments, dict) else {"text": call.arguments}
@@ -99,12 +100,12 @@ def _blocks(message: ChatMessage) -> list[dict[str, Any]]:
     return blocks
 
 
-def _part(attachment: Attachment) -> dict[str, Any]:
-    sort = sort_of(attachment)
+def _write_attachment(attachment: Attachment) -> dict[str, Any]:
+    sort = classify_attachment(attachment)
     if sort == "audio":
-        raise not_taken(attachment)
+        raise refuse_attachment(attachment)
     if sort == "text":
-        return {"type": "text", "text": text_in(attachment)}
+        return {"type": "text", "text": read_text_attachment(attachment)}
     if attachment.data is not None:
         source = {"type": "base64", "media_type": attachment.media_type, "data": attachment.data}
     else:
@@ -112,37 +113,37 @@ def _part(attachment: Attachment) -> dict[str, Any]:
     return {"type": sort, "source": source}
 
 
-def _reply(answer: dict[str, Json], request: ChatRequest, conceded: Conceded) -> ChatReply:
+def _read_reply(answer: dict[str, Json], request: ChatRequest, conceded: ConcededParts) -> ChatReply:
     if answer.get("type") == "error":
-        raise _reported(answer.get("error"))
+        raise _make_reported_fault(answer.get("error"))
     if not isinstance(answer.get("content"), list):
-        raise unusable(answer, "it has no content")
+        raise refuse_answer(answer, "it has no content")
     forced = request.answer_name if request.answer_schema is not None and "answer_schema" in conceded else None
     texts: list[str] = []
     calls: list[ModelCall] = []
     answered: str | None = None
-    for block in objects(answer["content"]):
+    for block in list_objects(answer["content"]):
         if block.get("type") == "text" and isinstance(block.get("text"), str):
             texts.append(block["text"])
         elif block.get("type") == "tool_use" and forced is not None and block.get("name") == forced:
             answered = msgspec.json.encode(block.get("input")).decode()
         elif block.get("type") == "tool_use":
-            calls.append(call_of(block.get("id"), block.get("name"), block.get("input"), len(calls)))
-    finish = finish_of(answer.get("stop_reason"), _FINISH, tuple(calls))
+            calls.append(read_call(block.get("id"), block.get("name"), block.get("input"), len(calls)))
+    finish = read_finish(answer.get("stop_reason"), _FINISH, tuple(calls))
     return ChatReply(
         text="".join(texts) if answered is None else answered,
         tool_calls=tuple(calls),
         finish="stop" if answered is not None and not calls and finish == "tool_calls" else finish,
         unread=(
-            *unread_kinds(answer["content"], _KNOWN_BLOCKS, "a block"),
+            *list_unread_kinds(answer["content"], _KNOWN_BLOCKS, "a block"),
             *(("an answer that a content filter has cut",) if finish == "content_filter" else ()),
         ),
-        usage=full_usage(read_usage(answer.get("usage"))),
-        model=name_of(answer.get("model")),
+        usage=complete_usage(read_usage(answer.get("usage"))),
+        model=read_model_name(answer.get("model")),
     )
 
 
-def _reported(error: Json) -> ModelFault:
+def _make_reported_fault(error: Json) -> ModelFault:
     kind = error.get("type") if isinstance(error, dict) else None
     said = error.get("message") if isinstance(error, dict) else None
     message = f"the model reported an error: {said if isinstance(said, str) else show(error)}"
@@ -153,10 +154,10 @@ def _reported(error: Json) -> ModelFault:
 
 DIALECT = Dialect(
     provider="anthropic",
-    url=_url,
-    headers=_headers,
-    body=_body,
-    reply=_reply,
+    url=_make_url,
+    headers=_make_headers,
+    body=_write_body,
+    reply=_read_reply,
     lacks=("seed",),
     instead={"answer_schema": "was asked for with a tool"},
 )

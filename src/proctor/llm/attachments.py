@@ -1,4 +1,4 @@
-"""Pictures and documents of a message, told apart by what they are."""
+"""Tells pictures and documents of a message apart by what they are."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _TEXTS = ("application/json", "application/xml", "application/yaml", "applicatio
 Sort = Literal["image", "document", "audio", "text"]
 
 
-def sort_of(attachment: Attachment) -> Sort:
-    """Which of the kinds providers know this is. Raises `ModelFault` for one that none of them takes."""
+def classify_attachment(attachment: Attachment) -> Sort:
+    """Return which of the kinds that providers know this is. Raises `ModelFault` for one that none of them takes."""
     if attachment.data is None and attachment.url is None:
-        raise ModelFault("bad_request", f"the attachment {_called(attachment)} has neither data nor an address")
+        raise ModelFault("bad_request", f"the attachment {_show_name(attachment)} has neither data nor an address")
     kind = attachment.media_type.partition(";")[0].strip().lower()
     if kind.startswith("image/"):
         return "image"
@@ -27,29 +27,29 @@ def sort_of(attachment: Attachment) -> Sort:
         return "audio"
     if attachment.data is not None and (kind.startswith("text/") or kind in _TEXTS):
         return "text"
-    raise not_taken(attachment)
+    raise refuse_attachment(attachment)
 
 
-def not_taken(attachment: Attachment) -> ModelFault:
-    """The fault for an attachment that this provider cannot be given."""
+def refuse_attachment(attachment: Attachment) -> ModelFault:
+    """Return the fault for an attachment that this provider cannot be given."""
     return ModelFault(
-        "bad_request", f"the attachment {_called(attachment)} of type {show(attachment.media_type)} cannot be given to this model"
+        "bad_request", f"the attachment {_show_name(attachment)} of type {show(attachment.media_type)} cannot be given to this model"
     )
 
 
-def text_in(attachment: Attachment) -> str:
-    """The text of a text attachment, under its name."""
+def read_text_attachment(attachment: Attachment) -> str:
+    """Return the text of a text attachment, under its name."""
     try:
         text = base64.b64decode(attachment.data or "", validate=True).decode()
     except (binascii.Error, ValueError):
-        raise ModelFault("bad_request", f"the attachment {_called(attachment)} is not base64 of UTF-8 text") from None
+        raise ModelFault("bad_request", f"the attachment {_show_name(attachment)} is not base64 of UTF-8 text") from None
     return f"{attachment.name}:\n{text}" if attachment.name else text
 
 
-def data_url(attachment: Attachment) -> str:
-    """The attachment as one address: its own, or one that carries the data."""
+def make_data_url(attachment: Attachment) -> str:
+    """Return the attachment as one address: its own, or one that carries the data."""
     return attachment.url or f"data:{attachment.media_type};base64,{attachment.data}"
 
 
-def _called(attachment: Attachment) -> str:
+def _show_name(attachment: Attachment) -> str:
     return show(attachment.name or "(without a name)")

@@ -1,4 +1,4 @@
-"""From settings to a model that can be talked to.
+"""Builds a model from settings.
 
 A provider of ours has its own client. Any other that pydantic-ai knows is reached through it, with the extra `providers`.
 """
@@ -18,35 +18,35 @@ from proctor.model.show import nearest, show
 __all__ = ["ALIASES", "PROVIDERS", "ModelSettings", "build_model"]
 
 
-def _openai() -> Dialect:
+def _load_openai() -> Dialect:
     from proctor.llm.openai import DIALECT  # each provider is loaded when it is the one
 
     return DIALECT
 
 
-def _responses() -> Dialect:
+def _load_responses() -> Dialect:
     from proctor.llm.responses import DIALECT
 
     return DIALECT
 
 
-def _anthropic() -> Dialect:
+def _load_anthropic() -> Dialect:
     from proctor.llm.anthropic import DIALECT
 
     return DIALECT
 
 
-def _azure() -> Dialect:
+def _load_azure() -> Dialect:
     from proctor.llm.azure import DIALECT
 
     return DIALECT
 
 
 _DIALECTS: dict[str, Callable[[], Dialect]] = {
-    "openai": _openai,
-    "openai_responses": _responses,
-    "anthropic": _anthropic,
-    "azure": _azure,
+    "openai": _load_openai,
+    "openai_responses": _load_responses,
+    "anthropic": _load_anthropic,
+    "azure": _load_azure,
 }
 
 PROVIDERS = (*_DIALECTS, "scripted")
@@ -57,7 +57,7 @@ ALIASES = {"responses": "openai_responses", "azure_openai": "azure", "azure-open
 
 
 def build_model(settings: ModelSettings, *, transport: MakeTransport | None = None) -> ChatModel:
-    """The model that settings describe. Raises `SpecError` for settings that cannot work; nothing is sent yet.
+    """Build the model that settings describe. Raises `SpecError` for settings that cannot work; nothing is sent yet.
 
     With a `transport` connections are made by it alone: a proxy, and providers whose own SDK connects, are refused.
     """

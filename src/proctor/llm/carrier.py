@@ -1,4 +1,4 @@
-"""What carries a request to a provider and its answer back, whichever way the bytes go.
+"""Carries a request to a provider and its answer back, whichever way the bytes go.
 
 Two ways: `direct.py`, connections of our own, for nearly everything; `through_httpx.py` where a proxy stands between, or where somebody
 else decides which addresses may be reached. What neither can do is the same `CarrierFault`.
@@ -14,7 +14,7 @@ from proctor.llm.ports import FaultCode
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What came back, before it is judged. Headers have lower-case names."""
+    """An answer as it came, before it is judged. Header names are lower case."""
 
     status: int
     headers: dict[str, str]
@@ -22,7 +22,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class CarrierFault(Exception):
-    """No answer: the word for it, and what happened, possibly with secrets in it."""
+    """Why there is no answer: a code, and what happened, possibly with secrets in it."""
 
     def __init__(self, code: FaultCode, what: str) -> None:
         super().__init__(what)
@@ -34,19 +34,19 @@ class Carrier(Protocol):
     """Posts bytes and reads what is answered."""
 
     async def send(self, url: str, content: bytes) -> Answer:
-        """The answer to `content`. Raises `CarrierFault`."""
+        """Post `content` and return the answer. Raises `CarrierFault`."""
         ...
 
     async def close(self) -> None:
-        """Give back the connections."""
+        """Close the connections."""
         ...
 
 
-def too_large(limit: int) -> CarrierFault:
-    """An answer that is not read to its end."""
+def refuse_too_large(limit: int) -> CarrierFault:
+    """Return the fault for an answer that is too large to be read to its end."""
     return CarrierFault("bad_answer", f"answered with more than {limit // 1024 // 1024} MB")
 
 
-def not_an_address() -> CarrierFault:
-    """An address that nothing can be sent to."""
+def refuse_address() -> CarrierFault:
+    """Return the fault for an address that nothing can be sent to."""
     return CarrierFault("bad_request", "is not an address that can be reached")

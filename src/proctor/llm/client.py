@@ -15,23 +15,23 @@ import msgspec
 
 from proctor.llm.http import ModelWire, Refused
 from proctor.llm.ports import ChatReply, ChatRequest
-from proctor.llm.settings import ModelSettings, bare_address
+from proctor.llm.settings import ModelSettings, strip_url
 from proctor.llm.through_httpx import MakeTransport
 from proctor.model.evidence import Json
 from proctor.model.show import shorten, show
 
-Conceded = Collection[str]
+ConcededParts = Collection[str]
 """The parts of a request that the model refused: `temperature`, `seed`, `max_tokens`, `answer_schema`."""
 
 
 class Dialect(msgspec.Struct, frozen=True, kw_only=True):
-    """How one provider wants to be asked."""
+    """The way in which one provider wants to be asked."""
 
     provider: str
     url: Callable[[ModelSettings], str]
     headers: Callable[[ModelSettings], dict[str, str]]
-    body: Callable[[ChatRequest, ModelSettings, Conceded], dict[str, Json]]
-    reply: Callable[[dict[str, Json], ChatRequest, Conceded], ChatReply]
+    body: Callable[[ChatRequest, ModelSettings, ConcededParts], dict[str, Json]]
+    reply: Callable[[dict[str, Json], ChatRequest, ConcededParts], ChatReply]
     """Raises `ModelFault` where the answer is of no use."""
     lacks: tuple[str, ...] = ()
     """Parts of a request that this API does not know at all."""
@@ -64,7 +64,7 @@ class HttpModel:
         self._wire = ModelWire(
             timeout_s=settings.timeout_s,
             headers={**headers, **own},
-            secrets=settings.secrets(),
+            secrets=settings.list_secrets(),
             proxy=settings.proxy,
             transport=transport,
         )
@@ -72,7 +72,7 @@ class HttpModel:
 
     @property
     def provider(self) -> str:
-        """The word settings name it by."""
+        """The word that settings name it by."""
         return self._dialect.provider
 
     @property
@@ -82,18 +82,18 @@ class HttpModel:
 
     @property
     def address(self) -> str:
-        """Where it is reached, without what is secret in it: models of one name behind two addresses are two."""
-        return bare_address(self._url)
+        """Where the model is reached, without secrets: models of one name behind two addresses are two."""
+        return strip_url(self._url)
 
-    def prepared(self, request: ChatRequest) -> ChatRequest:
-        """The request with the defaults of the settings filled in."""
+    def fill_defaults(self, request: ChatRequest) -> ChatRequest:
+        """Return the request with the defaults of the settings filled in."""
         missing = {key: getattr(self._settings, key) for key in ("temperature", "max_tokens", "seed") if getattr(request, key) is None}
         filled = {key: value for key, value in missing.items() if value is not None}
         return msgspec.structs.replace(request, **filled) if filled else request
 
     async def complete(self, request: ChatRequest) -> ChatReply:
         """Ask once, leaving out what the model refuses. Raises `ModelFault`."""
-        request = self.prepared(request)
+        request = self.fill_defaults(request)
         wanted = {word for word in _NAMES if getattr(request, word) is not None} - set(self._dialect.lacks)
         conceded = {word: why for word, why in self._conceded.items() if word in wanted}
         while True:
@@ -103,10 +103,10 @@ class HttpModel:
                 answer = await self._wire.post(self._url, body)
                 break
             except Refused as refusal:
-                word = refused_part(refusal, wanted - set(conceded))
+                word = find_refused_part(refusal, wanted - set(conceded))
                 if word is None:
                     raise
-                conceded[word] = self._note(word, refusal)
+                conceded[word] = self._describe_concession(word, refusal)
         duration_ms = (time.perf_counter() - started) * 1000
         reply = self._dialect.reply(answer, request, conceded)
         self._conceded.update(conceded)
@@ -122,16 +122,16 @@ class HttpModel:
         )
 
     async def close(self) -> None:
-        """Give back connections."""
+        """Close the connections."""
         await self._wire.close()
 
-    def _note(self, word: str, refusal: Refused) -> str:
+    def _describe_concession(self, word: str, refusal: Refused) -> str:
         instead = self._dialect.instead.get(word, "was left out")
         return f"{word} {instead}, the model refused it: {shorten(refusal.message)}"
 
 
-def refused_part(refusal: Refused, parts: Collection[str]) -> str | None:
-    """Which of the inessential parts of a request the provider does not want, if that is what it says."""
+def find_refused_part(refusal: Refused, parts: Collection[str]) -> str | None:
+    """Return which inessential part of a request the provider refuses, if that is what it says."""
     said = f"{refusal.message} {show(refusal.error, 1000)}".lower()
     if not _UNWANTED.search(said):
         return None

@@ -1,4 +1,4 @@
-"""Requests to a model provider over connections of our own: HTTP/1.1 by h11 on asyncio, nothing between them.
+"""Sends requests to a model provider over connections of our own: HTTP/1.1 by h11 on asyncio, nothing between them.
 
 A judge asks thousands of small questions, fifty at a time, and a general HTTP client takes longer around each of them than everything
 else here together. So this one does only what a question needs: a connection is one protocol object, a request is one write, an answer
@@ -19,21 +19,25 @@ from urllib.parse import quote, unquote, urlsplit
 import h11
 import msgspec
 
-from proctor.llm.carrier import Answer, CarrierFault, not_an_address, too_large
+from proctor.llm.carrier import Answer, CarrierFault, refuse_address, refuse_too_large
 from proctor.llm.ports import FaultCode
 
 KEPT_S = 5.0
 """How long an idle connection may be used again; servers close them after this or more."""
 
 CONNECT_S = 30.0
+"""How long connecting may take; the time limit of the request holds beside it."""
 _MOST_KEPT = 100
+"""How many idle connections are kept; more are closed after their answer."""
 _HEAD_BYTES = 100 * 1024
+"""The largest head of an answer that is read."""
 _LONGEST_HOST = 253
+"""Characters of a host name that DNS allows."""
 _AS_IT_IS = "/%:@!$&'()*+,;=~-._?[]"
 
 
 class _Origin(msgspec.Struct, frozen=True):
-    """Where an address leads, and what requests to it have in common."""
+    """Where an address leads, and what all requests to it share."""
 
     host: str
     port: int
@@ -54,17 +58,17 @@ class DirectCarrier:
         self._origins: dict[str, _Origin] = {}
 
     async def send(self, url: str, content: bytes) -> Answer:
-        """The answer to `content`, posted. Raises `CarrierFault`."""
+        """Post `content` and return the answer. Raises `CarrierFault`."""
         origin = self._origins.get(url)
         if origin is None:
-            origin = self._origins[url] = _origin(url, self._headers)
-        connection = self._kept(origin) or await self._connected(origin)
+            origin = self._origins[url] = _parse_origin(url, self._headers)
+        connection = self._take_idle(origin) or await self._connect(origin)
         try:
             answer = await connection.exchange(origin, content)
         except BaseException:
             self._drop(connection)
             raise
-        if connection.reusable() and len(self._idle) < _MOST_KEPT:
+        if connection.make_reusable() and len(self._idle) < _MOST_KEPT:
             self._idle.append(connection)
         else:
             self._drop(connection)
@@ -79,26 +83,26 @@ class DirectCarrier:
         await asyncio.sleep(0)
         await asyncio.sleep(0)
 
-    def opened(self) -> int:
-        """How many connections there are."""
+    def count_open(self) -> int:
+        """Return how many connections there are."""
         return len(self._open)
 
     def _drop(self, connection: _Connection) -> None:
         self._open.discard(connection)
         connection.end()
 
-    def _kept(self, origin: _Origin) -> _Connection | None:
-        """An idle connection that can still be used, the freshest first: the others grow old and are closed."""
+    def _take_idle(self, origin: _Origin) -> _Connection | None:
+        """Return an idle connection that can still be used, the freshest first: the others grow old and are closed."""
         loop = asyncio.get_running_loop()
         now = loop.time()
         while self._idle:
             connection = self._idle.pop()
-            if connection.usable(origin, loop, now):
+            if connection.is_usable(origin, loop, now):
                 return connection
             self._drop(connection)
         return None
 
-    async def _connected(self, origin: _Origin) -> _Connection:
+    async def _connect(self, origin: _Origin) -> _Connection:
         loop = asyncio.get_running_loop()
         context = self._certificates() if origin.secure else None
         try:
@@ -116,7 +120,7 @@ class DirectCarrier:
         except ssl.SSLCertVerificationError as error:
             raise CarrierFault("transport", f"its certificate is not trusted: {error.verify_message}") from None
         except UnicodeError:  # a name with an empty or an endless label, before anybody is asked for it
-            raise not_an_address() from None
+            raise refuse_address() from None
         except OSError as error:
             raise CarrierFault("transport", str(error) or type(error).__name__) from None
         self._open.add(connection)
@@ -157,17 +161,17 @@ class _Connection(asyncio.Protocol):
             answer = await self._waiting
         finally:
             self._waiting = None
-        return _unpacked(answer, self._limit)
+        return _decompress(answer, self._limit)
 
-    def usable(self, origin: _Origin, loop: asyncio.AbstractEventLoop, now: float) -> bool:
-        """Whether a request to `origin` may go over this connection now."""
+    def is_usable(self, origin: _Origin, loop: asyncio.AbstractEventLoop, now: float) -> bool:
+        """Return whether a request to `origin` may go over this connection now."""
         mine = self._origin
         same = mine is origin or (mine.host, mine.port, mine.secure) == (origin.host, origin.port, origin.secure)
-        return same and self._loop is loop and self._alive() and now - self._idle_since < KEPT_S
+        return same and self._loop is loop and self._is_alive() and now - self._idle_since < KEPT_S
 
-    def reusable(self) -> bool:
-        """Whether another request may follow; asked after an answer."""
-        if self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE or not self._alive():
+    def make_reusable(self) -> bool:
+        """Return whether another request may follow, and make the connection ready for it; asked after an answer."""
+        if self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE or not self._is_alive():
             return False
         # Who answers before it has read everything may take the rest for the next request.
         if self._transport is None or self._transport.get_write_buffer_size() > 0 or self._http.trailing_data[0]:
@@ -182,52 +186,52 @@ class _Connection(asyncio.Protocol):
             self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The connection stands."""
+        """Keep the transport of the new connection."""
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        """Something came."""
+        """Read what came."""
         self._http.receive_data(data)
-        self._read()
+        self._read_events()
 
     def eof_received(self) -> None:
-        """Nothing more will come: for some answers that is their end."""
+        """Note that nothing more will come, which is the end of some answers."""
         self._http.receive_data(b"")
-        self._read()
+        self._read_events()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is gone."""
+        """Fail the request under way, since the connection is gone."""
         self._transport = None
         self._fail(
             "transport", f"the connection broke: {exc}" if exc is not None else "the connection was closed before the answer was complete"
         )
 
-    def _alive(self) -> bool:
+    def _is_alive(self) -> bool:
         return self._transport is not None and not self._transport.is_closing()
 
-    def _read(self) -> None:
+    def _read_events(self) -> None:
         if self._waiting is None:
             # Nobody asked: not a server to go on with.
             self.end()
             return
         try:
-            while self._event(self._http.next_event()):
+            while self._take_event(self._http.next_event()):
                 pass
         except h11.RemoteProtocolError as error:
             self._fail("transport", f"the answer is no proper HTTP: {error}")
 
-    def _event(self, event: object) -> bool:
-        """Take in one event; whether there may be another."""
+    def _take_event(self, event: object) -> bool:
+        """Take in one event and return whether there may be another."""
         if isinstance(event, h11.Data):
             self._size += len(event.data)
             if self._size > self._limit:
-                self._give_up(too_large(self._limit))
+                self._give_up(refuse_too_large(self._limit))
                 return False
             self._parts.append(bytes(event.data))
             return True
         if isinstance(event, h11.Response):
             self._status = event.status_code
-            self._fields = _fields(event.headers.raw_items())
+            self._fields = _join_headers(event.headers.raw_items())
             return True
         if isinstance(event, h11.EndOfMessage):
             if self._waiting is not None and not self._waiting.done():
@@ -245,17 +249,17 @@ class _Connection(asyncio.Protocol):
             self._waiting.set_exception(fault)
 
 
-def _origin(url: str, headers: Mapping[str, str]) -> _Origin:
-    """Where an address leads. Raises `CarrierFault`."""
+def _parse_origin(url: str, headers: Mapping[str, str]) -> _Origin:
+    """Return where an address leads. Raises `CarrierFault`."""
     try:
         parts = urlsplit(url)
         secure = parts.scheme == "https"
         host = (parts.hostname or "").encode("idna").decode() if not (parts.hostname or "").isascii() else parts.hostname
         port = parts.port or (443 if secure else 80)
     except (ValueError, UnicodeError):
-        raise not_an_address() from None
+        raise refuse_address() from None
     if not host or parts.scheme not in ("http", "https") or len(host) > _LONGEST_HOST:
-        raise not_an_address()
+        raise refuse_address()
     shown = f"[{host}]" if ":" in host else host
     own = {"host": shown if parts.port in (None, 443 if secure else 80) else f"{shown}:{port}"}
     if parts.username is not None and "authorization" not in headers:
@@ -265,8 +269,8 @@ def _origin(url: str, headers: Mapping[str, str]) -> _Origin:
     return _Origin(host=host, port=port, secure=secure, target=target, headers=tuple({**own, **headers}.items()))
 
 
-def _fields(pairs: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
-    """Headers by name; several of one name are one with commas."""
+def _join_headers(pairs: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    """Return headers by name; several of one name are joined with commas."""
     found: dict[str, str] = {}
     for raw_name, raw_value in pairs:
         name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
@@ -274,8 +278,8 @@ def _fields(pairs: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
     return found
 
 
-def _unpacked(answer: Answer, limit: int) -> Answer:
-    """The answer as it was before it was packed for the way."""
+def _decompress(answer: Answer, limit: int) -> Answer:
+    """Return the answer decompressed."""
     how = answer.headers.get("content-encoding", "").strip().lower()
     if how in ("", "identity") or not answer.content:
         return answer
@@ -289,7 +293,7 @@ def _unpacked(answer: Answer, limit: int) -> Answer:
     except zlib.error:
         raise CarrierFault("bad_answer", f"answered with something that is not {how}, although it says so") from None
     if len(content) > limit:
-        raise too_large(limit)
+        raise refuse_too_large(limit)
     if not unpacking.eof:
         raise CarrierFault("bad_answer", f"answered with {how} that ends in the middle")
     return Answer(answer.status, answer.headers, content)

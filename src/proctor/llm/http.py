@@ -1,4 +1,4 @@
-"""The one way requests reach a model provider over HTTP.
+"""The one way in which requests reach a model provider over HTTP.
 
 Rules. One request has one time limit, from connecting to the last byte. An answer of more than `MAX_ANSWER` bytes is not read to
 its end. Redirects are never followed: the key would go along. Nothing is looked up in the environment (proxy, netrc). What goes
@@ -31,7 +31,7 @@ from proctor.errors import EvidenceError, MissingExtra
 from proctor.evidence.json_bytes import decode, exceeds_depth
 from proctor.llm.carrier import Answer, Carrier, CarrierFault
 from proctor.llm.ports import ModelFault
-from proctor.llm.settings import bare_address
+from proctor.llm.settings import strip_url
 from proctor.llm.through_httpx import HttpxCarrier, MakeTransport
 from proctor.model.evidence import Json
 from proctor.model.show import shorten, show
@@ -40,11 +40,12 @@ MAX_ANSWER = 50 * 1024 * 1024
 """Bytes of an answer that are read at most."""
 
 _EXCERPT = 200
+"""Characters of an unusable answer that a message shows."""
 _SECONDS = re.compile(r"\d{1,9}(?:\.\d{1,9})?")
 
 
 class Refused(ModelFault):
-    """The provider understood the request and will not have it; `error` is what it said about it, as it came."""
+    """A request that the provider understood and refuses; `error` is what it said about it, as it came."""
 
     def __init__(self, message: str, *, status: int, error: Json) -> None:
         super().__init__("bad_request", message, status=status)
@@ -73,41 +74,41 @@ class ModelWire:
         self._carrier: Carrier | None = None
 
     async def post(self, url: str, body: Json) -> dict[str, Json]:
-        """The JSON object that answers `body`. Raises `ModelFault`."""
-        content = encoded(body)
+        """Post `body` and return the JSON object that answers it. Raises `ModelFault`."""
+        content = encode_body(body)
         if self._carrier is None:
-            self._carrier = self._made()
+            self._carrier = self._make_carrier()
         try:
             async with asyncio.timeout(self._timeout_s):
                 answer = await self._carrier.send(url, content)
         except TimeoutError:
-            raise self._too_late(url) from None
+            raise self._make_timeout(url) from None
         except CarrierFault as fault:
-            raise self._not_carried(url, fault) from None
+            raise self._explain_carrier_fault(url, fault) from None
         if not 200 <= answer.status < 300:
-            raise self._fault(url, answer)
-        return self._document(url, answer)
+            raise self._explain_status(url, answer)
+        return self._read_document(url, answer)
 
     async def close(self) -> None:
-        """Give back the connections."""
+        """Close the connections."""
         carrier, self._carrier = self._carrier, None
         if carrier is not None:
             async with asyncio.timeout(10):
                 await carrier.close()
 
-    def clean(self, text: str) -> str:
-        """A text without the secrets that were sent."""
+    def hide_secrets(self, text: str) -> str:
+        """Return a text without the secrets that were sent."""
         for secret in self._secrets:
             text = text.replace(secret, "[redacted]")
         return text
 
-    def _made(self) -> Carrier:
+    def _make_carrier(self) -> Carrier:
         if self._proxy is not None or self._transport is not None:
             return HttpxCarrier(
                 self._headers,
                 limit=MAX_ANSWER,
                 timeout_s=self._timeout_s,
-                certificates=self._trusted,
+                certificates=self._load_certificates,
                 proxy=self._proxy,
                 transport=self._transport,
             )
@@ -115,29 +116,29 @@ class ModelWire:
             from proctor.llm.direct import DirectCarrier  # h11 comes with an extra, and replays need neither
         except ImportError:
             raise MissingExtra("Models over HTTP", "live") from None
-        return DirectCarrier(self._headers, limit=MAX_ANSWER, certificates=self._trusted)
+        return DirectCarrier(self._headers, limit=MAX_ANSWER, certificates=self._load_certificates)
 
-    def _trusted(self) -> ssl.SSLContext:
-        """Whom to trust, read once: that takes as long as dozens of requests."""
+    def _load_certificates(self) -> ssl.SSLContext:
+        """Return the certificates to trust, read once: that takes as long as dozens of requests."""
         if self._certificates is None:
             import httpx2  # a fifth of a second; requests without TLS never need it
 
             self._certificates = httpx2.create_ssl_context(trust_env=False)
         return self._certificates
 
-    def _too_late(self, url: str) -> ModelFault:
-        return ModelFault("timeout", f"{bare_address(url)} did not answer within {self._timeout_s:g} s")
+    def _make_timeout(self, url: str) -> ModelFault:
+        return ModelFault("timeout", f"{strip_url(url)} did not answer within {self._timeout_s:g} s")
 
-    def _not_carried(self, url: str, fault: CarrierFault) -> ModelFault:
+    def _explain_carrier_fault(self, url: str, fault: CarrierFault) -> ModelFault:
         match fault.code:
             case "timeout":
-                return self._too_late(url)
+                return self._make_timeout(url)
             case "transport":
-                return ModelFault("transport", f"cannot talk to {bare_address(url)}: {shorten(self.clean(fault.what))}")
+                return ModelFault("transport", f"cannot talk to {strip_url(url)}: {shorten(self.hide_secrets(fault.what))}")
             case code:
-                return ModelFault(code, f"{bare_address(url)} {shorten(self.clean(fault.what))}")
+                return ModelFault(code, f"{strip_url(url)} {shorten(self.hide_secrets(fault.what))}")
 
-    def _document(self, url: str, answer: Answer) -> dict[str, Json]:
+    def _read_document(self, url: str, answer: Answer) -> dict[str, Json]:
         try:
             document = decode(answer.content)
         except EvidenceError as error:
@@ -146,38 +147,40 @@ class ModelWire:
             if isinstance(document, dict) and not exceeds_depth(document):
                 return document
             why = "not a JSON object" if not isinstance(document, dict) else "JSON nested too deep"
-        message = f"{bare_address(url)} answered with something that cannot be used: {why}; it begins {self._excerpt(answer.content)}"
+        message = f"{strip_url(url)} answered with something that cannot be used: {why}; it begins {self._quote_beginning(answer.content)}"
         raise ModelFault("bad_answer", message, status=answer.status)
 
-    def _fault(self, url: str, answer: Answer) -> ModelFault:
-        status, where = answer.status, bare_address(url)
+    def _explain_status(self, url: str, answer: Answer) -> ModelFault:
+        status, where = answer.status, strip_url(url)
         if 300 <= status < 400:
             return ModelFault(
-                "bad_answer", f"{where} redirects to {_host_of(answer)}; redirects are not followed, the key would go along", status=status
+                "bad_answer",
+                f"{where} redirects to {_find_redirect_host(answer)}; redirects are not followed, the key would go along",
+                status=status,
             )
-        error = _error_of(answer.content)
-        said = self.clean(_message_of(error)) or self._excerpt(answer.content)
+        error = _find_error(answer.content)
+        said = self.hide_secrets(_find_message(error)) or self._quote_beginning(answer.content)
         message = f"{where} answered {status}: {shorten(said, 400)}"
         if status == 429:
             if isinstance(error, dict) and "insufficient_quota" in (error.get("code"), error.get("type")):
                 return ModelFault("bad_request", message, status=status)
-            return ModelFault("rate_limited", message, retry_after_s=retry_after(answer.headers), status=status)
+            return ModelFault("rate_limited", message, retry_after_s=read_retry_after_s(answer.headers), status=status)
         if status in (401, 403):
             return ModelFault("unauthorized", message, status=status)
         if status == 408:
-            return ModelFault("timeout", message, retry_after_s=retry_after(answer.headers), status=status)
+            return ModelFault("timeout", message, retry_after_s=read_retry_after_s(answer.headers), status=status)
         if status >= 500:
-            return ModelFault("overloaded", message, retry_after_s=retry_after(answer.headers), status=status)
+            return ModelFault("overloaded", message, retry_after_s=read_retry_after_s(answer.headers), status=status)
         return Refused(message, status=status, error=error)
 
-    def _excerpt(self, content: bytes) -> str:
+    def _quote_beginning(self, content: bytes) -> str:
         # Cleaned before it is cut, so that no half of a secret is left; more than enough for any key.
-        text = self.clean(content[: _EXCERPT * 50].decode("utf-8", "replace"))
+        text = self.hide_secrets(content[: _EXCERPT * 50].decode("utf-8", "replace"))
         return show(text[:_EXCERPT]) if text.strip() else "(nothing)"
 
 
-def encoded(body: Json) -> bytes:
-    """A request as JSON text."""
+def encode_body(body: Json) -> bytes:
+    """Return a request as JSON text."""
     try:
         return msgspec.json.encode(body)
     except RecursionError:
@@ -188,8 +191,8 @@ def encoded(body: Json) -> bytes:
         return json.dumps(body).encode()
 
 
-def retry_after(headers: Mapping[str, str]) -> float | None:
-    """How many seconds the provider asks to wait, if it does. `headers` have lower-case names."""
+def read_retry_after_s(headers: Mapping[str, str]) -> float | None:
+    """Return how many seconds the provider asks to wait, or None. `headers` have lower-case names."""
     exact = headers.get("retry-after-ms", "").strip()
     if _SECONDS.fullmatch(exact):
         return float(exact) / 1000
@@ -198,15 +201,15 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
         return None
     if _SECONDS.fullmatch(said):
         return float(said)
-    then = _instant(said)
+    then = _parse_date(said)
     if then is None:
         return None
     # The provider's own clock, where it tells it: ours may be wrong.
-    now = _instant(headers.get("date", ""))
+    now = _parse_date(headers.get("date", ""))
     return max(0.0, then - (time.time() if now is None else now))
 
 
-def _instant(text: str) -> float | None:
+def _parse_date(text: str) -> float | None:
     from email.utils import parsedate_to_datetime  # slow to load, and dates are rare
 
     try:
@@ -215,7 +218,7 @@ def _instant(text: str) -> float | None:
         return None
 
 
-def _host_of(redirect: Answer) -> str:
+def _find_redirect_host(redirect: Answer) -> str:
     try:
         target = urlsplit(redirect.headers.get("location", ""))
         return f"{target.scheme}://{target.hostname}" if target.hostname else "another address"
@@ -223,7 +226,7 @@ def _host_of(redirect: Answer) -> str:
         return "another address"
 
 
-def _error_of(content: bytes) -> Json:
+def _find_error(content: bytes) -> Json:
     try:
         document = decode(content)
     except EvidenceError:
@@ -235,7 +238,7 @@ def _error_of(content: bytes) -> Json:
     return document.get("error") or document
 
 
-def _message_of(error: Json) -> str:
+def _find_message(error: Json) -> str:
     if isinstance(error, str):
         return error
     if not isinstance(error, dict):

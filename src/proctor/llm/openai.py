@@ -1,4 +1,4 @@
-"""OpenAI chat completions, and every server that speaks them (vLLM, llama.cpp, Ollama, OpenRouter, gateways).
+"""Speaks OpenAI chat completions, and with every server that does (vLLM, llama.cpp, Ollama, OpenRouter, gateways).
 
 `max_tokens` is the name all of them know; newer OpenAI models want `max_completion_tokens` and say so, then that is sent. A key is
 sent when there is one. The name of the model is sent as configured.
@@ -7,22 +7,22 @@ sent when there is one. The name of the model is sent as configured.
 from __future__ import annotations
 
 from proctor.evidence.usage import read_usage
-from proctor.llm.attachments import data_url, not_taken, sort_of, text_in
-from proctor.llm.client import Conceded, Dialect
+from proctor.llm.attachments import classify_attachment, make_data_url, read_text_attachment, refuse_attachment
+from proctor.llm.client import ConcededParts, Dialect
 from proctor.llm.ports import Attachment, ChatMessage, ChatReply, ChatRequest, Finish, ModelCall, ModelFault
 from proctor.llm.reading import (
-    arguments_text,
-    call_of,
-    finish_of,
-    full_usage,
-    is_closed,
-    name_of,
-    objects,
-    text_of,
-    unread_kinds,
-    unusable,
+    complete_usage,
+    is_closed_schema,
+    list_objects,
+    list_unread_kinds,
+    read_call,
+    read_finish,
+    read_model_name,
+    read_text,
+    refuse_answer,
+    write_arguments,
 )
-from proctor.llm.settings import ModelSettings, joined
+from proctor.llm.settings import ModelSettings, join_url
 from proctor.model.evidence import Json
 from proctor.model.show import kind_of, show
 
@@ -45,18 +45,18 @@ _KNOWN_PARTS = ("text", "output_text", "refusal", "thinking", "reasoning")
 _AUDIO = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
 
 
-def _url(settings: ModelSettings) -> str:
-    return joined(settings.base_url or DEFAULT_BASE, "chat/completions")
+def _make_url(settings: ModelSettings) -> str:
+    return join_url(settings.base_url or DEFAULT_BASE, "chat/completions")
 
 
-def bearer(settings: ModelSettings) -> dict[str, str]:
-    """The headers of a request: the key, where there is one."""
+def make_bearer_headers(settings: ModelSettings) -> dict[str, str]:
+    """Return the headers of a request: the key, where there is one."""
     return {"authorization": f"Bearer {settings.api_key}"} if settings.api_key else {}
 
 
-def body(request: ChatRequest, settings: ModelSettings, conceded: Conceded) -> dict[str, Json]:
-    """A request as chat completions want it."""
-    out: dict[str, Json] = {"model": settings.model, "messages": [_message(message) for message in request.messages]}
+def write_body(request: ChatRequest, settings: ModelSettings, conceded: ConcededParts) -> dict[str, Json]:
+    """Return a request in the form of chat completions."""
+    out: dict[str, Json] = {"model": settings.model, "messages": [_write_message(message) for message in request.messages]}
     if request.tools:
         out["tools"] = [
             {
@@ -76,56 +76,61 @@ def body(request: ChatRequest, settings: ModelSettings, conceded: Conceded) -> d
     if request.seed is not None and "seed" not in conceded:
         out["seed"] = request.seed
     if request.answer_schema is not None and "answer_schema" not in conceded:
-        strict = is_closed(request.answer_schema)
+        strict = is_closed_schema(request.answer_schema)
         held: dict[str, Json] = {"name": request.answer_name, "schema": request.answer_schema, "strict": strict}
         out["response_format"] = {"type": "json_schema", "json_schema": held}
     return out
 
 
-def reply(answer: dict[str, Json], request: ChatRequest, conceded: Conceded) -> ChatReply:
-    """What a chat completion says."""
+def read_reply(answer: dict[str, Json], request: ChatRequest, conceded: ConcededParts) -> ChatReply:
+    """Return what a chat completion says."""
     error = answer.get("error")
-    choices = objects(answer.get("choices"))
+    choices = list_objects(answer.get("choices"))
     if error and not choices:
         # Gateways report the failure of the provider behind them with status 200.
-        raise _reported(error)
+        raise _make_reported_fault(error)
     if not choices:
-        raise unusable(answer, "it has no choices")
+        raise refuse_answer(answer, "it has no choices")
     message: Json = choices[0].get("message")
     if not isinstance(message, dict):
-        raise unusable(answer, "its first choice has no message")
-    calls = _calls(message)
+        raise refuse_answer(answer, "its first choice has no message")
+    calls = _read_calls(message)
     refusal: Json = message.get("refusal")
     refused = isinstance(refusal, str) and bool(refusal)
-    finish = finish_of(choices[0].get("finish_reason"), _FINISH, calls)
-    text = text_of(message.get("content")) or (refusal if refused else "") or _spoken(message)
+    finish = read_finish(choices[0].get("finish_reason"), _FINISH, calls)
+    text = read_text(message.get("content")) or (refusal if refused else "") or _read_transcript(message)
     return ChatReply(
         text=text,
         tool_calls=calls,
         finish="content_filter" if refused else finish,
-        unread=_unread(message, text, filtered=finish == "content_filter"),
-        usage=full_usage(read_usage(answer.get("usage"))),
-        model=name_of(answer.get("model")),
+        unread=_list_unread(message, text, filtered=finish == "content_filter"),
+        usage=complete_usage(read_usage(answer.get("usage"))),
+        model=read_model_name(answer.get("model")),
     )
 
 
 DIALECT = Dialect(
-    provider="openai", url=_url, headers=bearer, body=body, reply=reply, instead={"max_tokens": "was sent as max_completion_tokens"}
+    provider="openai",
+    url=_make_url,
+    headers=make_bearer_headers,
+    body=write_body,
+    reply=read_reply,
+    instead={"max_tokens": "was sent as max_completion_tokens"},
 )
 
 
-def _message(message: ChatMessage) -> dict[str, Json]:
+def _write_message(message: ChatMessage) -> dict[str, Json]:
     out: dict[str, Json] = {"role": message.role, "content": message.text}
     if message.role == "tool":
         out["tool_call_id"] = message.call_id or ""
         return out
     if message.attachments:
         text: list[Json] = [{"type": "text", "text": message.text}] if message.text else []
-        out["content"] = [*text, *(_part(attachment) for attachment in message.attachments)]
+        out["content"] = [*text, *(_write_attachment(attachment) for attachment in message.attachments)]
     if message.tool_calls:
         out["content"] = message.text or None
         out["tool_calls"] = [
-            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments_text(call.arguments)}}
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": write_arguments(call.arguments)}}
             for call in message.tool_calls
         ]
     if message.name:
@@ -133,48 +138,48 @@ def _message(message: ChatMessage) -> dict[str, Json]:
     return out
 
 
-def _part(attachment: Attachment) -> dict[str, Json]:
-    match sort_of(attachment):
+def _write_attachment(attachment: Attachment) -> dict[str, Json]:
+    match classify_attachment(attachment):
         case "image":
-            return {"type": "image_url", "image_url": {"url": data_url(attachment)}}
+            return {"type": "image_url", "image_url": {"url": make_data_url(attachment)}}
         case "text":
-            return {"type": "text", "text": text_in(attachment)}
+            return {"type": "text", "text": read_text_attachment(attachment)}
         case "audio" if attachment.data is not None and attachment.media_type in _AUDIO:
             return {"type": "input_audio", "input_audio": {"data": attachment.data, "format": _AUDIO[attachment.media_type]}}
         case "document" if attachment.data is not None:
-            return {"type": "file", "file": {"filename": attachment.name or "document.pdf", "file_data": data_url(attachment)}}
+            return {"type": "file", "file": {"filename": attachment.name or "document.pdf", "file_data": make_data_url(attachment)}}
         case _:
-            raise not_taken(attachment)
+            raise refuse_attachment(attachment)
 
 
-def _calls(message: dict[str, Json]) -> tuple[ModelCall, ...]:
+def _read_calls(message: dict[str, Json]) -> tuple[ModelCall, ...]:
     found: list[ModelCall] = []
-    for position, call in enumerate(objects(message.get("tool_calls"))):
+    for position, call in enumerate(list_objects(message.get("tool_calls"))):
         function: Json = call.get("function")
         if isinstance(function, dict):
-            found.append(call_of(call.get("id"), function.get("name"), function.get("arguments"), position))
+            found.append(read_call(call.get("id"), function.get("name"), function.get("arguments"), position))
     old: Json = message.get("function_call")
     if not found and isinstance(old, dict):
-        found.append(call_of(None, old.get("name"), old.get("arguments"), 0))
+        found.append(read_call(None, old.get("name"), old.get("arguments"), 0))
     return tuple(found)
 
 
-def _spoken(message: dict[str, Json]) -> str:
-    """What was said aloud, where the provider wrote it down."""
+def _read_transcript(message: dict[str, Json]) -> str:
+    """Return what was said aloud, where the provider wrote it down."""
     audio: Json = message.get("audio")
     transcript = audio.get("transcript") if isinstance(audio, dict) else None
     return transcript if isinstance(transcript, str) else ""
 
 
-def _unread(message: dict[str, Json], text: str, *, filtered: bool) -> tuple[str, ...]:
-    """What of a message is not understood: calls of another kind than functions, and an answer that is no text."""
+def _list_unread(message: dict[str, Json], text: str, *, filtered: bool) -> tuple[str, ...]:
+    """Return what of a message is not understood: calls of another kind than functions, and an answer that is no text."""
     calls: Json = message.get("tool_calls")
     strange = (
         [call for call in calls if not (isinstance(call, dict) and isinstance(call.get("function"), dict))]
         if isinstance(calls, list)
         else []
     )
-    found = [*unread_kinds(strange, (), "a tool call"), *unread_kinds(message.get("content"), _KNOWN_PARTS, "a part")]
+    found = [*list_unread_kinds(strange, (), "a tool call"), *list_unread_kinds(message.get("content"), _KNOWN_PARTS, "a part")]
     if calls and not isinstance(calls, list):
         found.append(f"tool calls that are no list but {kind_of(calls)}")
     if message.get("audio") and not text:
@@ -184,7 +189,7 @@ def _unread(message: dict[str, Json], text: str, *, filtered: bool) -> tuple[str
     return tuple(found)
 
 
-def _reported(error: Json) -> ModelFault:
+def _make_reported_fault(error: Json) -> ModelFault:
     said = error.get("message") if isinstance(error, dict) else error
     status: Json = error.get("code") if isinstance(error, dict) else None
     message = f"the provider reported an error: {said if isinstance(said, str) else show(error)}"

@@ -1,4 +1,4 @@
-"""What every chat model understands, and what each of them is expected to answer.
+"""One request shape and one reply shape for all chat models.
 
 One request shape and one reply shape for all providers. The raw request and response are kept beside the reading of them, so that
 nothing a provider said is lost.
@@ -106,7 +106,7 @@ class ChatModel(Protocol):
 
     @property
     def provider(self) -> str:
-        """`openai`, `anthropic`, `azure`, `scripted`, ..."""
+        """The provider's word: `openai`, `anthropic`, `azure`, `scripted`, ..."""
         ...
 
     @property
@@ -119,5 +119,5 @@ class ChatModel(Protocol):
         ...
 
     async def close(self) -> None:
-        """Give back connections."""
+        """Close the connections."""
         ...

@@ -1,4 +1,4 @@
-"""Our conversation in pydantic-ai's words, and its answer in ours.
+"""Translates our conversation for pydantic-ai, and its answer back.
 
 * Messages between two of the assistant make one request of pydantic-ai, in order: system prompts, what the user says, tool results.
 * What the assistant said goes back part by part as the provider sent it, where this process heard it itself: some providers sign what a
@@ -39,9 +39,9 @@ from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.tools import ToolDefinition as OfferedTool
 
-from proctor.llm.attachments import not_taken, sort_of, text_in
+from proctor.llm.attachments import classify_attachment, read_text_attachment, refuse_attachment
 from proctor.llm.ports import Attachment, ChatMessage, ChatReply, ChatRequest, Finish, ModelCall, ModelFault
-from proctor.llm.reading import call_of, finish_of, full_usage
+from proctor.llm.reading import complete_usage, read_call, read_finish
 from proctor.model.evidence import Json, Usage
 from proctor.model.show import show
 
@@ -53,10 +53,11 @@ _FINISH: Final[dict[str, Finish]] = {
     "error": "other",
 }
 _MOST_REMEMBERED: Final = 1000
+"""How many responses are kept to be sent back as they came."""
 
 
-class Heard:
-    """What the provider said with tool calls in it, found again by the ids of the calls; only the latest are kept."""
+class HeardResponses:
+    """Responses with tool calls, found again by the ids of the calls; only the latest are kept."""
 
     def __init__(self) -> None:
         self._responses: OrderedDict[tuple[str, ...], ModelResponse] = OrderedDict()
@@ -68,17 +69,17 @@ class Heard:
             if len(self._responses) > _MOST_REMEMBERED:
                 self._responses.popitem(last=False)
 
-    def of(self, message: ChatMessage) -> ModelResponse | None:
-        """The response that a message of the assistant was read from, if it is that very one."""
+    def find(self, message: ChatMessage) -> ModelResponse | None:
+        """Return the response that a message of the assistant was read from, if it is that very one."""
         found = self._responses.get(tuple(call.id for call in message.tool_calls)) if message.tool_calls else None
         if found is None:
             return None
-        text, calls = _said(found)
+        text, calls = _read_said(found)
         return found if text == message.text and calls == message.tool_calls else None
 
 
-def messages_of(request: ChatRequest, heard: Heard) -> list[ModelMessage]:
-    """The conversation. Raises `ModelFault` for an attachment that cannot be given."""
+def write_messages(request: ChatRequest, heard: HeardResponses) -> list[ModelMessage]:
+    """Return the conversation. Raises `ModelFault` for an attachment that cannot be given."""
     names = {call.id: call.name for message in request.messages for call in message.tool_calls}
     out: list[ModelMessage] = []
     waiting: list[ModelRequestPart] = []
@@ -87,18 +88,18 @@ def messages_of(request: ChatRequest, heard: Heard) -> list[ModelMessage]:
             if waiting:
                 out.append(ModelRequest(parts=waiting))
                 waiting = []
-            out.append(heard.of(message) or ModelResponse(parts=_assistant(message)))
+            out.append(heard.find(message) or ModelResponse(parts=_write_assistant(message)))
         else:
-            waiting.append(_part(message, names))
+            waiting.append(_write_part(message, names))
     if waiting:
         out.append(ModelRequest(parts=waiting))
     return out
 
 
-def parameters_of(request: ChatRequest, *, native: bool) -> ModelRequestParameters:
-    """The tools that are offered, and the shape of the answer; `native` says that the model can be held to a JSON Schema."""
+def write_parameters(request: ChatRequest, *, native: bool) -> ModelRequestParameters:
+    """Return the offered tools and the shape of the answer; `native` says that the model can be held to a JSON Schema."""
     tools = [
-        OfferedTool(name=tool.name, description=tool.description or None, parameters_json_schema=tool.schema or _no_arguments())
+        OfferedTool(name=tool.name, description=tool.description or None, parameters_json_schema=tool.schema or _make_empty_schema())
         for tool in request.tools
     ]
     schema = request.answer_schema
@@ -112,9 +113,9 @@ def parameters_of(request: ChatRequest, *, native: bool) -> ModelRequestParamete
     return ModelRequestParameters(function_tools=tools, output_mode="tool", output_tools=[answer], allow_text_output=bool(tools))
 
 
-def reply_of(response: ModelResponse, request: ChatRequest, *, native: bool) -> ChatReply:
-    """What the model said."""
-    text, calls = _said(response)
+def read_reply(response: ModelResponse, request: ChatRequest, *, native: bool) -> ChatReply:
+    """Return what the model said."""
+    text, calls = _read_said(response)
     notes: tuple[str, ...] = ()
     if request.answer_schema is not None and not native:
         given = next((call for call in calls if call.name == request.answer_name), None)
@@ -127,20 +128,20 @@ def reply_of(response: ModelResponse, request: ChatRequest, *, native: bool) -> 
     return ChatReply(
         text=text,
         tool_calls=calls,
-        finish=finish_of(reason, _FINISH, calls),
-        usage=_usage(response),
+        finish=read_finish(reason, _FINISH, calls),
+        usage=_read_usage(response),
         model=response.model_name or "",
-        unread=_unread(response),
+        unread=_list_unread(response),
         notes=notes,
     )
 
 
-def as_json(messages: Sequence[ModelMessage]) -> list[Json]:
-    """Messages as they are kept; what is not there is left out."""
-    return cast("list[Json]", _bare(ModelMessagesTypeAdapter.dump_python(list(messages), mode="json")))
+def write_json(messages: Sequence[ModelMessage]) -> list[Json]:
+    """Return messages as they are kept, without empty members."""
+    return cast("list[Json]", _drop_nulls(ModelMessagesTypeAdapter.dump_python(list(messages), mode="json")))
 
 
-def _assistant(message: ChatMessage) -> list[ModelResponsePart]:
+def _write_assistant(message: ChatMessage) -> list[ModelResponsePart]:
     parts: list[ModelResponsePart] = [TextPart(content=message.text)] if message.text else []
     for call in message.tool_calls:
         # Providers that take an object are given one; text that was none is wrapped.
@@ -149,7 +150,7 @@ def _assistant(message: ChatMessage) -> list[ModelResponsePart]:
     return parts
 
 
-def _part(message: ChatMessage, names: Mapping[str, str]) -> ModelRequestPart:
+def _write_part(message: ChatMessage, names: Mapping[str, str]) -> ModelRequestPart:
     if message.role == "system":
         return SystemPromptPart(content=message.text)
     if message.role == "tool":
@@ -158,14 +159,14 @@ def _part(message: ChatMessage, names: Mapping[str, str]) -> ModelRequestPart:
     if not message.attachments:
         return UserPromptPart(content=message.text)
     content: list[UserContent] = [message.text] if message.text else []
-    content.extend(_attachment(attachment) for attachment in message.attachments)
+    content.extend(_write_attachment(attachment) for attachment in message.attachments)
     return UserPromptPart(content=content)
 
 
-def _attachment(attachment: Attachment) -> UserContent:
-    sort = sort_of(attachment)
+def _write_attachment(attachment: Attachment) -> UserContent:
+    sort = classify_attachment(attachment)
     if sort == "text":
-        return text_in(attachment)
+        return read_text_attachment(attachment)
     if attachment.data is not None:
         try:
             data = base64.b64decode(attachment.data, validate=True)
@@ -180,33 +181,33 @@ def _attachment(attachment: Attachment) -> UserContent:
         case "document":
             return DocumentUrl(url=url, media_type=attachment.media_type)
         case _:
-            raise not_taken(attachment)
+            raise refuse_attachment(attachment)
 
 
-def _said(response: ModelResponse) -> tuple[str, tuple[ModelCall, ...]]:
+def _read_said(response: ModelResponse) -> tuple[str, tuple[ModelCall, ...]]:
     text = "".join(part.content for part in response.parts if isinstance(part, TextPart))
     made = [part for part in response.parts if isinstance(part, ToolCallPart)]
-    return text, tuple(call_of(part.tool_call_id, part.tool_name, part.args, at) for at, part in enumerate(made))
+    return text, tuple(read_call(part.tool_call_id, part.tool_name, part.args, at) for at, part in enumerate(made))
 
 
-def _unread(response: ModelResponse) -> tuple[str, ...]:
+def _list_unread(response: ModelResponse) -> tuple[str, ...]:
     strange = [part for part in response.parts if not isinstance(part, (TextPart, ToolCallPart, ThinkingPart))]
     cut = ("an answer that a content filter has cut",) if response.finish_reason == "content_filter" else ()
     return (*dict.fromkeys(f"a part of the kind {show(part.part_kind, 60)}" for part in strange), *cut)
 
 
-def _usage(response: ModelResponse) -> Usage | None:
+def _read_usage(response: ModelResponse) -> Usage | None:
     usage = response.usage
     if usage.unmeasured_requests or not (usage.input_tokens or usage.output_tokens):
         return None
-    return full_usage(Usage(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens))
+    return complete_usage(Usage(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens))
 
 
-def _no_arguments() -> dict[str, Json]:
+def _make_empty_schema() -> dict[str, Json]:
     return {"type": "object", "properties": {}}
 
 
-def _bare(value: Json) -> Json:
+def _drop_nulls(value: Json) -> Json:
     if isinstance(value, dict):
-        return {key: _bare(each) for key, each in value.items() if each is not None}
-    return [_bare(each) for each in value] if isinstance(value, list) else value
+        return {key: _drop_nulls(each) for key, each in value.items() if each is not None}
+    return [_drop_nulls(each) for each in value] if isinstance(value, list) else value

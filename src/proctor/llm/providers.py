@@ -1,4 +1,4 @@
-"""Every provider that has no client of its own here, through pydantic-ai (extra `providers`): Bedrock, Google, Groq, Mistral, Cohere, ...
+"""Reaches every provider without a client of its own here, through pydantic-ai (extra `providers`): Bedrock, Google, Groq, Mistral, ...
 
 The provider is named as pydantic-ai names it (`_` and `-` are the same), the model as the provider does. What is kept as raw is
 pydantic-ai's own request and response: the bytes on the wire are those of the provider's SDK and are not seen here. Retries are the
@@ -45,19 +45,19 @@ _REQUEST_SETTINGS: Final = ("temperature", "max_tokens", "seed")
 _NOT_PASSED_ON: Final = ("deployment", "api_version", "proxy")
 
 
-def provider_name(word: str) -> str:
-    """A provider as pydantic-ai spells it."""
+def normalise_provider(word: str) -> str:
+    """Return a provider's word as pydantic-ai spells it."""
     return word.strip().lower().replace("_", "-")
 
 
 def is_provider(word: str) -> bool:
-    """Whether pydantic-ai is asked for this provider."""
-    return provider_name(word) in KNOWN
+    """Return whether this provider is reached through pydantic-ai."""
+    return normalise_provider(word) in KNOWN
 
 
 def build_provider_model(settings: ModelSettings) -> ProviderModel:
-    """The model that settings describe. Raises `MissingExtra` or `SpecError`; nothing is sent yet."""
-    provider = provider_name(settings.provider)
+    """Build the model that settings describe. Raises `MissingExtra` or `SpecError`; nothing is sent yet."""
+    provider = normalise_provider(settings.provider)
     if provider not in KNOWN:
         raise SpecError(f"unknown provider {show(settings.provider)}", field="provider", nearest=nearest(provider, KNOWN))
     if not settings.model:
@@ -70,7 +70,7 @@ def build_provider_model(settings: ModelSettings) -> ProviderModel:
             f"a model of {provider} at an address of one's own needs its API key written beside it (any text where the server wants none)",
             field="api_key",
         )
-    return ProviderModel(provider, _model(provider, settings), settings)
+    return ProviderModel(provider, _make_model(provider, settings), settings)
 
 
 class ProviderModel:
@@ -78,17 +78,17 @@ class ProviderModel:
 
     def __init__(self, provider: str, model: Model[Any], settings: ModelSettings) -> None:
         """Raises `SpecError` for headers that the provider would not be sent."""
-        from proctor.llm.provider_messages import Heard  # loads pydantic-ai
+        from proctor.llm.provider_messages import HeardResponses  # loads pydantic-ai
 
         if settings.headers and "extra_headers" in model.unsupported_settings:
             raise SpecError(f"models of {provider} take no headers of one's own", field="headers")
         self._provider = provider
         self._model = model
         self._settings = settings
-        self._heard = Heard()
+        self._heard = HeardResponses()
         self._entered = False
         self._entering = asyncio.Lock()
-        self._secrets = sorted({secret for secret in settings.secrets() if len(secret) >= 4}, key=len, reverse=True)
+        self._secrets = sorted({secret for secret in settings.list_secrets() if len(secret) >= 4}, key=len, reverse=True)
 
     @property
     def provider(self) -> str:
@@ -100,8 +100,8 @@ class ProviderModel:
         """The model's name, as configured."""
         return self._settings.model
 
-    def prepared(self, request: ChatRequest) -> ChatRequest:
-        """The request with the defaults of the settings filled in."""
+    def fill_defaults(self, request: ChatRequest) -> ChatRequest:
+        """Return the request with the defaults of the settings filled in."""
         missing = {key: getattr(self._settings, key) for key in _REQUEST_SETTINGS if getattr(request, key) is None}
         filled = {key: value for key, value in missing.items() if value is not None}
         return msgspec.structs.replace(request, **filled) if filled else request
@@ -110,15 +110,15 @@ class ProviderModel:
         """Ask once. Raises `ModelFault`."""
         from pydantic_ai.direct import model_request  # slow to load, and it is only ever this model that needs it
 
-        from proctor.llm.provider_messages import as_json, messages_of, parameters_of, reply_of
+        from proctor.llm.provider_messages import read_reply, write_json, write_messages, write_parameters
 
-        request = self.prepared(request)
+        request = self.fill_defaults(request)
         native = bool(self._model.profile.get("supports_json_schema_output", False))
-        messages = messages_of(request, self._heard)
-        parameters = parameters_of(request, native=native)
-        sent, notes = self._sent(request)
+        messages = write_messages(request, self._heard)
+        parameters = write_parameters(request, native=native)
+        sent, notes = self._write_settings(request)
         kept = {key: value for key, value in sent.items() if key in _REQUEST_SETTINGS}
-        raw: dict[str, Json] = {"model": self.name, "messages": as_json(messages), "settings": kept}
+        raw: dict[str, Json] = {"model": self.name, "messages": write_json(messages), "settings": kept}
         if request.tools:
             raw["tools"] = [msgspec.to_builtins(tool) for tool in request.tools]
         if request.answer_schema is not None:
@@ -129,20 +129,20 @@ class ProviderModel:
                 await self._enter()
                 response = await model_request(self._model, messages, model_settings=sent, model_request_parameters=parameters)
         except Exception as error:
-            raise self._fault(error) from None
+            raise self._explain_error(error) from None
         duration_ms = (time.perf_counter() - started) * 1000
-        reply = reply_of(response, request, native=native)
+        reply = read_reply(response, request, native=native)
         self._heard.keep(reply, response)
         return msgspec.structs.replace(
             reply,
             raw_request=raw,
-            raw_response=as_json([response])[0],
+            raw_response=write_json([response])[0],
             duration_ms=round(duration_ms, 3),
             notes=(*reply.notes, *notes),
         )
 
     async def close(self) -> None:
-        """Give back connections."""
+        """Close the connections."""
         if self._entered:
             self._entered = False
             async with asyncio.timeout(10):
@@ -154,8 +154,8 @@ class ProviderModel:
                 await self._model.__aenter__()
                 self._entered = True
 
-    def _sent(self, request: ChatRequest) -> tuple[PydanticSettings, tuple[str, ...]]:
-        """The settings of one request, and what had to be left out of them."""
+    def _write_settings(self, request: ChatRequest) -> tuple[PydanticSettings, tuple[str, ...]]:
+        """Return the settings of one request, and what had to be left out of them."""
         asked: dict[str, Any] = {key: getattr(request, key) for key in _REQUEST_SETTINGS if getattr(request, key) is not None}
         unknown = self._model.unsupported_settings
         notes = tuple(f"{key} is not known to this API and was left out" for key in asked if key in unknown)
@@ -165,10 +165,10 @@ class ProviderModel:
         sent: Any = {key: value for key, value in asked.items() if key not in unknown}
         return sent, notes
 
-    def _fault(self, error: Exception) -> ModelFault:
+    def _explain_error(self, error: Exception) -> ModelFault:
         if isinstance(error, ModelFault):
             return error
-        code, status, wait = fault_of(error)
+        code, status, wait = classify_error(error)
         if isinstance(error, TimeoutError):
             said = f"no answer within {self._settings.timeout_s:g} s"
         elif code == "bad_answer":
@@ -181,8 +181,8 @@ class ProviderModel:
         return ModelFault(code, f"{self._provider}, {self.name}: {shorten(said, 400)}", status=status, retry_after_s=wait)
 
 
-def fault_of(error: Exception) -> tuple[FaultCode, int | None, float | None]:
-    """The word for what went wrong, the status the provider answered with, and how long it asks to wait."""
+def classify_error(error: Exception) -> tuple[FaultCode, int | None, float | None]:
+    """Return the code for what went wrong, the status the provider answered with, and how long it asks to wait."""
     import httpx2  # both are there where an error of theirs is
     from pydantic_ai import exceptions as known
 
@@ -201,10 +201,10 @@ def fault_of(error: Exception) -> tuple[FaultCode, int | None, float | None]:
             return code, status, wait
     if isinstance(error, (known.ModelRequestRejectedError, known.UserError)) and status is None:
         return "bad_request", None, None
-    return (_code_of(status) if status is not None else "bad_answer"), status, wait
+    return (_classify_status(status) if status is not None else "bad_answer"), status, wait
 
 
-def _code_of(status: int) -> FaultCode:
+def _classify_status(status: int) -> FaultCode:
     match status:
         case 429:
             return "rate_limited"
@@ -218,14 +218,14 @@ def _code_of(status: int) -> FaultCode:
             return "bad_request"
 
 
-def _model(provider: str, settings: ModelSettings) -> Model[Any]:
+def _make_model(provider: str, settings: ModelSettings) -> Model[Any]:
     try:
         from pydantic_ai.exceptions import UserError
         from pydantic_ai.models import infer_model
     except ImportError:
         raise MissingExtra(f"A model of {provider}", "providers") from None
     try:
-        return infer_model(f"{provider}:{settings.model}", provider_factory=lambda name: _provider(name, settings))
+        return infer_model(f"{provider}:{settings.model}", provider_factory=lambda name: _make_provider(name, settings))
     except ImportError as error:
         # The SDK of this one provider: pydantic-ai says which of its own extras brings it.
         raise SpecError(f"a model of {provider} needs more than proctor[providers]: {error}", field="provider") from None
@@ -233,7 +233,7 @@ def _model(provider: str, settings: ModelSettings) -> Model[Any]:
         raise SpecError(f"a model of {provider}: {shorten(str(error), 400)}", field="api_key") from None
 
 
-def _provider(name: str, settings: ModelSettings) -> Provider[Any]:
+def _make_provider(name: str, settings: ModelSettings) -> Provider[Any]:
     import inspect  # slow to load, like what follows; it is there: the caller has loaded its room
 
     from pydantic_ai.providers import infer_provider_class

@@ -1,4 +1,4 @@
-"""What the answers of several providers have in common, read once."""
+"""Reads what the answers of several providers have in common."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from proctor.model.evidence import Json, Usage
 from proctor.model.show import kind_of, show
 
 
-def unusable(answer: Json, why: str) -> ModelFault:
-    """The fault for an answer that is JSON, but not of the provider's shape."""
+def refuse_answer(answer: Json, why: str) -> ModelFault:
+    """Return the fault for an answer that is JSON, but not of the provider's shape."""
     return ModelFault("bad_answer", f"the model's answer cannot be used: {why}; it is {show(answer, 200)}")
 
 
-def arguments_of(value: Json) -> Json:
-    """The arguments of a tool call: the object that was given, or the text that was given instead of one."""
+def read_arguments(value: Json) -> Json:
+    """Return the arguments of a tool call: the object that was given, or the text that was given instead of one."""
     if value is None or isinstance(value, dict):
         return value or {}
     if not isinstance(value, str):
@@ -30,62 +30,62 @@ def arguments_of(value: Json) -> Json:
     return inner if isinstance(inner, dict) else value
 
 
-def arguments_text(arguments: Json) -> str:
-    """Arguments as the JSON text that goes back to the provider; text stays as it was."""
+def write_arguments(arguments: Json) -> str:
+    """Return arguments as the JSON text that goes back to the provider; text stays as it was."""
     return arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
 
 
-def call_of(ident: Json, name: Json, arguments: Json, position: int) -> ModelCall:
-    """One tool call; a provider that gives no id gets one by position."""
+def read_call(ident: Json, name: Json, arguments: Json, position: int) -> ModelCall:
+    """Return one tool call; one without an id gets an id by its position."""
     return ModelCall(
         id=ident if isinstance(ident, str) and ident else f"call_{position}",
         name=name if isinstance(name, str) else "",
-        arguments=arguments_of(arguments),
+        arguments=read_arguments(arguments),
     )
 
 
-def text_of(content: Json, kinds: tuple[str, ...] = ("text", "output_text")) -> str:
-    """The text of a message: text itself, or the text parts of a list."""
+def read_text(content: Json, kinds: tuple[str, ...] = ("text", "output_text")) -> str:
+    """Return the text of a message: text itself, or the text parts of a list."""
     if isinstance(content, str):
         return content
     if not isinstance(content, list):
         return ""
-    return "".join(part["text"] for part in objects(content) if part.get("type") in kinds and isinstance(part.get("text"), str))
+    return "".join(part["text"] for part in list_objects(content) if part.get("type") in kinds and isinstance(part.get("text"), str))
 
 
-def unread_kinds(values: Json, known: Collection[str], what: str) -> tuple[str, ...]:
-    """The members of a list that are of no known kind, in words: the model may have asked for something by them."""
+def list_unread_kinds(values: Json, known: Collection[str], what: str) -> tuple[str, ...]:
+    """Return, in words, the members of a list that are of no known kind: the model may have asked for something by them."""
     if not isinstance(values, list):
         return ()
     found = [each.get("type") if isinstance(each, dict) else kind_of(each) for each in values]
     return tuple(dict.fromkeys(f"{what} of the kind {show(kind, 60)}" for kind in found if not (isinstance(kind, str) and kind in known)))
 
 
-def objects(value: Json) -> list[dict[str, Any]]:
-    """The objects of a list; nothing where there is no list."""
+def list_objects(value: Json) -> list[dict[str, Any]]:
+    """Return the objects of a list; empty where there is no list."""
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
-def name_of(value: Json) -> str:
-    """A model's name as the provider tells it."""
+def read_model_name(value: Json) -> str:
+    """Return a model's name as the provider gives it."""
     return value if isinstance(value, str) else ""
 
 
-def full_usage(usage: Usage | None) -> Usage | None:
-    """Usage with its total, which not every provider sums up."""
+def complete_usage(usage: Usage | None) -> Usage | None:
+    """Return usage with its total, which not every provider sums up."""
     if usage is None or usage.total_tokens is not None or usage.input_tokens is None or usage.output_tokens is None:
         return usage
     return msgspec.structs.replace(usage, total_tokens=usage.input_tokens + usage.output_tokens)
 
 
-def finish_of(reason: Json, words: dict[str, Finish], calls: tuple[ModelCall, ...]) -> Finish:
-    """Why the model stopped. Some servers say `stop` beside tool calls."""
+def read_finish(reason: Json, words: dict[str, Finish], calls: tuple[ModelCall, ...]) -> Finish:
+    """Return why the model stopped. Some servers say `stop` beside tool calls."""
     finish = words.get(reason, "other") if isinstance(reason, str) else "stop"
     return "tool_calls" if calls and finish in ("stop", "other") else finish
 
 
-def is_closed(schema: Json) -> bool:
-    """Whether every object of a schema lists all its members as required and allows no others.
+def is_closed_schema(schema: Json) -> bool:
+    """Return whether every object of a schema lists all its members as required and allows no others.
 
     Only such a schema may be sent as `strict` to OpenAI. A schema that refers to others is left to the provider to refuse or not.
     """

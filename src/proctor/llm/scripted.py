@@ -1,4 +1,4 @@
-"""A model that says what it was told to say: for tests, examples and runs without a network.
+"""A model that answers from a script: for tests, examples and runs without a network.
 
 A script is a list of replies, given one after the other, or a function of the request. `by_turn` chooses by the conversation
 instead: the first reply answers a request without any assistant message, the second one with one, and so on, so that many cases
@@ -40,7 +40,7 @@ class ScriptedModel:
 
     @property
     def name(self) -> str:
-        """What it was named."""
+        """The name that it was given."""
         return self._name
 
     @property
@@ -49,7 +49,7 @@ class ScriptedModel:
         return 0 if callable(self._script) else max(0, len(self._script) - len(self.requests))
 
     async def complete(self, request: ChatRequest) -> ChatReply:
-        """The next line. Raises `ModelFault` where the line is one, or where there is none."""
+        """Return the next line. Raises `ModelFault` where the line is a fault, or where there is none."""
         position = len(self.requests)
         self.requests.append(request)
         if callable(self._script):
@@ -70,16 +70,16 @@ class ScriptedModel:
         return reply if reply.model else msgspec.structs.replace(reply, model=self._name)
 
     async def close(self) -> None:
-        """Nothing to give back; remembered in `closed`."""
+        """Note in `closed` that the model was closed."""
         self.closed = True
 
 
 def read_script(lines: Sequence[Json]) -> tuple[Line, ...]:
-    """A script as settings write it: texts, `{text, tool_calls, usage}`, or `{fault, message}`."""
-    return tuple(_line(line, f"replies[{position}]") for position, line in enumerate(lines))
+    """Read a script as settings write it: texts, `{text, tool_calls, usage}`, or `{fault, message}`."""
+    return tuple(_read_line(line, f"replies[{position}]") for position, line in enumerate(lines))
 
 
-def _line(line: Json, field: str) -> Line:
+def _read_line(line: Json, field: str) -> Line:
     if isinstance(line, str):
         return line
     if not isinstance(line, dict):
@@ -97,12 +97,12 @@ def _line(line: Json, field: str) -> Line:
         said = line.get("message", "as the script says")
         return ModelFault(line["fault"], str(said), retry_after_s=line.get("retry_after_s"), status=line.get("status"))
     try:
-        return _reply(line)
+        return _read_reply(line)
     except msgspec.ValidationError as error:
         raise SpecError(f"not a reply: {error}", field=field) from None
 
 
-def _reply(line: dict[str, Any]) -> ChatReply:
+def _read_reply(line: dict[str, Any]) -> ChatReply:
     numbered = [
         {"id": f"call_{position}", **call} if isinstance(call, dict) else call for position, call in enumerate(line.get("tool_calls") or [])
     ]

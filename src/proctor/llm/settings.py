@@ -1,7 +1,7 @@
-"""What has to be known to talk to one model.
+"""Settings of one model.
 
 Settings are read once where the environment may be read, and passed down. They hold a secret, so they never show themselves in
-full: `repr` and `public` leave out the key and the values of headers.
+full: `repr` and `show_settings` leave out the key and the values of headers.
 """
 
 from __future__ import annotations
@@ -53,20 +53,20 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
     def __repr__(self) -> str:
         """The settings without what is secret in them."""
-        return f"ModelSettings({', '.join(f'{key}={value!r}' for key, value in public(self).items())})"
+        return f"ModelSettings({', '.join(f'{key}={value!r}' for key, value in show_settings(self).items())})"
 
-    def secrets(self) -> tuple[str, ...]:
-        """The values that must never be seen outside."""
+    def list_secrets(self) -> tuple[str, ...]:
+        """Return the values that must never be seen outside."""
         found = [self.api_key or "", *self.headers.values()]
         # `Bearer KEY`: the key is secret by itself too.
         found.extend(value.partition(" ")[2] for value in self.headers.values())
         for address in (self.base_url, self.proxy):
-            found.append(_password(address))
+            found.append(_find_password(address))
         return tuple(value for value in found if value)
 
 
-def public(settings: ModelSettings) -> dict[str, Json]:
-    """What may be shown and kept of settings."""
+def show_settings(settings: ModelSettings) -> dict[str, Json]:
+    """Return what may be shown and kept of settings."""
     shown: dict[str, Json] = msgspec.to_builtins(settings)
     shown.pop("api_key", None)
     shown.pop("replies", None)
@@ -74,12 +74,12 @@ def public(settings: ModelSettings) -> dict[str, Json]:
         shown["headers"] = sorted(settings.headers)
     for key in ("base_url", "proxy"):
         if shown.get(key):
-            shown[key] = bare_address(shown[key])
+            shown[key] = strip_url(shown[key])
     return shown
 
 
 def check_settings(settings: ModelSettings) -> None:
-    """Refuse, before anything is sent, what could not be sent: a `SpecError` that never shows the secret."""
+    """Raise `SpecError` before anything is sent for settings that could not be sent; it never shows the secret."""
     _check_address(settings.base_url, "base_url")
     _check_address(settings.proxy, "proxy")
     if not (is_finite(settings.timeout_s) and settings.timeout_s > 0):
@@ -95,12 +95,12 @@ def check_settings(settings: ModelSettings) -> None:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether an address leads to this machine."""
+    """Return whether an address leads to this machine."""
     return bool(_LOOPBACK.fullmatch(urlsplit(address).hostname or ""))
 
 
-def bare_address(address: str) -> str:
-    """An address without user, password, query and fragment, fit to be shown."""
+def strip_url(address: str) -> str:
+    """Return an address without user, password, query and fragment, fit to be shown."""
     try:
         parts = urlsplit(address)
         host = parts.hostname or ""
@@ -110,14 +110,14 @@ def bare_address(address: str) -> str:
     return f"{parts.scheme}://{f'[{host}]' if ':' in host else host}{port}{parts.path}"
 
 
-def joined(base: str, path: str) -> str:
-    """An address below another; a query of the base stays behind the whole."""
+def join_url(base: str, path: str) -> str:
+    """Return an address below another; a query of the base stays at the end."""
     head, mark, query = base.partition("?")
     return f"{head.rstrip('/')}/{path}{mark}{query}"
 
 
-def path_part(name: str) -> str:
-    """A name as one step of a path."""
+def quote_path_part(name: str) -> str:
+    """Return a name as one step of a path."""
     return quote(name, safe="")
 
 
@@ -130,7 +130,7 @@ def _check_address(address: str | None, field: str) -> None:
     except ValueError:
         usable = False
     if not usable or not address.isprintable() or " " in address:
-        raise SpecError(f"expected an address such as https://host/v1, found {show(bare_address(address))}", field=field)
+        raise SpecError(f"expected an address such as https://host/v1, found {show(strip_url(address))}", field=field)
 
 
 def _check_header_value(value: str, field: str, what: str) -> None:
@@ -138,7 +138,7 @@ def _check_header_value(value: str, field: str, what: str) -> None:
         raise SpecError(f"{what} holds a space at an end, a line break or a character that no header can carry", field=field)
 
 
-def _password(address: str | None) -> str:
+def _find_password(address: str | None) -> str:
     try:
         return urlsplit(address or "").password or ""
     except ValueError:

@@ -16,16 +16,16 @@ from proctor.model.evidence import Json
 
 
 class Tape(Protocol):
-    """What stands between a wire and the world; `proctor.cassettes.ports.Tape` fits."""
+    """Records every request and reply, or replays them; `proctor.cassettes.ports.Tape` fits."""
 
     async def exchange(self, kind: Literal["chat"], request: Json, send: Callable[[], Awaitable[Json]]) -> Json:
-        """What came back for `request`."""
+        """Return what came back for `request`."""
         ...
 
 
 @runtime_checkable
-class _Prepares(Protocol):
-    def prepared(self, request: ChatRequest) -> ChatRequest: ...
+class _FillsDefaults(Protocol):
+    def fill_defaults(self, request: ChatRequest) -> ChatRequest: ...
 
 
 class _Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -61,10 +61,10 @@ class TapedModel:
         return self._model.name
 
     async def complete(self, request: ChatRequest) -> ChatReply:
-        """Ask once, or hear again what was answered. Raises `ModelFault`."""
-        if isinstance(self._model, _Prepares):
+        """Ask once, or replay what was answered. Raises `ModelFault`."""
+        if isinstance(self._model, _FillsDefaults):
             # Defaults are part of what was asked: with another temperature it is another request.
-            request = self._model.prepared(request)
+            request = self._model.fill_defaults(request)
         described = {"provider": self.provider, "model": self.name, **msgspec.to_builtins(request)}
 
         async def send() -> Json:
@@ -89,4 +89,4 @@ class TapedModel:
         return answer.reply
 
     async def close(self) -> None:
-        """Nothing: the inner model serves other attempts too."""
+        """Do nothing: the inner model serves other attempts too."""

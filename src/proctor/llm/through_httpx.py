@@ -1,4 +1,4 @@
-"""Requests to a model provider through httpx2: where a proxy stands between, or where somebody else decides what may be reached."""
+"""Sends requests to a model provider through httpx2: where there is a proxy, or where somebody else decides what may be reached."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ssl
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from proctor.llm.carrier import Answer, CarrierFault, not_an_address, too_large
+from proctor.llm.carrier import Answer, CarrierFault, refuse_address, refuse_too_large
 
 if TYPE_CHECKING:
     import httpx2
@@ -37,28 +37,28 @@ class HttpxCarrier:
         self._client: httpx2.AsyncClient | None = None
 
     async def send(self, url: str, content: bytes) -> Answer:
-        """The answer to `content`. Raises `CarrierFault`."""
+        """Post `content` and return the answer. Raises `CarrierFault`."""
         import httpx2  # a fifth of a second; most runs never need it
 
         if self._client is None:
-            self._client = self._made(url)
+            self._client = self._make_client(url)
         try:
             async with self._client.stream("POST", url, content=content) as response:
-                return Answer(response.status_code, dict(response.headers), await self._read(response))
+                return Answer(response.status_code, dict(response.headers), await self._read_bounded(response))
         except httpx2.TimeoutException:
             raise CarrierFault("timeout", "") from None
         except (httpx2.InvalidURL, UnicodeError):
-            raise not_an_address() from None
+            raise refuse_address() from None
         except httpx2.HTTPError as error:
             raise CarrierFault("transport", str(error) or type(error).__name__) from None
 
     async def close(self) -> None:
-        """Give back the connections."""
+        """Close the connections."""
         client, self._client = self._client, None
         if client is not None:
             await client.aclose()
 
-    def _made(self, url: str) -> httpx2.AsyncClient:
+    def _make_client(self, url: str) -> httpx2.AsyncClient:
         import httpx2  # loaded by the caller
 
         secure = not url.lower().startswith("http:")
@@ -75,7 +75,7 @@ class HttpxCarrier:
             limits=httpx2.Limits(max_connections=None, max_keepalive_connections=100),
         )
 
-    async def _read(self, response: httpx2.Response) -> bytes:
+    async def _read_bounded(self, response: httpx2.Response) -> bytes:
         if "," in (how := response.headers.get("content-encoding", "")):
             # Unpacked layer by layer, little becomes much in one go.
             raise CarrierFault("bad_answer", f"answered packed more than once ({how[:40]!r})")
@@ -84,6 +84,6 @@ class HttpxCarrier:
         async for chunk in response.aiter_bytes():
             size += len(chunk)
             if size > self._limit:
-                raise too_large(self._limit)
+                raise refuse_too_large(self._limit)
             chunks.append(chunk)
         return b"".join(chunks)

@@ -28,7 +28,7 @@ from proctor.report.markdown import render_markdown
 from proctor.service.access.callers import Caller
 from proctor.service.refusals import Refusal
 from proctor.service.suites.documents import read_sent_suite
-from proctor.store.pages import clamped
+from proctor.store.pages import clamp_limit
 from proctor.store.run_files import RunFiles, RunFolder
 
 MOST_LIVE = 4
@@ -58,7 +58,7 @@ class LocalRuns:
 
     async def list(self, caller: Caller, *, limit: int | None, cursor: str | None, project_id: str | None) -> dict[str, Json]:
         """A page of runs, newest first."""
-        return await asyncio.to_thread(self._listed, clamped(limit), cursor)
+        return await asyncio.to_thread(self._listed, clamp_limit(limit), cursor)
 
     async def get(self, caller: Caller, id: str, *, wait_s: float = 0.0) -> dict[str, Json]:
         """One run as far as it is."""
@@ -146,7 +146,7 @@ class LocalRuns:
 
     def _listed(self, limit: int, cursor: str | None) -> dict[str, Json]:
         files = RunFiles(self._home)
-        ids = files.ids()
+        ids = files.list_ids()
         if cursor is not None:
             ids = [id for id in ids if id < cursor]
         data = [self._shown_or_broken(files, id) for id in ids[:limit]]
@@ -183,7 +183,7 @@ class LocalRuns:
             return "running"
         if self._error(run.header.run_id):
             return "failed"
-        ending = run.ending()
+        ending = run.find_ending()
         return "interrupted" if ending == "not_ended" else ending
 
     def _error(self, id: str) -> str | None:

@@ -12,7 +12,7 @@ from proctor.mcp_server.suites import DETAIL, DIALECT, DOCUMENT, SELECT
 from proctor.mcp_server.tool import PAGING, Action, Desk, Tool, a_list, amount, page_of, shape, text
 from proctor.model.evidence import Json
 from proctor.service.access.permissions import require_reader
-from proctor.service.traces.search import Wanted, get_trace, list_traces
+from proctor.service.traces.search import TraceFilter, get_trace, list_traces
 
 LONGEST_WAIT_S = 50.0
 """Callers give up after a minute."""
@@ -133,7 +133,7 @@ async def _search(desk: Desk, given: dict[str, Json]) -> dict[str, Json]:
     id = given.pop("id", None)
     if id is not None:
         return cast(dict[str, Json], camel(_as_received(await get_trace(desk.hub, desk.caller, id))))
-    wanted = Wanted(**{name: given.pop(name, None) for name in ("project_id", "agent_id", "outcome", "since", "until")})
+    wanted = TraceFilter(**{name: given.pop(name, None) for name in ("project_id", "agent_id", "outcome", "since", "until")})
     pairs = texts(given.pop("metadata", None))
     return cast(dict[str, Json], camel(await list_traces(desk.hub, desk.caller, wanted, metadata=pairs, **given)))
 

@@ -35,7 +35,7 @@ from proctor.report.json_text import render_json
 from proctor.service.access.permissions import require_reader
 from proctor.service.decisions.messages import SuiteSource
 from proctor.service.decisions.suite_verdicts import SuiteDecisions, decide_stream, read_evidence
-from proctor.service.decisions.waiting_client import while_client_waits
+from proctor.service.decisions.waiting_client import run_while_client_waits
 from proctor.service.refusals import Refusal
 from proctor.service.suites.documents import read_sent_suite, shown_problems
 from proctor.sources.records import Record, read_records
@@ -119,7 +119,7 @@ async def _check(desk: Desk, given: dict[str, Json]) -> dict[str, Json]:
     if desk.local or source is None:
         run = await _check_here(desk, suite, given)
     else:
-        run = await while_client_waits(_check_elsewhere(desk, suite, source, given))
+        run = await run_while_client_waits(_check_elsewhere(desk, suite, source, given))
     return await asyncio.to_thread(lambda: viewed(document_of(run), given.get("detail")))
 
 

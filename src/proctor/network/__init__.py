@@ -1,1 +1,1 @@
-"""What goes out to addresses that somebody else chose."""
+"""Requests to addresses that somebody else chose."""

@@ -1,4 +1,4 @@
-"""Which addresses may be reached when somebody else chose them.
+"""Decides which addresses may be reached when somebody else chose them.
 
 An address may be reached when it belongs to the public internet: not this machine, not a private or shared network, not the link, no
 group, nothing reserved, and not the services that clouds put beside every machine. An IPv6 address that stands for an IPv4 one (mapped,
@@ -45,7 +45,7 @@ class AddressRefused(ProctorError):
 
 
 class Allowed:
-    """What an administrator listed: names of hosts (`*.example.com` for all below), addresses, networks."""
+    """The list of an administrator: names of hosts (`*.example.com` for all below), addresses, networks."""
 
     def __init__(self, entries: Iterable[str] = ()) -> None:
         self._networks: list[Network] = []
@@ -63,29 +63,29 @@ class Allowed:
         except ValueError:
             if "/" in entry or ":" in entry:
                 raise InputError(f"the allowed address {entry!r} cannot be read; expected a host, an address or a network") from None
-        name = plain_name(entry)
+        name = normalise_name(entry)
         if name.startswith("*."):
             self._below.append(name[1:])
         else:
             self._names.add(name)
 
     def has_name(self, host: str) -> bool:
-        """Whether a host of this name may be reached wherever it is."""
-        name = plain_name(host)
+        """Return whether a host of this name is listed, whatever its address."""
+        name = normalise_name(host)
         return name in self._names or any(name.endswith(end) for end in self._below)
 
     def has_address(self, address: Address) -> bool:
-        """Whether an address lies in what is listed."""
+        """Return whether an address lies in a listed network."""
         return any(address in network for network in self._networks)
 
 
-def plain_name(host: str) -> str:
-    """A name as it is compared: lower case, no dot at the end."""
+def normalise_name(host: str) -> str:
+    """Return a host name in the form in which it is compared: lower case, no dot at the end."""
     return host.strip().rstrip(".").lower()
 
 
-def literal(host: str) -> Address | None:
-    """The address that a host is written as, also in the short, decimal, octal and hexadecimal forms of old; None for a name."""
+def parse_address(host: str) -> Address | None:
+    """Return the address that a host is written as, in the old short, decimal, octal and hexadecimal forms too; None for a name."""
     text = host.strip("[]").partition("%")[0].rstrip(".")
     try:
         return ipaddress.ip_address(text)
@@ -100,21 +100,21 @@ def literal(host: str) -> Address | None:
         return None
 
 
-def refusal_of(address: Address, allowed: Allowed) -> str | None:
-    """Why an address may not be reached; None when it may."""
+def explain_refusal(address: Address, allowed: Allowed) -> str | None:
+    """Return why an address may not be reached; None when it may."""
     if allowed.has_address(address):
         return None
-    for meant in _meant(address):
+    for meant in _list_meant_addresses(address):
         if meant is not address and allowed.has_address(meant):
             return None
-        kind = _closed(meant)
+        kind = _explain_closed(meant)
         if kind is not None:
             return f"{address} is {kind}" if meant is address else f"{address} stands for {meant}, which is {kind}"
     return None
 
 
-def _meant(address: Address) -> Iterator[Address]:
-    """The IPv4 addresses an IPv6 one stands for, then itself."""
+def _list_meant_addresses(address: Address) -> Iterator[Address]:
+    """Yield the IPv4 addresses that an IPv6 one stands for, then itself."""
     if isinstance(address, ipaddress.IPv6Address):
         if address.ipv4_mapped is not None:
             yield address.ipv4_mapped
@@ -133,7 +133,7 @@ def _meant(address: Address) -> Iterator[Address]:
     yield address
 
 
-def _closed(address: Address) -> str | None:
+def _explain_closed(address: Address) -> str | None:
     if address.is_unspecified:
         return "no address at all"
     if address.is_loopback:

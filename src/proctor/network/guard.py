@@ -1,4 +1,4 @@
-"""Requests to addresses that somebody else chose: webhooks, and the targets of suites that were uploaded.
+"""Guards requests to addresses that somebody else chose: webhooks, and the targets of uploaded suites.
 
 A name is resolved once, every address it has is looked at, and the connection goes to exactly one of those: a name that means something
 else a moment later changes nothing. That holds for every connection, so for every redirect too. A proxy of the environment is not used:
@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import httpcore2
 import httpx2
 
-from proctor.network.addresses import Address, AddressRefused, Allowed, literal, refusal_of
+from proctor.network.addresses import Address, AddressRefused, Allowed, explain_refusal, parse_address
 
 if TYPE_CHECKING:
     import ssl
@@ -28,7 +28,9 @@ Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 """The addresses of a name."""
 
 CONNECT_S = 10.0
+"""How long connecting to one address may take before the next one is tried."""
 _LONGEST_NAME = 253
+"""Characters of a host name that DNS allows."""
 
 
 async def _resolve(host: str, port: int) -> Sequence[str]:
@@ -44,7 +46,7 @@ class Guard:
         self._resolve = resolve
 
     def check_url(self, url: str) -> None:
-        """Refuse an address that can be seen to be wrong without asking anybody: for when it is written down. Raises `AddressRefused`."""
+        """Raise `AddressRefused` for an address that is wrong at sight, before anything is resolved: for when it is written down."""
         try:
             parts = urlsplit(url)
             host, _ = parts.hostname, parts.port
@@ -57,33 +59,33 @@ class Guard:
         if parts.username is not None or parts.password is not None:
             raise AddressRefused("the address holds a user name or a password")
         if not self._allowed.has_name(host):
-            known = literal(host)
+            known = parse_address(host)
             if known is not None:
                 self._check(host, known)
             elif host.rstrip(".").lower() in ("localhost", "localhost.localdomain") or host.rstrip(".").lower().endswith(".localhost"):
                 raise AddressRefused(f"{host} is this machine itself")
 
-    async def addresses(self, host: str, port: int) -> list[str]:
-        """The addresses of a host, all of them looked at. Raises `AddressRefused`."""
+    async def resolve_checked(self, host: str, port: int) -> list[str]:
+        """Return the addresses of a host after checking each. Raises `AddressRefused`."""
         if not host or len(host) > _LONGEST_NAME:
             raise AddressRefused("the address names no host")
         if self._allowed.has_name(host):
-            return list(await self._looked_up(host, port))
-        known = literal(host)
+            return list(await self._look_up(host, port))
+        known = parse_address(host)
         if known is not None:
             self._check(host, known)
             return [str(known)]
-        found = await self._looked_up(host, port)
+        found = await self._look_up(host, port)
         for text in found:
-            address = literal(text)
+            address = parse_address(text)
             if address is None:
                 raise AddressRefused(f"{host} has an address that cannot be read")
             # One that is closed is enough: which of them answers is chosen by whoever owns the name.
             self._check(host, address)
-        return [str(literal(text)) for text in found]
+        return [str(parse_address(text)) for text in found]
 
-    async def _looked_up(self, host: str, port: int) -> Sequence[str]:
-        known = literal(host)
+    async def _look_up(self, host: str, port: int) -> Sequence[str]:
+        known = parse_address(host)
         if known is not None:
             return [str(known)]
         try:
@@ -95,14 +97,14 @@ class Guard:
         return found
 
     def _check(self, host: str, address: Address) -> None:
-        why = refusal_of(address, self._allowed)
+        why = explain_refusal(address, self._allowed)
         if why is not None:
             shown = why if host == str(address) else f"{host}: {why}"
             raise AddressRefused(f"{shown}; an administrator can allow it with --allowed-address")
 
 
 class _GuardedBackend(httpcore2.AsyncNetworkBackend):
-    """Connects to the addresses that the guard has looked at, and to nothing else."""
+    """Connects to addresses that the guard has checked, and to nothing else."""
 
     def __init__(self, guard: Guard) -> None:
         self._guard = guard
@@ -120,7 +122,7 @@ class _GuardedBackend(httpcore2.AsyncNetworkBackend):
         limit = CONNECT_S if timeout is None else timeout
         try:
             async with asyncio.timeout(limit):
-                addresses = await self._guard.addresses(host, port)
+                addresses = await self._guard.resolve_checked(host, port)
         except TimeoutError:
             raise httpcore2.ConnectTimeout(f"the host {host} could not be looked up within {limit:g} s") from None
         last: Exception | None = None
@@ -134,11 +136,11 @@ class _GuardedBackend(httpcore2.AsyncNetworkBackend):
     async def connect_unix_socket(
         self, path: str, timeout: float | None = None, socket_options: Iterable[Any] | None = None
     ) -> httpcore2.AsyncNetworkStream:
-        """Never: a socket in the file system is this machine itself."""
+        """Refuse: a socket in the file system is this machine itself."""
         raise AddressRefused("a socket in the file system may not be reached")
 
     async def sleep(self, seconds: float) -> None:
-        """As long as asked."""
+        """Sleep as long as asked."""
         await asyncio.sleep(seconds)
 
 
@@ -162,5 +164,5 @@ class GuardedTransport(httpx2.AsyncHTTPTransport):
 
 
 def guarded_client(guard: Guard, *, timeout_s: float, verify: ssl.SSLContext | bool = True) -> httpx2.AsyncClient:
-    """A client that goes only where `guard` lets it, follows no redirects by itself, and takes nothing from the environment."""
+    """Return a client that goes only where `guard` lets it, follows no redirects by itself, and takes nothing from the environment."""
     return httpx2.AsyncClient(transport=GuardedTransport(guard, verify=verify), timeout=timeout_s, trust_env=False, follow_redirects=False)

@@ -38,23 +38,23 @@ class ProcessGuard:
         self.pid: int | None = None
         """The process of the guard, once there is one."""
 
-    def marked(self) -> dict[str, str]:
-        """Return what to add to the environment of a child, and have a guard that looks for it."""
+    def mark_child(self) -> dict[str, str]:
+        """Return what to add to the environment of a child, and make sure that a guard looks for it."""
         with self._lock:
-            self._tell(b"")
+            self._tell_guard(b"")
         return {MARK: self._mark}
 
-    def watch(self, group: int) -> None:
+    def watch_group(self, group: int) -> None:
         """End this process group when this process dies."""
         with self._lock:
             self._groups.add(group)
-            self._tell(b"+%d\n" % group)
+            self._tell_guard(b"+%d\n" % group)
 
-    def forget(self, group: int) -> None:
-        """The process group has ended."""
+    def forget_group(self, group: int) -> None:
+        """Stop watching a process group that has ended."""
         with self._lock:
             self._groups.discard(group)
-            self._tell(b"-%d\n" % group)
+            self._tell_guard(b"-%d\n" % group)
 
     def kill_all(self) -> None:
         """Kill every process group that is watched, at once."""
@@ -63,18 +63,18 @@ class ProcessGuard:
                 os.killpg(group, signal.SIGKILL)
 
     def say_goodbye(self) -> None:
-        """This process ends well: what moved away from its children was meant to stay."""
+        """Tell the guard that this process ends well, so that what left its process group was meant to stay."""
         with self._lock:
             if self._pipe is not None:
-                self._tell(b"q\n")
+                self._tell_guard(b"q\n")
 
-    def lose_parent(self) -> None:
-        """This is a fork: the guard and the children belong to the process it was forked from."""
+    def drop_after_fork(self) -> None:
+        """Drop the guard in a fork: it and the children belong to the process that was forked."""
         if self._pipe is not None:
             os.close(self._pipe)
         self.__init__()
 
-    def _tell(self, line: bytes) -> None:
+    def _tell_guard(self, line: bytes) -> None:
         if self._pipe is not None:
             try:
                 os.write(self._pipe, line or b"\n")
@@ -85,11 +85,11 @@ class ProcessGuard:
                 if self.pid is not None:
                     with suppress(ChildProcessError):
                         os.waitpid(self.pid, os.WNOHANG)
-        self._start()
+        self._start_guard()
         assert self._pipe is not None
         os.write(self._pipe, b"".join(b"+%d\n" % group for group in self._groups))
 
-    def _start(self) -> None:
+    def _start_guard(self) -> None:
         reading, self._pipe = os.pipe()
         quiet = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_WRONLY, 0) for number in (1, 2)]
         command = [sys.executable, "-I", "-S", _SCRIPT, f"{MARK}={self._mark}", str(GRACE_S)]
@@ -102,4 +102,4 @@ class ProcessGuard:
 
 GUARD = ProcessGuard()
 atexit.register(GUARD.say_goodbye)
-os.register_at_fork(after_in_child=GUARD.lose_parent)
+os.register_at_fork(after_in_child=GUARD.drop_after_fork)

@@ -1,4 +1,4 @@
-"""The guard itself, run as a script: it loads nothing but what is built in, so that it costs next to nothing.
+"""The guard itself, run as a script. It imports built-in modules only, so that it costs next to nothing.
 
 Standard input tells what there is to guard: `+GROUP`, `-GROUP`, and `q` when the parent ends well. At its end the groups are ended.
 """
@@ -27,7 +27,7 @@ def main(mark: str, grace_s: float) -> None:
 
 
 def listen() -> "tuple[set[int], bool]":
-    """Read which process groups there are, until the pipe ends; and whether the parent said goodbye."""
+    """Read which process groups there are until the pipe ends; return them, and whether the parent said goodbye."""
     groups: set[int] = set()
     held, ended_well = b"", False
     while data := os.read(0, 65536):
@@ -42,7 +42,7 @@ def listen() -> "tuple[set[int], bool]":
 
 
 def send(number: int, groups: "set[int]", strays: "list[int]") -> bool:
-    """Send a signal to all of them (0 only asks); whether any is still there."""
+    """Send a signal to all of them (0 only asks) and return whether any is still there."""
     alive = False
     for kill, targets in ((os.killpg, groups), (os.kill, strays)):
         for target in list(targets):

@@ -1,1 +1,1 @@
-"""Suites as pytest items, and fixtures for tests of agents."""
+"""Collects suites as pytest items, and offers fixtures for tests of agents."""

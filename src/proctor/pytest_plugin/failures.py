@@ -1,4 +1,4 @@
-"""How a case that did not hold looks in a pytest report: our own text, with no traceback.
+"""Shows a case that did not hold in a pytest report: our own text, with no traceback.
 
 pytest loads this file in every session of every project that has proctor installed, so nothing heavy may be imported here.
 """
@@ -21,7 +21,7 @@ WRITTEN_AT = pytest.StashKey[tuple[str, int]]()
 
 
 class CheckFailed(AssertionError):
-    """Something that was claimed of an agent does not hold, or could not be decided."""
+    """Raised when something claimed of an agent does not hold, or could not be decided."""
 
     def __init__(self, headline: str, report: str) -> None:
         super().__init__(report)
@@ -30,14 +30,14 @@ class CheckFailed(AssertionError):
         self.report = report
 
 
-def shown(failure: CheckFailed, file: str, line: int, *, lead: str = "") -> ReprExceptionInfo:
-    """The failure as pytest wants it: the report as text, the headline and the place for summaries and JUnit files."""
+def show_failure(failure: CheckFailed, file: str, line: int, *, lead: str = "") -> ReprExceptionInfo:
+    """Return the failure as pytest wants it: the report as text, the headline and the place for summaries and JUnit files."""
     text = f"{lead}{failure.report.rstrip()}\n"
     return ReprExceptionInfo(ReprTracebackNative([text]), ReprFileLocation(file, line, failure.headline))
 
 
-def place_in_test(item: pytest.Item, failure: pytest.ExceptionInfo[BaseException]) -> tuple[str, int]:
-    """The line of the test function that asked for what failed; else the innermost line of the test's file."""
+def find_place(item: pytest.Item, failure: pytest.ExceptionInfo[BaseException]) -> tuple[str, int]:
+    """Return the line of the test function that asked for what failed; else the innermost line of the test's file."""
     inside = [entry for entry in failure.traceback if Path(entry.path) == item.path]
     if inside:
         return str(item.path), inside[-1].lineno + 1
@@ -45,7 +45,7 @@ def place_in_test(item: pytest.Item, failure: pytest.ExceptionInfo[BaseException
     return str(item.path), (line or 0) + 1
 
 
-def short_path(path: Path, folder: Path | None = None) -> Path:
-    """The path as seen from the working directory, or from `folder`, where it lies below that."""
+def shorten_path(path: Path, folder: Path | None = None) -> Path:
+    """Return the path relative to the working directory, or to `folder`, where it lies below that."""
     start = folder or Path.cwd()
     return path.relative_to(start) if path.is_relative_to(start) else path

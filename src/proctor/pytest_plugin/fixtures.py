@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 
-from proctor.pytest_plugin.failures import short_path
+from proctor.pytest_plugin.failures import shorten_path
 
 if TYPE_CHECKING:
     from proctor.actions.judges import OpenedJudge
@@ -42,9 +42,9 @@ class ReadEvidence:
         from proctor.errors import ProctorError
 
         try:
-            return read_evidence(_found(source, self._folder) if isinstance(source, (str, Path)) else source, format=format)
+            return read_evidence(_find_file(source, self._folder) if isinstance(source, (str, Path)) else source, format=format)
         except ProctorError as error:
-            _fail(error)
+            _fail_test(error)
 
 
 class AskTarget:
@@ -65,13 +65,13 @@ class AskTarget:
         """
         __tracebackhide__ = True
         from proctor.errors import ProctorError  # see above
-        from proctor.pytest_plugin.live import ask, home_of
+        from proctor.pytest_plugin.live import ask_target, find_run_home
 
-        home = home_of(self._folder, self._root)
+        home = find_run_home(self._folder, self._root)
         try:
-            return ask(target, (message, *more), context=context or {}, home=home, note=self._note, timeout_s=timeout_s)
+            return ask_target(target, (message, *more), context=context or {}, home=home, note=self._note, timeout_s=timeout_s)
         except ProctorError as error:
-            _fail(error)
+            _fail_test(error)
 
 
 class CheckSuite:
@@ -98,9 +98,9 @@ class CheckSuite:
         from proctor.pytest_plugin.reporting import conclude
 
         try:
-            loaded = _suite(suite, self._folder)
-            stream = CheckStream(_only(loaded, case), now=now)
-            records = all_records(_evidence(evidence, self._folder))
+            loaded = _load_suite(suite, self._folder)
+            stream = CheckStream(_select_case(loaded, case), now=now)
+            records = all_records(_read_evidence(evidence, self._folder))
             home = find_home(None, self._folder)
             # What stands in the code of a test is its author's own word, as the test is.
             written = not isinstance(suite, Path) and loaded.path is None
@@ -108,7 +108,7 @@ class CheckSuite:
             result = finished(stream, records, home=home, environment=os.environ, trust=trust)
             _require_matches(result)
         except ProctorError as error:
-            _fail(error)
+            _fail_test(error)
         conclude(result)
         return result
 
@@ -136,13 +136,13 @@ class AskJudge:
         __tracebackhide__ = True
         opinion = self.opinion(answer, criterion, threshold=threshold, context=context)
         if opinion.outcome != "pass":
-            from proctor.pytest_plugin.reporting import refused  # see above
+            from proctor.pytest_plugin.reporting import make_refusal  # see above
 
-            raise refused(criterion, opinion, threshold)
+            raise make_refusal(criterion, opinion, threshold)
         return opinion
 
     def opinion(self, answer: Any, criterion: str, *, threshold: float | None = None, context: dict[str, Any] | None = None) -> Opinion:
-        """What the judge says, whatever it is."""
+        """Return what the judge says, whatever it is."""
         import asyncio  # see above
 
         from proctor.cassettes.ports import LIVE
@@ -186,27 +186,27 @@ def proctor_check(request: pytest.FixtureRequest) -> CheckSuite:
     return CheckSuite(request.path.parent, trust=request.config.getoption("proctor_trust"))
 
 
-def _fail(error: Exception) -> NoReturn:
+def _fail_test(error: Exception) -> NoReturn:
     __tracebackhide__ = True
-    from proctor.pytest_plugin.reporting import fault  # see above
+    from proctor.pytest_plugin.reporting import make_fault  # see above
 
-    raise fault(str(error)) from None
+    raise make_fault(str(error)) from None
 
 
-def _found(path: str | Path, folder: Path) -> Path:
+def _find_file(path: str | Path, folder: Path) -> Path:
     beside = folder / path
-    return short_path(beside) if beside.exists() else Path(path)
+    return shorten_path(beside) if beside.exists() else Path(path)
 
 
-def _suite(suite: Suite | str | Path, folder: Path) -> Suite:
+def _load_suite(suite: Suite | str | Path, folder: Path) -> Suite:
     from proctor.actions.suites import load_suite, parse_suite  # see above
 
     if isinstance(suite, str) and "\n" in suite:
         return parse_suite(suite)
-    return load_suite(_found(suite, folder)) if isinstance(suite, (str, Path)) else suite
+    return load_suite(_find_file(suite, folder)) if isinstance(suite, (str, Path)) else suite
 
 
-def _only(suite: Suite, case: str | None) -> Suite:
+def _select_case(suite: Suite, case: str | None) -> Suite:
     from proctor.decide.selection import select_cases  # see above
     from proctor.errors import InputError
     from proctor.model.show import nearest
@@ -220,14 +220,14 @@ def _only(suite: Suite, case: str | None) -> Suite:
     return select_cases(suite, cases)
 
 
-def _evidence(source: EvidenceSource, folder: Path) -> Any:
+def _read_evidence(source: EvidenceSource, folder: Path) -> Any:
     from proctor.actions.evidence import read_all_evidence  # see above
 
-    return read_all_evidence(_found(source, folder)) if isinstance(source, (str, Path)) else source
+    return read_all_evidence(_find_file(source, folder)) if isinstance(source, (str, Path)) else source
 
 
 def _require_matches(result: RunResult) -> None:
-    """Evidence that names an unknown case decides nothing, and a test that decides nothing must not look like one that does."""
+    """Fail for evidence that names an unknown case: it decides nothing, and such a test must not look like one that does."""
     from proctor.errors import EvidenceError  # see above
 
     for unmatched in result.unmatched_evidence:

@@ -1,4 +1,4 @@
-"""Suites as pytest files, cases as pytest items.
+"""Collects suites as pytest files and cases as pytest items.
 
 A case is decided on evidence from the first of these that is there: `--proctor-evidence`, the file `<suite>.evidence.jsonl` beside the
 suite, the ini option `proctor_evidence`. A case that no evidence answers is driven live with `--proctor-live`, and skipped without.
@@ -27,8 +27,8 @@ from proctor.model.case import Case, Suite
 from proctor.model.evidence import Json
 from proctor.model.result import RunResult
 from proctor.model.show import nearest
-from proctor.pytest_plugin.failures import WRITTEN_AT, CheckFailed, short_path, shown
-from proctor.pytest_plugin.reporting import conclude, fault
+from proctor.pytest_plugin.failures import WRITTEN_AT, CheckFailed, shorten_path, show_failure
+from proctor.pytest_plugin.reporting import conclude, make_fault
 from proctor.report.neutral import to_one_line
 from proctor.sources.records import Record, read_records
 
@@ -56,10 +56,10 @@ class SuiteFile(pytest.File):
     _index: CaseIndex | None = None
 
     def collect(self) -> Iterator[CaseItem]:
-        """One item per case, in the order of the file."""
+        """Yield one item per case, in the order of the file."""
         try:
             # Messages show the short path; whoever needs the file later may stand in another folder.
-            self.suite = msgspec.structs.replace(load_file(short_path(self.path)), path=str(self.path))
+            self.suite = msgspec.structs.replace(load_file(shorten_path(self.path)), path=str(self.path))
         except InputError as error:
             raise self.CollectError(str(error)) from None
         self._refuse_shared_ids()
@@ -74,8 +74,8 @@ class SuiteFile(pytest.File):
             yield CaseItem.from_parent(self, name=name, case=case, markers=markers)
 
     def _refuse_shared_ids(self) -> None:
-        """Two suites that are decided on the same evidence need ids of their own."""
-        paths = self.evidence_paths()
+        """Raise for two suites that are decided on the same evidence and share a case id."""
+        paths = self.find_evidence()
         if not paths:
             return
         sharing = self.session.stash.setdefault(_SHARING, {}).setdefault(paths, [])
@@ -85,28 +85,28 @@ class SuiteFile(pytest.File):
             raise self.CollectError("\n".join(problem.render() for problem in problems))
         sharing[:] = [*others, self.suite]
 
-    def evidence_paths(self) -> tuple[str, ...]:
-        """Where the evidence of this suite lies; nothing where there is none."""
+    def find_evidence(self) -> tuple[str, ...]:
+        """Return where the evidence of this suite lies; empty where there is none."""
         given: list[str] = self.config.getoption("proctor_evidence") or []
         if given:
             return tuple(given)
-        beside = self.path.with_name(f"{_bare_name(self.path)}.evidence.jsonl")
+        beside = self.path.with_name(f"{_get_bare_name(self.path)}.evidence.jsonl")
         if beside.is_file():
             return (str(beside),)
         return tuple(str(path) for path in self.config.getini("proctor_evidence"))
 
-    def records(self) -> tuple[Record, ...]:
-        """All the evidence of this suite, read once in a session."""
+    def read_all(self) -> tuple[Record, ...]:
+        """Return all the evidence of this suite, read once in a session."""
         read: _Read = self.session.stash.setdefault(_READ, {})
-        paths = self.evidence_paths()
+        paths = self.find_evidence()
         if paths not in read:
-            read[paths] = tuple(read_records([str(short_path(Path(path))) for path in paths]))
+            read[paths] = tuple(read_records([str(shorten_path(Path(path))) for path in paths]))
         return read[paths]
 
-    def records_of(self, case: Case) -> list[Record]:
-        """The records that answer a case; raises `CheckFailed` where one of them all cannot be read."""
-        records = self.records()
-        index = self._case_index()
+    def list_records(self, case: Case) -> list[Record]:
+        """Return the records that answer a case. Raises `CheckFailed` where one of them all cannot be read."""
+        records = self.read_all()
+        index = self._build_index()
         broken: list[Record] = []
         found: list[Record] = []
         for record in records:
@@ -121,24 +121,24 @@ class SuiteFile(pytest.File):
                 # Whatever it is called in the suite, here it is a record of this case.
                 found.append(Record(msgspec.structs.replace(record.evidence, case=case.id), record.source))
         if broken:
-            raise fault(_unreadable(broken))
+            raise make_fault(_describe_unreadable(broken))
         return found
 
-    def why_not_decided(self, case: Case) -> str:
-        """Why a case that nothing answers is skipped, and what to do about it."""
-        if not self.evidence_paths():
-            beside = f"{_bare_name(self.path)}.evidence.jsonl"
+    def explain_undecided(self, case: Case) -> str:
+        """Return why a case that nothing answers is skipped, and what to do about it."""
+        if not self.find_evidence():
+            beside = f"{_get_bare_name(self.path)}.evidence.jsonl"
             return f"no evidence for this suite: put it into {beside}, name it with --proctor-evidence, or drive the agent: --proctor-live"
-        named = self._case_index().by_name
-        strangers = {record.evidence.case for record in self.records() if record.evidence and record.evidence.case not in named}
+        named = self._build_index().by_name
+        strangers = {record.evidence.case for record in self.read_all() if record.evidence and record.evidence.case not in named}
         close = nearest(case.id, [name for name in strangers if name is not None])
         hint = f"; evidence that fits no case names {', '.join(map(repr, close))}" if close else ""
         return to_one_line(f"no evidence answers this case{hint}; drive the agent with --proctor-live", 400)
 
-    def _case_index(self) -> CaseIndex:
-        """The cases of all suites that share the evidence of this one."""
+    def _build_index(self) -> CaseIndex:
+        """Return the cases of all suites that share the evidence of this one."""
         if self._index is None:
-            sharing = self.session.stash.get(_SHARING, {}).get(self.evidence_paths(), [])
+            sharing = self.session.stash.get(_SHARING, {}).get(self.find_evidence(), [])
             others = [case for suite in sharing if suite is not self.suite for case in suite.cases]
             self._index = CaseIndex([*self.suite.cases, *others])
         return self._index
@@ -153,23 +153,23 @@ class CaseItem(pytest.Item):
         self._line = case.origin.line or 1
         self.stash[WRITTEN_AT] = (str(self.path), self._line)
         self.add_marker("proctor")
-        for mark in markers.of(case):
+        for mark in markers.list_markers(case):
             self.add_marker(mark)
-        self.extra_keyword_matches.update(word for word in (case.name, *_tag_words(case)) if word)
+        self.extra_keyword_matches.update(word for word in (case.name, *_list_tag_words(case)) if word)
 
     def runtest(self) -> None:
         """Decide the case."""
         if self.case.skip is not None:
             pytest.skip(to_one_line(self.case.skip.reason))
         try:
-            result = self._result()
+            result = self._decide()
         except ProctorError as error:
-            raise fault(str(error)) from error
+            raise make_fault(str(error)) from error
         conclude(result)
 
-    def _result(self) -> RunResult:
+    def _decide(self) -> RunResult:
         file = self._file
-        records = file.records_of(self.case) if file.evidence_paths() else []
+        records = file.list_records(self.case) if file.find_evidence() else []
         # Alone, so that nothing is decided here that was not selected.
         suite = msgspec.structs.replace(file.suite, cases=(self.case,))
         if records:
@@ -177,17 +177,17 @@ class CaseItem(pytest.Item):
             if stream.judged:
                 from proctor.actions.judged_check import finished  # only claims in plain language need a judge
                 from proctor.actions.trust import trust_for
-                from proctor.pytest_plugin.live import home_of
+                from proctor.pytest_plugin.live import find_run_home
 
-                home = home_of(self.path.parent, self.config.rootpath)
+                home = find_run_home(self.path.parent, self.config.rootpath)
                 trust = trust_for("running", granted=self.config.getoption("proctor_trust"), home=home)
                 return finished(stream, records, home=home, environment=os.environ, trust=trust)
             return stream.finish(list(stream.over(records)))
         if not self.config.getoption("proctor_live"):
-            pytest.skip(file.why_not_decided(self.case))
-        from proctor.pytest_plugin.live import drive_suite, home_of  # the runner and its event loop; recorded evidence needs neither
+            pytest.skip(file.explain_undecided(self.case))
+        from proctor.pytest_plugin.live import drive_suite, find_run_home  # the runner and its event loop; recorded evidence needs neither
 
-        home = home_of(self.path.parent, self.config.rootpath)
+        home = find_run_home(self.path.parent, self.config.rootpath)
         target: str | None = self.config.getoption("proctor_target")
         granted: bool | None = self.config.getoption("proctor_trust")
         return drive_suite(suite, target=target, home=home, note=f"pytest {self.nodeid}", trust=granted).result
@@ -198,13 +198,13 @@ class CaseItem(pytest.Item):
         return self.parent
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Json = None) -> Json:
-        """Our report of the case; a traceback only for a bug."""
+        """Return our report of the case; a traceback only for a bug."""
         if isinstance(excinfo.value, CheckFailed):
-            return shown(excinfo.value, str(self.path), self._line)
+            return show_failure(excinfo.value, str(self.path), self._line)
         return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Path, int, str]:
-        """Where the case is written."""
+        """Return where the case is written."""
         return self.path, self._line - 1, self.name
 
 
@@ -222,15 +222,15 @@ class _Markers:
         self._known = {re.split(r"[:(]", line)[0].strip() for line in lines}
         self._acting = {line.partition("(")[0].strip() for line in lines if "(" in line.partition(":")[0]}
 
-    def of(self, case: Case) -> Iterator[pytest.MarkDecorator]:
-        """The markers of a case."""
+    def list_markers(self, case: Case) -> Iterator[pytest.MarkDecorator]:
+        """Yield the markers of a case."""
         for name, value in case.tags.items():
-            yield from self._mark(name, value)
+            yield from self._make_marker(name, value)
             for word in value if isinstance(value, list) else [value]:
                 if isinstance(word, str):
-                    yield from self._mark(word, True)
+                    yield from self._make_marker(word, True)
 
-    def _mark(self, tag: str, value: Json) -> Iterator[pytest.MarkDecorator]:
+    def _make_marker(self, tag: str, value: Json) -> Iterator[pytest.MarkDecorator]:
         name = _NOT_IN_A_MARKER.sub("-", tag).strip("-_")
         if not name:
             return
@@ -243,18 +243,18 @@ class _Markers:
         yield mark.with_args(value=value)
 
 
-def _tag_words(case: Case) -> Iterator[str]:
+def _list_tag_words(case: Case) -> Iterator[str]:
     for name, value in case.tags.items():
         yield name
         if not isinstance(value, (bool, list, dict)):
             yield f"{name}={value}"
 
 
-def _bare_name(path: Path) -> str:
+def _get_bare_name(path: Path) -> str:
     return path.stem.removesuffix(".proctor")
 
 
-def _unreadable(records: Iterable[Record]) -> str:
+def _describe_unreadable(records: Iterable[Record]) -> str:
     lines: list[str] = []
     for record in records:
         line = f":{record.source.line}" if record.source.line is not None else ""

@@ -1,4 +1,4 @@
-"""Driving an agent from inside a pytest session; the runs are kept like those of `proctor run`."""
+"""Drives an agent from inside a pytest session; the runs are kept like those of `proctor run`."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from proctor.model.case import Case, Suite, Turn
 from proctor.model.evidence import Evidence, Json
 
 
-def home_of(folder: Path, root: Path) -> Path:
-    """Where runs are kept: beside the nearest `proctor.yaml` above `folder`, else in the root folder of the session."""
+def find_run_home(folder: Path, root: Path) -> Path:
+    """Return the folder where runs are kept: beside the nearest `proctor.yaml` above `folder`, else in the root folder of the session."""
     home = find_home(None, start=folder)
     return home if any((home.parent / name).is_file() for name in WORKSPACE_FILES) else find_home(None, start=root)
 
 
 def drive_suite(suite: Suite, *, target: TargetLike, home: Path, note: str, timeout_s: float = 120.0, trust: bool | None = None) -> LiveRun:
     """Drive the agent through the suite. Raises `KeyboardInterrupt` when it was interrupted; what is finished is kept."""
-    if _in_a_loop():
+    if _is_in_loop():
         raise InputError(
             "an agent cannot be driven from inside a running event loop; in an async test: await asyncio.to_thread(proctor_target, ...)"
         )
@@ -31,10 +31,10 @@ def drive_suite(suite: Suite, *, target: TargetLike, home: Path, note: str, time
     return run
 
 
-def ask(
+def ask_target(
     target: TargetLike, messages: Sequence[str], *, context: Mapping[str, Json], home: Path, note: str, timeout_s: float = 120.0
 ) -> Evidence:
-    """What the agent did when it was told these messages, one turn each; raises `TargetError` where it left no evidence."""
+    """Return what the agent did when it was told these messages, one turn each. Raises `TargetError` where it left no evidence."""
     case = Case(
         id="asked",
         input=messages[0] if len(messages) == 1 else None,
@@ -48,7 +48,7 @@ def ask(
     return entry.evidence
 
 
-def _in_a_loop() -> bool:
+def _is_in_loop() -> bool:
     try:
         asyncio.get_running_loop()
     except RuntimeError:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from proctor.pytest_plugin.failures import WRITTEN_AT, CheckFailed, place_in_test, short_path, shown
+from proctor.pytest_plugin.failures import WRITTEN_AT, CheckFailed, find_place, shorten_path, show_failure
 from proctor.pytest_plugin.fixtures import proctor_check, proctor_evidence, proctor_judge, proctor_target
 
 __all__ = ["proctor_check", "proctor_evidence", "proctor_judge", "proctor_target"]
@@ -48,7 +48,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Look at what was given: a file that is not there is a mistake, not an empty session."""
+    """Check the options: a file that is not there is a mistake, not an empty session."""
     config.addinivalue_line("markers", "proctor: a case of a proctor suite")
     # Absolute, because the processes of xdist may stand in another folder.
     evidence = [config.invocation_params.dir / path for path in config.option.proctor_evidence]
@@ -57,12 +57,12 @@ def pytest_configure(config: pytest.Config) -> None:
         if not path.exists():
             raise pytest.UsageError(f"proctor: no evidence at {str(path)!r}: no such file or folder")
     for entry in config.getini("proctor_suites"):
-        if not any(mark in entry for mark in _WILDCARDS) and not (_root(config) / entry).is_file():
-            raise pytest.UsageError(f"proctor_suites: no suite file at {str(_root(config) / entry)!r}")
+        if not any(mark in entry for mark in _WILDCARDS) and not (_get_root(config) / entry).is_file():
+            raise pytest.UsageError(f"proctor_suites: no suite file at {str(_get_root(config) / entry)!r}")
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    """Suites become items, one per case."""
+    """Collect suites, one item per case."""
     if not file_path.name.endswith(SUITE_ENDINGS) and not _is_listed(file_path, parent.config):
         return None
     from proctor.pytest_plugin.items import NO_SUITES, SuiteFile  # brings in the readers of all dialects; most sessions have no suite
@@ -75,11 +75,11 @@ def _is_listed(path: Path, config: pytest.Config) -> bool:
     if not listed:
         return False
     # Only what the user wrote is a pattern: the folder of the project may have any name.
-    place = os.path.relpath(path, _root(config))
+    place = os.path.relpath(path, _get_root(config))
     return any(fnmatchcase(place, os.path.normpath(entry)) for entry in listed) or str(path) in listed
 
 
-def _root(config: pytest.Config) -> Path:
+def _get_root(config: pytest.Config) -> Path:
     return config.inipath.parent if config.inipath is not None else config.rootpath
 
 
@@ -91,7 +91,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     if written is not None and report.skipped and isinstance(report.longrepr, tuple):
         report.longrepr = (*written, report.longrepr[2])
     elif written is None and report.failed and call.excinfo is not None and isinstance(call.excinfo.value, CheckFailed):
-        file, line = place_in_test(item, call.excinfo)
-        shorter = short_path(Path(file), item.config.invocation_params.dir)
-        report.longrepr = shown(call.excinfo.value, file, line, lead=f"{shorter}:{line}: in {item.name}\n\n")
+        file, line = find_place(item, call.excinfo)
+        shorter = shorten_path(Path(file), item.config.invocation_params.dir)
+        report.longrepr = show_failure(call.excinfo.value, file, line, lead=f"{shorter}:{line}: in {item.name}\n\n")
     return report

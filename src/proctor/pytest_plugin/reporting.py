@@ -1,4 +1,4 @@
-"""From results of proctor to outcomes of pytest."""
+"""Turns results of proctor into outcomes of pytest."""
 
 from __future__ import annotations
 
@@ -26,18 +26,20 @@ def conclude(result: RunResult) -> None:
     if result.outcome == "pass":
         return
     if result.outcome == "skip":
-        pytest.skip(_why_skipped(result.cases))
-    raise _failure(result.cases)
+        pytest.skip(_explain_skip(result.cases))
+    raise _make_failure(result.cases)
 
 
-def fault(message: str) -> CheckFailed:
-    """Something that kept us from deciding at all: a suite or evidence that cannot be read, an agent that cannot be reached."""
+def make_fault(message: str) -> CheckFailed:
+    """Return the failure for what kept us from deciding at all: a suite or evidence that cannot be read, an agent that cannot be
+    reached.
+    """
     lines = to_lines(message, limit=20_000, most_lines=200) or ["no reason given"]
     return CheckFailed(f"error: {lines[0]}", "\n".join([f"error: {lines[0]}", *lines[1:]]))
 
 
-def refused(criterion: str, opinion: Opinion, threshold: float | None) -> CheckFailed:
-    """What a judge did not pass: the criterion, its reason, and who said so."""
+def make_refusal(criterion: str, opinion: Opinion, threshold: float | None) -> CheckFailed:
+    """Return the failure for what a judge did not pass: the criterion, its reason, and who said so."""
     verdict = make_verdict(opinion)
     if threshold is not None:
         verdict = msgspec.structs.replace(verdict, details={**verdict.details, "threshold": threshold})
@@ -46,17 +48,17 @@ def refused(criterion: str, opinion: Opinion, threshold: float | None) -> CheckF
     return CheckFailed(lines[0], "\n  ".join(lines))
 
 
-def _failure(results: Sequence[CaseResult]) -> CheckFailed:
+def _make_failure(results: Sequence[CaseResult]) -> CheckFailed:
     broken = [result for result in results if result.outcome in ("fail", "error")]
     # No colours: the text also goes into JUnit files, and through the processes of xdist.
-    painter = CasePainter(Style(colour=False), _width())
+    painter = CasePainter(Style(colour=False), _measure_width())
     blocks = ["\n".join(painter.paint_block(result)) for result in broken]
     if len(results) > 1:
         blocks.append(f"{len(broken)} of {len(results)} results did not pass")
-    return CheckFailed(_headline(broken[0]), "\n\n".join(blocks))
+    return CheckFailed(_write_headline(broken[0]), "\n\n".join(blocks))
 
 
-def _headline(result: CaseResult) -> str:
+def _write_headline(result: CaseResult) -> str:
     word = "error: " if result.outcome == "error" else ""
     remark = case_remark(result)
     if remark is not None:
@@ -67,7 +69,7 @@ def _headline(result: CaseResult) -> str:
     return word + "the score is too low"
 
 
-def _why_skipped(results: Iterable[CaseResult]) -> str:
+def _explain_skip(results: Iterable[CaseResult]) -> str:
     for result in results:
         reason = case_remark(result) or next((verdict.reason for verdict in result.verdicts if verdict.reason), "")
         if reason:
@@ -75,5 +77,5 @@ def _why_skipped(results: Iterable[CaseResult]) -> str:
     return "nothing was decided"
 
 
-def _width() -> int:
+def _measure_width() -> int:
     return min(max(shutil.get_terminal_size((100, 24)).columns, _NARROWEST), _WIDEST)

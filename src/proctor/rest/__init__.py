@@ -1,1 +1,1 @@
-"""The service over HTTP: the doors that the dialects' clients know, and our own under `/api`."""
+"""The service over HTTP: the routes that the dialects' clients know, and our own under `/api`."""

@@ -1,8 +1,8 @@
-"""The application: routes of every noun behind the layers that every request passes.
+"""Builds the application: the routes of every noun behind the layers that every request passes.
 
-From the outside in: `Observed` (ids, logs, metrics, an answer even for bugs), `Doorkeeper` (Host, Origin), `Authentication` (who asks, how
-often), `BodyLimits` (how much), `Leaving` (who still waits), then the routes. The application opens its database when it starts unless it
-is given a hub.
+From the outside in: `RequestRecorder` (ids, logs, metrics, an answer even for bugs), `Doorkeeper` (Host, Origin), `Authentication` (who
+asks, how often), `BodyLimits` (how much), `ClientWatch` (who still waits), then the routes. The application opens its database when it
+starts unless it is given a hub.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from fastapi import FastAPI
 
 from proctor import __version__
 from proctor.rest import errors, openapi, workers
-from proctor.rest.client_watch import Leaving
+from proctor.rest.client_watch import ClientWatch
 from proctor.rest.limits import BodyLimits
 from proctor.rest.metrics import Metrics
-from proctor.rest.request_records import Observed
+from proctor.rest.request_records import RequestRecorder
 from proctor.rest.security import Authentication, Doorkeeper, is_loopback
 from proctor.rest.settings import ServeSettings
 from proctor.rest.streams import Streams
@@ -51,11 +51,11 @@ ROUTES = (
 
 
 def make_app(settings: ServeSettings, *, hub: Hub | None = None, with_workers: bool = True) -> FastAPI:
-    """The application; `hub` when there is one already, on a database that is open in the same event loop."""
+    """Return the application; `hub` when there is one already, on a database that is open in the same event loop."""
     app = FastAPI(
         title="proctor",
         version=__version__,
-        lifespan=_lifespan(settings, hub, with_workers),
+        lifespan=_make_lifespan(settings, hub, with_workers),
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
@@ -65,21 +65,21 @@ def make_app(settings: ServeSettings, *, hub: Hub | None = None, with_workers: b
     app.state.streams = Streams(settings.service.streams_per_key)
     for name in ROUTES:
         app.include_router(importlib.import_module(f"proctor.rest.routes.{name}").router)
-    errors.install(app)
-    app.openapi = lambda: openapi.document(app)
+    errors.install_handlers(app)
+    app.openapi = lambda: openapi.make_document(app)
     service = settings.service
     # The last one added is the outermost.
-    app.add_middleware(Leaving)
+    app.add_middleware(ClientWatch)
     app.add_middleware(BodyLimits, settings=service)
     app.add_middleware(Authentication, loopback=is_loopback(settings.host))
     app.add_middleware(Doorkeeper, host=settings.host, allowed_hosts=settings.allowed_hosts)
-    app.add_middleware(Observed, metrics=metrics, log_content=service.log_content)
+    app.add_middleware(RequestRecorder, metrics=metrics, log_content=service.log_content)
     return app
 
 
 @contextlib.asynccontextmanager
-async def opened_hub(settings: ServeSettings, decisions: Decisions | None = None) -> AsyncGenerator[Hub]:
-    """The service on its database, closed at the end; `decisions` is where cases are decided, by default a thread."""
+async def open_hub(settings: ServeSettings, decisions: Decisions | None = None) -> AsyncGenerator[Hub]:
+    """Open the service on its database, closed at the end; `decisions` decides cases, by default a thread."""
     database = await open_database(settings.database_url)
     decisions = decisions or ThreadDecisions()
     box = SecretBox(settings.service.home, settings.secret_key)
@@ -90,11 +90,11 @@ async def opened_hub(settings: ServeSettings, decisions: Decisions | None = None
         await database.close()
 
 
-def _lifespan(settings: ServeSettings, given: Hub | None, with_workers: bool) -> Any:
+def _make_lifespan(settings: ServeSettings, given: Hub | None, with_workers: bool) -> Any:
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
         async with contextlib.AsyncExitStack() as stack:
-            hub = given if given is not None else await stack.enter_async_context(opened_hub(settings))
+            hub = given if given is not None else await stack.enter_async_context(open_hub(settings))
             app.state.hub = hub
             app.state.stopping = stop = asyncio.Event()
             await stack.enter_async_context(workers.parts(app, hub))

@@ -1,4 +1,4 @@
-"""The room for bodies: how many bytes of requests are held at one moment, and whose they are.
+"""Bounds how many bytes of request bodies are held at one moment, and shares that room fairly.
 
 All bodies share one room. When it is full, whoever holds less than others gets room from them: a body that is still on its way is given up,
 first of the organization that holds the most, in it of the key (the local user: the address) that holds the most, in it the one that was
@@ -17,7 +17,7 @@ STALLED_S = 1.0
 
 
 class HeldBody:
-    """What one request holds."""
+    """The bytes that one request holds."""
 
     def __init__(self, room: BodyRoom, organization: str, client: str) -> None:
         self.room = room
@@ -30,13 +30,13 @@ class HeldBody:
         """The time limit of a body that is still on its way."""
         self.given_up = False
 
-    def is_on_its_way(self) -> bool:
-        """Whether it still comes in, and not because its time has just run out."""
+    def is_arriving(self) -> bool:
+        """Return whether the body still comes in, and not because its time has just run out."""
         return self.arriving is not None and not self.arriving.expired()
 
     def add(self, count: int) -> None:
         """Hold so many bytes more. Raises `Refusal`."""
-        self.room.take(self, count)
+        self.room.take_bytes(self, count)
 
     def drop(self, count: int) -> None:
         """Hold so many bytes less."""
@@ -46,7 +46,7 @@ class HeldBody:
         RELEASED.add(count)
 
     def release(self) -> None:
-        """Hold nothing any more."""
+        """Give all bytes back."""
         self.drop(self.size)
         self.room.bodies.discard(self)
 
@@ -65,10 +65,10 @@ class BodyRoom:
         self.bodies.add(held)
         return held
 
-    def take(self, held: HeldBody, count: int) -> None:
-        """Give so many bytes to one of the bodies, and take them from others where there are no more. Raises `Refusal`."""
+    def take_bytes(self, held: HeldBody, count: int) -> None:
+        """Give so many bytes to one of the bodies, taken from others where there are no more. Raises `Refusal`."""
         while count > self.left:
-            other = self._greediest(held, count)
+            other = self._find_greediest(held, count)
             if other is None:
                 told = f"the service is busy with other requests, which hold {self.most - self.left} of {self.most} bytes (--waiting-bytes)"
                 raise Refusal("UNAVAILABLE", told, retry_after_s=1)
@@ -80,8 +80,8 @@ class BodyRoom:
         self.left -= count
         held.size += count
 
-    def _greediest(self, held: HeldBody, count: int) -> HeldBody | None:
-        """Return the body that makes room for another one, if one should."""
+    def _find_greediest(self, held: HeldBody, count: int) -> HeldBody | None:
+        """Return the body that makes room for another one, or None."""
         organizations: dict[str, int] = {}
         clients: dict[tuple[str, str], int] = {}
         for body in self.bodies:
@@ -92,7 +92,7 @@ class BodyRoom:
         def holds(body: HeldBody) -> tuple[int, int]:
             return organizations[body.organization], clients[body.organization, body.client]
 
-        others = [body for body in self.bodies if body is not held and body.is_on_its_way() and body.size]
+        others = [body for body in self.bodies if body is not held and body.is_arriving() and body.size]
         if not others:
             return None
         found = max(others, key=lambda body: (*holds(body), -body.last))

@@ -1,4 +1,4 @@
-"""The layer next to the routes: lets work that takes long find out whether its client still waits."""
+"""The layer next to the routes: lets long work find out whether its client still waits."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from proctor.service.decisions.waiting_client import CLIENT_LEAVES
 
 
-class Leaving:
-    """Says of every request how to find out that its client has left."""
+class ClientWatch:
+    """Tells every request how to find out that its client has left."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -1,4 +1,4 @@
-"""Connections: how many may be open, how long the head of a request and an answer may take.
+"""Limits connections: how many may be open, how long the head of a request and an answer may take.
 
 A connection costs its sender nothing, so there are limits to what it may cost the service. Each is a setting:
 
@@ -60,23 +60,23 @@ class Connections:
         return (one for of_address in self._by_address.values() for one in list(of_address))
 
     def admit(self, connection: GuardedProtocol) -> str | None:
-        """Take a new connection in; or return why it is not."""
+        """Take a new connection in, or return why it is not."""
         address, limits = connection.address, self.settings
         of_address = self._by_address.get(address, {})
         most = limits.connections_per_address
-        if most and len(of_address) >= most and not self._make_room(of_address):
+        if most and len(of_address) >= most and not self._cut_idle(of_address):
             return f"there are {most} connections from {address} already (--connections-per-address)"
         if self._count >= limits.connections:
             greediest = max(self._by_address.values(), key=len)
-            if len(greediest) <= len(of_address) or not self._make_room(greediest):
+            if len(greediest) <= len(of_address) or not self._cut_idle(greediest):
                 return f"there are {limits.connections} connections already (--connections)"
         self._by_address.setdefault(address, {})[connection] = None
         self._count += 1
         if self._sweeping is None:
-            self._sweeping = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep)
+            self._sweeping = asyncio.get_running_loop().call_later(SWEEP_S, self._check_times)
         return None
 
-    def leave(self, connection: GuardedProtocol) -> None:
+    def remove(self, connection: GuardedProtocol) -> None:
         """Forget a connection that is closed."""
         of_address = self._by_address.get(connection.address)
         if of_address is not None and connection in of_address:
@@ -87,7 +87,7 @@ class Connections:
 
     def cut_unread(self) -> None:
         """Cut connections until the answers that wait to be read are no more than allowed."""
-        waiting = {one: size for one in self if (size := one.unsent())}
+        waiting = {one: size for one in self if (size := one.count_unsent())}
         total = sum(waiting.values())
         now = self.now()
         while total > self.settings.unsent_bytes:
@@ -95,29 +95,29 @@ class Connections:
             for one, size in waiting.items():
                 by_address[one.address] = by_address.get(one.address, 0) + size
             greediest = max(by_address, key=by_address.__getitem__)
-            slowest = max((one for one in waiting if one.address == greediest), key=lambda one: (one.unread_s(now), waiting[one]))
+            slowest = max((one for one in waiting if one.address == greediest), key=lambda one: (one.measure_unread_s(now), waiting[one]))
             total -= waiting.pop(slowest)
             slowest.cut()
 
-    def _make_room(self, of_address: dict[GuardedProtocol, None]) -> bool:
+    def _cut_idle(self, of_address: dict[GuardedProtocol, None]) -> bool:
         now = self.now()
         idle = [(not one.is_stuck(), one.since, one) for one in of_address if one.is_idle() and now - one.since >= _SILENT_S]
         if not idle:
             return False
         victim = min(idle, key=lambda found: found[:2])[2]
-        self.leave(victim)
+        self.remove(victim)
         victim.cut()
         return True
 
-    def _sweep(self) -> None:
+    def _check_times(self) -> None:
         now = self.now()
         for connection in self:
             connection.check_time(now)
-        self._sweeping = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep) if self._by_address else None
+        self._sweeping = asyncio.get_running_loop().call_later(SWEEP_S, self._check_times) if self._by_address else None
 
 
-class _Counted(h11.Connection):
-    """HTTP/1.1 as it is, but for bodies in very many very small pieces."""
+class _PieceCountingConnection(h11.Connection):
+    """HTTP/1.1 as it is, but without bodies in very many very small pieces."""
 
     most_pieces = 0
     refused: str | None = None
@@ -125,7 +125,7 @@ class _Counted(h11.Connection):
     _bytes = 0
 
     def next_event(self) -> Any:
-        """Return what comes next; an error for a body in crumbs."""
+        """Return what comes next; an error for a body in tiny pieces."""
         event = super().next_event()
         if isinstance(event, h11.Data):
             self._pieces += 1
@@ -147,7 +147,7 @@ class GuardedProtocol(H11Protocol):
         super().__init__(*arguments, **named)
         # None until there is a request, whatever uvicorn's own annotation says.
         self.cycle: Any = None
-        self.conn: Any = _Counted(h11.SERVER, LARGEST_HEAD)
+        self.conn: Any = _PieceCountingConnection(h11.SERVER, LARGEST_HEAD)
         self.conn.most_pieces = self.open_connections.settings.body_pieces
         self.address = ""
         self.since = 0.0
@@ -171,16 +171,16 @@ class GuardedProtocol(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
-        self.open_connections.leave(self)
+        self.open_connections.remove(self)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Read on."""
+        """Read what came."""
         if self.transport.is_closing():
             return
         self._begun = True
         super().data_received(data)
-        self._note()
+        self._note_progress()
 
     def pause_writing(self) -> None:
         """Note that an answer is not read as fast as it is written."""
@@ -193,7 +193,7 @@ class GuardedProtocol(H11Protocol):
         """Go on to the next request."""
         super().on_response_complete()
         if not self.transport.is_closing():
-            self._note()
+            self._note_progress()
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no HTTP."""
@@ -201,8 +201,8 @@ class GuardedProtocol(H11Protocol):
 
     # What this file calls.
 
-    def _note(self) -> None:
-        """See where in a request the connection is."""
+    def _note_progress(self) -> None:
+        """Note where in a request the connection is."""
         self.since = now = self.open_connections.now()
         ours, theirs = self.conn.our_state, self.conn.their_state
         in_head = theirs is h11.IDLE and bool(self.conn.trailing_data[0])
@@ -210,31 +210,31 @@ class GuardedProtocol(H11Protocol):
         self._answered_since = (self._answered_since or now) if ours is h11.DONE and theirs is h11.SEND_BODY else None
 
     def is_stuck(self) -> bool:
-        """Whether a request or an answer is under way that does not move."""
-        return self._head_since is not None or self.conn.their_state is h11.SEND_BODY or self.unsent() > 0
+        """Return whether a request or an answer is under way that does not move."""
+        return self._head_since is not None or self.conn.their_state is h11.SEND_BODY or self.count_unsent() > 0
 
     def is_idle(self) -> bool:
-        """Whether nobody works for it at the moment."""
+        """Return whether nobody works for it at the moment."""
         return self.is_stuck() or self.cycle is None or self.cycle.response_complete
 
-    def unsent(self) -> int:
-        """Return how many bytes of answers were not taken yet."""
+    def count_unsent(self) -> int:
+        """Return how many bytes of answers were not read yet."""
         return self.transport.get_write_buffer_size()
 
-    def unread_s(self, now: float) -> float:
-        """Return how long nothing of an answer was taken."""
+    def measure_unread_s(self, now: float) -> float:
+        """Return for how many seconds nothing of an answer was read."""
         return now - self._unsent_since
 
     def check_time(self, now: float) -> None:
         """End the connection when one of its times has run out."""
         limits = self.open_connections.settings
-        size = self.unsent()
+        size = self.count_unsent()
         if not size or size < self._unsent:
             self._unsent_since = now
             RELEASED.add(self._unsent - size)
             self.since = now if size else self.since
         self._unsent = size
-        unread = size > 0 and self.unread_s(now) > limits.write_stall_s
+        unread = size > 0 and self.measure_unread_s(now) > limits.write_stall_s
         lingers = self._answered_since is not None and now - self._answered_since > LINGER_S
         if unread or lingers:
             self.cut()
@@ -267,14 +267,14 @@ class GuardedProtocol(H11Protocol):
 
     def cut(self) -> None:
         """Close the connection at once, whatever was not sent."""
-        RELEASED.add(self.unsent())
+        RELEASED.add(self.count_unsent())
         if self.cycle is not None:
             self.cycle.disconnected = True
         self.transport.abort()
 
 
-def guarded_protocol(settings: ServiceSettings) -> type[GuardedProtocol]:
-    """Return the protocol of one server, with connections of its own."""
+def make_protocol(settings: ServiceSettings) -> type[GuardedProtocol]:
+    """Return the protocol class of one server, with connections of its own."""
 
     class Guarded(GuardedProtocol):
         open_connections = Connections(settings)

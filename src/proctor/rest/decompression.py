@@ -1,4 +1,4 @@
-"""Bodies that gzip or zlib made small, made large again: in linear time, beside the event loop, and only so large.
+"""Decompresses bodies (gzip, zlib): in linear time, beside the event loop, and only so large.
 
 A few kilobytes can become megabytes, and thousands of empty files one behind the other cost as much as large ones. So there are three
 limits: how large the whole may become, how many times as large as it came (`compression_ratio`, from a megabyte on), and how many files
@@ -51,14 +51,14 @@ class Inflater:
         """Return the body as it was before it was compressed. Raises `Refusal`."""
         if len(body) <= _AT_ONCE:
             try:
-                return inflated(body, self._limits, stop=_AT_ONCE)
+                return inflate_bounded(body, self._limits, stop=_AT_ONCE)
             except _TooMuchAtOnce:
                 pass
-        return await asyncio.get_running_loop().run_in_executor(self._pool, inflated, body, self._limits)
+        return await asyncio.get_running_loop().run_in_executor(self._pool, inflate_bounded, body, self._limits)
 
 
-def inflated(body: bytes, limits: InflateLimits, *, stop: int | None = None) -> bytes:
-    """Return what gzip or zlib made small. Raises `Refusal` for what is beyond a limit, before it is all there."""
+def inflate_bounded(body: bytes, limits: InflateLimits, *, stop: int | None = None) -> bytes:
+    """Return the body decompressed. Raises `Refusal` for what is beyond a limit, before it is all there."""
     view = memoryview(body)
     out = bytearray()
     largest = min(limits.largest, max(FREE_RATIO, limits.ratio * len(body)))
@@ -90,11 +90,11 @@ def _inflate_member(view: memoryview, place: int, out: bytearray, largest: int, 
         if stop is not None and len(out) > stop:
             raise _TooMuchAtOnce
         if len(out) > largest:
-            raise _too_large(len(view), largest, limits)
+            raise _refuse_too_large(len(view), largest, limits)
     return place - len(engine.unused_data)
 
 
-def _too_large(size: int, largest: int, limits: InflateLimits) -> Refusal:
+def _refuse_too_large(size: int, largest: int, limits: InflateLimits) -> Refusal:
     if largest == limits.largest:
         told = f"the body is larger than {limits.largest} bytes once it is decompressed (--largest-body)"
     else:
@@ -103,7 +103,7 @@ def _too_large(size: int, largest: int, limits: InflateLimits) -> Refusal:
 
 
 def _skip_zeros(body: bytes, place: int) -> int:
-    """Return where the next file begins: gzip may be filled up with zeros."""
+    """Return where the next file begins: gzip may be padded with zeros."""
     while place < len(body) and body[place] == 0:
         piece = body[place : place + _SLICE]
         place += len(piece) - len(piece.lstrip(b"\0"))

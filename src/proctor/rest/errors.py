@@ -1,4 +1,4 @@
-"""What a refused request is answered, in the words of the dialect whose path was asked.
+"""Answers refused requests in the words of the dialect whose path was asked.
 
     /public/...     Mibo: {success: false, error: {code, message, details: [{location, path, msg, type}]}, timestamp}
     /v1/...         OpenTelemetry: a google.rpc.Status, in the encoding of the request
@@ -52,8 +52,8 @@ _MOST_FIELDS = 50
 _PLACES: dict[str, Place] = {"header": "headers", "query": "query", "path": "params"}
 
 
-def dialect_of(path: str) -> str:
-    """Whose words an answer on this path is written in: `mibo`, `otlp`, `ours` or `verial`."""
+def find_dialect(path: str) -> str:
+    """Return whose words an answer on this path is written in: `mibo`, `otlp`, `ours` or `verial`."""
     if path.startswith("/public/"):
         return "mibo"
     if path in _OTLP:
@@ -61,46 +61,46 @@ def dialect_of(path: str) -> str:
     return "ours" if path.startswith("/api/") else "verial"
 
 
-def refusal_response(scope: Scope, refusal: Refusal) -> Response:
-    """The answer to a refused request."""
+def make_refusal_response(scope: Scope, refusal: Refusal) -> Response:
+    """Return the answer to a refused request."""
     headers: dict[str, str] = {}
     if refusal.retry_after_s is not None:
         headers["retry-after"] = str(max(1, math.ceil(refusal.retry_after_s)))
     if refusal.status == 401:
         headers["www-authenticate"] = 'Bearer realm="proctor"'
-    return _response(scope, refusal.status, refusal.code, refusal, headers)
+    return _make_response(scope, refusal.status, refusal.code, refusal, headers)
 
 
-def answered_in_words(scope: Scope, error: Exception) -> Response | None:
-    """The answer to an error that a caller can do something about; None for a bug."""
+def make_error_response(scope: Scope, error: Exception) -> Response | None:
+    """Return the answer to an error that a caller can do something about; None for a bug."""
     match error:
         case Refusal():
-            return refusal_response(scope, error)
+            return make_refusal_response(scope, error)
         case StoreError():
             told = Refusal("UNAVAILABLE", str(error), retry_after_s=RETRY_UNAVAILABLE_S)
-            return refusal_response(scope, told)
+            return make_refusal_response(scope, told)
         case InputError():
-            return refusal_response(scope, Refusal("VALIDATION_ERROR", str(error)))
+            return make_refusal_response(scope, Refusal("VALIDATION_ERROR", str(error)))
         case IntegrityError():
-            return refusal_response(scope, Refusal("CONFLICT", "somebody else made the same thing just now; look and try again"))
+            return make_refusal_response(scope, Refusal("CONFLICT", "somebody else made the same thing just now; look and try again"))
         case RequestValidationError():
-            return refusal_response(scope, _validation(error.errors(), _known_fields(scope)))
+            return make_refusal_response(scope, _make_refusal(error.errors(), _list_known_fields(scope)))
         case HTTPException():
-            return _http(scope, error)
+            return _answer_http_error(scope, error)
         case _:
             return None
 
 
-def bug_response(scope: Scope, request_id: str) -> Response:
-    """The answer when the fault is ours: nothing that an attacker could learn from."""
-    return refusal_response(scope, Refusal("INTERNAL_ERROR", f"the service failed; its log has more under request id {request_id}"))
+def make_bug_response(scope: Scope, request_id: str) -> Response:
+    """Return the answer when the fault is ours: nothing that an attacker could learn from."""
+    return make_refusal_response(scope, Refusal("INTERNAL_ERROR", f"the service failed; its log has more under request id {request_id}"))
 
 
-def install(app: FastAPI) -> None:
+def install_handlers(app: FastAPI) -> None:
     """Let `app` answer every error in the right words. Bugs are left to the outermost layer, which logs them."""
 
     def answer(request: Request, error: Exception) -> Response:
-        found = answered_in_words(request.scope, error)
+        found = make_error_response(request.scope, error)
         if found is None:
             raise error
         return found
@@ -109,18 +109,18 @@ def install(app: FastAPI) -> None:
         app.add_exception_handler(kind, answer)
 
 
-def _http(scope: Scope, error: HTTPException) -> Response:
+def _answer_http_error(scope: Scope, error: HTTPException) -> Response:
     code = _HTTP_CODES.get(error.status_code, "BAD_REQUEST" if error.status_code < 500 else "INTERNAL_ERROR")
     told = {404: "there is nothing at this address", 405: "this address does not know that method"}
     message = told.get(error.status_code) or str(error.detail)
     headers = dict(error.headers or {})
     if error.status_code == 405:
-        headers["Allow"] = ", ".join(_methods(scope))
-    return _response(scope, error.status_code, code, Refusal("BAD_REQUEST", message), headers)
+        headers["Allow"] = ", ".join(_list_methods(scope))
+    return _make_response(scope, error.status_code, code, Refusal("BAD_REQUEST", message), headers)
 
 
-def _methods(scope: Scope) -> list[str]:
-    """What may be asked of this address. The routers only know it of the one route they looked at."""
+def _list_methods(scope: Scope) -> list[str]:
+    """Return the methods that this address knows. The routers only know them of the one route they looked at."""
     found: set[str] = set()
     for context in iter_route_contexts(scope["app"].routes):
         if context.path is not None and compile_path(context.path)[0].match(scope["path"]):
@@ -128,16 +128,16 @@ def _methods(scope: Scope) -> list[str]:
     return sorted(found)
 
 
-def _known_fields(scope: Scope) -> list[str]:
-    """The fields a body may have on the address that was asked."""
+def _list_known_fields(scope: Scope) -> list[str]:
+    """Return the fields a body may have on the address that was asked."""
     body = getattr(scope.get("route"), "body_field", None)
     model = getattr(getattr(body, "field_info", None), "annotation", None)
     fields: dict[str, Any] = getattr(model, "model_fields", {})
     return [field.alias or name for name, field in fields.items()]
 
 
-def _told(error: Any, path: Sequence[str], known: Sequence[str]) -> str:
-    """What is wrong with a field, with the nearest right word for one that is not known."""
+def _describe_error(error: Any, path: Sequence[str], known: Sequence[str]) -> str:
+    """Return what is wrong with a field, with the nearest right word for one that is not known."""
     if error["type"] != "extra_forbidden":
         return error["msg"]
     close = nearest(path[0], known) if len(path) == 1 else ()
@@ -145,7 +145,7 @@ def _told(error: Any, path: Sequence[str], known: Sequence[str]) -> str:
     return f"there is no such field; {hint}" if hint else "there is no such field"
 
 
-def _validation(errors: Sequence[Any], known: Sequence[str]) -> Refusal:
+def _make_refusal(errors: Sequence[Any], known: Sequence[str]) -> Refusal:
     fields: dict[str, list[str]] = {}
     places: dict[str, Place] = {}
     for error in errors[:_MOST_FIELDS]:
@@ -154,24 +154,24 @@ def _validation(errors: Sequence[Any], known: Sequence[str]) -> Refusal:
         if error["type"] == "json_invalid":
             return Refusal("BAD_REQUEST", f"the body is no JSON: {error.get('ctx', {}).get('error', 'it cannot be read')}")
         name = ".".join(path) or place
-        fields.setdefault(name, []).append(_told(error, path, known))
+        fields.setdefault(name, []).append(_describe_error(error, path, known))
         places[name] = _PLACES.get(place, "body")
     return Refusal("VALIDATION_ERROR", "the request has fields that cannot be used", fields=fields, places=places)
 
 
-def _response(scope: Scope, status: int, code: str, refusal: Refusal, headers: dict[str, str]) -> Response:
-    match dialect_of(scope["path"]):
+def _make_response(scope: Scope, status: int, code: str, refusal: Refusal, headers: dict[str, str]) -> Response:
+    match find_dialect(scope["path"]):
         case "mibo":
-            return JSONResponse(_mibo(scope, code, refusal), status, headers)
+            return JSONResponse(_write_mibo(scope, code, refusal), status, headers)
         case "otlp":
-            return _otlp(scope, status, refusal, headers)
+            return _write_otlp(scope, status, refusal, headers)
         case "ours":
-            return JSONResponse(_verial(code, refusal, ours=True), status, headers)
+            return JSONResponse(_write_verial(code, refusal, ours=True), status, headers)
         case _:
-            return JSONResponse(_verial(code, refusal, ours=False), status, headers)
+            return JSONResponse(_write_verial(code, refusal, ours=False), status, headers)
 
 
-def _verial(code: str, refusal: Refusal, *, ours: bool) -> Json:
+def _write_verial(code: str, refusal: Refusal, *, ours: bool) -> Json:
     error: dict[str, Json] = {"code": code, "message": refusal.message, "details": refusal.fields}
     if ours and refusal.hint is not None:
         error["hint"] = refusal.hint
@@ -180,9 +180,9 @@ def _verial(code: str, refusal: Refusal, *, ours: bool) -> Json:
     return {"error": error}
 
 
-def _mibo(scope: Scope, code: str, refusal: Refusal) -> Json:
+def _write_mibo(scope: Scope, code: str, refusal: Refusal) -> Json:
     if code == "UNAUTHORIZED":
-        code = "INVALID_API_KEY" if presented_key(scope) else "MISSING_API_KEY"
+        code = "INVALID_API_KEY" if find_presented_key(scope) else "MISSING_API_KEY"
     details = [
         {"location": refusal.places.get(name, "body"), "path": name, "msg": text, "type": "field"}
         for name, texts in refusal.fields.items()
@@ -193,18 +193,18 @@ def _mibo(scope: Scope, code: str, refusal: Refusal) -> Json:
     return {"success": False, "error": error, "timestamp": stamp(time.time())}
 
 
-def _otlp(scope: Scope, status: int, refusal: Refusal, headers: dict[str, str]) -> Response:
+def _write_otlp(scope: Scope, status: int, refusal: Refusal, headers: dict[str, str]) -> Response:
     number = _RPC_CODES.get(status, 2)
     message = refusal.message if refusal.hint is None else f"{refusal.message}; {refusal.hint}"
     if Headers(scope=scope).get("content-type", "").partition(";")[0].strip().lower() != PROTOBUF:
         return JSONResponse({"code": number, "message": message}, status, headers)
     text = message.encode("utf-8", errors="replace")[:10_000]
     # google.rpc.Status: field 1 is the code, field 2 the message.
-    body = bytes([0x08, number, 0x12]) + _varint(len(text)) + text
+    body = bytes([0x08, number, 0x12]) + _encode_varint(len(text)) + text
     return Response(body, status, headers, media_type=PROTOBUF)
 
 
-def _varint(number: int) -> bytes:
+def _encode_varint(number: int) -> bytes:
     out = bytearray()
     while number > 0x7F:
         out.append(number & 0x7F | 0x80)
@@ -213,8 +213,8 @@ def _varint(number: int) -> bytes:
     return bytes(out)
 
 
-def presented_key(scope: Scope) -> str | None:
-    """The key that came with a request: `Authorization: Bearer ...` or `x-api-key`."""
+def find_presented_key(scope: Scope) -> str | None:
+    """Return the key that came with a request: `Authorization: Bearer ...` or `x-api-key`."""
     headers = Headers(scope=scope)
     scheme, _, word = headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer" and word.strip():

@@ -1,4 +1,4 @@
-"""How much a request may bring, and how often a key may ask.
+"""Bounds how much a request may bring, and how often a key may ask.
 
 A body is taken in before anybody looks at it: counted while it streams in, whatever its headers promise, for only so long; decompressed
 with the same bound (`decompression.py`), so that a few bytes cannot become gigabytes; and, if it is JSON, scanned for how deeply it nests
@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from proctor.rest.body_room import BodyRoom, HeldBody
 from proctor.rest.decompression import InflateLimits, Inflater
-from proctor.rest.errors import PROTOBUF, refusal_response
+from proctor.rest.errors import PROTOBUF, make_refusal_response
 from proctor.service.refusals import Refusal
 from proctor.service.settings import ServiceSettings
 
@@ -37,7 +37,7 @@ for _code in b"]}":
 
 
 class BodyLimits:
-    """Takes in the body of a request, or refuses it."""
+    """Receives the body of a request, or refuses it."""
 
     def __init__(self, app: ASGIApp, *, settings: ServiceSettings) -> None:
         self._app = app
@@ -50,30 +50,30 @@ class BodyLimits:
         if scope["type"] != "http" or not has_body(scope):
             await self._app(scope, receive, send)
             return
-        held = self._room.enter(*_whose(scope))
+        held = self._room.enter(*_find_holder(scope))
         try:
             try:
-                body = await self._take_in(Headers(scope=scope), receive, held)
+                body = await self._receive_body(Headers(scope=scope), receive, held)
             except Refusal as refusal:
                 held.release()
-                await refusal_response(scope, refusal)(scope, receive, send)
+                await make_refusal_response(scope, refusal)(scope, receive, send)
                 return
             if body is None:
                 return  # the caller has gone
-            _make_plain(scope, len(body))
+            _drop_encoding(scope, len(body))
             scope.setdefault("state", {})["body"] = body
-            await self._app(scope, _replay(body, receive), send)
+            await self._app(scope, _replay_body(body, receive), send)
         finally:
             held.release()
 
-    async def _take_in(self, headers: Headers, receive: Receive, held: HeldBody) -> bytes | None:
+    async def _receive_body(self, headers: Headers, receive: Receive, held: HeldBody) -> bytes | None:
         encoding = headers.get("content-encoding", "").strip().lower()
         if encoding not in ("", "identity", "gzip", "deflate"):
             raise Refusal("UNSUPPORTED_MEDIA_TYPE", f"content encoding {encoding[:40]!r} is not known; there are gzip and deflate")
         promised = headers.get("content-length", "")
         if promised.isdecimal() and len(promised) < 20 and int(promised) > self._settings.largest_body:
-            await drain(receive, 4 * self._settings.largest_body)
-            raise self._too_large()
+            await drain_body(receive, 4 * self._settings.largest_body)
+            raise self._refuse_too_large()
         body = await self._read_in_time(receive, held)
         if body is None:
             return None
@@ -82,18 +82,18 @@ class BodyLimits:
             body = await self._inflater.inflate(body)
             held.add(len(body))
             held.drop(size)
-        if not headers.get("content-type", "").lower().startswith(PROTOBUF) and await self._too_deep(body):
+        if not headers.get("content-type", "").lower().startswith(PROTOBUF) and await self._is_too_deep(body):
             raise Refusal("BAD_REQUEST", f"the body is nested more than {self._settings.deepest_body} levels deep (--deepest-body)")
         return body
 
     async def _read_in_time(self, receive: Receive, held: HeldBody) -> bytes | None:
-        """Read the body; `Refusal` when it does not come in time, or others need the room that it takes."""
+        """Read the body. Raises `Refusal` when it does not come in time, or others need the room that it takes."""
         limits = self._settings
         now = asyncio.get_running_loop().time
         end = now() + limits.body_timeout_s
         try:
             async with asyncio.timeout_at(min(end, now() + limits.body_stall_s)) as held.arriving:
-                return await self._read(receive, held, end)
+                return await self._read_chunks(receive, held, end)
         except TimeoutError:
             if held.given_up:
                 told = "the body came so slowly that others needed the room that it took (--waiting-bytes)"
@@ -106,7 +106,7 @@ class BodyLimits:
         finally:
             held.arriving = None
 
-    async def _read(self, receive: Receive, held: HeldBody, end: float) -> bytes | None:
+    async def _read_chunks(self, receive: Receive, held: HeldBody, end: float) -> bytes | None:
         clock = asyncio.get_running_loop().time
         chunks: list[bytes] = []
         while True:
@@ -119,8 +119,8 @@ class BodyLimits:
                 held.drop(held.size)
                 chunks.clear()
                 if more:
-                    await drain(receive, 4 * self._settings.largest_body)
-                raise self._too_large()
+                    await drain_body(receive, 4 * self._settings.largest_body)
+                raise self._refuse_too_large()
             held.last = clock()
             held.add(len(chunk))
             chunks.append(chunk)
@@ -129,23 +129,23 @@ class BodyLimits:
             if held.arriving is not None and chunk and not held.arriving.expired():
                 held.arriving.reschedule(min(end, held.last + self._settings.body_stall_s))
 
-    async def _too_deep(self, body: bytes) -> bool:
+    async def _is_too_deep(self, body: bytes) -> bool:
         # Looking through a large body takes long enough for others to notice.
         if len(body) > _LARGE:
-            return await asyncio.to_thread(deeper_than, body, self._settings.deepest_body)
-        return deeper_than(body, self._settings.deepest_body)
+            return await asyncio.to_thread(is_deeper_than, body, self._settings.deepest_body)
+        return is_deeper_than(body, self._settings.deepest_body)
 
-    def _too_large(self) -> Refusal:
+    def _refuse_too_large(self) -> Refusal:
         return Refusal("PAYLOAD_TOO_LARGE", f"the body is larger than {self._settings.largest_body} bytes (--largest-body)")
 
 
 def has_body(scope: Scope) -> bool:
-    """Whether a request says that it has a body."""
+    """Return whether a request says that it has a body."""
     headers = Headers(scope=scope)
     return "transfer-encoding" in headers or headers.get("content-length", "0").strip("0") != ""
 
 
-def _whose(scope: Scope) -> tuple[str, str]:
+def _find_holder(scope: Scope) -> tuple[str, str]:
     """Return for whom a body is held: the organization, and in it the key, or the address of the local user."""
     caller = scope.get("state", {}).get("caller")
     client = scope.get("client")
@@ -155,8 +155,8 @@ def _whose(scope: Scope) -> tuple[str, str]:
     return caller.organization_id, caller.key_id or address
 
 
-def deeper_than(body: bytes, deepest: int) -> bool:
-    """Whether JSON is nested more than `deepest` levels. Of what is no JSON the answer may be anything."""
+def is_deeper_than(body: bytes, deepest: int) -> bool:
+    """Return whether JSON is nested more than `deepest` levels. Of what is no JSON the answer may be anything."""
     if body.count(b"[") + body.count(b"{") <= deepest:
         return False
     depth = 0
@@ -170,8 +170,8 @@ def deeper_than(body: bytes, deepest: int) -> bool:
     return False
 
 
-async def drain(receive: Receive, most: int) -> None:
-    """Let the caller finish speaking, within reason: many only listen then."""
+async def drain_body(receive: Receive, most: int) -> None:
+    """Read on for a while, since many clients only listen once they have sent everything."""
     taken = 0
     try:
         async with asyncio.timeout(_DRAIN_S):
@@ -184,14 +184,14 @@ async def drain(receive: Receive, most: int) -> None:
         return
 
 
-def _make_plain(scope: Scope, size: int) -> None:
+def _drop_encoding(scope: Scope, size: int) -> None:
     # In place: the layers outside want to see which route was found in this scope.
     dropped = (b"content-encoding", b"content-length", b"transfer-encoding")
     headers = [(name, value) for name, value in scope["headers"] if name not in dropped]
     scope["headers"] = [*headers, (b"content-length", str(size).encode())]
 
 
-def _replay(body: bytes, receive: Receive) -> Receive:
+def _replay_body(body: bytes, receive: Receive) -> Receive:
     first = True
 
     async def once() -> Message:
@@ -204,7 +204,7 @@ def _replay(body: bytes, receive: Receive) -> Receive:
     return once
 
 
-class Buckets:
+class RateLimits:
     """How many requests each key has left: as many as a minute allows at once, filled up again evenly."""
 
     def __init__(self, per_minute: int, clock: Callable[[], float]) -> None:
@@ -212,8 +212,8 @@ class Buckets:
         self._clock = clock
         self._left: dict[str, tuple[float, float]] = {}
 
-    def wait_s(self, key: str) -> float:
-        """Take one; 0 when there was one, else how long until there is."""
+    def take_s(self, key: str) -> float:
+        """Take one request and return 0, or return how many seconds until there is one."""
         if self._most <= 0:
             return 0.0
         now = self._clock()

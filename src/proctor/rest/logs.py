@@ -1,4 +1,4 @@
-"""Logs: one JSON object per line, about requests and workers, without what was sent.
+"""Writes logs: one JSON object per line, about requests and workers, without what was sent.
 
 A request is logged with its method, the template of its route (never the address itself, which may hold ids of others), status,
 milliseconds, the id of the key and the request id. Only with `log_content` the beginning of its body, redacted, is there too.
@@ -17,11 +17,11 @@ from proctor.service.hub import stamp
 _PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message", "taskName"}
 
 
-class JsonLines(logging.Formatter):
+class JsonLineFormatter(logging.Formatter):
     """Writes a record as one line of JSON."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line."""
+        """Return the line."""
         line: dict[str, object] = {
             "time": stamp(record.created),
             "level": record.levelname.lower(),
@@ -38,10 +38,10 @@ class JsonLines(logging.Formatter):
         return json.dumps(line, ensure_ascii=True, default=str)
 
 
-def to_stream(stream: TextIO | None = None, level: int = logging.INFO) -> None:
-    """Send the logs of the service and of its server there; standard error by default."""
+def log_to_stream(stream: TextIO | None = None, level: int = logging.INFO) -> None:
+    """Send the logs of the service and of its server to a stream, standard error by default."""
     handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(JsonLines())
+    handler.setFormatter(JsonLineFormatter())
     # All of ours: whatever logger had no handler would be written as it is, with what was sent.
     for name in ("proctor", "uvicorn"):
         logger = logging.getLogger(name)

@@ -1,4 +1,4 @@
-"""Memory that is not needed any more is given back to the machine.
+"""Gives memory back to the machine that is not needed any more.
 
 What many large bodies took is free inside the process when they are done with, and stays with it: the allocator keeps what it has. So now
 and then, when enough was let go of, it is asked to give back what it can. That is a matter of the C library; where there is no such call,
@@ -21,8 +21,8 @@ ENOUGH = 2_000_000
 """Bytes that were let go of since the last time, from which on it is worth the while."""
 
 
-class Released:
-    """How much was let go of since memory was last given back."""
+class ReleasedBytes:
+    """How many bytes were let go of since memory was last given back."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -32,12 +32,12 @@ class Released:
         self.size += size
 
 
-RELEASED = Released()
+RELEASED = ReleasedBytes()
 """Of this process."""
 
 
-def give_back() -> bool:
-    """Ask the allocator to give memory back; whether that can be asked at all."""
+def give_memory_back() -> bool:
+    """Ask the allocator to give memory back and return whether that can be asked at all."""
     try:
         trim = ctypes.CDLL(None).malloc_trim
     except (OSError, AttributeError):
@@ -47,7 +47,7 @@ def give_back() -> bool:
 
 
 @contextlib.asynccontextmanager
-async def giving_back(app: FastAPI, hub: Hub) -> AsyncGenerator[None]:
+async def keep_giving_back(app: FastAPI, hub: Hub) -> AsyncGenerator[None]:
     """Give memory back now and then, for as long as the application runs."""
 
     async def now_and_then() -> None:
@@ -55,7 +55,7 @@ async def giving_back(app: FastAPI, hub: Hub) -> AsyncGenerator[None]:
             await asyncio.sleep(EVERY_S)
             if RELEASED.size >= ENOUGH:
                 RELEASED.size = 0
-                if not await asyncio.to_thread(give_back):
+                if not await asyncio.to_thread(give_memory_back):
                     return
 
     task = asyncio.create_task(now_and_then(), name="give memory back")

@@ -1,4 +1,4 @@
-"""What the service measures of itself, in the text format of Prometheus.
+"""Measures the service, in the text format of Prometheus.
 
 Requests are counted by the template of their route, so that there are never more series than routes. What the database knows (how much
 waits) is asked when somebody reads the page.
@@ -29,35 +29,35 @@ class Metrics:
         self._sums: defaultdict[str, float] = defaultdict(float)
         self.in_flight = 0
 
-    def request(self, method: str, route: str, status: int, seconds: float) -> None:
+    def count_request(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count one request."""
         self._requests[(method, route, status)] += 1
         counts = self._seconds.setdefault(route, [0] * (len(BOUNDS_S) + 1))
         counts[next((at for at, bound in enumerate(BOUNDS_S) if seconds <= bound), len(BOUNDS_S))] += 1
         self._sums[route] += seconds
 
-    def lines(self) -> Iterable[str]:
-        """The series about requests."""
-        yield from _head("proctor_requests_total", "counter", "Requests that were answered.")
+    def write_lines(self) -> Iterable[str]:
+        """Yield the series about requests."""
+        yield from _write_head("proctor_requests_total", "counter", "Requests that were answered.")
         for (method, route, status), count in sorted(self._requests.items()):
-            yield f"proctor_requests_total{_labels(method=method, route=route, status=str(status))} {count}"
-        yield from _head("proctor_request_seconds", "histogram", "How long answering took.")
+            yield f"proctor_requests_total{_write_labels(method=method, route=route, status=str(status))} {count}"
+        yield from _write_head("proctor_request_seconds", "histogram", "How long answering took.")
         for route, counts in sorted(self._seconds.items()):
             total = 0
             for bound, count in zip((*BOUNDS_S, "+Inf"), counts, strict=True):
                 total += count
-                yield f"proctor_request_seconds_bucket{_labels(route=route, le=str(bound))} {total}"
-            yield f"proctor_request_seconds_sum{_labels(route=route)} {self._sums[route]:.6f}"
-            yield f"proctor_request_seconds_count{_labels(route=route)} {total}"
-        yield from _head("proctor_requests_in_flight", "gauge", "Requests that are being answered.")
+                yield f"proctor_request_seconds_bucket{_write_labels(route=route, le=str(bound))} {total}"
+            yield f"proctor_request_seconds_sum{_write_labels(route=route)} {self._sums[route]:.6f}"
+            yield f"proctor_request_seconds_count{_write_labels(route=route)} {total}"
+        yield from _write_head("proctor_requests_in_flight", "gauge", "Requests that are being answered.")
         yield f"proctor_requests_in_flight {self.in_flight}"
 
 
-async def page(hub: Hub, metrics: Metrics) -> str:
-    """The whole page."""
-    lines = list(metrics.lines())
+async def write_page(hub: Hub, metrics: Metrics) -> str:
+    """Return the whole page of metrics."""
+    lines = list(metrics.write_lines())
     for name, count in hub.counters.read().items():
-        lines += _head(f"proctor_{name}_total", "counter", COUNTED[name])
+        lines += _write_head(f"proctor_{name}_total", "counter", COUNTED[name])
         lines.append(f"proctor_{name}_total {count}")
     async with hub.database.reading() as connection:
         # Bounded: a page that is read every few seconds must not walk over millions of rows.
@@ -69,21 +69,21 @@ async def page(hub: Hub, metrics: Metrics) -> str:
     now = hub.clock()
     trace_wait = 0.0 if first_due is None else now - first_due
     run_wait = now - datetime.fromisoformat(by_status["queued"][1]).timestamp() if "queued" in by_status else 0.0
-    lines += _head("proctor_queue_depth", "gauge", f"Traces that wait to be evaluated, up to {_MOST_COUNTED}.")
+    lines += _write_head("proctor_queue_depth", "gauge", f"Traces that wait to be evaluated, up to {_MOST_COUNTED}.")
     lines.append(f"proctor_queue_depth {waiting}")
-    lines += _head("proctor_queue_wait_seconds", "gauge", "How long the trace that has waited longest could have been evaluated.")
+    lines += _write_head("proctor_queue_wait_seconds", "gauge", "How long the trace that has waited longest could have been evaluated.")
     lines.append(f"proctor_queue_wait_seconds {max(0.0, trace_wait):.3f}")
-    lines += _head("proctor_runs", "gauge", "Runs that are not finished, by status.")
-    lines += [f"proctor_runs{_labels(status=status)} {by_status.get(status, (0, ''))[0]}" for status in ("queued", "running")]
-    lines += _head("proctor_run_wait_seconds", "gauge", "How long the run that has waited longest has been in the queue.")
+    lines += _write_head("proctor_runs", "gauge", "Runs that are not finished, by status.")
+    lines += [f"proctor_runs{_write_labels(status=status)} {by_status.get(status, (0, ''))[0]}" for status in ("queued", "running")]
+    lines += _write_head("proctor_run_wait_seconds", "gauge", "How long the run that has waited longest has been in the queue.")
     lines.append(f"proctor_run_wait_seconds {max(0.0, run_wait):.3f}")
     return "\n".join(lines) + "\n"
 
 
-def _head(name: str, kind: str, text: str) -> list[str]:
+def _write_head(name: str, kind: str, text: str) -> list[str]:
     return [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]
 
 
-def _labels(**labels: str) -> str:
+def _write_labels(**labels: str) -> str:
     escaped = {name: value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") for name, value in labels.items()}
     return "{" + ",".join(f'{name}="{value}"' for name, value in escaped.items()) + "}"

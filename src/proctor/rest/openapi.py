@@ -13,7 +13,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from proctor.rest.errors import dialect_of
+from proctor.rest.errors import find_dialect
 from proctor.rest.security import is_open
 
 _REASONS = {
@@ -115,8 +115,8 @@ _SCHEMES = {
 }
 
 
-def document(app: FastAPI) -> dict[str, Any]:
-    """The document of `app`, made once."""
+def make_document(app: FastAPI) -> dict[str, Any]:
+    """Return the document of `app`, made once."""
     if app.openapi_schema is None:
         found = get_openapi(
             title="proctor",
@@ -130,16 +130,16 @@ def document(app: FastAPI) -> dict[str, Any]:
             schemas.pop(unused, None)
         schemas |= {_NAMES[dialect]: schema for dialect, schema in _ERRORS.items()} | {"Problem": _PROBLEM}
         components["securitySchemes"] = _SCHEMES
-        found = _named_well(found)
+        found = _rename_schemas(found)
         for path, operations in found["paths"].items():
             for operation in operations.values():
-                _complete(path, operation)
+                _complete_operation(path, operation)
         app.openapi_schema = found
     return app.openapi_schema
 
 
-def _named_well(document: dict[str, Any]) -> dict[str, Any]:
-    """The document with names for people: `ProjectPage` for `PageOf_Project_`, `RunsNewRun` for a name that two modules have."""
+def _rename_schemas(document: dict[str, Any]) -> dict[str, Any]:
+    """Return the document with names for people: `ProjectPage` for `PageOf_Project_`, `RunsNewRun` for a name that two modules have."""
     names: dict[str, str] = {}
     for name in document["components"]["schemas"]:
         better = re.sub(r"^PageOf_(.+)_$", r"\1Page", name)
@@ -155,12 +155,12 @@ def _named_well(document: dict[str, Any]) -> dict[str, Any]:
     return renamed
 
 
-def _complete(path: str, operation: dict[str, Any]) -> None:
+def _complete_operation(path: str, operation: dict[str, Any]) -> None:
     responses: dict[str, Any] = operation["responses"]
     declared_422 = responses.get("422", {}).get("content", {}).get("application/json", {}).get("schema", {})
     if declared_422.get("$ref", "").endswith("/HTTPValidationError"):
         del responses["422"]
-    dialect = dialect_of(path)
+    dialect = find_dialect(path)
     answer = {"schema": {"$ref": f"#/components/schemas/{_NAMES[dialect]}"}}
     kinds = ("application/json", "application/x-protobuf") if dialect == "otlp" else ("application/json",)
     statuses = _WITHOUT_KEY if is_open(path) else tuple(_REASONS)

@@ -1,4 +1,4 @@
-"""The service as a process: from its settings to the last request.
+"""Runs the service as a process: from its settings to the last request.
 
 It listens before it says so. On a signal (SIGTERM, SIGINT, SIGHUP) it stops accepting, finishes the requests it has, stops its workers,
 closes the database and ends well; a second signal ends it at once. An address that others can reach is refused as long as there is no
@@ -20,12 +20,12 @@ import uvicorn
 from fastapi import FastAPI
 
 from proctor.errors import InputError
-from proctor.rest.app import make_app, opened_hub
-from proctor.rest.connections import guarded_protocol
-from proctor.rest.logs import to_stream
+from proctor.rest.app import make_app, open_hub
+from proctor.rest.connections import make_protocol
+from proctor.rest.logs import log_to_stream
 from proctor.rest.security import is_loopback
 from proctor.rest.settings import ServeSettings
-from proctor.service.access.keys import local_caller
+from proctor.service.access.keys import find_local_caller
 from proctor.service.decisions.pattern_process import used_for_patterns
 from proctor.service.decisions.pool import DecisionPool
 
@@ -58,31 +58,31 @@ async def serve(settings: ServeSettings, say: Callable[[str], None]) -> None:
 
 
 async def _serve(settings: ServeSettings, say: Callable[[str], None]) -> None:
-    async with opened_hub(settings, DecisionPool()) as hub:
-        is_open = await local_caller(hub) is not None
+    async with open_hub(settings, DecisionPool()) as hub:
+        is_open = await find_local_caller(hub) is not None
         if is_open and not is_loopback(settings.host):
             raise InputError(
                 f"{settings.host} can be reached by others, and there is no organization key that would keep them out\n"
                 "  create one first: proctor keys create --kind organization --name NAME"
             )
-        with listening(settings.host, settings.port) as sock:
+        with open_socket(settings.host, settings.port) as sock:
             app = make_app(settings, hub=hub)
-            server = _Server(server_config(app, settings))
-            to_stream(sys.stderr)
+            server = _Server(make_server_config(app, settings))
+            log_to_stream(sys.stderr)
             _tune_interpreter()
             _allow_files(settings.service.connections)
             running = asyncio.create_task(server.serve(sockets=[sock]))
-            with _signals(server, app):
+            with _stop_by_signals(server, app):
                 while not server.started and not running.done():
                     await asyncio.sleep(0.01)
                 if server.started:
-                    _greet(settings, sock, is_open, say)
+                    _announce(settings, sock, is_open, say)
                 await running
         if not server.started:
             raise InputError("the service could not start; its log says why")
 
 
-def _greet(settings: ServeSettings, sock: socket.socket, is_open: bool, say: Callable[[str], None]) -> None:
+def _announce(settings: ServeSettings, sock: socket.socket, is_open: bool, say: Callable[[str], None]) -> None:
     host, port = sock.getsockname()[:2]
     say(f"proctor serves on http://{f'[{host}]' if ':' in host else host}:{port}")
     if is_open:
@@ -91,8 +91,8 @@ def _greet(settings: ServeSettings, sock: socket.socket, is_open: bool, say: Cal
 
 
 @contextlib.contextmanager
-def listening(host: str, port: int) -> Generator[socket.socket]:
-    """A socket that listens there; refused with one line when that cannot be."""
+def open_socket(host: str, port: int) -> Generator[socket.socket]:
+    """Yield a socket that listens there. Raises `InputError` with one line when that cannot be."""
     try:
         found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, protocol, _, address = found[0]
@@ -117,7 +117,7 @@ class _Server(uvicorn.Server):
 
 
 @contextlib.contextmanager
-def _signals(server: uvicorn.Server, app: FastAPI) -> Generator[None]:
+def _stop_by_signals(server: uvicorn.Server, app: FastAPI) -> Generator[None]:
     loop = asyncio.get_running_loop()
 
     def stop(number: int) -> None:
@@ -135,11 +135,11 @@ def _signals(server: uvicorn.Server, app: FastAPI) -> Generator[None]:
             loop.remove_signal_handler(number)
 
 
-def server_config(app: FastAPI, settings: ServeSettings) -> uvicorn.Config:
-    """Return how the server runs: its connections are limited, and nothing is told about it."""
+def make_server_config(app: FastAPI, settings: ServeSettings) -> uvicorn.Config:
+    """Return the configuration of the server: its connections are limited, and nothing is told about it."""
     return uvicorn.Config(
         app,
-        http=guarded_protocol(settings.service),
+        http=make_protocol(settings.service),
         log_config=None,
         access_log=False,
         server_header=False,

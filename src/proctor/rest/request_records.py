@@ -1,4 +1,4 @@
-"""The outermost layer.
+"""The outermost layer: ids, logs, metrics, and an answer even for a bug.
 
 Every request gets an id, a line in the log, a place in the metrics, and an answer even when there is a bug; every answer gets the headers
 that keep browsers honest, unless a route has set its own.
@@ -14,7 +14,7 @@ import time
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from proctor.rest.errors import bug_response
+from proctor.rest.errors import make_bug_response
 from proctor.rest.metrics import Metrics
 from proctor.service.redaction import redact_text
 
@@ -32,8 +32,8 @@ _HEADERS = {
 _METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"})
 
 
-class Observed:
-    """Sees every request come and go."""
+class RequestRecorder:
+    """Records every request as it comes and goes."""
 
     def __init__(self, app: ASGIApp, *, metrics: Metrics, log_content: bool = False) -> None:
         self._app = app
@@ -41,7 +41,7 @@ class Observed:
         self._log_content = log_content
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, and say what became of it."""
+        """Pass a request on, and log how it ended."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -65,18 +65,18 @@ class Observed:
         try:
             await self._app(scope, receive, watched)
         except Exception:
-            _LOG.exception("a request failed", extra={"request_id": request_id, "route": route_of(scope)})
+            _LOG.exception("a request failed", extra={"request_id": request_id, "route": find_route(scope)})
             if status:
                 raise  # the answer has begun; the connection is cut instead of ending well
-            await bug_response(scope, request_id)(scope, receive, watched)
+            await make_bug_response(scope, request_id)(scope, receive, watched)
         finally:
             self._metrics.in_flight -= 1
-            self._note(scope, status, time.perf_counter() - started, request_id)
+            self._record_request(scope, status, time.perf_counter() - started, request_id)
 
-    def _note(self, scope: Scope, status: int, seconds: float, request_id: str) -> None:
+    def _record_request(self, scope: Scope, status: int, seconds: float, request_id: str) -> None:
         method = scope["method"] if scope["method"] in _METHODS else "other"
-        route = route_of(scope)
-        self._metrics.request(method, route, status, seconds)
+        route = find_route(scope)
+        self._metrics.count_request(method, route, status, seconds)
         if not _LOG.isEnabledFor(logging.INFO):
             return
         caller = scope["state"].get("caller")
@@ -93,8 +93,8 @@ class Observed:
         _LOG.info("request", extra=line)
 
 
-def route_of(scope: Scope) -> str:
-    """The template of the route that answered; one word for all addresses that do not exist."""
+def find_route(scope: Scope) -> str:
+    """Return the template of the route that answered; one word for all addresses that do not exist."""
     route = scope.get("route")
     path = getattr(route, "path", None)
     if isinstance(path, str):

@@ -10,14 +10,14 @@ import msgspec
 
 from proctor.errors import StoreError
 from proctor.service.hub import Hub
-from proctor.service.upkeep.retention import Swept, keep_sweeping
+from proctor.service.upkeep.retention import SweepCounts, keep_sweeping
 
 _LOG = logging.getLogger("proctor.serve")
 
 
 async def sweep_old(hub: Hub, stop: asyncio.Event) -> None:
     """Delete what is too old or too much, now and then, until told to stop."""
-    sweeping = asyncio.create_task(keep_sweeping(hub, told=_told))
+    sweeping = asyncio.create_task(keep_sweeping(hub, told=_log_sweep))
     stopped = asyncio.create_task(stop.wait())
     try:
         await asyncio.wait((sweeping, stopped), return_when=asyncio.FIRST_COMPLETED)
@@ -32,8 +32,8 @@ async def sweep_old(hub: Hub, stop: asyncio.Event) -> None:
                 await task
 
 
-def _told(what: Swept | StoreError) -> None:
+def _log_sweep(what: SweepCounts | StoreError) -> None:
     if isinstance(what, StoreError):
         _LOG.warning("old traces and runs could not be deleted", extra={"error": str(what)})
-    elif what != Swept():
+    elif what != SweepCounts():
         _LOG.info("old traces and runs were deleted", extra=msgspec.structs.asdict(what))

@@ -29,12 +29,12 @@ T = TypeVar("T")
 
 
 def hub(request: Request) -> Hub:
-    """The service behind this request."""
+    """Return the service behind this request."""
     return cast(Hub, request.app.state.hub)
 
 
 def caller(request: Request) -> Caller:
-    """Who asks; found out before the request came here."""
+    """Return who asks; found out before the request came here."""
     found: Caller | None = getattr(request.state, "caller", None)
     if found is None:
         raise Refusal("UNAUTHORIZED", "a key is needed: Authorization: Bearer vk_..., or x-api-key")
@@ -69,12 +69,12 @@ class Body(BaseModel):
 
 
 def as_kept(value: object) -> Response:
-    """An answer with what others have sent: also halves of characters and numbers that only we would write down."""
+    """Return an answer with what others have sent: also halves of characters and numbers that only we would write down."""
     return Response(to_json(value), media_type="application/json")
 
 
 def given(body: BaseModel) -> dict[str, Any]:
-    """The fields that a caller did send, for changes: what was left out stays as it is."""
+    """Return the fields that a caller did send, for changes: what was left out stays as it is."""
     return body.model_dump(exclude_unset=True)
 
 
@@ -97,7 +97,7 @@ class PageOf(BaseModel, Generic[T]):
 
 class _StrictRequest(Request):
     async def json(self) -> Any:
-        """The body by a strict reader: no NaN, no halves of characters, no numbers that nothing can print."""
+        """Return the body by a strict reader: no NaN, no halves of characters, no numbers that nothing can print."""
         if not hasattr(self, "_strict_json"):
             try:
                 self._strict_json = msgspec.json.decode(await self.body())
@@ -110,7 +110,7 @@ class StrictRoute(APIRoute):
     """A route whose JSON is read strictly."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """The handler of FastAPI, given our own reader."""
+        """Return the handler of FastAPI, given our own reader."""
         handle = super().get_route_handler()
 
         async def strict(request: Request) -> Response:
@@ -120,5 +120,5 @@ class StrictRoute(APIRoute):
 
 
 def routed(tag: str) -> APIRouter:
-    """A router of our kind; `tag` is its chapter in OpenAPI."""
+    """Return a router of our kind; `tag` is its chapter in OpenAPI."""
     return APIRouter(tags=[tag], route_class=StrictRoute)

@@ -1,4 +1,4 @@
-"""Who may speak to the service at all.
+"""Decides who may speak to the service at all.
 
 Two layers. `Doorkeeper` looks at where a request comes from: its `Host` must be a name of this service, so that a page in somebody's
 browser cannot reach it under a name of its own (DNS rebinding), and its `Origin`, which only browsers send, must be the service itself.
@@ -20,10 +20,10 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from proctor.errors import StoreError
-from proctor.rest.errors import answered_in_words, presented_key, refusal_response
-from proctor.rest.limits import Buckets, drain, has_body
+from proctor.rest.errors import find_presented_key, make_error_response, make_refusal_response
+from proctor.rest.limits import RateLimits, drain_body, has_body
 from proctor.service.access.callers import Caller
-from proctor.service.access.keys import authenticate, local_caller
+from proctor.service.access.keys import authenticate, find_local_caller
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
 
@@ -48,7 +48,7 @@ class Doorkeeper:
 
     def __init__(self, app: ASGIApp, *, host: str, allowed_hosts: Collection[str] = ()) -> None:
         self._app = app
-        self._names = {_plain(name) for name in (*allowed_hosts, host, "localhost")}
+        self._names = {_normalise_name(name) for name in (*allowed_hosts, host, "localhost")}
         self._any_name = "*" in self._names
         # Bound to every address there is no name of its own; an address cannot be somebody else's name.
         self._any_address = is_unspecified(host)
@@ -60,16 +60,16 @@ class Doorkeeper:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        refusal = self._refusal(Headers(scope=scope))
+        refusal = self._find_refusal(Headers(scope=scope))
         if refusal is not None:
-            await refusal_response(scope, refusal)(scope, receive, send)
+            await make_refusal_response(scope, refusal)(scope, receive, send)
             return
         await self._app(scope, receive, send)
 
-    def _refusal(self, headers: Headers) -> Refusal | None:
+    def _find_refusal(self, headers: Headers) -> Refusal | None:
         host = headers.get("host", "")
         name = read_host(host)
-        if len(headers.getlist("host")) != 1 or name is None or not self._knows(name):
+        if len(headers.getlist("host")) != 1 or name is None or not self._is_known(name):
             hint = f"start it with --allowed-host {name}" if name else None
             return Refusal("FORBIDDEN", f"this service is not known as {host[:200]!r}", hint=hint)
         origin = headers.get("origin")
@@ -82,10 +82,10 @@ class Doorkeeper:
                 return Refusal("FORBIDDEN", f"requests from pages of {origin[:200]!r} are not answered")
         return None
 
-    def _knows(self, name: str) -> bool:
+    def _is_known(self, name: str) -> bool:
         if not name:
             return False
-        return self._any_name or name in self._names or (self._any_address and _address(name) is not None)
+        return self._any_name or name in self._names or (self._any_address and _parse_address(name) is not None)
 
 
 class Authentication:
@@ -94,7 +94,7 @@ class Authentication:
     def __init__(self, app: ASGIApp, *, loopback: bool) -> None:
         self._app = app
         self._loopback = loopback
-        self._buckets: Buckets | None = None
+        self._buckets: RateLimits | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on what comes from somebody we know."""
@@ -105,26 +105,28 @@ class Authentication:
             scope.setdefault("state", {})["caller"] = None
             if has_body(scope):
                 # From whoever may be anybody nothing is taken that costs room or time.
-                await drain(receive, _DRAINED)
-                await refusal_response(scope, Refusal("PAYLOAD_TOO_LARGE", "a request for this path has no body"))(scope, receive, send)
+                await drain_body(receive, _DRAINED)
+                await make_refusal_response(scope, Refusal("PAYLOAD_TOO_LARGE", "a request for this path has no body"))(
+                    scope, receive, send
+                )
                 return
             await self._app(scope, receive, send)
             return
         hub: Hub = scope["app"].state.hub
         state = scope.setdefault("state", {})
         try:
-            caller = await self._caller(hub, scope)
+            caller = await self._find_caller(hub, scope)
             state["caller"] = caller
-            self._spend(hub, caller.actor)
+            self._count_request(hub, caller.actor)
         except (Refusal, StoreError) as error:
-            answer = answered_in_words(scope, error)
+            answer = make_error_response(scope, error)
             assert answer is not None
             await answer(scope, receive, send)
             return
-        await self._passed_on(hub, scope, receive, send)
+        await self._answer(hub, scope, receive, send)
 
-    async def _passed_on(self, hub: Hub, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer; an event stream only for as long as its caller is welcome."""
+    async def _answer(self, hub: Hub, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer the request; an event stream only for as long as its caller is welcome."""
         request = asyncio.current_task()
         assert request is not None
         watch: asyncio.Task[None] | None = None
@@ -132,7 +134,7 @@ class Authentication:
 
         async def ended_when_unwelcome() -> None:
             nonlocal ended
-            while await self._still_welcome(hub, scope):
+            while await self._is_still_welcome(hub, scope):
                 await asyncio.sleep(RECHECK_S)
             ended = True
             request.cancel()
@@ -157,17 +159,17 @@ class Authentication:
             if watch is not None:
                 watch.cancel()
 
-    async def _still_welcome(self, hub: Hub, scope: Scope) -> bool:
-        key = presented_key(scope)
+    async def _is_still_welcome(self, hub: Hub, scope: Scope) -> bool:
+        key = find_presented_key(scope)
         try:
-            return await (local_caller(hub) if key is None else authenticate(hub, key)) is not None
+            return await (find_local_caller(hub) if key is None else authenticate(hub, key)) is not None
         except StoreError:
             return True  # nobody can say otherwise now
 
-    async def _caller(self, hub: Hub, scope: Scope) -> Caller:
-        key = presented_key(scope)
+    async def _find_caller(self, hub: Hub, scope: Scope) -> Caller:
+        key = find_presented_key(scope)
         if key is None:
-            caller = await local_caller(hub) if self._loopback and _is_from_here(scope) else None
+            caller = await find_local_caller(hub) if self._loopback and _is_from_here(scope) else None
             if caller is None:
                 raise Refusal("UNAUTHORIZED", "a key is needed: Authorization: Bearer vk_..., or x-api-key")
             return caller
@@ -175,20 +177,20 @@ class Authentication:
         if caller is None:
             # Guessing is limited by where it comes from; who has a key is not held up by it.
             client = scope.get("client")
-            self._spend(hub, f"address {client[0] if client else ''}")
+            self._count_request(hub, f"address {client[0] if client else ''}")
             raise Refusal("UNAUTHORIZED", "the key is not known, was revoked, or has expired")
         return caller
 
-    def _spend(self, hub: Hub, who: str) -> None:
+    def _count_request(self, hub: Hub, who: str) -> None:
         if self._buckets is None:
-            self._buckets = Buckets(hub.settings.requests_per_minute, hub.clock)
-        wait_s = self._buckets.wait_s(who)
+            self._buckets = RateLimits(hub.settings.requests_per_minute, hub.clock)
+        wait_s = self._buckets.take_s(who)
         if wait_s > 0:
             raise Refusal("RATE_LIMITED", "too many requests with this key", retry_after_s=wait_s)
 
 
 def _is_from_here(scope: Scope) -> bool:
-    """Whether a request comes from this machine, as far as can be seen: not passed on by a proxy, not sent off by a foreign page."""
+    """Return whether a request seems to come from this machine: not passed on by a proxy, not sent off by a foreign page."""
     client = scope.get("client")
     if client is not None and not is_loopback(client[0]):
         return False
@@ -201,32 +203,32 @@ def _is_stream(message: Message) -> bool:
 
 
 def is_open(path: str) -> bool:
-    """Whether anybody may read this path."""
+    """Return whether anybody may read this path."""
     return path in OPEN_PATHS or path.startswith(OPEN_PREFIXES)
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only programs of the same machine can reach this address."""
-    address = _address(host)
+    """Return whether only programs of the same machine can reach this address."""
+    address = _parse_address(host)
     return host.lower() == "localhost" if address is None else address.is_loopback
 
 
 def is_unspecified(host: str) -> bool:
-    """Whether this is every address of the machine: `0.0.0.0`, `::`, or nothing."""
-    address = _address(host)
+    """Return whether this is every address of the machine: `0.0.0.0`, `::`, or nothing."""
+    address = _parse_address(host)
     return host == "" if address is None else address.is_unspecified
 
 
-def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+def _parse_address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
         return ipaddress.ip_address(name.strip("[]"))
     except ValueError:
         return None
 
 
-def _plain(name: str) -> str:
+def _normalise_name(name: str) -> str:
     """Return a name in lower case, and an address as it is usually written."""
-    address = _address(name)
+    address = _parse_address(name)
     return name.lower() if address is None else str(address)
 
 

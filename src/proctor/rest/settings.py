@@ -177,7 +177,7 @@ SETTINGS = (
 
 
 def read_settings(flags: Mapping[str, Any], environment: Mapping[str, str], find_home: Callable[[str | None], Path]) -> ServeSettings:
-    """The settings of flags (texts by name; None where not given) over variables over defaults. Raises `InputError`."""
+    """Return the settings of flags (texts by name; None where not given) over variables over defaults. Raises `InputError`."""
     found: dict[str, Any] = {}
     for setting in SETTINGS:
         value = flags.get(setting.name)
@@ -189,7 +189,7 @@ def read_settings(flags: Mapping[str, Any], environment: Mapping[str, str], find
                 value = [part for part in value.split(",") if part.strip()]
         if value is None or value == "":
             continue
-        found[setting.name] = _read(setting, place, value)
+        found[setting.name] = _read_value(setting, place, value)
     home = find_home(found.pop("home", None))
     ours = {name: found.pop(name) for name in ("host", "port", "database", "allowed_hosts", "secret_key") if name in found}
     settings = ServeSettings(service=ServiceSettings(home=home, **found), **ours)
@@ -198,7 +198,7 @@ def read_settings(flags: Mapping[str, Any], environment: Mapping[str, str], find
 
 
 def _check_export(settings: ServiceSettings) -> None:
-    """Where verdicts go is said by an administrator, and yet a wrong address must not reach what nobody meant: better told at once."""
+    """Refuse an export address that cannot be meant, at once rather than when the first verdict is sent."""
     if settings.export_otlp_endpoint is None:
         return
     from proctor.network.guard import Guard  # loads what speaks HTTP
@@ -209,11 +209,11 @@ def _check_export(settings: ServiceSettings) -> None:
         raise InputError(f"--export-otlp-endpoint: {error}") from None
 
 
-def _read(setting: Setting, place: str, value: Any) -> Any:
+def _read_value(setting: Setting, place: str, value: Any) -> Any:
     if isinstance(value, bool):
         return value
     if isinstance(value, list):
-        return tuple(_read(setting, place, str(part)) for part in value)
+        return tuple(_read_value(setting, place, str(part)) for part in value)
     try:
         return setting.read(value)
     except (ValueError, KeyError):
@@ -222,18 +222,18 @@ def _read(setting: Setting, place: str, value: Any) -> Any:
         raise InputError(f"{place}: {expected[:1].lower()}{expected[1:]}") from None
 
 
-def default_of(setting: Setting) -> str:
-    """The default as the reference shows it."""
+def show_default(setting: Setting) -> str:
+    """Return the default as the reference shows it."""
     if setting.default is not None:
         return setting.default
     for kind in (ServeSettings, ServiceSettings):
         for field in msgspec.structs.fields(kind):
             if field.name == setting.name:
-                return _shown(field.default)
+                return _show_value(field.default)
     raise KeyError(setting.name)
 
 
-def _shown(default: object) -> str:
+def _show_value(default: object) -> str:
     if isinstance(default, tuple):
         return "none"
     if isinstance(default, bool):

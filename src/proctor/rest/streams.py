@@ -1,4 +1,4 @@
-"""Event streams: how many of them are followed with one key at one moment.
+"""Counts event streams: how many of them are followed with one key at one moment.
 
 A stream costs a connection and a look into the database every half a second for as long as its reader likes.
 """
@@ -31,7 +31,7 @@ class Streams:
         self._open[who] += 1
 
     def leave(self, who: str) -> None:
-        """Count a stream of somebody no more."""
+        """Stop counting a stream of somebody."""
         self._open[who] -= 1
         if self._open[who] <= 0:
             del self._open[who]

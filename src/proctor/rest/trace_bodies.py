@@ -1,4 +1,4 @@
-"""Where the bodies of traces are read: small ones at once, large ones in a thread beside the event loop.
+"""Reads the bodies of traces: small ones at once, large ones in a thread beside the event loop.
 
 Decoded, a body takes many times the memory that it took as bytes. So only so much is open at one moment: a few megabytes of small bodies,
 and one large one. What waits for its turn is held as it came, and was counted when it came in (`limits.py`); whoever waits for too long is
@@ -20,7 +20,7 @@ from fastapi import FastAPI, Request
 from proctor.rest.memory import RELEASED
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
-from proctor.service.traces.intake import Run, at_once
+from proctor.service.traces.intake import Run, run_here
 
 LARGE = 200_000
 """Bytes from which a body is read beside the event loop: about where that takes longer than anybody should wait."""
@@ -35,8 +35,8 @@ PATIENCE_S = 30.0
 RETRY_AFTER_S = 2.0
 
 
-class Gate:
-    """Lets through so many bytes at one moment, in the order in which they came; more than that only alone."""
+class ByteGate:
+    """Lets so many bytes through at one moment, in the order in which they came; more than that only alone."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -45,7 +45,7 @@ class Gate:
 
     async def enter(self, size: int, until: float) -> None:
         """Wait for the turn, until a moment of the event loop's clock. Raises `Refusal`."""
-        if not self._waiting and self._fits(size):
+        if not self._waiting and self._has_room(size):
             self._open += size
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -57,7 +57,7 @@ class Gate:
             if turn.done() and not turn.cancelled():
                 self.leave(size)  # its turn came, and nobody is there any more
             turn.cancel()
-            self._next()
+            self._admit_next()
             if isinstance(error, TimeoutError):
                 raise Refusal("UNAVAILABLE", "too many traces wait to be read", retry_after_s=RETRY_AFTER_S) from None
             raise
@@ -65,13 +65,13 @@ class Gate:
     def leave(self, size: int) -> None:
         """Make room for others."""
         self._open -= size
-        self._next()
+        self._admit_next()
 
-    def _fits(self, size: int) -> bool:
+    def _has_room(self, size: int) -> bool:
         return self._open == 0 or self._open + size <= self._most
 
-    def _next(self) -> None:
-        while self._waiting and (self._waiting[0][1].done() or self._fits(self._waiting[0][0])):
+    def _admit_next(self) -> None:
+        while self._waiting and (self._waiting[0][1].done() or self._has_room(self._waiting[0][0])):
             size, turn = self._waiting.popleft()
             if not turn.done():
                 self._open += size
@@ -79,8 +79,8 @@ class Gate:
 
 
 @contextlib.contextmanager
-def _nothing_collected() -> Generator[None]:
-    """No search for garbage meanwhile: it would look at everything in a large document again and again, and hold up every thread."""
+def _pause_collector() -> Generator[None]:
+    """Pause the search for garbage, which would look at everything in a large document again and again, and hold up every thread."""
     was = gc.isenabled()
     gc.disable()
     try:
@@ -90,55 +90,55 @@ def _nothing_collected() -> Generator[None]:
             gc.enable()
 
 
-class Reading:
+class TraceReader:
     """Reads bodies, each where it belongs."""
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="read traces")
-        self._small = Gate(MOST_OPEN)
-        self._large = Gate(0)
+        self._small = ByteGate(MOST_OPEN)
+        self._large = ByteGate(0)
 
     @contextlib.asynccontextmanager
-    async def body(self, size: int, until: float, *, dense: bool = False) -> AsyncGenerator[Run]:
-        """Open a body of so many bytes; what the block does with it by what it is given is done in the right place."""
+    async def open_body(self, size: int, until: float, *, dense: bool = False) -> AsyncGenerator[Run]:
+        """Admit a body of so many bytes and yield the way to run work on it in the right place."""
         if size <= (LARGE_DENSE if dense else LARGE):
             await self._small.enter(size, until)
             try:
-                yield at_once
+                yield run_here
             finally:
                 self._small.leave(size)
             return
         await self._large.enter(size, until)
         try:
-            with _nothing_collected():
-                yield self._beside
+            with _pause_collector():
+                yield self._run_in_thread
         finally:
             self._large.leave(size)
             RELEASED.add(DECODED * size)
 
-    async def _beside(self, work: Callable[..., Any], *arguments: Any) -> Any:
+    async def _run_in_thread(self, work: Callable[..., Any], *arguments: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work, *arguments)
 
     def close(self) -> None:
-        """Let the thread go."""
+        """End the thread."""
         self._pool.shutdown(wait=True, cancel_futures=True)
 
 
-def patience() -> float:
-    """Until when a request that came now waits."""
+def get_deadline() -> float:
+    """Return until when a request that came now waits."""
     return asyncio.get_running_loop().time() + PATIENCE_S
 
 
 @contextlib.asynccontextmanager
-async def reading(app: FastAPI, hub: Hub) -> AsyncGenerator[None]:
-    """Where an application reads bodies, for as long as it answers requests."""
-    app.state.trace_reading = made = Reading()
+async def open_reader(app: FastAPI, hub: Hub) -> AsyncGenerator[None]:
+    """Read bodies for an application, for as long as it answers requests."""
+    app.state.trace_reading = made = TraceReader()
     try:
         yield
     finally:
         made.close()
 
 
-def trace_reading(request: Request) -> Reading:
-    """Where the application that got this request reads bodies."""
+def trace_reading(request: Request) -> TraceReader:
+    """Return where the application that got this request reads bodies."""
     return request.app.state.trace_reading

@@ -34,9 +34,9 @@ WORKERS: list[str] = [
 """`module:function` of every worker."""
 PARTS: list[str] = [
     "proctor.rest.write_queue:writing",
-    "proctor.rest.trace_bodies:reading",
+    "proctor.rest.trace_bodies:open_reader",
     "proctor.rest.routes.mcp:sessions",
-    "proctor.rest.memory:giving_back",
+    "proctor.rest.memory:keep_giving_back",
 ]
 """`module:function` of every part, in the order they are entered; left in reverse, after the last request."""
 

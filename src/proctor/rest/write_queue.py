@@ -19,9 +19,9 @@ from proctor.errors import StoreError
 from proctor.rest.trace_bodies import PATIENCE_S, RETRY_AFTER_S
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
-from proctor.service.traces.due_signal import due_signal
+from proctor.service.traces.due_signal import get_due_signal
 from proctor.store.database import is_gone
-from proctor.store.traces import Arrival, KeptTrace, Key, keep
+from proctor.store.traces import Arrival, KeptTrace, Key, keep_arrivals
 
 MOST_BYTES = 64_000_000
 """Compressed bytes that may wait."""
@@ -132,18 +132,18 @@ class TraceWriter:
                     waiting.answer.set_result(answer)
             now = self._hub.clock()
             if any(waiting.arrivals[0].due_at <= now for waiting in batch):
-                due_signal(self._hub.database).set()
+                get_due_signal(self._hub.database).set()
             self._hub.counters.add("traces_received", sum(kept.refused is None for answer in answers for kept in answer))
 
     async def _kept(self, batch: list[_Waiting]) -> list[list[KeptTrace]]:
-        """One transaction. A trace that comes several times in it is kept several times, in the order it came."""
+        """Return one transaction. A trace that comes several times in it is kept several times, in the order it came."""
         rounds: list[dict[Key, Arrival]] = []
         places: list[list[int]] = []
         for waiting in batch:
             places.append([_place(rounds, arrival) for arrival in waiting.arrivals])
         now = self._hub.now()
         async with self._hub.database.writing() as connection:
-            found = [await keep(connection, list(one.values()), now) for one in rounds]
+            found = [await keep_arrivals(connection, list(one.values()), now) for one in rounds]
         return [
             [found[place][arrival.key] for place, arrival in zip(of_one, waiting.arrivals, strict=True)]
             for of_one, waiting in zip(places, batch, strict=True)
@@ -151,7 +151,7 @@ class TraceWriter:
 
 
 def _place(rounds: list[dict[Key, Arrival]], arrival: Arrival) -> int:
-    """The first round that has nothing of this trace, and nothing of it after."""
+    """Return the first round that has nothing of this trace, and nothing of it after."""
     place = len(rounds)
     while place and arrival.key not in rounds[place - 1]:
         place -= 1
@@ -178,5 +178,5 @@ async def writing(app: FastAPI, hub: Hub) -> AsyncGenerator[None]:
 
 
 def trace_writer(request: Request) -> TraceWriter:
-    """The writer of the application that got this request."""
+    """Return the writer of the application that got this request."""
     return request.app.state.trace_writer

@@ -1,1 +1,1 @@
-"""Cases driven against a target: concurrency, limits, retries, budgets."""
+"""Drives cases against a target: concurrency, limits, retries, budgets."""

@@ -1,4 +1,4 @@
-"""What happens during a run, for whoever wants to show it."""
+"""Events of a run, for whoever shows its progress."""
 
 from collections.abc import Callable
 from typing import Literal
@@ -9,7 +9,7 @@ from proctor.model.result import CaseResult
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """Something happened."""
+    """One thing that happened during a run."""
 
     kind: Literal["planned", "started", "finished", "retrying", "slowed", "stopping"]
     case: str = ""
@@ -23,5 +23,5 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 Listener = Callable[[Event], None]
 
 
-def silent(event: Event) -> None:
-    """Listens to nothing."""
+def ignore_event(event: Event) -> None:
+    """Do nothing with an event."""

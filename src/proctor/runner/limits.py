@@ -1,4 +1,4 @@
-"""How many attempts may be under way at once, and what a run may spend.
+"""Bounds how many attempts run at once, and what a run may spend.
 
 The number adapts to what the other side can bear: halved when it says that it is too much (429, overloaded), raised by one after every
 round of successes, never above what the user asked for.
@@ -14,6 +14,7 @@ from proctor.model.numbers import is_finite
 MOST_AT_ONCE = 1_000
 """How many attempts one run may have under way."""
 MOST_RETRIES = 100
+"""More retries than a fault that passes ever needs."""
 MOST_ATTEMPTS = 1_000_000
 """How many attempts one run may plan."""
 LONGEST_S = 7 * 24 * 3600.0
@@ -33,8 +34,8 @@ def require_seconds(name: str, value: object) -> None:
         raise InputError(f"{name}: expected seconds above 0, at most {LONGEST_S:,.0f} (a week), found {value!r:.40}")
 
 
-class Gate:
-    """Lets a bounded and adapting number of attempts through. It never waits: whoever gives a place back looks who can have it."""
+class AttemptGate:
+    """Lets a bounded, adapting number of attempts through. It never waits: whoever gives a place back starts the next."""
 
     def __init__(self, most: int, *, adapt: bool = True, clock: Callable[[], float]) -> None:
         self.most = most
@@ -46,8 +47,8 @@ class Gate:
         self._closed_until = 0.0
 
     def enter(self) -> bool:
-        """Take a place if there is one, and if the other side has not asked for a pause."""
-        if self._inside >= self.limit or self.pause() > 0:
+        """Take a place if there is one and the other side has not asked for a pause; return whether it was taken."""
+        if self._inside >= self.limit or self.get_pause_s() > 0:
             return False
         self._inside += 1
         return True
@@ -56,37 +57,39 @@ class Gate:
         """Give the place back."""
         self._inside -= 1
 
-    def pause(self) -> float:
-        """How long the other side still wants to be left alone, in seconds."""
+    def get_pause_s(self) -> float:
+        """Return how long the other side still asks to be left alone, in seconds."""
         return max(0.0, self._closed_until - self._clock()) if self._closed_until else 0.0
 
-    def succeeded(self) -> None:
-        """An attempt went through: after a round of these the limit may rise."""
+    def note_success(self) -> None:
+        """Count an attempt that went through: after a round of these the limit may rise."""
         if not self._adapt or self.limit >= self.most:
             return
         self._successes += 1
+        # Halved at once and raised by one per round: the limit settles just below what the other side bears.
         if self._successes >= self.limit:
             self._successes = 0
             self.limit += 1
 
-    def too_much(self, retry_after_s: float | None) -> None:
-        """The other side is overloaded: half as many at once, and none before it asked to be tried again."""
+    def slow_down(self, retry_after_s: float | None) -> None:
+        """Halve the number of attempts at once, and start none before the time that the other side asked for."""
         if self._adapt:
             self.limit = max(1, self.limit // 2)
             self._successes = 0
         if retry_after_s is not None:
+            # Several attempts may be refused at once: the longest pause that any of them was told holds for all.
             self._closed_until = max(self._closed_until, self._clock() + retry_after_s)
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run may spend before it stops; nothing: no bound."""
+    """What a run may spend before it stops; None means no bound."""
 
     max_tokens: int | None = None
     max_seconds: float | None = None
     max_failures: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse numbers that make no sense, by name; raises `InputError`."""
+        """Raise `InputError` for numbers that make no sense, by name."""
         for name in ("max_tokens", "max_failures"):
             if getattr(self, name) is not None:
                 require_whole(name.replace("_", "-"), getattr(self, name), 1)
@@ -94,7 +97,7 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
             require_seconds("max-seconds", self.max_seconds)
 
 
-class Spent:
+class BudgetMeter:
     """What a run has spent so far, and which bound it has reached."""
 
     def __init__(self, budget: Budget, clock: Callable[[], float]) -> None:
@@ -109,8 +112,8 @@ class Spent:
         self.tokens += tokens
         self.failures += failed
 
-    def exhausted(self) -> str | None:
-        """The bound that was reached, in words."""
+    def explain_exhausted(self) -> str | None:
+        """Return the bound that was reached, in words, or None."""
         budget = self._budget
         if budget.max_tokens is not None and self.tokens >= budget.max_tokens:
             return f"{self.tokens} tokens spent, the limit is {budget.max_tokens}"
@@ -120,8 +123,8 @@ class Spent:
             return f"{self.failures} attempts failed, the limit is {budget.max_failures}"
         return None
 
-    def seconds_left(self) -> float | None:
-        """How long the run may still take."""
+    def get_seconds_left(self) -> float | None:
+        """Return how many seconds the run may still take, or None without a bound."""
         if self._budget.max_seconds is None:
             return None
         return max(0.0, self._budget.max_seconds - (self._clock() - self._started))

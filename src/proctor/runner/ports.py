@@ -1,4 +1,4 @@
-"""What the runner asks of an agent under test, of a judge, and of the place where results are kept.
+"""Protocols of what the runner needs: an agent under test, a judge, and a place to keep results.
 
 A target is given one case and answers with evidence. It owns its connections between `open` and `close`; everything it says over
 a wire goes through the tape of the attempt.
@@ -22,7 +22,7 @@ class Target(Protocol):
 
     @property
     def name(self) -> str:
-        """What reports call it."""
+        """The name that reports show."""
         ...
 
     async def open(self) -> None:
@@ -37,17 +37,17 @@ class Target(Protocol):
         ...
 
     async def close(self) -> None:
-        """Leave nothing behind: no process, no socket."""
+        """Leave no process and no socket behind."""
         ...
 
 
-class Decides(Protocol):
-    """Decides cases somewhere else than on the road of the run, which is held up by nothing that a suite or an agent can cause."""
+class Decider(Protocol):
+    """Decides cases outside the event loop of the run, which nothing in a suite or an agent may hold up."""
 
     async def decide_one(
         self, case: Case, evidence: Evidence, *, attempt: int = 0, clock: str | None = None, ask: Ask | None = None
     ) -> CaseResult:
-        """The result of a case on evidence; with `ask`, what a judge has to decide too. What cannot be decided is an `error`."""
+        """Return the result of a case on evidence; with `ask`, what a judge has to decide too. What cannot be decided is an `error`."""
         ...
 
 
@@ -63,15 +63,15 @@ class RunLog(Protocol):
         ...
 
     async def append(self, entry: RunEntry) -> None:
-        """Keep one finished attempt; durable when this returns. Raises `StoreError`."""
+        """Keep one finished attempt, durably once this returns. Raises `StoreError`."""
         ...
 
     def entries(self) -> Iterator[RunEntry]:
-        """Everything kept so far, in order."""
+        """Return everything kept so far, in order."""
         ...
 
     def close(self, ended: str) -> None:
-        """No more is to come: `completed`, `interrupted` or `budget`."""
+        """Note that no more is to come: `completed`, `interrupted` or `budget`."""
         ...
 
 
@@ -82,9 +82,9 @@ class Judge(Protocol):
     """
 
     async def judge(self, questions: Sequence[Question], *, case: str, attempt: int, tape: Tape) -> Sequence[Opinion]:
-        """One opinion per question, in order. `case` and `attempt` keep what is remembered of one attempt from serving another."""
+        """Return one opinion per question, in order. `case` and `attempt` keep one attempt's remembered answers from serving another."""
         ...
 
     async def close(self) -> None:
-        """Give back connections."""
+        """Close the connections."""
         ...

@@ -1,4 +1,4 @@
-"""What this process has done since it started, for whoever watches it. Numbers only: no names, no content."""
+"""Counts what this process has done since it started. Numbers only: no names, no content."""
 
 from __future__ import annotations
 
@@ -32,5 +32,5 @@ class Counters:
         self._counts[name] += count
 
     def read(self) -> dict[str, int]:
-        """All of them."""
+        """Return all counters by name."""
         return {name: self._counts[name] for name in COUNTED}

@@ -1,4 +1,4 @@
-"""What every verb of the service needs: the database, the settings, a clock and ids, in one value that is passed down."""
+"""What every function of the service needs, in one value that is passed down: the database, the settings, a clock and ids."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ class Hub(msgspec.Struct, frozen=True, kw_only=True):
     """Where cases are decided. A service that answers others has processes for that."""
 
     def now(self) -> str:
-        """The time now, as it is stored."""
+        """Return the time now, as it is stored."""
         return stamp(self.clock())
 
 
 def stamp(seconds: float) -> str:
-    """ISO 8601 in UTC with milliseconds."""
+    """Return a time as ISO 8601 in UTC with milliseconds."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def new_id(prefix: str) -> str:
-    """An id that sorts by time and cannot be guessed: `task_01J...`."""
+    """Return an id that sorts by time and cannot be guessed: `task_01J...`."""
     number = (int(time.time() * 1000) << 80) | int.from_bytes(os.urandom(10))
     digits = [_PAIRS[(number >> shift) & 1023] for shift in range(120, -1, -10)]
     return f"{prefix}_{''.join(digits)}"

@@ -1,4 +1,4 @@
-"""What the judges of projects answered, in files below the workspace of the service.
+"""The remembered replies of the judges of projects, in files below the workspace of the service.
 
 A memory for each project: nobody else's replies serve it, and it spoils nobody else's. It goes with its project, and by age where
 `retention_days` is set. What cannot be deleted is told in the log and left: nothing waits for it.
@@ -20,14 +20,14 @@ _LOG = logging.getLogger("proctor.serve")
 _TRIES = 3
 
 
-def folder_of(home: Path, project_id: str) -> Path:
-    """The folder of one project."""
+def get_folder(home: Path, project_id: str) -> Path:
+    """Return the folder of one project."""
     return home / PROJECTS_FOLDER / project_id
 
 
-def forget_project(home: Path, project_id: str) -> None:
+def delete_folder(home: Path, project_id: str) -> None:
     """Delete the folder of a project; its id is one the database knew."""
-    folder = folder_of(home, project_id)
+    folder = get_folder(home, project_id)
     trouble: OSError | None = None
     # A run that is just ending may still write.
     for _ in range(_TRIES):
@@ -40,11 +40,11 @@ def forget_project(home: Path, project_id: str) -> None:
     _LOG.warning("the judge's memory of a deleted project could not be deleted", extra={"project": project_id, "error": str(trouble)})
 
 
-def forget_older(home: Path, before: float) -> int:
-    """Delete the replies that were written before a point in time, in seconds; how many that were."""
+def delete_older(home: Path, before: float) -> int:
+    """Delete the replies that were written before a time, in seconds, and return how many that were."""
     gone = 0
     troubles: list[OSError] = []
-    for memory in _memories(home, troubles):
+    for memory in _list_caches(home, troubles):
         for folder, _, names in os.walk(memory, onerror=troubles.append):
             for name in names:
                 path = os.path.join(folder, name)
@@ -61,9 +61,9 @@ def forget_older(home: Path, before: float) -> int:
     return gone
 
 
-def _memories(home: Path, troubles: list[OSError]) -> list[Path]:
+def _list_caches(home: Path, troubles: list[OSError]) -> list[Path]:
     try:
-        return [folder_of(home, name) / CACHE_FOLDER for name in os.listdir(home / PROJECTS_FOLDER)]
+        return [get_folder(home, name) / CACHE_FOLDER for name in os.listdir(home / PROJECTS_FOLDER)]
     except FileNotFoundError:
         return []
     except OSError as error:

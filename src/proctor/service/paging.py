@@ -1,4 +1,4 @@
-"""Pages as every door writes them: `{"data": [...], "_meta": {"next", "prev", "limit"}}`."""
+"""Pages as REST and MCP write them: `{"data": [...], "_meta": {"next", "prev", "limit"}}`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from proctor.model.evidence import Json
 from proctor.service.refusals import Refusal
 from proctor.store.list_queries import ListQuery
-from proctor.store.pages import BadCursor, Page, Row, page
+from proctor.store.pages import BadCursor, Page, Row, fetch_page
 
 
 async def paged(
@@ -24,13 +24,13 @@ async def paged(
     time: str = "created_at",
     id: str = "id",
 ) -> Page:
-    """`store.pages.page`, with a cursor that is none refused."""
+    """Return the page at `cursor`; raise `Refusal` for a cursor that no page gave out."""
     try:
-        return await page(connection, query, table, limit=limit, cursor=cursor, time=time, id=id)
+        return await fetch_page(connection, query, table, limit=limit, cursor=cursor, time=time, id=id)
     except BadCursor as error:
         raise Refusal("BAD_REQUEST", str(error), hint="start again without a cursor") from None
 
 
 def shown_page(found: Page, show: Callable[[Row], Json]) -> dict[str, Json]:
-    """A page in the shape of the wire."""
+    """Return a page in the shape of the wire."""
     return {"data": [show(row) for row in found.rows], "_meta": {"next": found.next, "prev": found.prev, "limit": found.limit}}

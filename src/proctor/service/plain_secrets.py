@@ -1,4 +1,4 @@
-"""Settings that name a secret must not hold one.
+"""Refuses settings that hold a secret where they should name one.
 
 What is stored is shown again to everybody who may read it, so a key written out in the settings of a project, an agent or a suite is
 refused; `${NAME}` stands in its place, and the secret itself is kept encrypted.
@@ -19,16 +19,16 @@ _TOLD = "looks like a secret; keep it as a secret of the project and write ${NAM
 
 
 def refuse_secrets_in_suite(suite: Suite, field: str) -> None:
-    """Refuse a suite that holds a secret in what it says about targets, models and servers. What is asked and expected is not looked at."""
+    """Refuse a suite whose targets, models or servers hold a secret. What is asked and expected is not searched."""
     listed: Json = suite.settings.get("servers")
     # Those of MCPLab are the same objects for everybody that names them: looked through once, however often they are named.
     seen = {id(server) for server in listed} if isinstance(listed, list) else set[int]()
-    of_cases = {case.id: _with_servers_once(case.settings, seen) for case in suite.cases if case.settings}
+    of_cases = {case.id: _drop_seen_servers(case.settings, seen) for case in suite.cases if case.settings}
     refuse_plain_secrets({**suite.settings, **({"cases": of_cases} if of_cases else {})}, field)
 
 
-def _with_servers_once(settings: dict[str, Json], seen: set[int]) -> dict[str, Json]:
-    """The settings of a case with nothing in the place of servers that were seen before; those of this case are seen then."""
+def _drop_seen_servers(settings: dict[str, Json], seen: set[int]) -> dict[str, Json]:
+    """Return the settings of a case without the servers that were seen before, and remember those of this case."""
     servers: Json = settings.get("mcp_servers")
     if not isinstance(servers, list):
         return settings
@@ -41,13 +41,13 @@ def _with_servers_once(settings: dict[str, Json], seen: set[int]) -> dict[str, J
 
 def refuse_plain_secrets(value: Json, field: str) -> None:
     """Refuse a value in which something looks like a secret and is no `${NAME}`."""
-    wrong = plain_secrets(value, field)
+    wrong = list_plain_secrets(value, field)
     if wrong:
         raise Refusal("VALIDATION_ERROR", "a secret stands here in plain", fields={path: [_TOLD] for path in sorted(wrong)})
 
 
-def plain_secrets(value: Json, field: str) -> list[str]:
-    """Where something in a value looks like a secret and is no `${NAME}`; `field` is where the value itself stands."""
+def list_plain_secrets(value: Json, field: str) -> list[str]:
+    """Return where something in a value looks like a secret and is no `${NAME}`; `field` is where the value itself stands."""
     wrong: list[str] = []
     waiting: list[tuple[Json, Json, str]] = [(value, redact(value), field)]
     while waiting and len(wrong) < _MOST:

@@ -1,4 +1,4 @@
-"""Secrets are taken out of everything that is stored.
+"""Takes secrets out of everything that is stored.
 
 By name: the value of a field, header or attribute whose name says that it is secret (compared without case and punctuation, also as the
 end of a longer name: `databasePassword`, `http.request.header.authorization`). Counters of tokens are none. Both a plain field and a pair
@@ -42,7 +42,7 @@ _SCHEMA_WORDS = ("type", "$ref", "anyOf", "oneOf", "allOf", "description", "enum
 
 
 def redact(value: Json) -> Json:
-    """A copy of `value` without secrets. Any depth."""
+    """Return a copy of `value` without secrets. Any depth."""
     root: list[Json] = [value]
     # Containers that were copied and whose members are still to be looked at, and whether they are the fields of a JSON schema.
     waiting: list[tuple[dict[str, Json] | list[Json], bool]] = [(root, False)]
@@ -67,28 +67,28 @@ def redact(value: Json) -> Json:
                     continue
                 holder[name] = copied = member.copy()
                 waiting.append((copied, name == "properties"))
-            elif _is_number(member) and names_a_secret(name) and not _counts(name):
+            elif _is_number(member) and names_a_secret(name) and not _is_counter(name):
                 holder[name] = REDACTED
     return root[0]
 
 
 def redact_text(text: str) -> str:
-    """A text without what looks like a secret."""
-    return _SCRUBBER.text(text) if len(text) >= _SHORTEST and may_hold_a_secret(text) else text
+    """Return a text without what looks like a secret."""
+    return _SCRUBBER.scrub_text(text) if len(text) >= _SHORTEST and may_hold_a_secret(text) else text
 
 
 def may_hold_a_secret(text: str) -> bool:
-    """Whether there is a sign of a secret; a text without any holds none. Several texts can be asked about together."""
+    """Return whether a text shows a sign of a secret; one without any holds none. Several texts can be asked about together."""
     low = text.lower()
     return (
-        _has(text, _ANYWHERE)
-        or _has(low, _SCHEMES)
-        or (("-" in low or "_" in low) and _has(low, _WITH_DASHES))
-        or (('"' in low or ":" in low or "=" in low) and _has(low, _IN_FIELDS))
+        _has_any(text, _ANYWHERE)
+        or _has_any(low, _SCHEMES)
+        or (("-" in low or "_" in low) and _has_any(low, _WITH_DASHES))
+        or (('"' in low or ":" in low or "=" in low) and _has_any(low, _IN_FIELDS))
     )
 
 
-def _has(text: str, signs: tuple[str, ...]) -> bool:
+def _has_any(text: str, signs: tuple[str, ...]) -> bool:
     # A loop, since this runs for every text of every trace, and `any` costs three times as much.
     for sign in signs:  # noqa: SIM110 - as said
         if sign in text:
@@ -98,13 +98,13 @@ def _has(text: str, signs: tuple[str, ...]) -> bool:
 
 @lru_cache(maxsize=4096)
 def names_a_secret(name: str) -> bool:
-    """Whether a field of this name holds a secret."""
+    """Return whether a field of this name holds a secret."""
     plain = _PUNCTUATION.sub("", name[-200:].lower())
     return plain == "token" or plain.endswith(_ENDINGS) or plain.endswith(_TOKEN_ENDINGS)
 
 
 def _redact_pair(holder: dict[str, Json]) -> bool:
-    """`{key: "authorization", value: ...}`, as OTLP and lists of headers have it; whether nothing is left to do.
+    """Redact `{key: "authorization", value: ...}`, as OTLP and lists of headers have it; return whether nothing is left to do.
 
     Most of a trace are such pairs with a text, so they are done here.
     """
@@ -137,5 +137,5 @@ def _is_number(member: Json) -> bool:
     return isinstance(member, (int, float)) and not isinstance(member, bool)
 
 
-def _counts(name: str) -> bool:
+def _is_counter(name: str) -> bool:
     return "token" in name.lower()

@@ -1,4 +1,4 @@
-"""What the service refuses, and why: one error for every door.
+"""The one error for what the service refuses, and why.
 
 The door (REST of one of the dialects, or MCP) writes it in its own shape; `status` is the HTTP status it stands for.
 """
@@ -72,10 +72,10 @@ class Refusal(ProctorError):
 
     @property
     def status(self) -> int:
-        """The HTTP status it stands for."""
+        """The HTTP status that it stands for."""
         return STATUS[self.code]
 
 
 def not_found(what: str, id: str) -> Refusal:
-    """There is no such thing, or it is somebody else's; which of both is not told."""
+    """Return the refusal of something that is not there, or is somebody else's; which of both is not told."""
     return Refusal("NOT_FOUND", f"there is no {what} {id!r}")

@@ -1,4 +1,4 @@
-"""Who waits for something to happen to a run is woken at once, when it happens in this process.
+"""Wakes whoever waits for something to happen to a run, at once when it happens in this process.
 
 Only a wake-up: what happened is read from the database. So nothing is queued for anybody, a slow reader costs nothing, and what happens in
 another process is seen a moment later, when the reader looks again by itself.
@@ -19,8 +19,8 @@ class RunSignals:
     def __init__(self) -> None:
         self._waiting: dict[str, set[asyncio.Event]] = {}
 
-    def tell(self, run_id: str) -> None:
-        """Something happened to a run."""
+    def wake(self, run_id: str) -> None:
+        """Wake those who watch a run."""
         for event in self._waiting.get(run_id, ()):
             event.set()
 
@@ -48,7 +48,7 @@ class Watch:
             del self._waiting[self._run_id]
 
     async def wait(self, timeout_s: float) -> None:
-        """Until something has happened since the last wait, or so long."""
+        """Wait until something has happened since the last wait, or the time is up."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._event.wait(), timeout_s)
         self._event.clear()

@@ -1,4 +1,4 @@
-"""How a service runs: what its door read from flags and the environment, once."""
+"""Settings of a service: what was read from flags and the environment, once."""
 
 from __future__ import annotations
 

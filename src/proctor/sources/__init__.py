@@ -1,1 +1,1 @@
-"""Files, folders and streams that hold suites and evidence."""
+"""Reads files, folders and streams that hold suites and evidence."""

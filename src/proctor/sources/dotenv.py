@@ -1,4 +1,4 @@
-r"""Variables out of `.env` files, read by the rules of the npm package `dotenv` 16, which MCPLab uses.
+r"""Reads variables from `.env` files by the rules of the npm package `dotenv` 16, which MCPLab uses.
 
 `NAME=value`, also with `export` before it or with `: ` in place of `=`; values may stand in single, double or backward quotes, also over
 several lines; in double quotes `\n` and `\r` are line breaks; `#` begins a comment outside of quotes. Nothing is interpolated. Of a name
@@ -25,8 +25,8 @@ _LINE: Final = re.compile(
 _QUOTED: Final = re.compile(r"""^(['"`])([\s\S]*)\1$""", re.MULTILINE)
 
 
-def read_variables(text: str) -> dict[str, str]:
-    """The variables in the text of a `.env` file."""
+def parse_variables(text: str) -> dict[str, str]:
+    """Return the variables in the text of a `.env` file."""
     found: dict[str, str] = {}
     for match in _LINE.finditer(text.replace("\r\n", "\n").replace("\r", "\n")):
         written = (match[2] or "").strip()
@@ -38,7 +38,7 @@ def read_variables(text: str) -> dict[str, str]:
 
 
 def with_dotenv(environment: Mapping[str, str], folders: Iterable[Path]) -> dict[str, str]:
-    """The environment, and beside it what the `.env` files of `folders` say: nothing that is set is changed, and an earlier folder wins."""
+    """Return the environment with the `.env` files of `folders` beside it: nothing that is set is changed, and an earlier folder wins."""
     known = dict(environment)
     for folder in dict.fromkeys(each.resolve() for each in folders):
         file = folder / DOTENV_FILE
@@ -51,6 +51,6 @@ def with_dotenv(environment: Mapping[str, str], folders: Iterable[Path]) -> dict
             raise InputError(f"cannot read {str(file)!r}: {error.strerror}") from error
         if len(data) > LARGEST:
             raise InputError(f"{file}: larger than {LARGEST // 1_000_000} MB, which no file of variables is")
-        for name, value in read_variables(data.decode("utf-8-sig", errors="replace")).items():
+        for name, value in parse_variables(data.decode("utf-8-sig", errors="replace")).items():
             known.setdefault(name, value)
     return known

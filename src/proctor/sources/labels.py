@@ -1,4 +1,4 @@
-"""Labelled answers out of files of JSON lines: `{"answer": ..., "criterion": ..., "label": true}`.
+"""Reads labelled answers from files of JSON lines: `{"answer": ..., "criterion": ..., "label": true}`.
 
 All problems of all lines are reported at once, as `file:line:column`. Two lines that ask the same and disagree about the label are a
 problem: whichever way a judge decides, it would be wrong. A line that only repeats another is a warning, since it counts twice.
@@ -19,7 +19,9 @@ from proctor.model.origin import Origin
 from proctor.model.problem import Problem
 
 MAX_LABELS_BYTES = 64 * 1024 * 1024
+"""The largest file of labels that is read."""
 MAX_LABELS = 100_000
+"""More labelled answers than anybody has, and than a judge should be asked."""
 MAX_PROBLEMS = 200
 """Problems that are shown; how many there are in all is said behind them."""
 _KEYS = ("answer", "criterion", "label", "context", "id", "tags", "why")
@@ -42,18 +44,18 @@ class Labels(msgspec.Struct, frozen=True):
 
 
 def read_labels(paths: Iterable[Path]) -> Labels:
-    """The labelled answers of all files, in order; raises `InputError` with every problem there is."""
-    found = _Found()
+    """Return the labelled answers of all files, in order; raises `InputError` with every problem there is."""
+    found = _LabelCollector()
     for path in paths:
-        text = _text(path)
+        text = _read_file(path)
         _require_lines(path, text)
         for number, line in enumerate(text.split("\n"), start=1):
             if line.strip():
-                found.line(line.removesuffix("\r"), str(path), number)
+                found.add_line(line.removesuffix("\r"), str(path), number)
     return found.finish()
 
 
-class _Found:
+class _LabelCollector:
     """Everything read so far."""
 
     def __init__(self) -> None:
@@ -62,33 +64,35 @@ class _Found:
         self._asked: dict[str, LabelledAnswer] = {}
         self._ids: dict[str, Origin] = {}
 
-    def line(self, line: str, file: str, number: int) -> None:
+    def add_line(self, line: str, file: str, number: int) -> None:
         reading = Reading(file=file, text=line)
         node = read_json(line, reading)
-        item = _item(node, reading) if node is not None else None
+        item = _read_item(node, reading) if node is not None else None
         # A line was read as a document of its own, so every place in it says line 1.
-        self._problems += [msgspec.structs.replace(one, origin=_moved(one.origin, number)) for one in reading.problems]
+        self._problems += [msgspec.structs.replace(one, origin=_move_to_line(one.origin, number)) for one in reading.problems]
         if item is None or node is None or any(problem.level == "error" for problem in reading.problems):
             return
         item = msgspec.structs.replace(item, origin=Origin(file=file, line=number, column=node.column))
-        self._compare(item, line)
+        self._find_repeats(item, line)
         self._items.append(item)
 
-    def _compare(self, item: LabelledAnswer, line: str) -> None:
+    def _find_repeats(self, item: LabelledAnswer, line: str) -> None:
         """Look for the same question, and for the same id, further up."""
         key = json.dumps([item.answer, item.criterion, item.context], sort_keys=True)
         known = self._asked.setdefault(key, item)
         if known is not item:
             if known.label != item.label:
-                self._complain(item, line, f"the same answer and criterion have the other label at {known.origin}", "contradicting_label")
+                self._add_problem(
+                    item, line, f"the same answer and criterion have the other label at {known.origin}", "contradicting_label"
+                )
             else:
-                self._complain(item, line, f"the same as {known.origin}, so it counts twice", "repeated_label", warning=True)
+                self._add_problem(item, line, f"the same as {known.origin}, so it counts twice", "repeated_label", warning=True)
         if item.id:
             first = self._ids.setdefault(item.id, item.origin)
             if first is not item.origin:
-                self._complain(item, line, f"the id {item.id!r} already stands at {first}", "duplicate_id")
+                self._add_problem(item, line, f"the id {item.id!r} already stands at {first}", "duplicate_id")
 
-    def _complain(self, item: LabelledAnswer, line: str, message: str, code: str, *, warning: bool = False) -> None:
+    def _add_problem(self, item: LabelledAnswer, line: str, message: str, code: str, *, warning: bool = False) -> None:
         self._problems.append(
             Problem(message=message, origin=item.origin, excerpt=line, level="warning" if warning else "error", code=code)
         )
@@ -96,24 +100,24 @@ class _Found:
     def finish(self) -> Labels:
         errors = [problem for problem in self._problems if problem.level == "error"]
         if errors:
-            raise InputError(f"{len(errors)} problems", list(_bounded(self._problems)))
+            raise InputError(f"{len(errors)} problems", list(_bound_problems(self._problems)))
         if not self._items:
             raise InputError(f"no labelled answers: expected {_SHAPE}")
         if len(self._items) > MAX_LABELS:
             raise InputError(f"{len(self._items):,} labelled answers; at most {MAX_LABELS:,} are read")
-        return Labels(tuple(self._items), tuple(_bounded(self._problems)))
+        return Labels(tuple(self._items), tuple(_bound_problems(self._problems)))
 
 
-def _item(node: Located, reading: Reading) -> LabelledAnswer | None:
+def _read_item(node: Located, reading: Reading) -> LabelledAnswer | None:
     if reading.require_object(node, "a labelled answer") is None:
         return None
     reading.check_keys(node, _KEYS, "a labelled answer", hints=_HINTS)
-    answer = _given(reading.require_member(node, "answer", "a labelled answer"), reading, "answer")
-    criterion = _filled(reading.require_member(node, "criterion", "a labelled answer"), reading, "criterion")
+    answer = _read_answer(reading.require_member(node, "answer", "a labelled answer"), reading, "answer")
+    criterion = _read_filled_text(reading.require_member(node, "criterion", "a labelled answer"), reading, "criterion")
     label = reading.require_boolean(reading.require_member(node, "label", "a labelled answer"), "label")
     name, why = reading.require_text(node.get("id"), "id"), reading.require_text(node.get("why"), "why")
     tags = reading.require_list(node.get("tags"), "tags")
-    words = [_filled(tag, reading, "a tag") for tag in tags.items()] if tags is not None else []
+    words = [_read_filled_text(tag, reading, "a tag") for tag in tags.items()] if tags is not None else []
     context = node.get("context")
     if answer is None or criterion is None or label is None:
         return None
@@ -128,15 +132,15 @@ def _item(node: Located, reading: Reading) -> LabelledAnswer | None:
     )
 
 
-def _given(node: Located | None, reading: Reading, what: str) -> Json:
-    """Text, an object or a list: nothing else is an answer."""
+def _read_answer(node: Located | None, reading: Reading, what: str) -> Json:
+    """Return an answer: text, an object or a list, nothing else."""
     if node is None or isinstance(node.value, (str, dict, list)):
         return node.plain() if node is not None else None
     reading.error(node, f"{what}: expected text, an object or a list, found {node.kind}", code="wrong_type")
     return None
 
 
-def _filled(node: Located | None, reading: Reading, what: str) -> str | None:
+def _read_filled_text(node: Located | None, reading: Reading, what: str) -> str | None:
     text = reading.require_text(node, what)
     if text is not None and node is not None and not text.strip():
         reading.error(node, f"{what}: it cannot be empty", code="empty_text")
@@ -144,12 +148,12 @@ def _filled(node: Located | None, reading: Reading, what: str) -> str | None:
     return text
 
 
-def _moved(origin: Origin, line: int) -> Origin:
+def _move_to_line(origin: Origin, line: int) -> Origin:
     return msgspec.structs.replace(origin, line=line)
 
 
-def _bounded(problems: list[Problem]) -> Iterator[Problem]:
-    """The problems, errors before warnings where not all can be shown."""
+def _bound_problems(problems: list[Problem]) -> Iterator[Problem]:
+    """Yield the problems, errors before warnings where not all can be shown."""
     if len(problems) > MAX_PROBLEMS:
         problems = sorted(problems, key=lambda problem: problem.level)
     yield from problems[:MAX_PROBLEMS]
@@ -158,7 +162,7 @@ def _bounded(problems: list[Problem]) -> Iterator[Problem]:
 
 
 def _require_lines(path: Path, text: str) -> None:
-    """Recognise what is no file of lines at all: each of its lines would be wrong, and none of them would say so."""
+    """Raise `InputError` for a file that has no lines at all, rather than one error for each of its lines."""
     lines = [line for line in map(str.strip, text.split("\n")) if line]
     document = path.suffix.lower() in (".yaml", ".yml") or bool(lines and lines[0] in ("{", "["))
     if document or (len(lines) > 1 and not any(line.startswith("{") for line in lines)):
@@ -168,7 +172,7 @@ def _require_lines(path: Path, text: str) -> None:
         )
 
 
-def _text(path: Path) -> str:
+def _read_file(path: Path) -> str:
     try:
         with path.open("rb") as file:
             data = file.read(MAX_LABELS_BYTES + 1)

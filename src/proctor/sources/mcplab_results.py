@@ -1,4 +1,4 @@
-"""What lies beside an MCPLab trace: `results.json` of the same run, which has answers whole that the trace has cut."""
+"""Reads `results.json` beside an MCPLab trace: it has answers whole that the trace has cut."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ResultsBeside:
         self._read = False
 
     def complete(self, evidence: Evidence) -> Evidence:
-        """The evidence with its whole answer, where the results of the same run have it, and with a doubt where they name another call."""
+        """Return the evidence with its whole answer from the results of the same run, and with a doubt where they name another call."""
         if not self._read:
             self._read = True
             self._document = _read_results(self._path, self._most_bytes)
@@ -33,12 +33,12 @@ class ResultsBeside:
 
 
 def is_beside_trace(path: Path, most_bytes: int) -> bool:
-    """Whether a file is the `results.json` of an MCPLab run: not evidence itself, but read with the trace beside it."""
+    """Return whether a file is the `results.json` of an MCPLab run: not evidence itself, but read with the trace beside it."""
     return path.name == RESULTS_FILE and path.with_name(TRACE_FILE).is_file() and _read_results(path, most_bytes) is not None
 
 
 def _read_results(path: Path, most_bytes: int) -> Json:
-    """The results, or nothing where they are not there or are something else: then the cut stays what it is, not known."""
+    """Return the results, or None where they are absent or something else: then what the trace has cut stays unknown."""
     try:
         if path.stat().st_size > most_bytes:
             return None

@@ -1,4 +1,4 @@
-"""Recorded runs out of files, folders, streams: one record each, in order, a small block of them in memory at a time.
+"""Reads recorded runs from files, folders and streams: one record each, in order, a small block of them in memory at a time.
 
 A record that cannot be read is a record with an error; the ones after it are read all the same. Lines of a JSONL file are
 bounded in length, so that a file without line breaks cannot fill the memory. OTLP requests are the exception to "one at a time":
@@ -19,7 +19,7 @@ from proctor.evidence.reading import find_spans, read_bytes
 from proctor.model.account import MCPLAB_TRACE
 from proctor.model.evidence import Evidence, Source
 from proctor.model.show import nearest
-from proctor.sources.texts import verify_can_look
+from proctor.sources.texts import check_path
 
 if TYPE_CHECKING:
     from proctor.evidence.spans import Span
@@ -27,8 +27,11 @@ if TYPE_CHECKING:
     from proctor.sources.trace_window import OnTrace, TraceWindow
 
 MAX_LINE_BYTES = 64 * 1024 * 1024
+"""The longest line of a JSONL file: a file without line breaks must not fill the memory."""
 MAX_DOCUMENT_BYTES = 256 * 1024 * 1024
+"""The largest file that is read as one document."""
 BLOCK_BYTES = 64 * 1024
+"""Bytes read at once."""
 LINE_SUFFIXES = (".jsonl", ".ndjson")
 BINARY_SUFFIXES = (".pb", ".binpb", ".otlp", ".protobuf")
 # A file of lines is often called .json: the collector of OpenTelemetry does so.
@@ -45,10 +48,10 @@ class Record(msgspec.Struct, frozen=True, gc=False):
 
 
 class Blocks(Protocol):
-    """Something that gives bytes as they come: whoever writes slowly into a pipe sees each record decided at once."""
+    """A stream of bytes as they come, so that each record is decided at once even if its writer is slow."""
 
     def read1(self, size: int, /) -> bytes:
-        """At most so many bytes, what is there; none at the end."""
+        """Return at most so many bytes of what is there; none at the end."""
         ...
 
 
@@ -56,18 +59,18 @@ class Stream(Blocks, Protocol):
     """A file opened for reading bytes."""
 
     def read(self, size: int, /) -> bytes:
-        """So many bytes; fewer only at the end."""
+        """Return so many bytes; fewer only at the end."""
         ...
 
     def readline(self, size: int, /) -> bytes:
-        """Bytes up to the end of the line, at most so many."""
+        """Return the bytes up to the end of the line, at most so many."""
         ...
 
 
 def read_records(
     paths: Iterable[str], *, format: str | None = None, on_trace: "OnTrace | None" = None, repeated_keys: bool = True
 ) -> Iterator[Record]:
-    """Every record under `paths`: files, folders, or `-` for standard input; `on_trace` is told of the spans of each OTLP trace.
+    """Yield every record under `paths`: files, folders, or `-` for standard input; `on_trace` is told of the spans of each OTLP trace.
 
     Without `repeated_keys` lines of plain evidence are not searched for keys that stand twice.
     """
@@ -79,14 +82,14 @@ def read_records(
             if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison] - it is, where the descriptor was closed
                 raise InputError("cannot read standard input: it is closed")
             # A buffered reader, though its declared type does not say so.
-            yield from reader.stream(cast("Stream", sys.stdin.buffer), "<stdin>", whole=False)
+            yield from reader.read_stream(cast("Stream", sys.stdin.buffer), "<stdin>", whole=False)
         else:
-            yield from reader.path(Path(path))
-    yield from reader.rest()
+            yield from reader.read_path(Path(path))
+    yield from reader.flush()
 
 
 def _require_format(name: str) -> None:
-    """A format nobody knows is one mistake of the caller, not one error for every record."""
+    """Raise `InputError` for an unknown format: one mistake of the caller, not one error for every record."""
     from proctor.evidence.recognise import FORMATS  # every reader there is; most runs recognise plain evidence without them
 
     if name not in FORMATS:
@@ -104,10 +107,10 @@ class _Reader:
         self._beside: ResultsBeside | None = None
         self._path: Path | None = None
 
-    def path(self, path: Path) -> Iterator[Record]:
-        verify_can_look(path)
+    def read_path(self, path: Path) -> Iterator[Record]:
+        check_path(path)
         if path.is_dir():
-            yield from self._folder(path)
+            yield from self._read_folder(path)
             return
         if not path.exists():
             raise InputError(f"no evidence at {str(path)!r}: no such file or folder")
@@ -119,38 +122,38 @@ class _Reader:
         self._path, self._beside = path, None
         with file:
             if suffix in LINE_SUFFIXES:
-                yield from self._lines(file, str(path))
+                yield from self._read_lines(file, str(path))
             else:
-                yield from self.stream(file, str(path), whole=suffix in BINARY_SUFFIXES)
+                yield from self.read_stream(file, str(path), whole=suffix in BINARY_SUFFIXES)
         self._path = None
 
-    def _folder(self, folder: Path, *, inner: bool = False) -> Iterator[Record]:
+    def _read_folder(self, folder: Path, *, inner: bool = False) -> Iterator[Record]:
         from proctor.sources.mcplab_results import is_beside_trace  # a single file needs none of it
         from proctor.sources.state_folder import is_state_folder, read_state_folder
 
         if is_state_folder(folder):
-            yield from self._found(lambda: [read_state_folder(folder)], str(folder))
+            yield from self._yield_records(lambda: [read_state_folder(folder)], str(folder))
             return
         found = False
-        for entry in _entries(folder):
+        for entry in _list_entries(folder):
             found = True
             if entry.name == "results.json" and is_beside_trace(entry, MAX_DOCUMENT_BYTES):
                 continue
-            yield from self._folder(entry, inner=True) if entry.is_dir() else self.path(entry)
+            yield from self._read_folder(entry, inner=True) if entry.is_dir() else self.read_path(entry)
         if not found and not inner:
             raise InputError(
                 f"nothing to read in {str(folder)!r}: expected files ending in {', '.join((*LINE_SUFFIXES, *DOCUMENT_SUFFIXES))}, "
                 "or the folder form of evidence (evidence.json, fhir/, hl7/, portal.json, files/, voice/, x12/)"
             )
 
-    def stream(self, file: Stream, name: str, *, whole: bool) -> Iterator[Record]:
-        """JSONL when the first line is a whole JSON value and more follow, else one document."""
+    def read_stream(self, file: Stream, name: str, *, whole: bool) -> Iterator[Record]:
+        """Yield the records of JSONL where the first line is a whole JSON value and more follow, else of one document."""
         first = file.readline(MAX_LINE_BYTES + 1)
         if not whole and _is_complete_json(first):
             second = file.readline(MAX_LINE_BYTES + 1)
             while second.isspace():
                 second = file.readline(MAX_LINE_BYTES + 1)
-            yield from self._lines(_Prefixed(first + second, file), name) if second else self._document(first, name)
+            yield from self._read_lines(_Prefixed(first + second, file), name) if second else self._read_document(first, name)
             return
         rest = file.read(max(0, MAX_DOCUMENT_BYTES + 1 - len(first)))
         if len(first) + len(rest) > MAX_DOCUMENT_BYTES:
@@ -158,20 +161,20 @@ class _Reader:
             too_big = EvidenceError(f"larger than {megabytes} MB; split it, or write one JSON object per line", code="too_large")
             yield Record(None, Source(file=name), too_big)
             return
-        yield from self._document(first + rest, name)
+        yield from self._read_document(first + rest, name)
 
-    def _document(self, data: bytes, name: str) -> Iterator[Record]:
+    def _read_document(self, data: bytes, name: str) -> Iterator[Record]:
         try:
-            spans = self._spans(data)
+            spans = self._find_spans(data)
         except EvidenceError as error:
             yield Record(None, Source(file=name), error)
             return
         if spans is not None:
-            yield from self._hold(spans, Source(file=name))
+            yield from self._hold_spans(spans, Source(file=name))
         else:
-            yield from self._found(lambda: read_bytes(data, format=self._format), name)
+            yield from self._yield_records(lambda: read_bytes(data, format=self._format), name)
 
-    def _lines(self, file: Blocks, name: str) -> Iterator[Record]:
+    def _read_lines(self, file: Blocks, name: str) -> Iterator[Record]:
         number = 0
         plain, decode = self._format is None, self._decode
         for block in _whole_lines(file):
@@ -189,24 +192,24 @@ class _Reader:
                 if plain and line and (evidence := decode(line)) is not None:
                     yield Record(evidence, Source(name, number))
                 elif line and not line.isspace():
-                    yield from self._line(line, Source(name, number))
+                    yield from self._read_line(line, Source(name, number))
 
-    def _line(self, line: bytes, source: Source) -> Iterator[Record]:
-        """A line that is not plain evidence in our own spelling."""
+    def _read_line(self, line: bytes, source: Source) -> Iterator[Record]:
+        """Yield the records of a line that is not plain evidence in our own spelling."""
         try:
-            spans = self._spans(line)
+            spans = self._find_spans(line)
             if spans is not None:
-                yield from self._hold(spans, source)
+                yield from self._hold_spans(spans, source)
                 return
             found = read_bytes(line, format=self._format)
         except EvidenceError as error:
             yield Record(None, source, error)
             return
         for evidence in found:
-            yield Record(evidence if evidence.account is None else self._completed(evidence), source)
+            yield Record(evidence if evidence.account is None else self._complete_evidence(evidence), source)
 
-    def _completed(self, evidence: Evidence) -> Evidence:
-        """The evidence of an MCPLab trace with what the results of the same run tell, where they lie beside the file that is read."""
+    def _complete_evidence(self, evidence: Evidence) -> Evidence:
+        """Return the evidence of an MCPLab trace with what the results beside its file tell of the same run."""
         if self._path is None or evidence.account is None or evidence.account.reader != MCPLAB_TRACE:
             return evidence
         if self._beside is None:
@@ -215,8 +218,8 @@ class _Reader:
             self._beside = ResultsBeside(self._path, MAX_DOCUMENT_BYTES)
         return self._beside.complete(evidence)
 
-    def _spans(self, data: bytes) -> "list[Span] | None":
-        """The spans of an OTLP request, or what its logs tell of spans: perhaps a part of a trace; nothing for any other document."""
+    def _find_spans(self, data: bytes) -> "list[Span] | None":
+        """Return the spans of an OTLP request or of its logs, perhaps a part of a trace; None for any other document."""
         if self._format not in (None, "otlp"):
             return None
         if any(word in data for word in _OTLP_WORDS):
@@ -233,7 +236,7 @@ class _Reader:
                 return None
         return None
 
-    def _hold(self, spans: "list[Span]", source: Source) -> Iterator[Record]:
+    def _hold_spans(self, spans: "list[Span]", source: Source) -> Iterator[Record]:
         if self._window is None:
             from proctor.sources.trace_window import TraceWindow  # only traces in pieces need it
 
@@ -241,13 +244,13 @@ class _Reader:
         for evidence, place in self._window.add(spans, source):
             yield Record(evidence, place)
 
-    def rest(self) -> Iterator[Record]:
-        """What waited for more spans."""
+    def flush(self) -> Iterator[Record]:
+        """Yield what waited for more spans."""
         if self._window is not None:
             for evidence, place in self._window.finish():
                 yield Record(evidence, place)
 
-    def _found(self, read: Callable[[], list[Evidence]], name: str) -> Iterator[Record]:
+    def _yield_records(self, read: Callable[[], list[Evidence]], name: str) -> Iterator[Record]:
         source = Source(file=name)
         try:
             found = read()
@@ -261,8 +264,8 @@ class _Reader:
             yield Record(evidence, source)
 
 
-def _entries(folder: Path) -> Iterator[Path]:
-    """The folders and evidence files in a folder, in order; not a link to a folder, which may lead around in a circle, nor a pipe."""
+def _list_entries(folder: Path) -> Iterator[Path]:
+    """Yield the folders and evidence files in a folder, in order, without pipes and links to folders, which may form a circle."""
     for entry in sorted(folder.iterdir()):
         if entry.name.startswith("."):
             continue
@@ -284,7 +287,7 @@ class _Prefixed:
 
 
 def _whole_lines(file: Blocks) -> Iterator[bytes | None]:
-    """A file in blocks of whole lines, each ending in a line break; nothing stands for a line that is too long to hold.
+    """Yield a file in blocks of whole lines, each ending in a line break; None stands for a line that is too long to hold.
 
     Taking lines out of blocks costs a good deal less than asking a file for one after another.
     """

@@ -1,4 +1,4 @@
-"""Evidence kept as a folder: `evidence.json` for the run, and one folder or file per system the agent worked in.
+"""Reads evidence kept as a folder: `evidence.json` for the run, and one folder or file per system the agent worked in.
 
 fhir/*.json      resources or bundles
 hl7/*.hl7        messages, in the order of their names
@@ -28,21 +28,23 @@ from proctor.model.show import kind_of
 FAMILIES = ("fhir", "hl7", "files", "voice", "x12")
 _KINDS: dict[str, TranscriptKind] = {".json": "json", ".vtt": "vtt", ".srt": "srt"}
 MAX_FILE_BYTES = 64 * 1024 * 1024
+"""The largest file of an end state that is read."""
 MAX_FILES = 10_000
+"""Files of an end state that are read: a wrong folder must not be read for minutes."""
 
 
 def is_state_folder(folder: Path) -> bool:
-    """Whether the folder is one piece of evidence rather than a collection of them."""
+    """Return whether the folder is one piece of evidence rather than a collection of them."""
     if (folder / "evidence.json").is_file() or (folder / "portal.json").is_file():
         return True
     return any((folder / family).is_dir() for family in FAMILIES)
 
 
 def read_state_folder(folder: Path) -> Evidence:
-    """The folder as one piece of evidence."""
+    """Return the folder as one piece of evidence."""
     document: dict[str, Json] = {}
     if (folder / "evidence.json").is_file():
-        found = _json(folder / "evidence.json")
+        found = _read_json(folder / "evidence.json")
         if not isinstance(found, dict):
             raise EvidenceError("evidence.json: expected an object")
         document = found
@@ -52,34 +54,34 @@ def read_state_folder(folder: Path) -> Evidence:
     state: dict[str, Json] = {**stated}
     unread: list[Path] = []
     if (folder / "fhir").is_dir():
-        state["fhir"] = {"resources": [_json(path) for path in _files(folder / "fhir", (".json",), unread)]}
+        state["fhir"] = {"resources": [_read_json(path) for path in _list_files(folder / "fhir", (".json",), unread)]}
     if (folder / "hl7").is_dir():
-        state["hl7"] = {"outbound": [_text(path) for path in _files(folder / "hl7", (".hl7", ".txt"), unread)]}
+        state["hl7"] = {"outbound": [_read_text(path) for path in _list_files(folder / "hl7", (".hl7", ".txt"), unread)]}
     if (folder / "portal.json").is_file():
-        state["portal"] = _json(folder / "portal.json")
+        state["portal"] = _read_json(folder / "portal.json")
     if (folder / "files").is_dir():
         state["files"] = [
-            {"path": path.relative_to(folder / "files").as_posix(), "content": _lossy(path)}
-            for path in _files(folder / "files", None, unread)
+            {"path": path.relative_to(folder / "files").as_posix(), "content": _read_lossy(path)}
+            for path in _list_files(folder / "files", None, unread)
         ]
     if (folder / "voice").is_dir():
         turns: list[VoiceTurn] = []
-        for path in _files(folder / "voice", tuple(_KINDS), unread):
-            turns.extend(read_transcript(_text(path), _KINDS[path.suffix.lower()]))
+        for path in _list_files(folder / "voice", tuple(_KINDS), unread):
+            turns.extend(read_transcript(_read_text(path), _KINDS[path.suffix.lower()]))
         state["voice"] = {"turns": msgspec.to_builtins(turns)}
     if (folder / "x12").is_dir():
-        state["x12"] = {"responses": [_text(path) for path in _files(folder / "x12", (".edi", ".x12", ".txt"), unread)]}
+        state["x12"] = {"responses": [_read_text(path) for path in _list_files(folder / "x12", (".edi", ".x12", ".txt"), unread)]}
     evidence = read_document({**document, "state": state}, format="plain")[0]
-    return evidence if not unread else _with_doubt(evidence, unread[0].relative_to(folder).as_posix())
+    return evidence if not unread else _add_doubt(evidence, unread[0].relative_to(folder).as_posix())
 
 
-def _with_doubt(evidence: Evidence, unread: str) -> Evidence:
+def _add_doubt(evidence: Evidence, unread: str) -> Evidence:
     account = evidence.account or Account("plain")
     unknown: dict[Part, str] = {"state": f"{unread} was not read", **account.unknown}
     return msgspec.structs.replace(evidence, account=msgspec.structs.replace(account, unknown=unknown))
 
 
-def _files(folder: Path, suffixes: tuple[str, ...] | None, unread: list[Path]) -> list[Path]:
+def _list_files(folder: Path, suffixes: tuple[str, ...] | None, unread: list[Path]) -> list[Path]:
     """Return the files to be read in the order of their names, and add those that are not read to `unread`."""
     found: list[Path] = []
     for path in sorted(folder.rglob("*")):
@@ -96,26 +98,26 @@ def _files(folder: Path, suffixes: tuple[str, ...] | None, unread: list[Path]) -
     return found
 
 
-def _bytes(path: Path) -> bytes:
+def _read_bytes(path: Path) -> bytes:
     if path.stat().st_size > MAX_FILE_BYTES:
         raise EvidenceError(f"{path.name} is larger than {MAX_FILE_BYTES // 2**20} MB", code="too_large")
     return path.read_bytes()
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     try:
-        return _bytes(path).decode("utf-8-sig")
+        return _read_bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise EvidenceError(f"{path.name} is not UTF-8 text (byte {error.start})") from error
 
 
-def _lossy(path: Path) -> str:
+def _read_lossy(path: Path) -> str:
     # A PDF among the files must not make the folder unreadable; only its path can be checked then.
-    return _bytes(path).decode("utf-8", errors="replace")
+    return _read_bytes(path).decode("utf-8", errors="replace")
 
 
-def _json(path: Path) -> Json:
+def _read_json(path: Path) -> Json:
     try:
-        return msgspec.json.decode(_bytes(path))
+        return msgspec.json.decode(_read_bytes(path))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise EvidenceError(f"{path.name} is not JSON: {error}") from error

@@ -1,4 +1,4 @@
-"""Suite files as text, bounded and decoded with kind errors."""
+"""Reads suite files as text, bounded and decoded with kind errors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MAX_SUITE_BYTES = 32 * 1024 * 1024
 SUITE_SUFFIXES = (".yaml", ".yml", ".json")
 
 
-def verify_can_look(path: Path) -> None:
+def check_path(path: Path) -> None:
     """Raise `InputError` for a path that the system cannot even look for: a name that is too long, a folder that is closed."""
     try:
         path.is_dir()
@@ -21,7 +21,7 @@ def verify_can_look(path: Path) -> None:
 
 
 def read_suite_text(path: Path) -> str:
-    """The text of a suite file; raises `InputError` where it cannot be one."""
+    """Return the text of a suite file; raises `InputError` where it cannot be one."""
     try:
         size = path.stat().st_size
         if size > MAX_SUITE_BYTES:
@@ -40,8 +40,8 @@ def read_suite_text(path: Path) -> str:
         raise InputError(f"{path}:{line}: not UTF-8 text (byte {error.start})") from error
 
 
-def suite_files(folder: Path) -> list[Path]:
-    """The suite files below a folder, sorted; hidden folders and results are passed over."""
+def list_suite_files(folder: Path) -> list[Path]:
+    """Return the suite files below a folder, sorted, without hidden folders and results."""
     found = [
         path
         for path in sorted(folder.rglob("*"))
@@ -51,5 +51,5 @@ def suite_files(folder: Path) -> list[Path]:
 
 
 def is_hidden(path: Path, folder: Path) -> bool:
-    """Whether a file below a folder is hidden, or lies in a hidden folder of it."""
+    """Return whether a file below a folder is hidden, or lies in a hidden folder of it."""
     return any(part.startswith(".") for part in path.relative_to(folder).parts)

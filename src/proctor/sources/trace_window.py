@@ -1,4 +1,4 @@
-"""Spans of traces that arrive in pieces: over the lines of a file, or over several files.
+"""Holds spans of traces that arrive in pieces: over the lines of a file, or over several files.
 
 A trace is handed on when everything has been read, or when so many spans are held that the oldest trace must make room: memory
 stays bounded, and only a trace whose pieces lie extremely far apart is judged in parts.
@@ -13,6 +13,7 @@ from proctor.evidence.spans import Span
 from proctor.model.evidence import Evidence, Source
 
 MOST_SPANS = 200_000
+"""Spans that are held at once, over all traces that are still open."""
 
 OnTrace = Callable[[Source, list[Span]], None]
 """Is told of the spans of each trace before its evidence is handed on."""
@@ -28,7 +29,7 @@ class TraceWindow:
         self._traces: dict[str, tuple[Source, list[Span]]] = {}
 
     def add(self, spans: Iterable[Span], source: Source) -> Iterator[tuple[Evidence, Source]]:
-        """Take spans in; gives what had to make room."""
+        """Take spans in and yield the evidence of traces that had to make room."""
         for span in spans:
             entry = self._traces.get(span.trace_id)
             if entry is None:
@@ -36,14 +37,14 @@ class TraceWindow:
             entry[1].append(span)
             self._held += 1
         while self._held > self._most and len(self._traces) > 1:
-            yield from self._release(next(iter(self._traces)))
+            yield from self._release_trace(next(iter(self._traces)))
 
     def finish(self) -> Iterator[tuple[Evidence, Source]]:
-        """Everything still held."""
+        """Yield the evidence of everything still held."""
         for trace_id in list(self._traces):
-            yield from self._release(trace_id)
+            yield from self._release_trace(trace_id)
 
-    def _release(self, trace_id: str) -> Iterator[tuple[Evidence, Source]]:
+    def _release_trace(self, trace_id: str) -> Iterator[tuple[Evidence, Source]]:
         source, spans = self._traces.pop(trace_id)
         self._held -= len(spans)
         named = Source(file=source.file, line=source.line, id=trace_id or None)

@@ -1,4 +1,4 @@
-"""The library of an MCPLab workspace, read from its folder.
+"""Reads the library of an MCPLab workspace from its folder.
 
 A config that lies deeper than in `evals/` itself uses a library beside it, as MCPLab's command line does, else that of the workspace it
 lies in, as MCPLab's app does: alone it means the same as in a run of the whole folder.
@@ -29,12 +29,12 @@ EVALS_FOLDER = "evals"
 
 
 def is_workspace(folder: Path) -> bool:
-    """Whether a folder is the root of an MCPLab workspace."""
+    """Return whether a folder is the root of an MCPLab workspace."""
     return (folder / EVALS_FOLDER).is_dir() and _has_library(folder)
 
 
-def bundle_root_of(path: Path) -> Path:
-    """The folder whose library the suite file at `path` uses."""
+def find_suite_bundle(path: Path) -> Path:
+    """Return the folder whose library the suite file at `path` uses."""
     direct = Path(find_bundle_root(path.as_posix()) or ".")
     if _has_library(direct):
         return direct
@@ -49,26 +49,26 @@ def _has_library(folder: Path) -> bool:
     return any((folder / name).exists() for name in (SERVERS_FILE, AGENTS_FILE, *SCENARIO_FOLDERS))
 
 
-def library_beside(path: Path) -> Library:
-    """What the references of the suite file at `path` refer to."""
-    return library_in(bundle_root_of(path), path)
+def load_library_beside(path: Path) -> Library:
+    """Return the library that the references of the suite file at `path` mean."""
+    return load_library(find_suite_bundle(path), path)
 
 
-def library_in(folder: Path, path: Path | None = None) -> Library:
-    """The library of a bundle root, for the suite file at `path`."""
+def load_library(folder: Path, path: Path | None = None) -> Library:
+    """Return the library of a bundle root, for the suite file at `path`."""
     scenarios = next((folder / name for name in SCENARIO_FOLDERS if (folder / name).is_dir()), None)
     files = sorted(p for p in scenarios.iterdir() if p.suffix in (".yaml", ".yml") and p.is_file()) if scenarios is not None else []
     own = path.resolve() if path is not None else None
     return read_library(
         root=str(folder),
-        servers=_document(folder / SERVERS_FILE),
-        agents=_document(folder / AGENTS_FILE),
+        servers=_read_document(folder / SERVERS_FILE),
+        agents=_read_document(folder / AGENTS_FILE),
         # A test case that is checked by itself is not its own library.
-        scenarios=[found for file in files if file.resolve() != own and (found := _document(file)) is not None],
+        scenarios=[found for file in files if file.resolve() != own and (found := _read_document(file)) is not None],
     )
 
 
-def _document(path: Path) -> LibraryDocument | None:
+def _read_document(path: Path) -> LibraryDocument | None:
     if not path.is_file():
         return None
     try:

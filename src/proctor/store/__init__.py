@@ -1,1 +1,1 @@
-"""Finished results, kept so that a crash cannot lose them."""
+"""Keeps finished results so that a crash cannot lose them."""

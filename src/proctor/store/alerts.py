@@ -1,4 +1,4 @@
-"""Rows of alerts: what was observed in a window, rules that change their state once, deliveries that are sent by one worker at a time."""
+"""Rows of alerts: results counted in a window, rules that change their state once, deliveries that one worker sends at a time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from proctor.store.pages import Row
 from proctor.store.tables import alert_deliveries, alert_rules, results
 
 
-async def observed(
+async def count_outcomes(
     connection: AsyncConnection,
     organization_id: str,
     project_id: str,
@@ -21,7 +21,7 @@ async def observed(
     agent_id: str | None = None,
     case_id: str | None = None,
 ) -> list[tuple[str, str | None, int]]:
-    """How many results there are since a time, by outcome and code."""
+    """Return how many results there are since a time, by outcome and code."""
     query = sa.select(results.c.outcome, results.c.code, sa.func.count()).where(
         results.c.organization_id == organization_id, results.c.project_id == project_id, results.c.created_at >= since
     )
@@ -35,19 +35,19 @@ async def observed(
     ]
 
 
-async def active_rules(connection: AsyncConnection) -> list[Row]:
-    """Every rule that is watched, of all organizations."""
+async def list_active_rules(connection: AsyncConnection) -> list[Row]:
+    """Return every watched rule, of all organizations."""
     return [dict(row) for row in (await connection.execute(sa.select(alert_rules).where(alert_rules.c.active))).mappings()]
 
 
 async def change_state(connection: AsyncConnection, id: str, *, before: str | None, after: str) -> bool:
-    """Change the state of a rule; False when somebody else has done so."""
+    """Change the state of a rule; return False when somebody else has done so."""
     same = alert_rules.c.state.is_(None) if before is None else alert_rules.c.state == before
     done = await connection.execute(sa.update(alert_rules).where(alert_rules.c.id == id, same).values(state=after))
     return done.rowcount == 1
 
 
-async def due_deliveries(
+async def list_due_deliveries(
     connection: AsyncConnection,
     now: float,
     limit: int,
@@ -56,13 +56,14 @@ async def due_deliveries(
     per_organization: int,
     busy: Mapping[str, int] | None = None,
 ) -> list[Row]:
-    """Deliveries to be made, with what their rules say about how: the longest due first, and yet in turns, so that nobody waits behind all
-    of another's. No more than the shares of a project and of an organization; `busy` says how much of those is taken, by either's id.
+    """Return deliveries to be made, with what their rules say about how: the longest due first, and yet in turns, so that nobody waits
+    behind all of another's. No more than the shares of a project and of an organization; `busy` says how much of those is taken, by
+    either's id.
     """
     taken = dict(busy or {})
     project = alert_rules.c.project_id
     order = (alert_deliveries.c.next_at, alert_deliveries.c.id)
-    in_project = sa.func.row_number().over(partition_by=project, order_by=order) + _taken(project, taken)
+    in_project = sa.func.row_number().over(partition_by=project, order_by=order) + _busy_column(project, taken)
     due = (
         sa.select(alert_deliveries, project, alert_rules.c.webhook_url, alert_rules.c.secret, in_project.label("in_project"))
         .join(alert_rules, alert_rules.c.id == alert_deliveries.c.rule_id)
@@ -70,28 +71,28 @@ async def due_deliveries(
         .subquery()
     )
     among = (due.c.in_project, due.c.next_at, due.c.id)
-    turn = sa.func.row_number().over(partition_by=due.c.organization_id, order_by=among) + _taken(due.c.organization_id, taken)
+    turn = sa.func.row_number().over(partition_by=due.c.organization_id, order_by=among) + _busy_column(due.c.organization_id, taken)
     turns = sa.select(due, turn.label("turn")).where(due.c.in_project <= per_project).subquery()
     query = sa.select(turns).where(turns.c.turn <= per_organization).order_by(turns.c.turn, turns.c.next_at, turns.c.id).limit(limit)
     return [dict(row) for row in (await connection.execute(query)).mappings()]
 
 
-def _taken(id: sa.ColumnElement[str], taken: Mapping[str, int]) -> sa.ColumnElement[int]:
+def _busy_column(id: sa.ColumnElement[str], taken: Mapping[str, int]) -> sa.ColumnElement[int]:
     return sa.case(taken, value=id, else_=0) if taken else sa.literal(0)
 
 
-async def take_delivery(connection: AsyncConnection, row: Row, until: float) -> bool:
-    """Take a delivery for a while; False when somebody else has."""
+async def lease_delivery(connection: AsyncConnection, row: Row, until: float) -> bool:
+    """Lease a delivery until a time; return False when somebody else has."""
     mine = sa.update(alert_deliveries).where(alert_deliveries.c.id == row["id"], alert_deliveries.c.next_at == row["next_at"])
     done = await connection.execute(mine.values(next_at=until, attempts=alert_deliveries.c.attempts + 1))
     return done.rowcount == 1
 
 
-async def end_delivery(connection: AsyncConnection, id: str, values: dict[str, Any]) -> None:
-    """Say what became of a delivery."""
+async def finish_delivery(connection: AsyncConnection, id: str, values: dict[str, Any]) -> None:
+    """Write how a delivery ended."""
     await connection.execute(sa.update(alert_deliveries).where(alert_deliveries.c.id == id).values(values))
 
 
 async def delete_deliveries(connection: AsyncConnection, rule_id: str) -> None:
-    """Forget what a rule sent, and what it was about to send."""
+    """Delete what a rule sent, and what it was about to send."""
     await connection.execute(sa.delete(alert_deliveries).where(alert_deliveries.c.rule_id == rule_id))

@@ -1,4 +1,4 @@
-"""Who changed what, and when. Written in the transaction of the change itself, so that there is never one without the other."""
+"""The audit log: who changed what, and when. Written in the transaction of the change, so that there is never one without the other."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from proctor.store.tables import audit
 
 
 async def add_note(connection: AsyncConnection, **columns: object) -> None:
-    """Keep one note."""
+    """Write one note."""
     await connection.execute(audit.insert().values(**columns))
 
 
-def notes(organization_id: str, *, resource: str | None = None, resource_id: str | None = None) -> ListQuery:
-    """Return the notes of an organization, for a page."""
+def list_notes_query(organization_id: str, *, resource: str | None = None, resource_id: str | None = None) -> ListQuery:
+    """Return a query for the notes of an organization, for a page."""
     return list_query(audit, {"organization_id": organization_id, "resource": resource, "resource_id": resource_id})

@@ -1,4 +1,4 @@
-"""How large values (evidence, results, kept documents) are stored: JSON, compressed.
+"""Stores large values (evidence, results, kept documents) as compressed JSON.
 
 zlib at its fastest level, on every version of Python: a database must stay readable when the interpreter changes. What is read back is
 bounded, so that a row that was tampered with cannot fill the memory.
@@ -23,22 +23,22 @@ class BodyTooLarge(StoreError):
 
 
 def pack(value: object) -> bytes:
-    """JSON, or a Struct, as it is stored."""
-    return squeeze(to_json(value))
+    """Return JSON, or a Struct, as it is stored."""
+    return compress_bytes(to_json(value))
 
 
 def unpack(body: bytes, *, largest: int = LARGEST_BODY) -> Json:
-    """What `pack` was given. Raises `StoreError` for bytes that are no body, or too large a one."""
-    return from_json(expand(body, largest=largest))
+    """Return what `pack` was given. Raises `StoreError` for bytes that are no body, or too large a one."""
+    return from_json(expand_bytes(body, largest=largest))
 
 
-def squeeze(data: bytes) -> bytes:
-    """Bytes that are JSON already, or something else, compressed."""
+def compress_bytes(data: bytes) -> bytes:
+    """Return bytes that are JSON already, or something else, compressed."""
     return zlib.compress(data, 1)
 
 
-def expand(body: bytes, *, largest: int = LARGEST_BODY) -> bytes:
-    """What `squeeze` was given. Raises `StoreError` as `unpack` does."""
+def expand_bytes(body: bytes, *, largest: int = LARGEST_BODY) -> bytes:
+    """Return what `compress_bytes` was given. Raises `StoreError` as `unpack` does."""
     engine = zlib.decompressobj()
     try:
         data = engine.decompress(body, largest)
@@ -52,7 +52,7 @@ def expand(body: bytes, *, largest: int = LARGEST_BODY) -> bytes:
 
 
 def to_json(value: object) -> bytes:
-    """Any JSON value, or a Struct, as text; also what the fast encoder does not know."""
+    """Return any JSON value, or a Struct, as text; also what the fast encoder does not know."""
     try:
         return msgspec.json.encode(value)
     except UnicodeEncodeError:
@@ -61,14 +61,14 @@ def to_json(value: object) -> bytes:
 
 
 def from_json(data: bytes | str) -> Json:
-    """What `to_json` was given. Raises `StoreError`."""
+    """Return what `to_json` was given. Raises `StoreError`."""
     try:
         return msgspec.json.decode(data)
     except (msgspec.DecodeError, RecursionError) as error:
-        return _from_rare_json(data, error)
+        return _decode_slowly(data, error)
 
 
-def _from_rare_json(data: bytes | str, error: Exception) -> Json:
+def _decode_slowly(data: bytes | str, error: Exception) -> Json:
     try:
         return json.loads(data)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""Times in the database that no clock of this service can have meant: stored before the machine's clock was put back.
+"""Repairs times in the database that no clock of this service can have meant: stored before the machine's clock was put back.
 
 A process that goes on does not notice (its own clock never goes back), but one that is started afterwards finds work that is due, or
 leased, far in the future. Whatever is later than the longest wait that is ever stored is due now.
@@ -18,24 +18,24 @@ MARGIN_S = 60.0
 """How far the clocks of several servers may lie apart."""
 
 
-async def bring_back(connection: AsyncConnection, *, now: float, longest_wait_s: float, longest_delivery_s: float) -> int:
+async def make_due(connection: AsyncConnection, *, now: float, longest_wait_s: float, longest_delivery_s: float) -> int:
     """Make due what was stored by a clock that has been put back since; return how many rows that were."""
     found = 0
-    for column, late, instead in _waits(now, longest_wait_s, longest_delivery_s):
+    for column, late, instead in _list_waits(now, longest_wait_s, longest_delivery_s):
         found += (await connection.execute(sa.update(column.table).where(late).values({column: instead}))).rowcount
     return found
 
 
-async def anything_in_future(connection: AsyncConnection, *, now: float, longest_wait_s: float, longest_delivery_s: float) -> bool:
-    """Whether something waits for longer than anything ever has to."""
-    for column, late, _ in _waits(now, longest_wait_s, longest_delivery_s):
+async def has_future_waits(connection: AsyncConnection, *, now: float, longest_wait_s: float, longest_delivery_s: float) -> bool:
+    """Return whether something waits for longer than anything ever has to."""
+    for column, late, _ in _list_waits(now, longest_wait_s, longest_delivery_s):
         if (await connection.execute(sa.select(column).where(late).limit(1))).first() is not None:
             return True
     return False
 
 
-def _waits(now: float, longest_wait_s: float, longest_delivery_s: float) -> Iterator[tuple[Any, Any, float]]:
-    """Every time that something waits for, what is too late for it, and what it is to be instead."""
+def _list_waits(now: float, longest_wait_s: float, longest_delivery_s: float) -> Iterator[tuple[Any, Any, float]]:
+    """Yield every time that something waits for, what is too late for it, and what it is to be instead."""
     far = now + longest_wait_s + MARGIN_S
     yield traces.c.due_at, traces.c.due_at > far, now
     # A lease that ran out: whoever had it is gone, or will find that it lost it.

@@ -39,6 +39,7 @@ WRITE_WAIT_S = 5.0
 AWAY_S = 1.0
 """How long others are told the same, without waiting themselves, after one could not write."""
 _STATEMENT_S = 60.0
+"""How long one statement may take on PostgreSQL before it is given up."""
 _EXPECTED = "expected sqlite:///FILE or postgresql://USER@HOST/NAME"
 # A reader of PostgreSQL sees one moment too, and cannot write by mistake; both are said in the same message that begins the transaction.
 _ONE_MOMENT = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
@@ -51,6 +52,7 @@ class Database:
     def __init__(self, engine: AsyncEngine, dialect: Dialect) -> None:
         self.engine = engine
         self.dialect: Dialect = dialect
+        # SQLite has one writer. Waiting for it here is fair and cheap; its own waiting is a poll that may starve somebody.
         self._one_writer = asyncio.Lock()
         self._away: tuple[float, StoreError] | None = None
 
@@ -59,12 +61,12 @@ class Database:
         """Where the database lies, if it is a file."""
         return Path(self.engine.url.database) if self.dialect == "sqlite" and self.engine.url.database else None
 
-    def away(self) -> StoreError | None:
-        """Why nothing can be written at the moment; nothing where the last writer could."""
+    def get_outage(self) -> StoreError | None:
+        """Return why nothing can be written at the moment; None where the last writer could."""
         return None if self._away is None else self._away[1]
 
     async def is_locked(self, *, within_s: float) -> bool:
-        """Whether another program holds the lock for writing for longer than that; of a file only, elsewhere there is no such lock."""
+        """Return whether another program holds the lock for writing for longer than that. Only a file has such a lock."""
         path = self.file
         return path is not None and await asyncio.to_thread(_is_locked, path, within_s)
 
@@ -74,8 +76,8 @@ class Database:
 
     @contextlib.asynccontextmanager
     async def reading(self) -> AsyncGenerator[AsyncConnection]:
-        """A connection that sees one moment of the database. What is written over it is lost."""
-        async with translated(), self.engine.connect() as connection:
+        """Yield a connection that sees one moment of the database; what is written over it is lost."""
+        async with translate_errors(), self.engine.connect() as connection:
             if self.dialect == "sqlite":
                 await connection.exec_driver_sql("BEGIN")
             else:
@@ -84,15 +86,16 @@ class Database:
 
     @contextlib.asynccontextmanager
     async def writing(self) -> AsyncGenerator[AsyncConnection]:
-        """A transaction; durable when the block has been left, undone when it was left by an exception.
+        """Yield a transaction that is durable when the block has been left, and undone when it was left by an exception.
 
         While the database is away, one writer after the other finds that out; whoever comes meanwhile is told at once.
         """
         self._refuse_while_away()
         try:
-            async with translated(), contextlib.AsyncExitStack() as stack:
+            async with translate_errors(), contextlib.AsyncExitStack() as stack:
                 if self.dialect == "sqlite":
                     await stack.enter_async_context(self._one_writer)
+                    # The writer before may have found out meanwhile that the database is away: then nobody else waits for it.
                     self._refuse_while_away()
                     connection = await stack.enter_async_context(self.engine.begin())
                     # The lock is taken at once: a transaction that read first could not write after somebody else did.
@@ -107,7 +110,7 @@ class Database:
         self._away = None
 
     async def _begin_in_time(self, stack: contextlib.AsyncExitStack) -> AsyncConnection:
-        """A transaction of PostgreSQL; a server that stands still is not waited for."""
+        """Return a transaction of PostgreSQL; a server that stands still is not waited for."""
         try:
             async with asyncio.timeout(WRITE_WAIT_S):
                 return await stack.enter_async_context(self.engine.begin())
@@ -115,13 +118,13 @@ class Database:
             raise StoreError(f"the database cannot be used: it did not answer within {WRITE_WAIT_S:g} s") from error
 
     async def close(self) -> None:
-        """Give back every connection."""
+        """Close every connection."""
         await self.engine.dispose()
 
 
 @contextlib.asynccontextmanager
-async def translated() -> AsyncGenerator[None]:
-    """A database that cannot be reached or written to is a `StoreError`; a rule of the schema that was broken stays what it is.
+async def translate_errors() -> AsyncGenerator[None]:
+    """Raise `StoreError` for a database that cannot be reached or written to; a broken rule of the schema stays an `IntegrityError`.
 
     So does what the block itself raises, a file that it could not read for example.
     """
@@ -130,16 +133,16 @@ async def translated() -> AsyncGenerator[None]:
     except IntegrityError:
         raise
     except (DBAPIError, PoolTimeout, sqlite3.Error) as error:
-        raise _unusable(error) from error
+        raise _make_store_error(error) from error
     except Exception as error:
         # Drivers that lose a connection or wait too long raise errors of the system, and some of their own, as they are.
         if not _came_from_a_driver(error):
             raise
-        raise _unusable(error) from error
+        raise _make_store_error(error) from error
 
 
 def is_gone(error: Exception) -> bool:
-    """Whether it is the database itself that cannot be used: gone, locked, full. Then it is no use to try one by one."""
+    """Return whether the database itself cannot be used (gone, locked, full), so that trying row by row is no use."""
     cause = error.__cause__
     return isinstance(error, StoreError) and (
         not isinstance(cause, DBAPIError) or isinstance(cause, OperationalError) or cause.connection_invalidated
@@ -159,7 +162,7 @@ def _came_from_a_driver(error: Exception) -> bool:
     return False
 
 
-def _unusable(error: Exception) -> StoreError:
+def _make_store_error(error: Exception) -> StoreError:
     told = str(getattr(error, "orig", None) or error).splitlines()
     # The driver wraps its own errors once more: `<class 'asyncpg.exceptions.X'>: message`.
     line = told[0].partition(">: ")[2] or told[0] if told and told[0].startswith("<class ") else told[0] if told else type(error).__name__
@@ -172,11 +175,11 @@ async def open_database(url: str | Path, *, pool_size: int = 10, migrating: bool
     Raises `InputError` for a wrong address, `MissingExtra` without the driver, `StoreError` for the rest. With `migrating=False` the
     schema is left as it is, whatever it is.
     """
-    address = _address(url)
+    address = _parse_address(url)
     dialect = cast(Dialect, address.get_backend_name())
     options: dict[str, Any] = {"json_serializer": _to_json_text, "json_deserializer": from_json, "pool_size": pool_size}
     if dialect == "sqlite":
-        options["connect_args"] = {"timeout": WRITE_WAIT_S, "async_creator_fn": _connected}
+        options["connect_args"] = {"timeout": WRITE_WAIT_S, "async_creator_fn": _connect_sqlite}
     else:
         address, arguments = _postgres_arguments(address)
         # A connection that the server dropped is noticed before it is used.
@@ -191,9 +194,9 @@ async def open_database(url: str | Path, *, pool_size: int = 10, migrating: bool
         event.listen(engine.sync_engine, "connect", _prepare_sqlite)
     database = Database(engine, dialect)
     try:
-        async with translated():
+        async with translate_errors():
             if dialect == "sqlite":
-                await asyncio.to_thread(_ready_file, Path(cast(str, address.database)), make=migrating)
+                await asyncio.to_thread(_prepare_file, Path(cast(str, address.database)), make=migrating)
             if migrating:
                 await migrate(engine, dialect)
     except BaseException:
@@ -202,7 +205,7 @@ async def open_database(url: str | Path, *, pool_size: int = 10, migrating: bool
     return database
 
 
-def _address(url: str | Path) -> URL:
+def _parse_address(url: str | Path) -> URL:
     text = str(url)
     if "://" not in text:
         return URL.create("sqlite+aiosqlite", database=text)
@@ -222,7 +225,7 @@ def _address(url: str | Path) -> URL:
 
 
 def _postgres_arguments(address: URL) -> tuple[URL, dict[str, Any]]:
-    """The address as the driver understands it, and what it is told beside it. Options are spelled as other clients spell them."""
+    """Return the address as the driver understands it, and its other arguments. Options are spelled as other clients spell them."""
     query = dict(address.query)
     arguments: dict[str, Any] = {
         "timeout": WRITE_WAIT_S,
@@ -239,7 +242,7 @@ def _postgres_arguments(address: URL) -> tuple[URL, dict[str, Any]]:
     return address.set(query=query), arguments
 
 
-def _ready_file(path: Path, *, make: bool) -> None:
+def _prepare_file(path: Path, *, make: bool) -> None:
     """Make the file, or find out what is wrong with it, before a pool of connections stumbles over it."""
     if make:
         try:
@@ -247,11 +250,11 @@ def _ready_file(path: Path, *, make: bool) -> None:
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         except OSError as error:
             if not path.exists():
-                raise _unusable(error) from error
+                raise _make_store_error(error) from error
     elif not path.exists():
         raise StoreError(f"there is no database at {str(path)!r}")
     with contextlib.closing(sqlite3.connect(path, timeout=_BUSY_MS / 1000, isolation_level=None)) as connection:
-        _to_wal(connection)
+        _switch_to_wal(connection)
 
 
 def _is_locked(path: Path, within_s: float) -> bool:
@@ -264,7 +267,7 @@ def _is_locked(path: Path, within_s: float) -> bool:
     return False
 
 
-def _to_wal(connection: sqlite3.Connection) -> None:
+def _switch_to_wal(connection: sqlite3.Connection) -> None:
     # Kept in the file, so it is a change only once. For that change SQLite does not wait when another process makes it just now.
     end = time.monotonic() + _BUSY_MS / 1000
     while True:
@@ -277,7 +280,7 @@ def _to_wal(connection: sqlite3.Connection) -> None:
             time.sleep(0.02)
 
 
-def _connected(database: str, **options: Any) -> Any:
+def _connect_sqlite(database: str, **options: Any) -> Any:
     from proctor.store.sqlite_driver import connect  # the driver may be missing, which is told by whoever opens the database
 
     return connect(database, **options)

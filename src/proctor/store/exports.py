@@ -1,4 +1,4 @@
-"""Traces whose results are still to be told to somebody else.
+"""Traces whose results are still to be sent to somebody else.
 
 A row is written in the transaction that writes the results, and deleted when they were taken: nothing is forgotten by a crash. Whoever
 sends moves `next_at` on first, so that of several servers one sends; what was queued again meanwhile has another `next_at` and stays.
@@ -39,7 +39,7 @@ async def queue_exports(connection: AsyncConnection, found: Iterable[Row], now: 
 
 
 async def take_exports(connection: AsyncConnection, *, now: float, until: float, limit: int) -> list[Row]:
-    """What is due, taken until then; the longest due first."""
+    """Lease what is due until that time and return it, the longest due first."""
     due = sa.select(exports.c.trace_id).where(exports.c.next_at <= now).order_by(exports.c.next_at).limit(limit)
     chosen = list((await connection.execute(due.with_for_update(skip_locked=True))).scalars())
     if not chosen:
@@ -48,34 +48,34 @@ async def take_exports(connection: AsyncConnection, *, now: float, until: float,
     return [dict(row) for row in (await connection.execute(taken)).mappings()]
 
 
-async def end_exports(connection: AsyncConnection, taken: Sequence[Row]) -> None:
-    """These were sent, or are given up; what was queued again meanwhile stays."""
-    for until, ids in _by_until(taken):
+async def delete_exports(connection: AsyncConnection, taken: Sequence[Row]) -> None:
+    """Delete exports that were sent or abandoned. Keep those queued again since."""
+    for until, ids in _group_by_lease(taken):
         await connection.execute(sa.delete(exports).where(exports.c.trace_id.in_(ids), exports.c.next_at == until))
 
 
-async def put_off_exports(connection: AsyncConnection, taken: Sequence[Row], at: float) -> None:
-    """These are tried again at that time."""
-    for until, ids in _by_until(taken):
+async def postpone_exports(connection: AsyncConnection, taken: Sequence[Row], at: float) -> None:
+    """Try these exports again at that time."""
+    for until, ids in _group_by_lease(taken):
         await connection.execute(sa.update(exports).where(exports.c.trace_id.in_(ids), exports.c.next_at == until).values(next_at=at))
 
 
-async def results_to_export(connection: AsyncConnection, row: Row) -> list[Row]:
-    """The results of one trace that are to be told."""
+async def list_results_to_export(connection: AsyncConnection, row: Row) -> list[Row]:
+    """Return the results of one trace that are to be sent."""
     ours = (results.c.organization_id == row["organization_id"], results.c.trace_id == row["trace_id"])
     query = sa.select(results).where(*ours, results.c.updated_at >= row["since"]).order_by(results.c.id)
     return [dict(found) for found in (await connection.execute(query)).mappings()]
 
 
-async def trace_to_export(connection: AsyncConnection, row: Row) -> Row | None:
-    """The trace they are about, as far as it is needed; None when it has been deleted."""
+async def find_trace_to_export(connection: AsyncConnection, row: Row) -> Row | None:
+    """Return the trace that the results are about, without what is not needed; None when it has been deleted."""
     ours = (traces.c.organization_id == row["organization_id"], traces.c.id == row["trace_id"])
     columns = (traces.c.id, traces.c.format, traces.c.external_id, traces.c.revision, traces.c.body)
     found = (await connection.execute(sa.select(*columns).where(*ours))).mappings().first()
     return None if found is None else dict(found)
 
 
-def _by_until(taken: Sequence[Row]) -> Iterable[tuple[float, list[str]]]:
+def _group_by_lease(taken: Sequence[Row]) -> Iterable[tuple[float, list[str]]]:
     groups: dict[float, list[str]] = {}
     for row in taken:
         groups.setdefault(row["next_at"], []).append(row["trace_id"])

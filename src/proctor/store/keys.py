@@ -1,4 +1,4 @@
-"""Keys as rows. Only the hash of a key is kept; who has the database cannot use its keys."""
+"""Keys as rows. Only the hash of a key is kept, so that whoever has the database cannot use its keys."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _CREATED = "keys_created"
 
 
 async def add_key(connection: AsyncConnection, values: dict[str, object]) -> Row:
-    """Keep a key, and of an organization's for ever that there was one. Others do not count: they would lock out the local user, and
-    nobody would be left who can do what only an organization key can.
+    """Insert a key. Of an organization's key, also note for ever that there was one; other keys do not count, because they would lock out
+    the local user while nobody holds a key that can do what only an organization key can.
     """
     row = (await connection.execute(keys.insert().values(values).returning(*keys.c))).mappings().one()
     if row["kind"] == "organization":
@@ -22,13 +22,13 @@ async def add_key(connection: AsyncConnection, values: dict[str, object]) -> Row
     return dict(row)
 
 
-async def key_by_hash(connection: AsyncConnection, hash: str) -> Row | None:
-    """The row of a key, revoked and expired ones too."""
+async def find_key_by_hash(connection: AsyncConnection, hash: str) -> Row | None:
+    """Return the row of a key, revoked and expired ones too."""
     found = (await connection.execute(sa.select(keys).where(keys.c.hash == hash))).mappings().first()
     return None if found is None else dict(found)
 
 
-async def revoke(connection: AsyncConnection, organization_id: str, id: str, now: str) -> Row | None:
+async def revoke_key(connection: AsyncConnection, organization_id: str, id: str, now: str) -> Row | None:
     """Revoke a key of an organization. One that is revoked already keeps its time."""
     statement = (
         sa.update(keys)
@@ -40,11 +40,11 @@ async def revoke(connection: AsyncConnection, organization_id: str, id: str, now
     return None if found is None else dict(found)
 
 
-async def note_use(connection: AsyncConnection, id: str, now: str) -> None:
-    """Keep when a key was last used."""
+async def note_key_use(connection: AsyncConnection, id: str, now: str) -> None:
+    """Write when a key was last used."""
     await connection.execute(sa.update(keys).where(keys.c.id == id).values(last_used_at=now))
 
 
-async def organization_key_ever(connection: AsyncConnection) -> bool:
-    """Whether an organization key was ever created; revoking it does not change that."""
+async def had_organization_key(connection: AsyncConnection) -> bool:
+    """Return whether an organization key was ever created; revoking it does not change that."""
     return await get_setting(connection, _CREATED) is not None

@@ -1,4 +1,4 @@
-"""Queries of lists: by which index a filter is answered, whatever else is asked beside it.
+"""Queries of lists: which index answers a filter, whatever else is asked beside it.
 
 A list may be narrowed by several columns at once, and not every combination has an index. So each table has *paths*: columns with an index
 that goes on by time, from the narrowest to the widest. The first path whose columns are all asked for leads the query; every other
@@ -64,7 +64,7 @@ class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _OffIndex(FunctionElement[Any]):
-    """A column that leads no query: SQLite, which keeps no statistics, would else take any index that fits."""
+    """A column that leads no query: SQLite, which keeps no statistics, would otherwise take any index that fits."""
 
     inherit_cache = True
     name = "off_index"
@@ -97,7 +97,7 @@ def list_query(
     `along` are conditions on the time, which every path goes by; `beside` are others.
     """
     wanted = {name: value for name, value in equal.items() if value is not None}
-    path = next((path for path in PATHS[table.name] if _leads(table, path, wanted)), ())
+    path = next((path for path in PATHS[table.name] if _is_leading(table, path, wanted)), ())
     query = sa.select(*(table.c[name] for name in columns or table.c.keys()))
     for name in path:
         query = query.where(table.c[name] == wanted[name])
@@ -113,6 +113,6 @@ def list_query(
     return ListQuery(path=query.where(*along), beside=(*(_OffIndex(table.c[name]) == value for name, value in others.items()), *beside))
 
 
-def _leads(table: sa.Table, path: tuple[str, ...], wanted: Mapping[str, object]) -> bool:
-    """Whether every column of a path is asked for, with a value that its index holds."""
+def _is_leading(table: sa.Table, path: tuple[str, ...], wanted: Mapping[str, object]) -> bool:
+    """Return whether every column of a path is asked for, with a value that its index holds."""
     return all(name in wanted and wanted[name] != COMMON.get((table.name, name)) for name in path)

@@ -1,7 +1,7 @@
-"""One statement for many rows, in the fewest steps.
+"""Runs one statement for many rows, in the fewest steps.
 
 SQLAlchemy looks at every value of every row on its way to the driver, which costs more than the database does. Here the statement is
-compiled once and rows go to the driver as they are, so their values must be ones it takes: texts that went through `plain_text`, numbers,
+compiled once and rows go to the driver as they are, so their values must be ones it takes: texts that went through `clean_text`, numbers,
 bytes, None.
 """
 
@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from proctor.model.evidence import Json
 
 
-class Many:
+class BulkStatement:
     """A statement that is run for many rows. `names` are the parameters that every row has; the statement has no others."""
 
     def __init__(self, statement: sa.sql.Executable, names: Sequence[str]) -> None:
@@ -29,10 +29,10 @@ class Many:
         """Run it once for each row."""
         if not rows:
             return
-        text, values = self._compiled(connection.dialect)
+        text, values = self._compile_for(connection.dialect)
         await connection.exec_driver_sql(text, [values(row) for row in rows])
 
-    def _compiled(self, dialect: sa.Dialect) -> tuple[str, Any]:
+    def _compile_for(self, dialect: sa.Dialect) -> tuple[str, Any]:
         known = self._known.get(dialect.name)
         if known is None:
             compiled: Any = self._statement.compile(dialect=dialect, column_keys=self._names)  # type: ignore[attr-defined]  # all have it
@@ -40,21 +40,21 @@ class Many:
         return known
 
 
-def plain_text(text: str) -> str:
-    """Text that both databases take: without NUL characters and halves of surrogate pairs."""
+def clean_text(text: str) -> str:
+    """Return text that both databases take: without NUL characters and halves of surrogate pairs."""
     if text.isascii() and "\0" not in text:
         return text
     return text.encode("utf-8", errors="replace").decode().replace("\0", "\ufffd")
 
 
-def plain_json(value: Json) -> Json:
-    """JSON that both databases can look into, by the same rules."""
+def clean_json(value: Json) -> Json:
+    """Return JSON that both databases can look into, by the same rules."""
     match value:
         case str():
-            return plain_text(value)
+            return clean_text(value)
         case dict():
-            return {plain_text(name): plain_json(member) for name, member in value.items()}
+            return {clean_text(name): clean_json(member) for name, member in value.items()}
         case list():
-            return [plain_json(member) for member in value]
+            return [clean_json(member) for member in value]
         case _:
             return value

@@ -1,4 +1,4 @@
-"""How the schema came to be: small named steps, applied once each, in order, never changed afterwards.
+"""Migrates the schema: small named steps, applied once each, in order, never changed afterwards.
 
 Each step runs in a transaction together with the note that it ran, so that one that is interrupted leaves nothing half done. Two
 servers that start at once take turns. A database that knows more steps than this program was made by a newer one and is refused.
@@ -24,12 +24,12 @@ NOTES = sa.Table(
 )
 
 
-def _first_tables(connection: sa.Connection) -> None:
+def _create_first_tables(connection: sa.Connection) -> None:
     METADATA.create_all(connection)
 
 
-def _attempts_of_traces(connection: sa.Connection) -> None:
-    """Traces count how often work on them broke off, and are taken agent by agent."""
+def _count_trace_attempts(connection: sa.Connection) -> None:
+    """Let traces count how often work on them broke off, and be taken agent by agent."""
     # The first step made them already where it ran as it is now.
     if "attempts" not in {column["name"] for column in sa.inspect(connection).get_columns("traces")}:
         connection.execute(sa.text("ALTER TABLE traces ADD COLUMN attempts BIGINT NOT NULL DEFAULT 0"))
@@ -38,31 +38,31 @@ def _attempts_of_traces(connection: sa.Connection) -> None:
         index.create(connection, checkfirst=True)
 
 
-def _records_by_age(connection: sa.Connection) -> None:
-    """Benchmark runs are found by their age."""
+def _index_records_by_age(connection: sa.Connection) -> None:
+    """Let benchmark runs be found by their age."""
     for index in records.indexes:
         index.create(connection, checkfirst=True)
 
 
-def _no_run_of_traces(connection: sa.Connection) -> None:
-    """Traces say why they are no run of an agent."""
+def _add_no_run_of_traces(connection: sa.Connection) -> None:
+    """Let traces say why they are no run of an agent."""
     if "no_run" not in {column["name"] for column in sa.inspect(connection).get_columns("traces")}:
         connection.execute(sa.text("ALTER TABLE traces ADD COLUMN no_run TEXT"))
 
 
-def _indices_of_lists(connection: sa.Connection) -> None:
-    """Lists are found by an index, whatever they are narrowed by."""
+def _add_list_indices(connection: sa.Connection) -> None:
+    """Let lists be found by an index, whatever they are narrowed by."""
     for table in (agents, alert_rules, audit, cases, keys, results, run_entries, runs, traces):
         for index in table.indexes:
             index.create(connection, checkfirst=True)
 
 
 STEPS: tuple[tuple[str, Callable[[sa.Connection], None]], ...] = (
-    ("0001_first_tables", _first_tables),
-    ("0002_attempts_of_traces", _attempts_of_traces),
-    ("0003_records_by_age", _records_by_age),
-    ("0004_no_run_of_traces", _no_run_of_traces),
-    ("0005_indices_of_lists", _indices_of_lists),
+    ("0001_first_tables", _create_first_tables),
+    ("0002_attempts_of_traces", _count_trace_attempts),
+    ("0003_records_by_age", _index_records_by_age),
+    ("0004_no_run_of_traces", _add_no_run_of_traces),
+    ("0005_indices_of_lists", _add_list_indices),
 )
 """Append only. From the first release on a step says itself what it creates, and `tables.py` says what has become of it."""
 
@@ -76,9 +76,9 @@ class SchemaState(msgspec.Struct, frozen=True, kw_only=True):
     """Steps of a newer program."""
 
 
-async def schema_state(connection: AsyncConnection) -> SchemaState:
-    """Look, and change nothing."""
-    return await connection.run_sync(_state)
+async def read_schema_state(connection: AsyncConnection) -> SchemaState:
+    """Return which steps were applied; change nothing."""
+    return await connection.run_sync(_read_state)
 
 
 async def migrate(engine: AsyncEngine, dialect: Literal["sqlite", "postgresql"]) -> None:
@@ -88,10 +88,10 @@ async def migrate(engine: AsyncEngine, dialect: Literal["sqlite", "postgresql"])
             await connection.exec_driver_sql("BEGIN IMMEDIATE")
         else:
             await connection.execute(sa.text("SELECT pg_advisory_xact_lock(:number)"), {"number": _LOCK})
-        await connection.run_sync(_apply)
+        await connection.run_sync(_apply_steps)
 
 
-def _state(connection: sa.Connection) -> SchemaState:
+def _read_state(connection: sa.Connection) -> SchemaState:
     done: set[str] = set()
     if sa.inspect(connection).has_table(NOTES.name):
         done = set(connection.execute(sa.select(NOTES.c.name)).scalars())
@@ -103,9 +103,9 @@ def _state(connection: sa.Connection) -> SchemaState:
     )
 
 
-def _apply(connection: sa.Connection) -> None:
+def _apply_steps(connection: sa.Connection) -> None:
     NOTES.metadata.create_all(connection)
-    state = _state(connection)
+    state = _read_state(connection)
     if state.unknown:
         raise StoreError(
             f"the database was made by a newer proctor (it knows {state.unknown[-1]!r}, this one ends at {STEPS[-1][0]!r}); "

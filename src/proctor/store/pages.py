@@ -21,6 +21,7 @@ STRETCH = 10_000
 """Rows along an index that are looked at for one page."""
 DEFAULT_LIMIT, LARGEST_LIMIT = 20, 100
 _LONGEST_CURSOR = 500
+"""Characters. A cursor comes back from outside, and a longer one was never given out."""
 _Edge = tuple[Literal["older", "newer"], str, str]
 _EDGE = msgspec.json.Decoder(_Edge)
 
@@ -33,7 +34,7 @@ class BadCursor(ProctorError):
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
-    """Some rows of a list and the way on from them."""
+    """Some rows of a list, and the cursors to the rows after and before them."""
 
     rows: list[Row]
     next: str | None = None
@@ -43,7 +44,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     limit: int = DEFAULT_LIMIT
 
 
-async def page(
+async def fetch_page(
     connection: AsyncConnection,
     query: sa.Select[Any] | ListQuery,
     table: sa.Table,
@@ -58,9 +59,9 @@ async def page(
     Of a list with conditions beside its path only so many rows are looked at: its page may be short, and yet there is a way on.
     """
     query = query if isinstance(query, ListQuery) else ListQuery(path=query)
-    size = clamped(limit)
+    size = clamp_limit(limit)
     at, key = table.c[time], table.c[id]
-    edge = _read(cursor) if cursor else None
+    edge = _read_cursor(cursor) if cursor else None
     newer = edge is not None and edge[0] == "newer"
     here = sa.tuple_(at, key)
     path, beside = query.path.order_by(None), query.beside
@@ -88,32 +89,32 @@ async def page(
     to_older, to_newer = (True, more) if newer else (more, edge is not None)
     return Page(
         rows=rows,
-        next=_write("older", rows[-1], time, id) if rows and to_older else None,
-        prev=_write("newer", rows[0], time, id) if rows and to_newer else None,
+        next=_write_cursor("older", rows[-1], time, id) if rows and to_older else None,
+        prev=_write_cursor("newer", rows[0], time, id) if rows and to_newer else None,
         limit=size,
     )
 
 
 def _short_page(rows: list[Row], stop: Row, edge: _Edge | None, size: int, time: str, id: str) -> Page:
-    """Return a page that ended where nothing further was looked at, not where the list ends."""
+    """Return a page that ended where the search stopped, not where the list ends."""
     newer = edge is not None and edge[0] == "newer"
-    back = None if edge is None else _write("older" if newer else "newer", {time: edge[1], id: edge[2]}, time, id)
+    back = None if edge is None else _write_cursor("older" if newer else "newer", {time: edge[1], id: edge[2]}, time, id)
     if newer:
         rows.reverse()
-        return Page(rows=rows, next=back, prev=_write("newer", stop, time, id), limit=size)
-    return Page(rows=rows, next=_write("older", stop, time, id), prev=back, limit=size)
+        return Page(rows=rows, next=back, prev=_write_cursor("newer", stop, time, id), limit=size)
+    return Page(rows=rows, next=_write_cursor("older", stop, time, id), prev=back, limit=size)
 
 
-def clamped(limit: int | None) -> int:
-    """A limit that was asked for, brought into 1-100; 20 when none was."""
+def clamp_limit(limit: int | None) -> int:
+    """Return the limit that was asked for, brought into 1-100; 20 when none was."""
     return DEFAULT_LIMIT if limit is None else max(1, min(limit, LARGEST_LIMIT))
 
 
-def _write(direction: str, row: Row, time: str, id: str) -> str:
+def _write_cursor(direction: str, row: Row, time: str, id: str) -> str:
     return base64.urlsafe_b64encode(msgspec.json.encode((direction, row[time], row[id]))).decode().rstrip("=")
 
 
-def _read(cursor: str) -> _Edge:
+def _read_cursor(cursor: str) -> _Edge:
     try:
         if len(cursor) > _LONGEST_CURSOR:
             raise ValueError

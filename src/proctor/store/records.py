@@ -23,52 +23,53 @@ from proctor.store.upserts import insert_or_ignore
 SHOWN = tuple(column for column in records.c if column.name != "blob")
 """Every column but the blob."""
 _IDS_AT_ONCE = 1_000
+"""Ids in one statement: SQLite bounds how many parameters one may have."""
 
 
 def records_of(organization_id: str, kind: str, *, parent_id: str | None = None) -> sa.Select[Any]:
-    """The records of a kind, of one parent where it is given; without blobs."""
+    """Return a query for the records of a kind, of one parent where it is given, without blobs."""
     query = sa.select(*SHOWN).where(records.c.organization_id == organization_id, records.c.kind == kind)
     return query if parent_id is None else query.where(records.c.parent_id == parent_id)
 
 
 async def find_record(connection: AsyncConnection, organization_id: str, kind: str, id: str, *, lock: bool = False) -> Row | None:
-    """One record without its blob. `lock` keeps other writers off it until the transaction ends (SQLite has one writer anyway)."""
+    """Return one record without its blob. `lock` keeps other writers off it until the transaction ends (SQLite has one writer anyway)."""
     query = records_of(organization_id, kind).where(records.c.id == id)
-    return await _first(connection, query.with_for_update() if lock else query)
+    return await _fetch_first(connection, query.with_for_update() if lock else query)
 
 
 async def find_by_slug(connection: AsyncConnection, organization_id: str, kind: str, slug: str) -> Row | None:
-    """The record of a kind that has this slug."""
-    return await _first(connection, records_of(organization_id, kind).where(records.c.slug == slug))
+    """Return the record of a kind that has this slug."""
+    return await _fetch_first(connection, records_of(organization_id, kind).where(records.c.slug == slug))
 
 
 async def find_some(connection: AsyncConnection, organization_id: str, kind: str, ids: Iterable[str]) -> list[Row]:
-    """The records of a kind with these ids, oldest first."""
+    """Return the records of a kind with these ids, oldest first."""
     wanted = list(ids)
     if not wanted:
         return []
-    return await _all(connection, records_of(organization_id, kind).where(records.c.id.in_(wanted)))
+    return await _fetch_all(connection, records_of(organization_id, kind).where(records.c.id.in_(wanted)))
 
 
 async def children(
     connection: AsyncConnection, organization_id: str, kind: str, parents: str | Sequence[str], *, blobs: bool = False
 ) -> list[Row]:
-    """The records of a kind below one parent or several, oldest first."""
+    """Return the records of a kind below one parent or several, oldest first."""
     ids = [parents] if isinstance(parents, str) else list(parents)
     if not ids:
         return []
     query = records_of(organization_id, kind).where(records.c.parent_id.in_(ids))
-    return await _all(connection, query.add_columns(records.c.blob) if blobs else query)
+    return await _fetch_all(connection, query.add_columns(records.c.blob) if blobs else query)
 
 
 async def count_children(connection: AsyncConnection, organization_id: str, kind: str, parent_id: str) -> int:
-    """How many records of a kind are below a parent."""
+    """Return how many records of a kind are below a parent."""
     query = records_of(organization_id, kind, parent_id=parent_id).with_only_columns(sa.func.count())
     return (await connection.execute(query)).scalar_one()
 
 
 async def read_blob(connection: AsyncConnection, organization_id: str, id: str) -> bytes | None:
-    """What is large about a record."""
+    """Return the large part of a record."""
     query = sa.select(records.c.blob).where(records.c.organization_id == organization_id, records.c.id == id)
     return (await connection.execute(query)).scalar_one_or_none()
 
@@ -85,14 +86,14 @@ async def add_record(
     slug: str | None = None,
     blob: bytes | None = None,
 ) -> Row:
-    """A new record, as it is then."""
+    """Insert a record and return it as it is stored."""
     values = {"id": id, "organization_id": organization_id, "kind": kind, "parent_id": parent_id, "slug": slug, "body": body, "blob": blob}
     statement = sa.insert(records).values(**values, created_at=now, updated_at=now).returning(*SHOWN)
     return dict((await connection.execute(statement)).mappings().one())
 
 
 async def change_record(connection: AsyncConnection, organization_id: str, id: str, *, now: str, **columns: object) -> Row | None:
-    """Change columns of a record (`body`, `slug`, `blob`, `parent_id`); as it is then."""
+    """Change columns of a record (`body`, `slug`, `blob`, `parent_id`) and return it as it is then."""
     statement = (
         sa.update(records)
         .where(records.c.organization_id == organization_id, records.c.id == id)
@@ -104,7 +105,7 @@ async def change_record(connection: AsyncConnection, organization_id: str, id: s
 
 
 async def delete_records(connection: AsyncConnection, organization_id: str, ids: Iterable[str]) -> int:
-    """Delete records and every link from or to them; how many there were."""
+    """Delete records and every link from or to them; return how many there were."""
     wanted = list(ids)
     count = 0
     for start in range(0, len(wanted), _IDS_AT_ONCE):
@@ -120,14 +121,14 @@ async def delete_records(connection: AsyncConnection, organization_id: str, ids:
 
 
 async def link(connection: AsyncConnection, from_id: str, kind: str, to_id: str, now: str) -> bool:
-    """The link is there afterwards; whether it is new. Both ends were looked up with their organization before."""
+    """Link two records and return whether the link is new. Both ends were looked up with their organization before."""
     values = {"from_id": from_id, "kind": kind, "to_id": to_id, "created_at": now}
     done = await connection.execute(insert_or_ignore(connection, links, values))
     return done.rowcount > 0
 
 
 async def unlink(connection: AsyncConnection, from_id: str, kind: str, to_id: str | None = None) -> bool:
-    """The link, or every link of this kind, is gone afterwards; whether there was one."""
+    """Delete the link, or every link of this kind, and return whether there was one."""
     statement = sa.delete(links).where(links.c.from_id == from_id, links.c.kind == kind)
     if to_id is not None:
         statement = statement.where(links.c.to_id == to_id)
@@ -137,7 +138,7 @@ async def unlink(connection: AsyncConnection, from_id: str, kind: str, to_id: st
 async def linked(
     connection: AsyncConnection, organization_id: str, kind: str, from_ids: Iterable[str], record_kind: str
 ) -> dict[str, list[Row]]:
-    """The records that links of this kind lead to, by where they come from, in the order they were linked."""
+    """Return the records that links of this kind lead to, by where they come from, in the order they were linked."""
     wanted = list(from_ids)
     found: dict[str, list[Row]] = {id: [] for id in wanted}
     if not wanted:
@@ -155,42 +156,42 @@ async def linked(
 
 
 def linked_query(organization_id: str, kind: str, from_id: str, record_kind: str) -> sa.Select[Any]:
-    """The records that links of this kind lead to, for a page."""
+    """Return a query for the records that links of this kind lead to, for a page."""
     to_ids = sa.select(links.c.to_id).where(links.c.kind == kind, links.c.from_id == from_id)
     return records_of(organization_id, record_kind).where(records.c.id.in_(to_ids))
 
 
 async def linking(connection: AsyncConnection, organization_id: str, kind: str, to_ids: Iterable[str], record_kind: str) -> list[Row]:
-    """The records from which links of this kind lead to one of these."""
+    """Return the records from which links of this kind lead to one of these."""
     wanted = list(to_ids)
     if not wanted:
         return []
     from_ids = sa.select(links.c.from_id).where(links.c.kind == kind, links.c.to_id.in_(wanted))
-    return await _all(connection, records_of(organization_id, record_kind).where(records.c.id.in_(from_ids)))
+    return await _fetch_all(connection, records_of(organization_id, record_kind).where(records.c.id.in_(from_ids)))
 
 
 # --- over the border --------------------------------------------------------------------------------------------------
 
 
 async def public_record(connection: AsyncConnection, kind: str, link_kind: str, slug: str) -> Row | None:
-    """The record that its owner made public under a slug; of several the oldest, so that nobody can take a name over."""
+    """Return the record that its owner made public under a slug; of several the oldest, so that nobody can take a name over."""
     query = sa.select(*SHOWN).join(links, links.c.from_id == records.c.id)
     query = query.where(links.c.kind == link_kind, links.c.to_id == slug, records.c.kind == kind)
-    return await _first(connection, query.order_by(links.c.created_at, records.c.id))
+    return await _fetch_first(connection, query.order_by(links.c.created_at, records.c.id))
 
 
 async def shared_record(connection: AsyncConnection, organization_id: str, kind: str, link_kind: str, id: str) -> Row | None:
-    """A record of another organization that is linked to this one."""
+    """Return a record of another organization that is linked to this one."""
     query = sa.select(*SHOWN).join(links, links.c.from_id == records.c.id)
     query = query.where(links.c.kind == link_kind, links.c.to_id == organization_id, records.c.kind == kind, records.c.id == id)
-    return await _first(connection, query)
+    return await _fetch_first(connection, query)
 
 
-async def _first(connection: AsyncConnection, query: sa.Select[Any]) -> Row | None:
+async def _fetch_first(connection: AsyncConnection, query: sa.Select[Any]) -> Row | None:
     found = (await connection.execute(query.limit(1))).mappings().first()
     return None if found is None else dict(found)
 
 
-async def _all(connection: AsyncConnection, query: sa.Select[Any]) -> list[Row]:
+async def _fetch_all(connection: AsyncConnection, query: sa.Select[Any]) -> list[Row]:
     found = await connection.execute(query.order_by(records.c.created_at, records.c.id))
     return [dict(row) for row in found.mappings()]

@@ -1,4 +1,4 @@
-"""What is deleted to keep a database small: the oldest first, in transactions that are short.
+"""Chooses and deletes the oldest rows to keep a database small, in short transactions.
 
 Over all organizations: the space is one. A trace goes with its parts and results, a run with its entries and events, a benchmark run with
 what `run_families` finds below it; what somebody works on just now (a lease, a run that has not ended) stays for the next time.
@@ -12,7 +12,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from proctor.store.run_families import delete_families, oldest_families, sizes_of_families
+from proctor.store.run_families import delete_families, list_oldest_families, query_family_sizes
 from proctor.store.tables import alert_deliveries, keys, results, run_entries, run_events, runs, trace_parts, traces
 
 _UNFINISHED = ("queued", "running")
@@ -21,7 +21,7 @@ _UNFINISHED = ("queued", "running")
 Kind = Literal["trace", "run", "benchmark_run"]
 
 
-class Kept(msgspec.Struct, frozen=True, kw_only=True):
+class Deletable(msgspec.Struct, frozen=True, kw_only=True):
     """A trace or run that may be deleted."""
 
     kind: Kind
@@ -30,23 +30,23 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     size: int
 
 
-async def oldest(connection: AsyncConnection, *, limit: int, now: float, idle: str, before: str | None = None) -> list[Kept]:
-    """The oldest traces and runs, at most `limit`, made before a time. Who did not touch a benchmark run since `idle` has given it up."""
+async def list_oldest(connection: AsyncConnection, *, limit: int, now: float, idle: str, before: str | None = None) -> list[Deletable]:
+    """Return the oldest traces and runs made before a time, at most `limit`. A benchmark run untouched since `idle` counts as given up."""
     free = sa.or_(traces.c.leased_until.is_(None), traces.c.leased_until < now)
-    of_results = _bytes_of(results.c.body).where(results.c.trace_id == traces.c.id).scalar_subquery()
-    of_entries = _bytes_of(run_entries.c.body).where(run_entries.c.run_id == runs.c.id).scalar_subquery()
+    of_results = _sum_bytes(results.c.body).where(results.c.trace_id == traces.c.id).scalar_subquery()
+    of_entries = _sum_bytes(run_entries.c.body).where(run_entries.c.run_id == runs.c.id).scalar_subquery()
     found = [
-        *await _oldest(connection, "trace", traces, traces.c.size + of_results, free, limit, before),
-        *await _oldest(connection, "run", runs, of_entries, runs.c.status.not_in(_UNFINISHED), limit, before),
+        *await _list_oldest_of(connection, "trace", traces, traces.c.size + of_results, free, limit, before),
+        *await _list_oldest_of(connection, "run", runs, of_entries, runs.c.status.not_in(_UNFINISHED), limit, before),
         *[
-            Kept(kind="benchmark_run", id=family.id, created_at=family.created_at, size=family.size)
-            for family in await oldest_families(connection, limit=limit, before=before, idle=idle)
+            Deletable(kind="benchmark_run", id=family.id, created_at=family.created_at, size=family.size)
+            for family in await list_oldest_families(connection, limit=limit, before=before, idle=idle)
         ],
     ]
     return sorted(found, key=lambda kept: (kept.created_at, kept.id))[:limit]
 
 
-async def _oldest(
+async def _list_oldest_of(
     connection: AsyncConnection,
     kind: Kind,
     table: sa.Table,
@@ -54,30 +54,30 @@ async def _oldest(
     free: sa.ColumnElement[bool],
     limit: int,
     before: str | None,
-) -> list[Kept]:
+) -> list[Deletable]:
     query = sa.select(table.c.id, table.c.created_at, size).where(free)
     if before is not None:
         query = query.where(table.c.created_at < before)
     rows = await connection.execute(query.order_by(table.c.created_at, table.c.id).limit(limit))
-    return [Kept(kind=kind, id=id, created_at=at, size=int(bytes_)) for id, at, bytes_ in rows]
+    return [Deletable(kind=kind, id=id, created_at=at, size=int(bytes_)) for id, at, bytes_ in rows]
 
 
-async def kept_bytes(connection: AsyncConnection) -> int:
-    """What traces with their results and runs of either sort take, as they are kept."""
+async def sum_kept_bytes(connection: AsyncConnection) -> int:
+    """Return how many bytes traces with their results and runs of either sort take."""
     sums = (
         sa.select(sa.func.coalesce(sa.func.sum(traces.c.size), 0)),
-        _bytes_of(results.c.body),
-        _bytes_of(run_entries.c.body),
-        sizes_of_families(),
+        _sum_bytes(results.c.body),
+        _sum_bytes(run_entries.c.body),
+        query_family_sizes(),
     )
     return sum([int((await connection.execute(query)).scalar_one()) for query in sums])
 
 
-def _bytes_of(column: sa.Column[bytes]) -> sa.Select[int]:
+def _sum_bytes(column: sa.Column[bytes]) -> sa.Select[int]:
     return sa.select(sa.func.coalesce(sa.func.sum(sa.func.length(column)), 0))
 
 
-async def delete_kept(connection: AsyncConnection, kept: list[Kept]) -> None:
+async def delete_listed(connection: AsyncConnection, kept: list[Deletable]) -> None:
     """Delete traces and runs with everything that hangs on them."""
     trace_ids = [one.id for one in kept if one.kind == "trace"]
     run_ids = [one.id for one in kept if one.kind == "run"]
@@ -92,7 +92,7 @@ async def delete_kept(connection: AsyncConnection, kept: list[Kept]) -> None:
 
 
 async def delete_remains(connection: AsyncConnection, before: str) -> int:
-    """Delete what nobody needs after its time: alerts that were delivered or given up, tokens of runs that have expired."""
+    """Delete what nobody needs after its time: alerts that were delivered or abandoned, tokens of runs that have expired."""
     over = sa.delete(alert_deliveries).where(alert_deliveries.c.next_at.is_(None), alert_deliveries.c.updated_at < before)
     expired = sa.delete(keys).where(keys.c.kind == "run", keys.c.expires_at.is_not(None), keys.c.expires_at < before)
     return sum([(await connection.execute(statement)).rowcount for statement in (over, expired)])

@@ -1,4 +1,4 @@
-"""Benchmark runs with everything below them, for whoever deletes the oldest: over all organizations.
+"""Benchmark runs with everything below them, over all organizations, for retention.
 
 Below a benchmark run are its task runs, their criterion runs, the states that were uploaded for either, its tokens, and the playground of
 each task run with its sandboxes, what happened in them and their branches of datasets. What was authored (benchmarks, tasks, the datasets
@@ -24,6 +24,7 @@ _COUNTED = (_RUN, "task_run", "criterion_run", "state")
 """What a run takes: playgrounds and their like also exist without one, and are small."""
 _BELOW = ("task_run", "criterion_run", "state", "sandbox", "event", "entity")
 _IDS_AT_ONCE = 500
+"""Ids in one statement: SQLite bounds how many parameters one may have."""
 _SIZE = sa.func.coalesce(sa.func.length(records.c.blob), 0) + sa.func.coalesce(sa.func.length(sa.cast(records.c.body, sa.Text)), 0)
 _MEMBER = (
     records.c.id,
@@ -47,14 +48,14 @@ class Family(msgspec.Struct, kw_only=True):
     ended: bool
 
 
-async def oldest_families(connection: AsyncConnection, *, limit: int, before: str | None, idle: str) -> list[Family]:
-    """The oldest benchmark runs that have ended, or that nobody has touched since `idle`; locked, and without those others hold."""
+async def list_oldest_families(connection: AsyncConnection, *, limit: int, before: str | None, idle: str) -> list[Family]:
+    """Return the oldest benchmark runs that have ended or are untouched since `idle`; locked, and without those that others hold."""
     found: list[Family] = []
     last: Row | None = None
     while len(found) < limit:
-        some = await _runs_after(connection, last, before, limit)
-        families = {row["id"]: _family(row) for row in some}
-        async for root, row in _members(connection, families):
+        some = await _list_runs_after(connection, last, before, limit)
+        families = {row["id"]: _make_family(row) for row in some}
+        async for root, row in _walk_members(connection, families):
             families[root].size += row["size"] if row["kind"] in _COUNTED else 0
             families[root].touched_at = max(families[root].touched_at, row["updated_at"])
         found += [family for family in families.values() if family.ended or family.touched_at < idle]
@@ -64,22 +65,22 @@ async def oldest_families(connection: AsyncConnection, *, limit: int, before: st
     return found[:limit]
 
 
-def sizes_of_families() -> sa.Select[Any]:
-    """A query for what all benchmark runs take."""
+def query_family_sizes() -> sa.Select[Any]:
+    """Return a query for what all benchmark runs take."""
     return sa.select(sa.func.coalesce(sa.func.sum(_SIZE), 0)).where(records.c.kind.in_(_COUNTED))
 
 
 async def delete_families(connection: AsyncConnection, ids: Sequence[str]) -> None:
     """Delete benchmark runs and everything below them."""
-    gone = [*ids, *[row["id"] async for _, row in _members(connection, ids)]]
-    for some in _batches(gone):
+    gone = [*ids, *[row["id"] async for _, row in _walk_members(connection, ids)]]
+    for some in _split_batches(gone):
         await connection.execute(sa.delete(links).where(sa.or_(links.c.from_id.in_(some), links.c.to_id.in_(some))))
         await connection.execute(sa.delete(records).where(records.c.id.in_(some)))
-    for some in _batches(ids):
+    for some in _split_batches(ids):
         await connection.execute(sa.delete(keys).where(keys.c.kind == "run", keys.c.benchmark_run_id.in_(some)))
 
 
-async def _runs_after(connection: AsyncConnection, last: Row | None, before: str | None, limit: int) -> list[Row]:
+async def _list_runs_after(connection: AsyncConnection, last: Row | None, before: str | None, limit: int) -> list[Row]:
     query = sa.select(*_MEMBER).where(records.c.kind == _RUN)
     if before is not None:
         query = query.where(records.c.created_at < before)
@@ -90,52 +91,52 @@ async def _runs_after(connection: AsyncConnection, last: Row | None, before: str
     return [dict(row) for row in (await connection.execute(query.with_for_update(skip_locked=True))).mappings()]
 
 
-def _family(row: Row) -> Family:
+def _make_family(row: Row) -> Family:
     ended = row["body"].get("status") != "active"
     return Family(id=row["id"], created_at=row["created_at"], touched_at=row["updated_at"], size=row["size"], ended=ended)
 
 
-async def _members(connection: AsyncConnection, ids: Iterable[str]) -> AsyncIterator[tuple[str, Row]]:
-    """Every record below some runs, with the run it belongs to; level by level."""
+async def _walk_members(connection: AsyncConnection, ids: Iterable[str]) -> AsyncIterator[tuple[str, Row]]:
+    """Yield every record below some runs, with the run it belongs to, level by level."""
     root_of = {id: id for id in ids}
     level: dict[str, str] = dict(root_of)
     while level:
         found: dict[str, Row] = {}
         roots: dict[str, str] = {}
-        for some in _batches(list(level)):
+        for some in _split_batches(list(level)):
             for row in (
                 await connection.execute(sa.select(*_MEMBER).where(records.c.parent_id.in_(some), records.c.kind.in_(_BELOW)))
             ).mappings():
                 found[row["id"]], roots[row["id"]] = dict(row), level[row["parent_id"]]
-        for row in await _beside(connection, list(found.values())):
+        for row in await _list_beside(connection, list(found.values())):
             found[row["id"]], roots[row["id"]] = row, roots[row["of"]]
         for id, row in found.items():
             yield roots[id], row
         level = roots
 
 
-async def _beside(connection: AsyncConnection, members: list[Row]) -> list[Row]:
-    """What belongs to these although it has another parent: the playground of a task run, the branches of a sandbox; `of` says whose."""
+async def _list_beside(connection: AsyncConnection, members: list[Row]) -> list[Row]:
+    """Return what belongs to these under another parent: the playground of a task run, the branches of a sandbox; `of` says whose."""
     owner_of = {
         row["body"]["playground_id"]: row["id"] for row in members if row["kind"] == "task_run" and row["body"].get("playground_id")
     }
     found: list[Row] = []
-    for some in _batches(list(owner_of)):
+    for some in _split_batches(list(owner_of)):
         query = sa.select(*_MEMBER).where(records.c.kind == "playground", records.c.id.in_(some))
         found += [{**row, "of": owner_of[row["id"]]} for row in (await connection.execute(query)).mappings()]
-    for some in _batches([row["id"] for row in members if row["kind"] == "sandbox"]):
+    for some in _split_batches([row["id"] for row in members if row["kind"] == "sandbox"]):
         query = sa.select(*_MEMBER, links.c.from_id.label("of")).join(links, links.c.to_id == records.c.id)
-        query = query.where(links.c.kind == "sandbox_dataset", links.c.from_id.in_(some), records.c.kind == "dataset", ~_bound())
+        query = query.where(links.c.kind == "sandbox_dataset", links.c.from_id.in_(some), records.c.kind == "dataset", ~_is_bound())
         found += [dict(row) for row in (await connection.execute(query)).mappings()]
     return found
 
 
-def _bound() -> sa.ColumnElement[bool]:
-    """Whether a task was given an entity of a dataset: then the dataset is more than what a run left."""
+def _is_bound() -> sa.ColumnElement[bool]:
+    """Return whether a task was given an entity of a dataset: then the dataset is more than what a run left."""
     entity, use = records.alias(), links.alias()
     bound = sa.select(use.c.from_id).join(entity, use.c.to_id == entity.c.id).where(use.c.kind == "task_entity")
     return bound.where(entity.c.parent_id == records.c.id).correlate(records).exists()
 
 
-def _batches(ids: Sequence[str]) -> list[Sequence[str]]:
+def _split_batches(ids: Sequence[str]) -> list[Sequence[str]]:
     return [ids[start : start + _IDS_AT_ONCE] for start in range(0, len(ids), _IDS_AT_ONCE)]

@@ -1,4 +1,4 @@
-"""Runs kept as folders of plain files: `<home>/runs/<run id>/`.
+"""Keeps runs as folders of plain files: `<home>/runs/<run id>/`.
 
     run.json        the header, written once
     suite.yaml      the suite in native form, so that the run can be read again when the file it came from has changed
@@ -26,11 +26,13 @@ import msgspec
 from proctor.errors import StoreError
 from proctor.model.result import Ending
 from proctor.model.run import RunEntry, RunHeader
+from proctor.store.waiters import settle_waiters
 
 HEADER, SUITE, RESULTS, ENDED = "run.json", "suite.yaml", "results.jsonl", "ended.json"
 _HEADER = msgspec.json.Decoder(RunHeader)
 _ENTRY = msgspec.json.Decoder(RunEntry)
 _LOCK_TRIES = 5
+"""How often the lock of a file is tried for: whoever only looks whether it is locked holds it for an instant."""
 _Line = tuple[bytes, "asyncio.Future[None]"]
 
 
@@ -41,13 +43,13 @@ class RunFiles:
         self.folder = home / "runs"
 
     def create(self, header: RunHeader, suite_text: str = "") -> "RunFolder":
-        """A new run, open for writing."""
+        """Create a run, open for writing."""
         folder = self.folder / header.run_id
         try:
             folder.mkdir(parents=True)
             _write_whole(folder / SUITE, suite_text.encode())
             _write_whole(folder / HEADER, msgspec.json.format(msgspec.json.encode(header), indent=2) + b"\n")
-            _sync_names(self.folder)
+            _sync_folder(self.folder)
         except FileExistsError:
             raise StoreError(f"there is a run {header.run_id!r} already") from None
         except OSError as error:
@@ -55,8 +57,8 @@ class RunFiles:
         return RunFolder(folder, header, writing=True)
 
     def open(self, run: str, *, writing: bool = False) -> "RunFolder":
-        """A run by its id, by the beginning of one, by `latest`, or by the path of its folder."""
-        folder = self._find(run)
+        """Return a run by its id, by the beginning of one, by `latest`, or by the path of its folder."""
+        folder = self._find_folder(run)
         try:
             header = _HEADER.decode((folder / HEADER).read_bytes())
         except OSError as error:
@@ -65,19 +67,19 @@ class RunFiles:
             raise StoreError(f"run {run!r} has a broken header: {error}") from error
         return RunFolder(folder, header, writing=writing)
 
-    def ids(self) -> list[str]:
-        """Every run, newest first; ids begin with their time."""
+    def list_ids(self) -> list[str]:
+        """Return the ids of all runs, newest first; ids begin with their time."""
         if not self.folder.is_dir():
             return []
         return sorted((entry.name for entry in self.folder.iterdir() if (entry / HEADER).is_file()), reverse=True)
 
-    def _find(self, run: str) -> Path:
+    def _find_folder(self, run: str) -> Path:
         if os.sep in run or (Path(run) / HEADER).is_file():
             return Path(run)
         # A whole id needs no look at the others: a list of all runs opens each of them.
         if run not in ("", ".", "..") and (self.folder / run / HEADER).is_file():
             return self.folder / run
-        known = self.ids()
+        known = self.list_ids()
         if run == "latest" and known:
             return self.folder / known[0]
         fitting = [name for name in known if name.startswith(run)]
@@ -103,12 +105,12 @@ class RunFolder:
         return self._header
 
     async def append(self, entry: RunEntry) -> None:
-        """Keep one finished attempt; durable when this returns."""
+        """Keep one finished attempt, durably once this returns."""
         assert self._writer is not None, "opened for reading"
-        await self._writer.put(msgspec.json.encode(entry) + b"\n", asyncio.get_running_loop().create_future())
+        await self._writer.put_line(msgspec.json.encode(entry) + b"\n", asyncio.get_running_loop().create_future())
 
     def entries(self) -> Iterator[RunEntry]:
-        """Everything kept so far, in order; a half-written last line is no entry."""
+        """Yield everything kept so far, in order; a half-written last line is no entry."""
         path = self.folder / RESULTS
         if not path.exists():
             return
@@ -122,30 +124,30 @@ class RunFolder:
                     raise StoreError(f"{path}:{number}: a broken entry: {error}") from error
 
     def suite_text(self) -> str:
-        """The suite the run was started with, in native form."""
+        """Return the suite the run was started with, in native form."""
         try:
             return (self.folder / SUITE).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise StoreError(f"the suite of run {self._header.run_id!r} cannot be read: {error}") from error
 
-    def ended(self) -> str | None:
-        """How the run ended; nothing while it goes on, or after a crash."""
+    def read_end(self) -> str | None:
+        """Return how the run ended; None while it goes on, or after a crash."""
         try:
             found = msgspec.json.decode((self.folder / ENDED).read_bytes())
         except (OSError, msgspec.MsgspecError):
             return None
         return str(found.get("ended")) if isinstance(found, dict) else None
 
-    def ending(self) -> Ending:
-        """How the run ended, as far as its files tell: `running` while a process writes it, `not_ended` after a crash."""
-        ended = self.ended()
+    def find_ending(self) -> Ending:
+        """Return how the run ended, as far as its files tell: `running` while a process writes it, `not_ended` after a crash."""
+        ended = self.read_end()
         for known in ("completed", "interrupted", "budget", "failed"):
             if ended == known:
                 return known
         return "running" if _is_locked(self.folder / RESULTS) else "not_ended"
 
     def close(self, ended: str) -> None:
-        """No more is to come."""
+        """Write how the run ended; no more is to come."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None
@@ -169,10 +171,10 @@ class _Writer:
         self._path = folder / RESULTS
         try:
             self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-            _sync_names(folder)
+            _sync_folder(folder)
         except OSError as error:
             raise StoreError(f"cannot write {str(self._path)!r}: {error.strerror}") from error
-        if not _lock(self._file):
+        if not _try_to_lock(self._file):
             os.close(self._file)
             raise StoreError(f"run {folder.name!r} is being written by another process")
         (folder / ENDED).unlink(missing_ok=True)
@@ -180,7 +182,7 @@ class _Writer:
         self._fault: StoreError | None = None
         self._gathered: list[_Line] = []
         self._waiting: queue.SimpleQueue[list[_Line] | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._write, name=f"results of {folder.name}", daemon=True)
+        self._thread = threading.Thread(target=self._write_until_closed, name=f"results of {folder.name}", daemon=True)
         self._thread.start()
 
     def _cut_half_line(self) -> None:
@@ -196,8 +198,8 @@ class _Writer:
         if at != size:
             os.ftruncate(self._file, at)
 
-    def put(self, line: bytes, kept: "asyncio.Future[None]") -> "asyncio.Future[None]":
-        """Have a line written; `kept` is done when it is on the disk."""
+    def put_line(self, line: bytes, kept: "asyncio.Future[None]") -> "asyncio.Future[None]":
+        """Hand a line to the thread; `kept` is done when it is on the disk."""
         self._gathered.append((line, kept))
         if len(self._gathered) == 1:
             kept.get_loop().call_soon(self._hand_over)
@@ -214,7 +216,7 @@ class _Writer:
         self._thread.join()
         os.close(self._file)
 
-    def _write(self) -> None:
+    def _write_until_closed(self) -> None:
         while True:
             batch = [self._waiting.get()]
             while not self._waiting.empty():
@@ -222,7 +224,7 @@ class _Writer:
             entries = [entry for gathered in batch if gathered is not None for entry in gathered]
             if entries:
                 fault = self._write_batch(b"".join(line for line, _ in entries))
-                _tell_waiting([kept for _, kept in entries], fault)
+                _wake_waiting([kept for _, kept in entries], fault)
             if None in batch:
                 return
 
@@ -245,26 +247,16 @@ class _Writer:
         return None
 
 
-def _tell_waiting(waiting: "list[asyncio.Future[None]]", fault: StoreError | None) -> None:
-    """Wake everybody who waits for a batch, each loop once; who has gone meanwhile gets no answer, but what was finished is written."""
+def _wake_waiting(waiting: "list[asyncio.Future[None]]", fault: StoreError | None) -> None:
+    """Wake everybody who waits for a batch, each loop once. Who has gone meanwhile gets no answer, but what was finished is written."""
     loops = {kept.get_loop() for kept in waiting}
     for loop in loops:
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            loop.call_soon_threadsafe(_settle, [kept for kept in waiting if kept.get_loop() is loop], fault)
-
-
-def _settle(waiting: "list[asyncio.Future[None]]", fault: StoreError | None) -> None:
-    for kept in waiting:
-        if kept.done():
-            continue
-        if fault is None:
-            kept.set_result(None)
-        else:
-            kept.set_exception(fault)
+            loop.call_soon_threadsafe(settle_waiters, [kept for kept in waiting if kept.get_loop() is loop], fault)
 
 
 def _write_whole(path: Path, data: bytes, *, durable: bool = True) -> None:
-    """Never half a file where there was a whole one, or none."""
+    """Replace a file in one step, so that there is never half a file where there was a whole one, or none."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.part")
     with partial.open("wb") as file:
         file.write(data)
@@ -274,8 +266,8 @@ def _write_whole(path: Path, data: bytes, *, durable: bool = True) -> None:
     os.replace(partial, path)
 
 
-def _lock(file: int) -> bool:
-    """Take the lock of a writer, unless another process has it."""
+def _try_to_lock(file: int) -> bool:
+    """Take the lock of a writer; return False when another process has it."""
     for _ in range(_LOCK_TRIES):
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -287,7 +279,7 @@ def _lock(file: int) -> bool:
 
 
 def _is_locked(path: Path) -> bool:
-    """Whether some process is writing these results."""
+    """Return whether some process is writing these results."""
     try:
         with path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -298,7 +290,7 @@ def _is_locked(path: Path) -> bool:
     return False
 
 
-def _sync_names(path: Path) -> None:
+def _sync_folder(path: Path) -> None:
     """Force to disk which files a folder has."""
     folder = os.open(path, os.O_RDONLY)
     try:

@@ -21,39 +21,42 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from proctor.errors import StoreError
 from proctor.model.evidence import Json
 from proctor.model.run import RunEntry, RunHeader
-from proctor.store.bodies import expand, squeeze
+from proctor.store.bodies import compress_bytes, expand_bytes
 from proctor.store.database import Database
 from proctor.store.pages import Row
 from proctor.store.tables import projects, run_entries, run_events, runs
 from proctor.store.upserts import insert_or_ignore
+from proctor.store.waiters import settle_waiters
 
 UNFINISHED = ("queued", "running")
 _ENTRY = msgspec.json.Decoder(RunEntry)
 _STEP = 200
+"""Rows read in one query, so that a long run is not held in memory."""
 _UNPACKED = 20
+"""Entries decompressed at once in a thread: evidence may be large."""
 
 Event = tuple[str, dict[str, Json]]
 """A kind and what is told."""
 
 
-class Cleans(Protocol):
+class EntryCleaner(Protocol):
     """Takes out what must not be stored."""
 
-    def entry(self, entry: RunEntry) -> bytes:
-        """An entry as JSON."""
+    def clean_entry(self, entry: RunEntry) -> bytes:
+        """Return an entry as JSON."""
         ...
 
-    def text(self, text: str) -> str:
-        """A text."""
+    def clean_text(self, text: str) -> str:
+        """Return a text."""
         ...
 
 
 class LeaseLost(StoreError):
-    """Somebody else has taken the run over, or it is gone."""
+    """Raised when somebody else has taken the run over, or it is gone."""
 
 
-class Waiting(msgspec.Struct, frozen=True):
-    """A project of which runs wait."""
+class WaitingProject(msgspec.Struct, frozen=True):
+    """A project that has waiting runs."""
 
     organization_id: str
     project_id: str
@@ -61,30 +64,30 @@ class Waiting(msgspec.Struct, frozen=True):
     """When the oldest of them was sent."""
 
 
-async def waiting_projects(connection: AsyncConnection, *, now: float) -> list[Waiting]:
-    """Every project of which `claim` could take a run."""
+async def list_waiting_projects(connection: AsyncConnection, *, now: float) -> list[WaitingProject]:
+    """Return every project of which `claim_run` could take a run."""
     columns = (runs.c.organization_id, runs.c.project_id, sa.func.min(runs.c.created_at))
-    query = sa.select(*columns).where(_free(now), _active()).group_by(runs.c.organization_id, runs.c.project_id)
-    return [Waiting(*row) for row in await connection.execute(query)]
+    query = sa.select(*columns).where(_is_free(now), _is_active()).group_by(runs.c.organization_id, runs.c.project_id)
+    return [WaitingProject(*row) for row in await connection.execute(query)]
 
 
-def _free(now: float) -> sa.ColumnElement[bool]:
+def _is_free(now: float) -> sa.ColumnElement[bool]:
     return sa.or_(runs.c.status == "queued", sa.and_(runs.c.status == "running", runs.c.leased_until < now))
 
 
-def _active() -> sa.ColumnElement[bool]:
+def _is_active() -> sa.ColumnElement[bool]:
     return sa.select(projects.c.id).where(projects.c.id == runs.c.project_id, projects.c.paused.is_(False)).exists()
 
 
-async def claim(
+async def claim_run(
     connection: AsyncConnection, *, owner: str, now: float, lease_s: float, at: str, project_id: str | None = None
 ) -> Row | None:
-    """Take the run that waits longest, or one whose holder is gone; as it is then. Runs of paused projects wait.
+    """Lease the run that waits longest, or one whose holder is gone, and return it as it is then. Runs of paused projects wait.
 
     With `project_id` only runs of that project are looked at.
     """
-    free = _free(now)
-    where = [free, _active(), *([runs.c.project_id == project_id] if project_id is not None else [])]
+    free = _is_free(now)
+    where = [free, _is_active(), *([runs.c.project_id == project_id] if project_id is not None else [])]
     first = sa.select(runs.c.id).where(*where).order_by(runs.c.created_at, runs.c.id).limit(1).with_for_update(skip_locked=True)
     taken = (
         sa.update(runs)
@@ -103,31 +106,31 @@ async def claim(
     return None if found is None else dict(found)
 
 
-async def renew(connection: AsyncConnection, run_id: str, owner: str, until: float) -> bool:
-    """Hold a run for longer; whether its end was asked for. Raises `LeaseLost`."""
-    return bool((await _held(connection, run_id, owner, {"leased_until": until}))["cancel_requested"])
+async def renew_lease(connection: AsyncConnection, run_id: str, owner: str, until: float) -> bool:
+    """Hold a run for longer and return whether its end was asked for. Raises `LeaseLost`."""
+    return bool((await _change_held(connection, run_id, owner, {"leased_until": until}))["cancel_requested"])
 
 
-async def wanted(connection: AsyncConnection, run_id: str, owner: str) -> bool:
-    """Whether the end of a run was asked for; nothing is written. Raises `LeaseLost`."""
-    query = sa.select(runs.c.cancel_requested).where(*_mine(run_id, owner))
+async def is_cancel_requested(connection: AsyncConnection, run_id: str, owner: str) -> bool:
+    """Return whether the end of a run was asked for; nothing is written. Raises `LeaseLost`."""
+    query = sa.select(runs.c.cancel_requested).where(*_match_lease(run_id, owner))
     found = (await connection.execute(query)).first()
     if found is None:
         raise LeaseLost(f"run {run_id!r} is somebody else's now")
     return bool(found[0])
 
 
-async def let_go(connection: AsyncConnection, run_id: str, owner: str, at: str, reason: str) -> None:
+async def requeue_run(connection: AsyncConnection, run_id: str, owner: str, at: str, reason: str) -> None:
     """Give a run back to the queue; readers of its events are told the reason. Raises `LeaseLost`."""
     values = {"status": "queued", "lease_owner": None, "leased_until": None, "claims": 0, "updated_at": at}
-    await _held(connection, run_id, owner, values)
+    await _change_held(connection, run_id, owner, values)
     await add_events(connection, run_id, [("waiting", {"reason": reason})], at)
 
 
-async def end(connection: AsyncConnection, run_id: str, owner: str, at: str, values: Mapping[str, object], event: Event) -> None:
-    """The run is over: `values` say how. Raises `LeaseLost`."""
+async def end_run(connection: AsyncConnection, run_id: str, owner: str, at: str, values: Mapping[str, object], event: Event) -> None:
+    """Write how the run ended, as `values` say. Raises `LeaseLost`."""
     over = {"lease_owner": None, "leased_until": None, "completed_at": at, "updated_at": at}
-    await _held(connection, run_id, owner, {**over, **values})
+    await _change_held(connection, run_id, owner, {**over, **values})
     await add_events(connection, run_id, [event], at)
 
 
@@ -136,6 +139,7 @@ async def add_events(connection: AsyncConnection, run_id: str, events: Sequence[
     if not events:
         return
     last = sa.select(sa.func.coalesce(sa.func.max(run_events.c.number), 0)).where(run_events.c.run_id == run_id)
+    # Safe without a sequence: the row of the run is locked, so nobody else numbers its events now.
     number = int((await connection.execute(last)).scalar_one())
     values = [
         {"run_id": run_id, "number": number + place, "kind": kind, "body": body, "at": at} for place, (kind, body) in enumerate(events, 1)
@@ -143,25 +147,25 @@ async def add_events(connection: AsyncConnection, run_id: str, events: Sequence[
     await connection.execute(sa.insert(run_events), values)
 
 
-async def status_of(connection: AsyncConnection, run_id: str) -> str | None:
-    """How far a run is; None when it was deleted."""
+async def get_status(connection: AsyncConnection, run_id: str) -> str | None:
+    """Return the status of a run; None when it was deleted."""
     return (await connection.execute(sa.select(runs.c.status).where(runs.c.id == run_id))).scalar_one_or_none()
 
 
-async def events_after(connection: AsyncConnection, run_id: str, number: int, *, limit: int = _STEP) -> list[Row]:
-    """Events of a run behind a number, oldest first."""
+async def list_events_after(connection: AsyncConnection, run_id: str, number: int, *, limit: int = _STEP) -> list[Row]:
+    """Return the events of a run behind a number, oldest first."""
     query = sa.select(run_events).where(run_events.c.run_id == run_id, run_events.c.number > number).order_by(run_events.c.number)
     return [dict(row) for row in (await connection.execute(query.limit(limit))).mappings()]
 
 
-async def done_attempts(connection: AsyncConnection, run_id: str) -> list[tuple[str, int]]:
-    """Case and number of every attempt that is kept."""
+async def list_done_attempts(connection: AsyncConnection, run_id: str) -> list[tuple[str, int]]:
+    """Return case and number of every attempt that is kept."""
     query = sa.select(run_entries.c.case_id, run_entries.c.attempt).where(run_entries.c.run_id == run_id)
     return [(case, int(attempt)) for case, attempt in await connection.execute(query)]
 
 
-async def kept_entries(connection: AsyncConnection, run_id: str, *, evidence: bool = True) -> AsyncIterator[RunEntry]:
-    """Everything that was kept of a run, in order; without `evidence` only what was decided."""
+async def iterate_entries(connection: AsyncConnection, run_id: str, *, evidence: bool = True) -> AsyncIterator[RunEntry]:
+    """Yield everything that was kept of a run, in order; without `evidence` only what was decided."""
     edge: tuple[str, str] | None = None
     columns = (run_entries.c.created_at, run_entries.c.id, run_entries.c.body)
     while True:
@@ -172,33 +176,33 @@ async def kept_entries(connection: AsyncConnection, run_id: str, *, evidence: bo
         for first in range(0, len(found), _UNPACKED):
             # Evidence may be large: unpacking it must hold up nobody, and only a little of it is held at once.
             bodies = [body for _, _, body in found[first : first + _UNPACKED]]
-            for entry in await asyncio.to_thread(_unpacked, bodies, evidence):
+            for entry in await asyncio.to_thread(_unpack_entries, bodies, evidence):
                 yield entry
         if len(found) < _STEP:
             return
         edge = (found[-1][0], found[-1][1])
 
 
-def _unpacked(bodies: Sequence[bytes], evidence: bool) -> list[RunEntry]:
+def _unpack_entries(bodies: Sequence[bytes], evidence: bool) -> list[RunEntry]:
     entries = map(read_entry, bodies)
     return list(entries) if evidence else [msgspec.structs.replace(entry, evidence=None) for entry in entries]
 
 
 def read_entry(body: bytes) -> RunEntry:
-    """What was kept of one attempt. Raises `StoreError`."""
+    """Return what was kept of one attempt. Raises `StoreError`."""
     try:
-        return _ENTRY.decode(expand(body))
+        return _ENTRY.decode(expand_bytes(body))
     except msgspec.MsgspecError as error:
         raise StoreError(f"a stored result cannot be read: {error}") from error
 
 
-def _mine(run_id: str, owner: str) -> tuple[sa.ColumnElement[bool], ...]:
+def _match_lease(run_id: str, owner: str) -> tuple[sa.ColumnElement[bool], ...]:
     return (runs.c.id == run_id, runs.c.lease_owner == owner, runs.c.status == "running")
 
 
-async def _held(connection: AsyncConnection, run_id: str, owner: str, values: Mapping[str, object]) -> Row:
+async def _change_held(connection: AsyncConnection, run_id: str, owner: str, values: Mapping[str, object]) -> Row:
     """Change the row of a run that is held; its lock is ours from here to the end of the transaction."""
-    changed = sa.update(runs).where(*_mine(run_id, owner)).values(values).returning(runs.c.cancel_requested, runs.c.counts)
+    changed = sa.update(runs).where(*_match_lease(run_id, owner)).values(values).returning(runs.c.cancel_requested, runs.c.counts)
     found = (await connection.execute(changed)).mappings().first()
     if found is None:
         raise LeaseLost(f"run {run_id!r} is somebody else's now")
@@ -209,7 +213,7 @@ class RunRows:
     """A run that is being driven: fits `runner.ports.RunLog`.
 
     Attempts that end while others are being written are written together. Who waits for one and goes away does not take it along:
-    `settle` waits for everything that was begun.
+    `wait_until_written` waits for everything that was begun.
     """
 
     def __init__(
@@ -222,7 +226,7 @@ class RunRows:
         clock: Callable[[], float],
         now: Callable[[], str],
         new_id: Callable[[str], str],
-        clean: Cleans,
+        clean: EntryCleaner,
         told: Callable[[], None],
     ) -> None:
         """`told` is called whenever something was written."""
@@ -254,51 +258,52 @@ class RunRows:
             self._bodies = [row[0] for row in found]
 
     def entries(self) -> Iterator[RunEntry]:
-        """What `read` found, in order. A long run is not held in memory for this while it goes on."""
+        """Return what `read` found, in order. A long run is not held in memory for this while it goes on."""
         return map(read_entry, self._bodies)
 
     async def append(self, entry: RunEntry) -> None:
-        """Keep one finished attempt; durable when this returns. Raises `StoreError`, `LeaseLost` among them."""
-        task = asyncio.create_task(self._append(entry))
+        """Keep one finished attempt, durably once this returns. Raises `StoreError`, `LeaseLost` among them."""
+        task = asyncio.create_task(self._append_entry(entry))
         self._appending.add(task)
-        task.add_done_callback(self._appended)
+        task.add_done_callback(self._forget_task)
+        # An attempt that is finished is written even if the run is cancelled while it waits for the disk.
         await asyncio.shield(task)
 
-    def _appended(self, task: asyncio.Task[None]) -> None:
+    def _forget_task(self, task: asyncio.Task[None]) -> None:
         self._appending.discard(task)
         if not task.cancelled():
             task.exception()  # looked at, also when whoever waited for it has gone
 
-    def tell(self, kind: str, body: dict[str, Json]) -> None:
-        """Keep an event, soon."""
+    def add_event(self, kind: str, body: dict[str, Json]) -> None:
+        """Queue an event to be written soon."""
         self._events.append((kind, body))
-        self._wake()
+        self._wake_writer()
 
-    async def settle(self) -> None:
+    async def wait_until_written(self) -> None:
         """Wait until everything is written, or cannot be. Never raises for what could not be kept: who appended it was told."""
         while self._appending or (self._writer is not None and not self._writer.done()):
             waiting = [*self._appending, *([self._writer] if self._writer is not None else [])]
             await asyncio.gather(*waiting, return_exceptions=True)
 
     def close(self, ended: str) -> None:
-        """Nothing: how a run ended is written with `end`, by whoever holds it."""
+        """Do nothing: how a run ended is written with `end_run`, by whoever holds it."""
 
-    async def _append(self, entry: RunEntry) -> None:
+    async def _append_entry(self, entry: RunEntry) -> None:
         # Evidence may be large: cleaning and packing it must not hold up the other runs.
-        body = await asyncio.to_thread(self._packed, entry)
+        body = await asyncio.to_thread(self._pack_entry, entry)
         row = {"run_id": self._header.run_id, "case_id": entry.case, "attempt": entry.attempt, "outcome": entry.outcome, "body": body}
         about: dict[str, Json] = {"case": entry.case, "attempt": entry.attempt, "outcome": entry.outcome, "score": entry.score}
-        reason = self._clean.text(entry.reason)[:500] if entry.reason else None
+        reason = self._clean.clean_text(entry.reason)[:500] if entry.reason else None
         about |= {"code": entry.code, "reason": reason, "duration_ms": entry.duration_ms}
         kept: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._entries.append((row, about, kept))
-        self._wake()
+        self._wake_writer()
         await kept
 
-    def _packed(self, entry: RunEntry) -> bytes:
-        return squeeze(self._clean.entry(entry))
+    def _pack_entry(self, entry: RunEntry) -> bytes:
+        return compress_bytes(self._clean.clean_entry(entry))
 
-    def _wake(self) -> None:
+    def _wake_writer(self) -> None:
         if self._writer is None or self._writer.done():
             self._writer = asyncio.create_task(self._write_all())
 
@@ -308,17 +313,17 @@ class RunRows:
             events, self._events = self._events, []
             try:
                 async with self._database.writing() as connection:
-                    await self._write(connection, entries, events)
+                    await self._write_batch(connection, entries, events)
             except BaseException as error:
                 fault = error if isinstance(error, Exception) else StoreError("the results could not be written: interrupted")
-                _settle([kept for _, _, kept in entries], fault)
+                settle_waiters([kept for _, _, kept in entries], fault)
                 if not isinstance(error, Exception):
                     raise
                 continue
-            _settle([kept for _, _, kept in entries], None)
+            settle_waiters([kept for _, _, kept in entries], None)
             self._told()
 
-    async def _write(
+    async def _write_batch(
         self,
         connection: AsyncConnection,
         entries: Sequence[tuple[dict[str, Any], dict[str, Json], asyncio.Future[None]]],
@@ -327,25 +332,17 @@ class RunRows:
         at = self._now()
         run_id = self._header.run_id
         values: dict[str, object] = {"leased_until": self._clock() + self._lease_s, "updated_at": at}
-        held = await _held(connection, run_id, self._owner, {**values, "claims": 0} if entries else values)
+        # First of all: who lost the lease raises here and writes nothing. A run that makes progress is not counted as taken in vain.
+        held = await _change_held(connection, run_id, self._owner, {**values, "claims": 0} if entries else values)
         counts: dict[str, int] = dict(held["counts"] or {})
         told = list(events)
         for row, about, _ in entries:
             new = {**row, "id": self._new_id("att"), "created_at": at}
             adding = insert_or_ignore(connection, run_entries, new, key=("run_id", "case_id", "attempt")).returning(run_entries.c.id)
+            # Whoever held the run before may have kept this attempt already: then it counts once, and nobody is told again.
             if (await connection.execute(adding)).first() is not None:
                 counts[row["outcome"]] = counts.get(row["outcome"], 0) + 1
                 told.append(("finished", about))
         if entries:
             await connection.execute(sa.update(runs).where(runs.c.id == run_id).values(counts=counts))
         await add_events(connection, run_id, told, at)
-
-
-def _settle(waiting: Sequence[asyncio.Future[None]], fault: Exception | None) -> None:
-    for kept in waiting:
-        if kept.done():
-            continue
-        if fault is None:
-            kept.set_result(None)
-        else:
-            kept.set_exception(fault)

@@ -11,19 +11,19 @@ from proctor.store.upserts import insert_or_update
 
 
 async def put_secret(connection: AsyncConnection, values: dict[str, object]) -> Row:
-    """Keep a secret under its name; one of that name in the project is replaced."""
+    """Insert a secret under its name, or replace the one of that name in the project."""
     statement = insert_or_update(connection, secrets, values, key=("project_id", "name"), change=("value", "updated_at"))
     return dict((await connection.execute(statement.returning(*secrets.c))).mappings().one())
 
 
-async def secrets_of(connection: AsyncConnection, organization_id: str, project_id: str) -> list[Row]:
-    """The secrets of a project, by name."""
+async def list_secrets(connection: AsyncConnection, organization_id: str, project_id: str) -> list[Row]:
+    """Return the secrets of a project, by name."""
     query = sa.select(secrets).where(secrets.c.organization_id == organization_id, secrets.c.project_id == project_id)
     return [dict(row) for row in (await connection.execute(query.order_by(secrets.c.name))).mappings()]
 
 
 async def delete_secret(connection: AsyncConnection, organization_id: str, project_id: str, name: str) -> bool:
-    """Delete a secret; whether there was one."""
+    """Delete a secret and return whether there was one."""
     done = await connection.execute(
         sa.delete(secrets).where(secrets.c.organization_id == organization_id, secrets.c.project_id == project_id, secrets.c.name == name)
     )

@@ -1,4 +1,4 @@
-"""Connections to SQLite that cross over to their thread once for each statement.
+"""Connections to SQLite that switch to their thread once for each statement.
 
 The driver has a thread for every connection, and SQLAlchemy goes there and back for a cursor, for the statement, for its rows, for the end
 of the cursor and once more when the connection is given back. Beside an event loop that is busy reading requests every one of these ways
@@ -21,7 +21,7 @@ _AHEAD = 1_000
 
 
 def connect(database: str, **options: Any) -> OneWayConnection:
-    """A connection; to be awaited."""
+    """Return a connection, to be awaited."""
     return OneWayConnection(database, options)
 
 
@@ -35,7 +35,7 @@ class OneWayConnection(aiosqlite.Connection):
         self._given_up = False
         """Whether somebody no longer waits for something that the thread may still do."""
 
-    async def across(self, work: Callable[..., T], *arguments: Any) -> T:
+    async def run_in_thread(self, work: Callable[..., T], *arguments: Any) -> T:
         """Do something in the thread of this connection."""
         try:
             return await self._execute(work, *arguments)
@@ -49,24 +49,24 @@ class OneWayConnection(aiosqlite.Connection):
         return self._conn
 
     def cursor(self) -> OneWayCursor:  # type: ignore[override]  # a context as well, and made without a way
-        """A cursor; there is one in the thread from its statement on."""
+        """Return a cursor; the thread makes its own with the statement."""
         return OneWayCursor(self)
 
     async def run_all(self, works: Sequence[tuple[str, Sequence[Any]]]) -> None:
         """Run several statements that answer nothing, one after the other."""
-        await self.across(self._run_all, works)
+        await self.run_in_thread(self._run_all, works)
 
     def _run_all(self, works: Sequence[tuple[str, Sequence[Any]]]) -> None:
         for statement, values in works:
             self._conn.execute(statement, values).close()
 
     async def rollback(self) -> None:
-        """Undo what is not committed. Connections that are given back usually have nothing to undo."""
+        """Undo what is not committed, usually nothing."""
         if self._given_up or self._conn.in_transaction:
             await super().rollback()
 
     async def commit(self) -> None:
-        """Keep what was done, if anything was."""
+        """Commit what was done, if anything was."""
         if self._given_up or self._conn.in_transaction:
             await super().commit()
 
@@ -84,45 +84,45 @@ class OneWayCursor:
         self.lastrowid: int | None = None
 
     async def __aenter__(self) -> OneWayCursor:
-        """Nothing to be made yet."""
+        """Return the cursor; nothing has to be made yet."""
         return self
 
     async def execute(self, statement: str, values: Any = ()) -> OneWayCursor:
         """Run a statement and fetch its first rows."""
-        await self._connection.across(self._run, statement, values)
+        await self._connection.run_in_thread(self._run, statement, values)
         return self
 
     async def executemany(self, statement: str, rows: Sequence[Any]) -> OneWayCursor:
         """Run a statement for many rows."""
-        await self._connection.across(self._run_many, statement, rows)
+        await self._connection.run_in_thread(self._run_many, statement, rows)
         return self
 
     async def fetchall(self) -> list[Any]:
-        """Every row that is left."""
+        """Return every row that is left."""
         rows, self._rows = self._rows, []
         if self._open is not None:
-            rows += await self._connection.across(self._open.fetchall)
+            rows += await self._connection.run_in_thread(self._open.fetchall)
             await self.close()
         return rows
 
     async def fetchmany(self, size: int | None = None) -> list[Any]:
-        """The next rows."""
+        """Return the next rows."""
         wanted = size or self.arraysize
         rows, self._rows = self._rows[:wanted], self._rows[wanted:]
         if len(rows) < wanted and self._open is not None:
-            rows += await self._connection.across(self._open.fetchmany, wanted - len(rows))
+            rows += await self._connection.run_in_thread(self._open.fetchmany, wanted - len(rows))
         return rows
 
     async def fetchone(self) -> Any:
-        """The next row, if there is one."""
+        """Return the next row, if there is one."""
         return next(iter(await self.fetchmany(1)), None)
 
     async def close(self) -> None:
-        """Let go of what was not fetched."""
+        """Close the cursor and drop what was not fetched."""
         self._rows = []
         opened, self._open = self._open, None
         if opened is not None:
-            await self._connection.across(opened.close)
+            await self._connection.run_in_thread(opened.close)
 
     def _run(self, statement: str, values: Any) -> None:
         cursor = self._connection.inner.execute(statement, values)

@@ -1,4 +1,4 @@
-"""Many rows in few statements and one way to the driver's thread, for SQLite.
+"""Writes many rows to SQLite in few statements and one switch to the driver's thread.
 
 The driver gives up the interpreter's lock around every row that it writes, and beside a busy event loop it takes long until it has the lock
 back. With hundreds of rows in one statement that happens once for all of them.
@@ -27,13 +27,13 @@ async def run_for_rows(
     while start < len(rows):
         size = next(size for size in _SIZES if size <= len(rows) - start)
         some = rows[start : start + size]
-        works.append((_text(statement, len(names), size), tuple(row[name] for row in some for name in names)))
+        works.append((_write_statement(statement, len(names), size), tuple(row[name] for row in some for name in names)))
         start += size
     driver = cast(OneWayConnection, (await connection.get_raw_connection()).driver_connection)
     await driver.run_all(works)
 
 
 @lru_cache(maxsize=100)
-def _text(statement: Callable[[str], str], width: int, count: int) -> str:
+def _write_statement(statement: Callable[[str], str], width: int, count: int) -> str:
     row = f"({', '.join('?' * width)})"
     return statement(", ".join([row] * count))

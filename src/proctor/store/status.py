@@ -1,4 +1,4 @@
-"""What a database is and what is in it, whatever its schema; nothing is changed."""
+"""Reads what a database is and what is in it, whatever its schema; nothing is changed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 import sqlalchemy as sa
 
 from proctor.store.database import Database
-from proctor.store.migrations import schema_state
+from proctor.store.migrations import read_schema_state
 from proctor.store.tables import METADATA
 
 
@@ -26,10 +26,10 @@ class DatabaseStatus(msgspec.Struct, frozen=True, kw_only=True):
     """How many rows each table has; tables that are not made yet are left out."""
 
 
-async def database_status(database: Database) -> DatabaseStatus:
-    """Look."""
+async def read_status(database: Database) -> DatabaseStatus:
+    """Return the status of a database."""
     async with database.reading() as connection:
-        state = await schema_state(connection)
+        state = await read_schema_state(connection)
         there = set(await connection.run_sync(lambda sync: sa.inspect(sync).get_table_names()))
         rows = {
             str(table.name): int((await connection.execute(sa.select(sa.func.count()).select_from(table))).scalar_one())

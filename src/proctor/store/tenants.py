@@ -16,59 +16,61 @@ from proctor.store.tables import meta, organizations
 from proctor.store.upserts import insert_or_ignore, insert_or_update
 
 
-def owned(table: sa.Table, organization_id: str, **equal: object) -> sa.Select[Any]:
-    """A query for the rows of an organization whose columns have these values; a value of None asks for an empty column."""
+def query_owned(table: sa.Table, organization_id: str, **equal: object) -> sa.Select[Any]:
+    """Return a query for the rows of an organization whose columns have these values; None asks for an empty column."""
     return sa.select(table).where(table.c.organization_id == organization_id, *(table.c[name] == value for name, value in equal.items()))
 
 
-async def find(connection: AsyncConnection, table: sa.Table, organization_id: str, id: str, **equal: object) -> Row | None:
-    """One row of an organization."""
-    found = (await connection.execute(owned(table, organization_id, id=id, **equal))).mappings().first()
+async def find_row(connection: AsyncConnection, table: sa.Table, organization_id: str, id: str, **equal: object) -> Row | None:
+    """Return one row of an organization."""
+    found = (await connection.execute(query_owned(table, organization_id, id=id, **equal))).mappings().first()
     return None if found is None else dict(found)
 
 
-async def insert(connection: AsyncConnection, table: sa.Table, values: Mapping[str, object]) -> Row:
-    """A new row, as it is then."""
+async def insert_row(connection: AsyncConnection, table: sa.Table, values: Mapping[str, object]) -> Row:
+    """Insert a row and return it as it is stored."""
     found = (await connection.execute(sa.insert(table).values(values).returning(*table.c))).mappings().one()
     return dict(found)
 
 
-async def change(connection: AsyncConnection, table: sa.Table, organization_id: str, id: str, values: Mapping[str, object]) -> Row | None:
-    """Change a row of an organization; as it is then, or None when there is none."""
+async def change_row(
+    connection: AsyncConnection, table: sa.Table, organization_id: str, id: str, values: Mapping[str, object]
+) -> Row | None:
+    """Change a row of an organization and return it as it is then, or None when there is none."""
     statement = sa.update(table).where(table.c.organization_id == organization_id, table.c.id == id).values(values).returning(*table.c)
     found = (await connection.execute(statement)).mappings().first()
     return None if found is None else dict(found)
 
 
-async def delete(connection: AsyncConnection, table: sa.Table, organization_id: str, id: str) -> bool:
-    """Delete a row of an organization; whether there was one."""
+async def delete_row(connection: AsyncConnection, table: sa.Table, organization_id: str, id: str) -> bool:
+    """Delete a row of an organization and return whether there was one."""
     done = await connection.execute(sa.delete(table).where(table.c.organization_id == organization_id, table.c.id == id))
     return done.rowcount > 0
 
 
 async def ensure_organization(connection: AsyncConnection, id: str, name: str, now: str) -> None:
-    """The organization is there afterwards."""
+    """Create the organization unless it is there."""
     values = {"id": id, "name": name, "created_at": now, "updated_at": now}
     await connection.execute(insert_or_ignore(connection, organizations, values, key=("id",)))
 
 
 async def find_organization(connection: AsyncConnection, id_or_name: str) -> str | None:
-    """The id of an organization, by its id or its name; the older one of two with the same name."""
+    """Return the id of an organization, by its id or its name; the older one of two with the same name."""
     query = sa.select(organizations.c.id).where(sa.or_(organizations.c.id == id_or_name, organizations.c.name == id_or_name))
     exact_first = sa.case((organizations.c.id == id_or_name, 0), else_=1)
     return (await connection.execute(query.order_by(exact_first, organizations.c.created_at, organizations.c.id))).scalars().first()
 
 
 async def has_several_organizations(connection: AsyncConnection) -> bool:
-    """Whether there is more than one organization."""
+    """Return whether there is more than one organization."""
     return len((await connection.execute(sa.select(organizations.c.id).limit(2))).all()) > 1
 
 
 async def get_setting(connection: AsyncConnection, name: str) -> str | None:
-    """A setting of the database itself."""
+    """Return a setting of the database itself."""
     return (await connection.execute(sa.select(meta.c.value).where(meta.c.name == name))).scalar_one_or_none()
 
 
 async def set_setting(connection: AsyncConnection, name: str, value: str) -> None:
-    """Keep a setting of the database itself."""
+    """Write a setting of the database itself."""
     await connection.execute(insert_or_update(connection, meta, {"name": name, "value": value}, key=("name",), change=("value",)))

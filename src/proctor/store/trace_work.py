@@ -1,4 +1,4 @@
-"""The work that waits in the table of traces: taken by lease, written back at the end.
+"""The queue of traces to be evaluated: leased by workers, written back at the end.
 
 Any number of workers, also in several processes on one PostgreSQL: a trace is leased by one of them at a time. Results are written by
 whoever holds the lease, in the transaction that gives it back. Agents have turns: one with a long queue does not hold up the others. A
@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from proctor.store.many import Many, plain_text
+from proctor.store.many import BulkStatement, clean_text
 from proctor.store.pages import Row
 from proctor.store.sqlite_rows import run_for_rows
 from proctor.store.tables import results, traces
@@ -26,10 +26,10 @@ _LEASED = (
     "created_at",
 )  # fmt: skip
 MOST_AGENTS = 50
-"""Agents that have a turn in one batch; the others are next."""
+"""How many agents have a turn in one batch; the others are next. A share of a batch should stay worth its query."""
 
 
-class Done(msgspec.Struct, frozen=True, kw_only=True):
+class FinishedTrace(msgspec.Struct, frozen=True, kw_only=True):
     """A trace that was worked on: as it was leased, and what came of it."""
 
     row: Row
@@ -41,8 +41,8 @@ class Done(msgspec.Struct, frozen=True, kw_only=True):
     input_text: str | None = None
 
 
-class Turn(msgspec.Struct, frozen=True, kw_only=True):
-    """How much is taken at once, and from whom."""
+class BatchRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One request for a batch: how much is leased at once, and from which agents."""
 
     owner: str
     now: float
@@ -56,8 +56,8 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     """Agents that have no turn now."""
 
 
-async def next_due(connection: AsyncConnection, now: float) -> float | None:
-    """When the next trace is due that nobody works on."""
+async def find_next_due(connection: AsyncConnection, now: float) -> float | None:
+    """Return when the next trace is due that nobody works on."""
     of_agent = (
         sa.select(traces.c.due_at)
         .where(traces.c.agent_id == _WAITING.c.agent_id, traces.c.due_at.is_not(None), traces.c.leased_until.is_(None))
@@ -66,69 +66,72 @@ async def next_due(connection: AsyncConnection, now: float) -> float | None:
         .scalar_subquery()
     )
     first = (await connection.execute(sa.select(sa.func.min(of_agent)).select_from(_WAITING))).scalar_one_or_none()
+    # A lease that ran out is work too: its worker died, and nobody has given the trace back.
     left = sa.select(traces.c.due_at).where(traces.c.leased_until < now, traces.c.due_at.is_not(None)).limit(1)
     behind = (await connection.execute(left)).scalar_one_or_none()
     return min((due for due in (first, behind) if due is not None), default=None)
 
 
-async def lease(connection: AsyncConnection, turn: Turn) -> list[tuple[str, str]]:
-    """Choose and take: ids of traces and their agents, in the order in which they are to be worked on."""
-    chosen = await choose(connection, turn)
-    await take(connection, turn, chosen)
+async def lease_batch(connection: AsyncConnection, turn: BatchRequest) -> list[tuple[str, str]]:
+    """Choose and lease traces; return their ids and agents in the order in which they are to be worked on."""
+    chosen = await choose_batch(connection, turn)
+    await lease_chosen(connection, turn, chosen)
     return chosen
 
 
-async def take(connection: AsyncConnection, turn: Turn, chosen: Sequence[tuple[str, str]]) -> None:
-    """Lease traces, but for those that somebody else has leased meanwhile; which that are tells `taken_by`."""
-    await _take(connection, turn, [id for id, _ in chosen], traces.c.leased_until.is_(None))
+async def lease_chosen(connection: AsyncConnection, turn: BatchRequest, chosen: Sequence[tuple[str, str]]) -> None:
+    """Lease traces, except those that somebody else has leased meanwhile; `list_leased` tells which are ours."""
+    await _write_lease(connection, turn, [id for id, _ in chosen], traces.c.leased_until.is_(None))
 
 
-async def taken_by(connection: AsyncConnection, owner: str, ids: Sequence[str]) -> list[dict[str, Any]]:
-    """Those of these traces that `owner` has leased, in the same order."""
+async def list_leased(connection: AsyncConnection, owner: str, ids: Sequence[str]) -> list[dict[str, Any]]:
+    """Return those of these traces that `owner` has leased, in the same order."""
     query = sa.select(*(traces.c[name] for name in _LEASED)).where(traces.c.id.in_(ids), traces.c.lease_owner == owner)
     found = (await connection.execute(query)).all()
     rows: dict[str, dict[str, Any]] = {row[0]: dict(zip(_LEASED, row, strict=True)) for row in found}
     return [rows[id] for id in ids if id in rows]
 
 
-async def choose(connection: AsyncConnection, turn: Turn) -> list[tuple[str, str]]:
-    """Traces that are due, and their agents: every agent in turn, its longest due first, none more than its share of what is taken at once.
+async def choose_batch(connection: AsyncConnection, turn: BatchRequest) -> list[tuple[str, str]]:
+    """Return traces that are due, and their agents: one by one from every agent in turn, its longest due first, none more than its share.
 
-    One by one from every agent. Bytes may be a little more than asked for.
+    Bytes may be a little more than asked for, so that a trace larger than the whole room is not left for ever.
     """
-    chosen: dict[str, list[tuple[str, str]]] = {agent: [] for agent in await _whose_turn(connection, turn)}
+    chosen: dict[str, list[tuple[str, str]]] = {agent: [] for agent in await _list_agents_in_turn(connection, turn)}
     left, room = turn.limit, turn.most_bytes
     hungry = list(chosen)
     # What some do not use of their share is for those who have more.
     for _ in range(2):
         still: list[str] = []
         for position, agent in enumerate(hungry):
+            # What is left, divided by those who still have no turn, rounded up: nobody gets nothing.
             share = -(-left // (len(hungry) - position))
             if share <= 0 or room <= 0:
                 break
             query = sa.select(traces.c.id, traces.c.size).where(traces.c.agent_id == agent, traces.c.due_at <= turn.now)
             query = query.where(traces.c.leased_until.is_(None)).order_by(traces.c.due_at, traces.c.id)
             query = query.offset(len(chosen[agent])).limit(share)
-            ids, size = await _as_many_as_fit(connection, query, room // (len(hungry) - position))
+            ids, size = await _take_fitting(connection, query, room // (len(hungry) - position))
             chosen[agent] += [(id, agent) for id in ids]
             left -= len(ids)
             room -= size
             if len(ids) == share:
                 still.append(agent)
         hungry = still
+    # One of each agent, then the second of each: a batch that is cut short has served everybody alike.
     return [one for round in zip_longest(*chosen.values()) for one in round if one is not None]
 
 
-async def anything_left_behind(connection: AsyncConnection, now: float) -> bool:
-    """Whether somebody is gone who had leased something."""
+async def has_abandoned(connection: AsyncConnection, now: float) -> bool:
+    """Return whether a worker is gone that had leased something."""
     query = sa.select(traces.c.id).where(traces.c.leased_until < now, traces.c.due_at.is_not(None)).limit(1)
     return (await connection.execute(query)).first() is not None
 
 
-async def lease_left_behind(connection: AsyncConnection, turn: Turn, few: int) -> list[str]:
-    """Ids of traces whose worker is gone, taken and counted: a few together, so that one that ends its worker takes few others along.
+async def lease_abandoned(connection: AsyncConnection, turn: BatchRequest, few: int) -> list[str]:
+    """Lease traces whose worker is gone, count that, and return their ids.
 
-    One that was left behind before is taken alone.
+    A few together, so that one that ends its worker takes few others along. One that was abandoned before is leased alone.
     """
     query = sa.select(traces.c.id, traces.c.size, traces.c.attempts).where(traces.c.leased_until < turn.now, traces.c.due_at.is_not(None))
     found = (
@@ -138,24 +141,25 @@ async def lease_left_behind(connection: AsyncConnection, turn: Turn, few: int) -
     room = turn.most_bytes
     for id, size, attempts in found:
         if attempts:
+            # It was among a group that failed once: alone it shows whether it is the one to blame.
             fresh = [id]
             break
         room -= size
         if fresh and room < 0:
             break
         fresh.append(id)
-    await _take(connection, turn, fresh, traces.c.leased_until < turn.now, attempts=traces.c.attempts + 1)
+    await _write_lease(connection, turn, fresh, traces.c.leased_until < turn.now, attempts=traces.c.attempts + 1)
     return fresh
 
 
-async def _whose_turn(connection: AsyncConnection, turn: Turn) -> list[str]:
-    """Agents that have something waiting, from the one behind the last on, round once."""
+async def _list_agents_in_turn(connection: AsyncConnection, turn: BatchRequest) -> list[str]:
+    """Return the agents that have something waiting, once around, from the one behind the last."""
     agents = sorted((await connection.execute(sa.select(_WAITING.c.agent_id).where(_WAITING.c.agent_id.is_not(None)))).scalars())
     ordered = [*(id for id in agents if id > turn.after), *(id for id in agents if id <= turn.after)]
     return [id for id in ordered if id not in turn.without][: min(MOST_AGENTS, turn.limit)]
 
 
-async def _as_many_as_fit(connection: AsyncConnection, query: sa.Select[Any, Any], room: int) -> tuple[list[str], int]:
+async def _take_fitting(connection: AsyncConnection, query: sa.Select[Any, Any], room: int) -> tuple[list[str], int]:
     ids: list[str] = []
     total = 0
     # SKIP LOCKED is for PostgreSQL; SQLite has one writer, and the compiler leaves it out there.
@@ -167,41 +171,46 @@ async def _as_many_as_fit(connection: AsyncConnection, query: sa.Select[Any, Any
     return ids, total
 
 
-async def _take(connection: AsyncConnection, turn: Turn, ids: Sequence[str], free: sa.ColumnElement[bool], **more: Any) -> None:
+async def _write_lease(
+    connection: AsyncConnection, turn: BatchRequest, ids: Sequence[str], free: sa.ColumnElement[bool], **more: Any
+) -> None:
     if ids:
         mine = sa.update(traces).where(traces.c.id.in_(ids), free, traces.c.due_at.is_not(None))
         await connection.execute(mine.values(leased_until=turn.until, lease_owner=turn.owner, **more))
 
 
-async def renew(connection: AsyncConnection, *, owner: str, ids: Sequence[str], until: float) -> None:
-    """Keep what is still worked on."""
+async def renew_leases(connection: AsyncConnection, *, owner: str, ids: Sequence[str], until: float) -> None:
+    """Extend the leases of what is still worked on."""
     mine = sa.update(traces).where(traces.c.id.in_(ids), traces.c.lease_owner == owner)
     await connection.execute(mine.values(leased_until=until))
 
 
-async def give_back(connection: AsyncConnection, *, owner: str, ids: Sequence[str]) -> None:
+async def return_leases(connection: AsyncConnection, *, owner: str, ids: Sequence[str]) -> None:
     """Leave traces to others at once, as they were."""
     mine = sa.update(traces).where(traces.c.id.in_(ids), traces.c.lease_owner == owner)
     await connection.execute(mine.values(leased_until=None, lease_owner=None))
 
 
-async def leave_behind(connection: AsyncConnection, *, owner: str, ids: Sequence[str]) -> None:
-    """Leave traces to others as if whoever worked on them had died: it did."""
+async def abandon_leases(connection: AsyncConnection, *, owner: str, ids: Sequence[str]) -> None:
+    """Leave traces to others as if their worker had died, so that it is counted: it did."""
     mine = sa.update(traces).where(traces.c.id.in_(ids), traces.c.lease_owner == owner)
+    # Zero is a lease that ran out long ago: `lease_abandoned` finds it, and counts the attempt.
     await connection.execute(mine.values(leased_until=0.0, lease_owner=None))
 
 
-async def finish(connection: AsyncConnection, *, owner: str, done: Sequence[Done], found: Sequence[dict[str, Any]]) -> int:
-    """Write results and give traces back; how many of them were still ours. Results of the others are not written."""
+async def finish_traces(connection: AsyncConnection, *, owner: str, done: Sequence[FinishedTrace], found: Sequence[dict[str, Any]]) -> int:
+    """Write results and end the leases; return how many traces were still ours. Results of the others are not written."""
     ids = [one.row["id"] for one in done]
     query = sa.select(traces.c.id).where(traces.c.id.in_(ids), traces.c.lease_owner == owner)
-    # The order in which traces are kept, so that nobody waits in a circle.
+    # Locked in the order in which arriving traces lock them: two transactions cannot wait for each other.
     locked = query.order_by(traces.c.agent_id, traces.c.external_id).with_for_update()
     mine = set((await connection.execute(locked)).scalars())
     written = [row for row in found if row["trace_id"] in mine]
     postgres = connection.dialect.name == "postgresql"
     if written:
-        await (_POSTGRES_RESULTS.run(connection, written) if postgres else run_for_rows(connection, _sqlite_results, _RESULT, written))
+        await (
+            _POSTGRES_RESULTS.run(connection, written) if postgres else run_for_rows(connection, _write_sqlite_results, _RESULT, written)
+        )
     # What was decided on an earlier state of a trace, and no longer is.
     ours = [one for one in done if one.row["id"] in mine]
     changed = [
@@ -211,21 +220,21 @@ async def finish(connection: AsyncConnection, *, owner: str, done: Sequence[Done
     ]
     if changed:
         await connection.execute(_FORGET, changed)
-    ended = [_ended(one) for one in ours]
-    await (_FINISH.run(connection, ended) if postgres else run_for_rows(connection, _sqlite_finish, _ENDED, ended))
+    ended = [_make_end_row(one) for one in ours]
+    await (_FINISH.run(connection, ended) if postgres else run_for_rows(connection, _write_sqlite_finish, _ENDED, ended))
     return len(mine)
 
 
-def _ended(one: Done) -> dict[str, Any]:
+def _make_end_row(one: FinishedTrace) -> dict[str, Any]:
     return {
         "at_id": one.row["id"],
         "at_revision": one.row["revision"],
         "at_due": one.row["due_at"],
         "new_status": one.status,
         "new_outcome": one.outcome,
-        "new_error": None if one.error is None else plain_text(one.error),
-        "new_no_run": None if one.no_run is None else plain_text(one.no_run),
-        "new_input": None if one.input_text is None else plain_text(one.input_text),
+        "new_error": None if one.error is None else clean_text(one.error),
+        "new_no_run": None if one.no_run is None else clean_text(one.no_run),
+        "new_input": None if one.input_text is None else clean_text(one.input_text),
     }
 
 
@@ -236,7 +245,7 @@ _FORGET = sa.delete(results).where(
 _UNCHANGED = sa.and_(
     traces.c.revision == sa.bindparam("at_revision", type_=sa.BigInteger), traces.c.due_at == sa.bindparam("at_due", type_=sa.Float)
 )
-_FINISH = Many(
+_FINISH = BulkStatement(
     sa.update(traces)
     .where(traces.c.id == sa.bindparam("at_id"))
     .values(
@@ -259,20 +268,20 @@ _CHANGED = ("trace_revision", "outcome", "score", "verdict", "code", "body", "up
 _ENDED = ("at_id", "at_revision", "at_due", "new_status", "new_outcome", "new_error", "new_no_run", "new_input")
 
 
-def _postgres_results() -> Many:
+def _make_postgres_results() -> BulkStatement:
     insert = postgresql.insert(results)
     statement = insert.on_conflict_do_update(
         index_elements=["trace_id", "case_id", "case_version", "case_key"],
         set_={name: insert.excluded[name] for name in _CHANGED},
         where=insert.excluded.trace_revision >= results.c.trace_revision,
     )
-    return Many(statement, _RESULT)
+    return BulkStatement(statement, _RESULT)
 
 
-_POSTGRES_RESULTS = _postgres_results()
+_POSTGRES_RESULTS = _make_postgres_results()
 
 
-def _sqlite_results(values: str) -> str:
+def _write_sqlite_results(values: str) -> str:
     changes = ", ".join(f"{name} = excluded.{name}" for name in _CHANGED)
     return (
         f"INSERT INTO results ({', '.join(_RESULT)}) VALUES {values} "
@@ -281,7 +290,7 @@ def _sqlite_results(values: str) -> str:
     )
 
 
-def _sqlite_finish(values: str) -> str:
+def _write_sqlite_finish(values: str) -> str:
     unchanged = "traces.revision = ended.at_revision AND traces.due_at = ended.at_due"
     return (
         f"WITH ended ({', '.join(_ENDED)}) AS (VALUES {values}) UPDATE traces SET "
@@ -292,12 +301,12 @@ def _sqlite_finish(values: str) -> str:
     )
 
 
-def _waiting_agents() -> sa.CTE:
-    """Every agent with something waiting, by a few looks into an index however much there is."""
+def _query_waiting_agents() -> sa.CTE:
+    """Return a query for every agent with something waiting, by a few looks into an index however much there is."""
     first = sa.select(sa.func.min(traces.c.agent_id).label("agent_id")).where(traces.c.due_at.is_not(None))
     found = first.cte("waiting", recursive=True)
     behind = sa.select(sa.func.min(traces.c.agent_id)).where(traces.c.due_at.is_not(None), traces.c.agent_id > found.c.agent_id)
     return found.union_all(sa.select(behind.scalar_subquery()).where(found.c.agent_id.is_not(None)))
 
 
-_WAITING = _waiting_agents()
+_WAITING = _query_waiting_agents()

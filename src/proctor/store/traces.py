@@ -1,4 +1,4 @@
-"""Traces as they are kept: a row each, what came first in it, what came later in parts beside it.
+"""Traces as they are kept: a row each, with what came first in it and what came later in parts beside it.
 
 A trace is known by its agent and its external id. A body in one piece replaces what was there; spans are added to it. Every arrival counts
 `revision` up, and a part has the number of the revision it came with, so that parts stand in the order of their arrival.
@@ -30,7 +30,7 @@ Key = tuple[str, str]
 
 
 class Arrival(msgspec.Struct, kw_only=True):
-    """Something that came in for one trace, ready to be kept. `id` is the trace's if it is new."""
+    """What came in for one trace, ready to be kept. `id` is the trace's if it is new."""
 
     id: str
     organization_id: str
@@ -57,7 +57,7 @@ class Arrival(msgspec.Struct, kw_only=True):
 
 
 class KeptTrace(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of an arrival."""
+    """The outcome of keeping an arrival."""
 
     id: str
     created: bool
@@ -69,19 +69,19 @@ class KeptTrace(msgspec.Struct, frozen=True, kw_only=True):
     """Why it was not kept: `agent_gone`, `too_large`."""
 
 
-async def keep(connection: AsyncConnection, arrivals: Sequence[Arrival], now: str) -> dict[Key, KeptTrace]:
-    """Keep what came in, at most one arrival for each trace. Arrivals for agents that are gone are not kept, and said to be."""
-    there = await _agents_that_exist(connection, {arrival.agent_id for arrival in arrivals})
+async def keep_arrivals(connection: AsyncConnection, arrivals: Sequence[Arrival], now: str) -> dict[Key, KeptTrace]:
+    """Keep what came in, at most one arrival for each trace. Arrivals for agents that are gone are not kept, and say so."""
+    there = await _list_existing_agents(connection, {arrival.agent_id for arrival in arrivals})
     answers: dict[Key, KeptTrace] = {}
     # In one order everywhere: two servers that keep the same traces never wait for each other in a circle.
     ordered = sorted((arrival for arrival in arrivals if arrival.agent_id in there), key=lambda arrival: arrival.key)
     for arrival in arrivals:
         if arrival.agent_id not in there:
-            answers[arrival.key] = _refused(arrival, "agent_gone", now)
+            answers[arrival.key] = _make_refusal(arrival, "agent_gone", now)
     if not ordered:
         return answers
     statement = _POSTGRES_KEEP if connection.dialect.name == "postgresql" else _SQLITE_KEEP
-    found = (await connection.execute(statement, [_row(arrival, now) for arrival in ordered])).all()
+    found = (await connection.execute(statement, [_make_row(arrival, now) for arrival in ordered])).all()
     by_key = {(row.agent_id, row.external_id): row for row in found}
     again: list[tuple[Arrival, Any]] = []
     for arrival in ordered:
@@ -92,11 +92,11 @@ async def keep(connection: AsyncConnection, arrivals: Sequence[Arrival], now: st
         status = "complete" if arrival.ended else "open"
         answers[arrival.key] = KeptTrace(id=row.id, created=True, revision=1, status=status, created_at=now, updated_at=now)
     if again:
-        answers |= await _keep_more(connection, again, now)
+        answers |= await _extend_traces(connection, again, now)
     return answers
 
 
-async def _keep_more(connection: AsyncConnection, again: list[tuple[Arrival, Any]], now: str) -> dict[Key, KeptTrace]:
+async def _extend_traces(connection: AsyncConnection, again: list[tuple[Arrival, Any]], now: str) -> dict[Key, KeptTrace]:
     """Add to traces that were there, or replace them. Their rows are locked by now."""
     added: list[dict[str, Any]] = []
     parts: list[dict[str, Any]] = []
@@ -106,7 +106,7 @@ async def _keep_more(connection: AsyncConnection, again: list[tuple[Arrival, Any
         adds = not arrival.replaces and row.format == "otlp"
         size = len(arrival.body) + (row.size if adds else 0)
         if adds and size > LARGEST_TRACE:
-            answers[arrival.key] = _refused(arrival, "too_large", now)
+            answers[arrival.key] = _make_refusal(arrival, "too_large", now)
             continue
         ended = arrival.ended or (adds and row.status != "open")
         status = "complete" if ended else "open"
@@ -129,11 +129,11 @@ async def _keep_more(connection: AsyncConnection, again: list[tuple[Arrival, Any
     return answers
 
 
-def _refused(arrival: Arrival, why: str, now: str) -> KeptTrace:
+def _make_refusal(arrival: Arrival, why: str, now: str) -> KeptTrace:
     return KeptTrace(id=arrival.id, created=False, revision=0, status="failed", created_at=now, updated_at=now, refused=why)
 
 
-def _row(arrival: Arrival, now: str) -> dict[str, Any]:
+def _make_row(arrival: Arrival, now: str) -> dict[str, Any]:
     return {
         "id": arrival.id,
         "organization_id": arrival.organization_id,
@@ -152,7 +152,7 @@ def _row(arrival: Arrival, now: str) -> dict[str, Any]:
     }
 
 
-def _keep_statement(insert: sqlite.Insert | postgresql.Insert) -> ReturningInsert[Any]:
+def _make_keep_statement(insert: sqlite.Insert | postgresql.Insert) -> ReturningInsert[Any]:
     there = insert.on_conflict_do_update(
         index_elements=["agent_id", "external_id"],
         set_={"revision": traces.c.revision + 1, "updated_at": insert.excluded.updated_at},
@@ -161,8 +161,8 @@ def _keep_statement(insert: sqlite.Insert | postgresql.Insert) -> ReturningInser
     return there.returning(*(traces.c[name] for name in known))
 
 
-_SQLITE_KEEP = _keep_statement(sqlite.insert(traces))
-_POSTGRES_KEEP = _keep_statement(postgresql.insert(traces))
+_SQLITE_KEEP = _make_keep_statement(sqlite.insert(traces))
+_POSTGRES_KEEP = _make_keep_statement(postgresql.insert(traces))
 _ADD = (
     sa.update(traces)
     .where(traces.c.id == sa.bindparam("at_id"))
@@ -177,14 +177,14 @@ _ADD = (
 _REPLACE = _ADD.values(format=sa.bindparam("new_format"), body=sa.bindparam("new_body"))
 
 
-async def _agents_that_exist(connection: AsyncConnection, ids: set[str]) -> set[str]:
+async def _list_existing_agents(connection: AsyncConnection, ids: set[str]) -> set[str]:
     query = sa.select(agents.c.id).where(agents.c.id.in_(sorted(ids))).order_by(agents.c.id)
     # PostgreSQL: none of them goes away before the traces are there. SQLite has one writer, and leaves this out.
     return set((await connection.execute(query.with_for_update(read=True, key_share=True))).scalars())
 
 
-async def pieces_of(connection: AsyncConnection, rows: Sequence[Row]) -> dict[str, list[bytes]]:
-    """Everything that came for these traces, by their ids and in the order it came. The rows have `id`, `body` and `revision`."""
+async def list_pieces(connection: AsyncConnection, rows: Sequence[Row]) -> dict[str, list[bytes]]:
+    """Return everything that came for these traces, by their ids and in the order it came. The rows have `id`, `body` and `revision`."""
     found = {row["id"]: [row["body"]] if row["body"] is not None else [] for row in rows}
     several = [row["id"] for row in rows if row["revision"] > 1]
     if several:

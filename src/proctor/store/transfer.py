@@ -1,4 +1,4 @@
-"""A whole database as lines of JSON, to move it between SQLite and PostgreSQL or to keep a copy that any program can read.
+"""Writes a whole database as lines of JSON, and reads it back: to move it between SQLite and PostgreSQL, or to keep a copy.
 
     {"proctor_export": 1, "schema": ["0001_first_tables"], "exported_at": "..."}
     {"table": "projects", "row": {"id": "proj_...", ...}}          bytes as base64
@@ -29,12 +29,15 @@ from proctor.store.upserts import insert_or_ignore
 
 FORMAT = 1
 _ROWS_AT_ONCE = 50
+"""Rows inserted by one statement."""
 _BYTES_AT_ONCE = 4_000_000
+"""Bytes of rows that are held before they are inserted."""
 _NOT_CONTENT = ("meta", "organizations")
 _LARGEST_INTEGER = 2**63
+"""Integers from here on fit no column of either database."""
 
 
-class Imported(msgspec.Struct, frozen=True, kw_only=True):
+class ImportCounts(msgspec.Struct, frozen=True, kw_only=True):
     """What was read in."""
 
     added: int
@@ -43,46 +46,46 @@ class Imported(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def export_lines(connection: AsyncConnection, now: str) -> AsyncGenerator[bytes]:
-    """Every row of every table; `connection` is one that reads. To be closed (`aclosing`) before the connection."""
-    yield _line({"proctor_export": FORMAT, "schema": [name for name, _ in STEPS], "exported_at": now})
+    """Yield every row of every table. `connection` reads; close this (`aclosing`) before the connection."""
+    yield _write_line({"proctor_export": FORMAT, "schema": [name for name, _ in STEPS], "exported_at": now})
     count = 0
     for table in METADATA.sorted_tables:
         query = sa.select(table).order_by(*table.primary_key.columns)
         rows = await connection.stream(query.execution_options(yield_per=_ROWS_AT_ONCE))
         try:
             async for row in rows.mappings():
-                yield _line({"table": str(table.name), "row": {name: _written(value) for name, value in row.items()}})
+                yield _write_line({"table": str(table.name), "row": {name: _write_value(value) for name, value in row.items()}})
                 count += 1
         finally:
             await rows.close()
-    yield _line({"end": True, "rows": count})
+    yield _write_line({"end": True, "rows": count})
 
 
-async def import_lines(connection: AsyncConnection, lines: Iterable[bytes], *, merge: bool = False) -> Imported:
-    """Read in what `export_lines` wrote; `connection` is one that writes, and is undone by whatever this raises.
+async def import_lines(connection: AsyncConnection, lines: Iterable[bytes], *, merge: bool = False) -> ImportCounts:
+    """Read in what `export_lines` wrote. `connection` writes, and is undone by whatever this raises.
 
     Raises `InputError` naming the line. Without `merge` a database with content is refused; with it, rows that are there already stay.
     """
-    if not merge and (full := await _table_with_content(connection)):
+    if not merge and (full := await _find_table_with_content(connection)):
         raise InputError(f"the database is not empty (there are rows in {full!r}); with --merge they stay and what is missing is added")
-    before = await _count(connection)
+    before = await _count_rows(connection)
     total = 0
-    for number, table, rows in _batches(_records(lines)):
+    for number, table, rows in _group_rows(_read_records(lines)):
         try:
             await connection.execute(insert_or_ignore(connection, table, rows))
         except (IntegrityError, DataError) as error:
-            raise InputError(f"line {number} or before: a row of {table.name!r} cannot be kept: {_first_line(error)}") from error
+            raise InputError(f"line {number} or before: a row of {table.name!r} cannot be kept: {_get_first_line(error)}") from error
         total += len(rows)
-    added = await _count(connection) - before
-    return Imported(added=added, present=total - added)
+    added = await _count_rows(connection) - before
+    return ImportCounts(added=added, present=total - added)
 
 
-def _records(lines: Iterable[bytes]) -> Iterator[tuple[int, sa.Table, dict[str, Any], int]]:
-    """Line number, table, row and size of every row; checks the first and the last line."""
+def _read_records(lines: Iterable[bytes]) -> Iterator[tuple[int, sa.Table, dict[str, Any], int]]:
+    """Yield line number, table, row and size of every row; check the first and the last line."""
     known = {name for name, _ in STEPS}
     count, ended, number = 0, False, 0
     for number, line in enumerate(lines, 1):
-        record = _read(number, line)
+        record = _read_line(number, line)
         if number == 1:
             _check_header(record, known)
         elif ended:
@@ -92,15 +95,15 @@ def _records(lines: Iterable[bytes]) -> Iterator[tuple[int, sa.Table, dict[str, 
                 raise InputError(f"line {number}: {record.get('rows')!r} rows were written, {count} are here: the file is not whole")
             ended = True
         else:
-            table, row = _checked(number, record)
+            table, row = _check_row(number, record)
             count += 1
             yield number, table, row, len(line)
     if not ended:
         raise InputError(f"the file ends after line {number} without its last line: it is not whole")
 
 
-def _batches(records: Iterable[tuple[int, sa.Table, dict[str, Any], int]]) -> Iterator[tuple[int, sa.Table, list[dict[str, Any]]]]:
-    """Rows of one table with the same columns together, never too many or too large."""
+def _group_rows(records: Iterable[tuple[int, sa.Table, dict[str, Any], int]]) -> Iterator[tuple[int, sa.Table, list[dict[str, Any]]]]:
+    """Yield rows of one table with the same columns together, never too many or too large."""
     rows: list[dict[str, Any]] = []
     held: sa.Table | None = None
     last, size = 0, 0
@@ -118,7 +121,7 @@ def _batches(records: Iterable[tuple[int, sa.Table, dict[str, Any], int]]) -> It
         yield last, held, rows
 
 
-def _read(number: int, line: bytes) -> dict[str, Json]:
+def _read_line(number: int, line: bytes) -> dict[str, Json]:
     try:
         record = from_json(line)
     except Exception as error:
@@ -144,7 +147,7 @@ def _check_header(record: Mapping[str, Json], known: set[str]) -> None:
         raise InputError(f"line 1: the export was written by a newer proctor (it knows {newer[-1]!r}); upgrade this one first")
 
 
-def _checked(number: int, record: Mapping[str, Json]) -> tuple[sa.Table, dict[str, Any]]:
+def _check_row(number: int, record: Mapping[str, Json]) -> tuple[sa.Table, dict[str, Any]]:
     name, row = record.get("table"), record.get("row")
     table = METADATA.tables.get(name) if isinstance(name, str) else None
     if table is None:
@@ -154,10 +157,10 @@ def _checked(number: int, record: Mapping[str, Json]) -> tuple[sa.Table, dict[st
     unknown = [column for column in row if column not in table.c]
     if unknown:
         raise InputError(f"line {number}: {table.name!r} has no column {unknown[0]!r}")
-    return table, {column: _value(number, table.c[column], value) for column, value in row.items()}
+    return table, {column: _read_value(number, table.c[column], value) for column, value in row.items()}
 
 
-def _value(number: int, column: sa.Column[Any], value: Json) -> object:
+def _read_value(number: int, column: sa.Column[Any], value: Json) -> object:
     if value is None:
         return None
     kind = column.type
@@ -180,25 +183,25 @@ def _value(number: int, column: sa.Column[Any], value: Json) -> object:
     return value
 
 
-async def _table_with_content(connection: AsyncConnection) -> str | None:
+async def _find_table_with_content(connection: AsyncConnection) -> str | None:
     for table in METADATA.sorted_tables:
         if table.name not in _NOT_CONTENT and (await connection.execute(sa.select(sa.literal(1)).select_from(table).limit(1))).first():
             return table.name
     return None
 
 
-async def _count(connection: AsyncConnection) -> int:
+async def _count_rows(connection: AsyncConnection) -> int:
     counts = [sa.select(sa.func.count()).select_from(table) for table in METADATA.sorted_tables]
     return sum([int((await connection.execute(query)).scalar_one()) for query in counts])
 
 
-def _written(value: Any) -> Json:
+def _write_value(value: Any) -> Json:
     return base64.b64encode(value).decode() if isinstance(value, (bytes, memoryview)) else value
 
 
-def _line(record: dict[str, Json]) -> bytes:
+def _write_line(record: dict[str, Json]) -> bytes:
     return to_json(record) + b"\n"
 
 
-def _first_line(error: Exception) -> str:
+def _get_first_line(error: Exception) -> str:
     return str(getattr(error, "orig", error)).splitlines()[0]

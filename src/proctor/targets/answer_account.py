@@ -1,4 +1,4 @@
-"""What is known of an answer, part by part, and what is not although something came.
+"""Says what is known of an answer, part by part, and what stays unknown although something came.
 
 * A text in which nothing can be seen is no answer: where the agent did something beside it, what it said is not known.
 * Two of the usual keys that hold different texts: the first in order is taken, and which of them is the answer is not known, unless
@@ -19,7 +19,7 @@ from proctor.evidence.text import HTTP_KEYS
 from proctor.model.account import Account
 from proctor.model.evidence import Evidence, Json
 from proctor.model.show import shorten, show
-from proctor.targets.no_answer import READER, bad_status, holds_nothing, told_error
+from proctor.targets.no_answer import READER, find_error, holds_nothing, refuse_status
 from proctor.targets.wire import HttpAnswer
 
 SAID_NOTHING = "the agent said nothing"
@@ -30,14 +30,14 @@ _NOT_YET = {
 
 
 def said_nothing(evidence: Evidence) -> bool:
-    """Whether an agent answered a text with nothing in it, and nothing else was seen of it: no act, no error."""
+    """Return whether an agent answered a text with nothing in it, and nothing else was seen of it: no act, no error."""
     if evidence.text is None or not holds_nothing(evidence.text) or evidence.error is not None:
         return False
     return not (evidence.tool_calls or evidence.nodes or evidence.turns or evidence.state)
 
 
 def doubt_silence(evidence: Evidence) -> Evidence:
-    """Evidence in which an answer with nothing in it is not known: nothing holds of what was not said."""
+    """Return evidence in which an empty answer counts as unknown: no claim may hold of what was not said."""
     if evidence.text is None or not holds_nothing(evidence.text):
         return evidence
     account = evidence.account or Account()
@@ -47,11 +47,11 @@ def doubt_silence(evidence: Evidence) -> Evidence:
 def with_account(
     evidence: Evidence, answer: HttpAnswer, *, response_path: str | None = None, format: str | None = None, status_claimed: bool = False
 ) -> Evidence:
-    """Evidence of an answer with the account of it."""
+    """Return the evidence of an answer with the account of what is known of it."""
     doubts = Doubts()
     given = evidence.account or Account()
     own = format is None and evidence.nodes is None and isinstance(answer.body, dict)
-    refusal = bad_status(answer)
+    refusal = refuse_status(answer)
     if refusal is not None and evidence.tool_calls is None and evidence.account is None:
         # What an agent did before it refused, a refusal does not tell.
         doubts.doubt("tool_calls", refusal.reason)
@@ -63,7 +63,7 @@ def with_account(
         _doubt_choice(answer.body, doubts)
     if own and evidence.tool_calls is None:
         _doubt_calls(answer.body, doubts)
-    told = told_error(answer.body)
+    told = find_error(answer.body)
     if told is not None and refusal is None:
         doubts.note(f'the answer says "{told[0]}" beside what was taken as the answer: {shorten(told[1])}')
     for led in answer.redirects:

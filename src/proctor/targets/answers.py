@@ -1,4 +1,4 @@
-"""What an HTTP answer shows.
+"""Turns an HTTP answer into evidence.
 
 What is no answer at all is an error (`no_answer.py`), unless the case claims the status: then the text of such an exchange is not known.
 What is known of an answer, and what could be more than one thing, stands in its account (`answer_account.py`).
@@ -27,14 +27,14 @@ from proctor.targets.answer_account import said_nothing, with_account
 from proctor.targets.faults import TargetFault
 from proctor.targets.no_answer import (
     NoAnswer,
-    bad_body,
-    bad_envelope,
-    bad_path,
-    bad_status,
     fault_of,
-    no_words,
-    retry_after_s,
-    unanswered,
+    make_unanswered,
+    read_retry_after_s,
+    refuse_body,
+    refuse_empty,
+    refuse_envelope,
+    refuse_path,
+    refuse_status,
 )
 from proctor.targets.wire import HttpAnswer
 
@@ -45,15 +45,15 @@ _ANSWERED = (200, 201)
 def evidence_of(
     answer: HttpAnswer, *, response_path: str | None = None, format: str | None = None, status_claimed: bool = False
 ) -> Evidence:
-    """One answer as evidence; `format` names how it is written, otherwise it is recognised.
+    """Return one answer as evidence. `format` names how it is written; without it the format is recognised.
 
     Raises `TargetFault` for what is no answer, unless the case claims the status that came (`status_claimed`).
     """
-    lacking = bad_body(answer) or bad_envelope(answer, response_path) or bad_path(answer, response_path)
-    if not status_claimed and (refusal := bad_status(answer) or lacking) is not None:
+    lacking = refuse_body(answer) or refuse_envelope(answer, response_path) or refuse_path(answer, response_path)
+    if not status_claimed and (refusal := refuse_status(answer) or lacking) is not None:
         raise fault_of(refusal, answer)
     if lacking is not None:
-        return _unanswered(answer, lacking)
+        return _evidence_without_answer(answer, lacking)
     notes: list[str] = []
     spoken = as_text(find_dotted(answer.body, response_path)) if response_path is not None else None
     # A refusal that is claimed may say that it is one.
@@ -66,26 +66,26 @@ def evidence_of(
         body=answer.body if answer.body is not None else evidence.body,
         http_status=answer.status,
         duration_ms=answer.duration_ms,
-        metadata={**evidence.metadata, **_noted(answer, notes)},
+        metadata={**evidence.metadata, **_make_metadata(answer, notes)},
     )
     evidence = with_account(evidence, answer, response_path=response_path, format=format, status_claimed=status_claimed)
     if said_nothing(evidence):
-        lacking = no_words(answer, "a text with nothing in it")
+        lacking = refuse_empty(answer, "a text with nothing in it")
         if not status_claimed:
             raise fault_of(lacking, answer)
-        return _unanswered(answer, lacking)
+        return _evidence_without_answer(answer, lacking)
     return evidence
 
 
-def _unanswered(answer: HttpAnswer, lacking: NoAnswer) -> Evidence:
-    evidence = unanswered(
-        answer, lacking.reason, body=answer.body if lacking.keeps_body else None, metadata=_noted(answer, [lacking.reason])
+def _evidence_without_answer(answer: HttpAnswer, lacking: NoAnswer) -> Evidence:
+    evidence = make_unanswered(
+        answer, lacking.reason, body=answer.body if lacking.keeps_body else None, metadata=_make_metadata(answer, [lacking.reason])
     )
     return evidence
 
 
 def trace_in(body: Json) -> list[Evidence] | None:
-    """The trace that an answer carries, if it carries one. Raises `EvidenceError` for a broken one."""
+    """Return the trace that an answer carries, if it carries one. Raises `EvidenceError` for a broken one."""
     if not isinstance(body, dict):
         return None
     if n8n.has_run_data(body) or flowise.sniff(body) or otlp.sniff(body) or (mibo.sniff(body) and "spans" in body):
@@ -104,7 +104,7 @@ def _has_nodes(document: dict[str, Any]) -> bool:
 
 def _read(answer: HttpAnswer, format: str | None, notes: list[str], weigh: bool) -> Evidence:
     if format is not None and answer.status >= 400:
-        return _plain(answer, weigh)  # what tells of an error is seldom in the format of an answer
+        return _read_as_plain(answer, weigh)  # what tells of an error is seldom in the format of an answer
     if format is not None:
         if answer.body is None:
             raise TargetFault("bad_answer", f"the answer is not JSON, expected the format {format!r}: {show(answer.text)}")
@@ -123,7 +123,7 @@ def _read(answer: HttpAnswer, format: str | None, notes: list[str], weigh: bool)
         notes.append(f"a trace in the answer cannot be read: {error.message}")
         return _without_trace(answer, weigh)
     if traces is None:
-        return _plain(answer, weigh)
+        return _read_as_plain(answer, weigh)
     if len(traces) != 1:
         notes.append(f"the answer holds {len(traces)} traces, expected one")
         return _without_trace(answer, weigh)
@@ -131,24 +131,24 @@ def _read(answer: HttpAnswer, format: str | None, notes: list[str], weigh: bool)
 
 
 def _says_nothing(evidence: Evidence) -> bool:
-    """Whether a reader found neither words nor actions: what it was given is of another kind."""
+    """Return whether a reader found neither words nor actions, which means that the document is of another kind."""
     return evidence.text is None and not (evidence.tool_calls or evidence.nodes or evidence.turns or evidence.state)
 
 
 def _without_trace(answer: HttpAnswer, weigh: bool) -> Evidence:
-    """What the answer says, where the trace in it cannot be used: what was done is not known."""
-    return msgspec.structs.replace(_plain(answer, weigh), tool_calls=None, nodes=None)
+    """Return what the answer says where the trace in it cannot be used, so that what was done is not known."""
+    return msgspec.structs.replace(_read_as_plain(answer, weigh), tool_calls=None, nodes=None)
 
 
-def _plain(answer: HttpAnswer, weigh: bool) -> Evidence:
+def _read_as_plain(answer: HttpAnswer, weigh: bool) -> Evidence:
     if answer.body is None:
         return read_plain({"text": answer.text or ""})
     return read_plain({"body": answer.body}, weigh_answer=weigh)
 
 
-def _noted(answer: HttpAnswer, notes: list[str]) -> dict[str, Json]:
+def _make_metadata(answer: HttpAnswer, notes: list[str]) -> dict[str, Json]:
     noted: dict[str, Json] = {"notes": notes} if notes else {}
-    wait = retry_after_s(answer) if answer.status in _RETRY_STATUSES else None
+    wait = read_retry_after_s(answer) if answer.status in _RETRY_STATUSES else None
     if wait is not None:
         noted["retry_after_s"] = wait
     return noted

@@ -1,4 +1,4 @@
-"""From settings to a target: a closed set of kinds, chosen by `type`.
+"""Builds a target from settings: a closed set of kinds, chosen by `type`.
 
 Settings come as a section of a workspace or a suite (problems are reported at their place), or as a mapping from Python. Building
 opens nothing and sends nothing; `open` does.
@@ -36,11 +36,11 @@ TYPES: dict[str, str] = {
 
 
 class BuiltTarget(Protocol):
-    """What comes out: what the runner drives, and a look at the cases before anything is sent."""
+    """A target that the runner can drive, built from settings."""
 
     @property
     def name(self) -> str:
-        """What reports call it."""
+        """The name that reports show."""
         ...
 
     async def open(self) -> None:
@@ -52,7 +52,7 @@ class BuiltTarget(Protocol):
         ...
 
     async def close(self) -> None:
-        """Leave nothing behind."""
+        """Close everything that `open` made."""
         ...
 
 
@@ -66,7 +66,7 @@ def build_target(
     offline: bool = False,
     transport: MakeTransport | None = None,
 ) -> BuiltTarget:
-    """The target that `settings` describe; raises `InputError` with every problem in them.
+    """Return the target that `settings` describe; raises `InputError` with every problem in them.
 
     Relative files and modules are looked for beside the file that names them, else in the folder `base`. Of an `mcp_agent`, `model_for`
     makes the model that its `model` names, and `offline` says that everything comes from a tape. What goes over HTTP goes by
@@ -84,20 +84,20 @@ def build_target(
         raise section.unknown_member_error("type", f"target {name!r}: unknown type {show(given.plain(), 60)}", TYPES, code="wrong_value")
     try:
         if kind == "mcp_agent":
-            return _mcp_agent(name, section, known, model_for, offline, transport)
-        return _built(kind, name, section, known, base, transport)
+            return _build_mcp_agent(name, section, known, model_for, offline, transport)
+        return _build_kind(kind, name, section, known, base, transport)
     except SpecError as error:
         raise section.refusal_error(error) from error
 
 
 def problems_with(target: object, cases: Iterable[Case]) -> list[Problem]:
-    """What can be known to go wrong before anything is sent: a template that uses a variable a case does not have, say."""
+    """Return the problems that can be known before anything is sent, such as a template that uses a variable a case lacks."""
     look = getattr(target, "problems_with", None)
     return list(look(cases)) if look is not None else []
 
 
 def check_cases(target: object, suite: Suite) -> None:
-    """Raise `InputError` for cases that `target` could not send; a target of recordings learns among which cases they find their own."""
+    """Raise `InputError` for cases that `target` could not send, and tell a target of recordings which cases there are."""
     learn = getattr(target, "learn_cases", None)
     if learn is not None:
         learn(suite.cases, suite.unselected)
@@ -106,7 +106,7 @@ def check_cases(target: object, suite: Suite) -> None:
         raise InputError(problems[0].message, problems)
 
 
-def _built(
+def _build_kind(
     kind: str, name: str, section: Section, references: References, base: Path | None, transport: MakeTransport | None
 ) -> BuiltTarget:
     # Of the kinds a run needs one, and some of them load a good deal.
@@ -139,7 +139,7 @@ def _built(
             return RecordedTarget(name, section.build(RecordedSettings, references, what), base=base)
 
 
-def _mcp_agent(
+def _build_mcp_agent(
     name: str,
     section: Section,
     references: References,

@@ -64,20 +64,20 @@ class CallableTarget:
         self._name = name
         self._function = function
         self._timeout_s = timeout_s
-        self._wanted = _wanted(function)
+        self._wanted = _list_wanted_arguments(function)
         self._is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004 - asks for the method's own kind
 
     @property
     def name(self) -> str:
-        """What reports call it."""
+        """The name that reports show."""
         return self._name
 
     def problems_with(self, cases: Iterable[Case]) -> list[Problem]:
-        """Nothing of a case can be wrong here."""
+        """Return no problems: a function takes any case."""
         return []
 
     async def open(self) -> None:
-        """Nothing to connect."""
+        """Do nothing: there is nothing to connect."""
 
     async def run(self, attempt: Attempt, tape: Tape) -> Evidence:
         """Call the function with every message of the case."""
@@ -87,9 +87,9 @@ class CallableTarget:
             started = time.perf_counter()
             answer = await self._call(message, history)
             passed = round((time.perf_counter() - started) * 1000, 3)
-            evidence = _with_reader(self._evidence(answer))
+            evidence = _with_reader(self._read_evidence(answer))
             if said_nothing(evidence):
-                told = f"{_called(self._function)} returned an answer with nothing in it"
+                told = f"{_describe_call(self._function)} returned an answer with nothing in it"
                 raise TargetFault("empty_answer", told, evidence=evidence)
             evidence = doubt_silence(evidence)
             history.append({"input": message.said, "text": evidence.text})
@@ -98,7 +98,7 @@ class CallableTarget:
         return await converse(attempt, say, target=self._name)
 
     async def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing: there is nothing to close."""
 
     async def _call(self, message: Message, history: list[dict[str, Json]]) -> Any:
         offered: dict[str, Json] = {
@@ -115,28 +115,30 @@ class CallableTarget:
                 try:
                     if self._is_async:
                         return await self._function(message.said, **arguments)
-                    answer, raised = await _in_thread(lambda: self._function(message.said, **arguments))
+                    answer, raised = await _run_in_thread(lambda: self._function(message.said, **arguments))
                     if raised is not None:
-                        raise self._failed(raised) from raised
+                        raise self._describe_exception(raised) from raised
                     return await answer if inspect.isawaitable(answer) else answer
                 except TimeoutError as error:  # the function's own; ours shows outside of the bound
-                    raise self._failed(error) from error
+                    raise self._describe_exception(error) from error
         except TimeoutError:
-            raise TargetFault("timeout", f"{_called(self._function)} did not answer within {self._timeout_s:g} s") from None
+            raise TargetFault("timeout", f"{_describe_call(self._function)} did not answer within {self._timeout_s:g} s") from None
         except (TargetFault, asyncio.CancelledError):
             raise
         except BaseException as error:  # an agent that calls `sys.exit` ends its answer, not the run
             if is_interrupt(error):
                 raise
-            raise self._failed(error) from error
+            raise self._describe_exception(error) from error
 
-    def _failed(self, error: BaseException) -> TargetFault:
+    def _describe_exception(self, error: BaseException) -> TargetFault:
         frames = traceback.extract_tb(error.__traceback__)
         place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
-        return TargetFault("agent_failed", f"{_called(self._function)} raised {type(error).__name__}: {exception_text(error)}{place}")
+        return TargetFault(
+            "agent_failed", f"{_describe_call(self._function)} raised {type(error).__name__}: {exception_text(error)}{place}"
+        )
 
-    def _evidence(self, answer: object) -> Evidence:
-        """What was returned, as evidence; whatever goes wrong while it is looked at is the fault of the function."""
+    def _read_evidence(self, answer: object) -> Evidence:
+        """Return what the function returned as evidence; whatever goes wrong while reading it is the fault of the function."""
         try:
             if isinstance(answer, Evidence):
                 return plain_evidence(answer)
@@ -148,21 +150,22 @@ class CallableTarget:
                 if len(found) == 1:
                     return found[0]
         except (EvidenceError, Unreadable) as error:
-            raise self._returned(answer, exception_text(error)) from None
+            raise self._refuse_answer(answer, exception_text(error)) from None
         except Exception as error:
             # A mapping of somebody else's may do anything when it is asked for its members.
-            raise self._returned(answer, f"looking at it raised {type(error).__name__}: {exception_text(error)}") from error
+            raise self._refuse_answer(answer, f"looking at it raised {type(error).__name__}: {exception_text(error)}") from error
         raise TargetFault(
             "bad_answer",
-            f"{_called(self._function)} returned {_kind(answer)}, expected text, a mapping of plain evidence, messages or an Evidence",
+            f"{_describe_call(self._function)} returned {_describe_kind(answer)}, "
+            "expected text, a mapping of plain evidence, messages or an Evidence",
         )
 
-    def _returned(self, answer: object, why: str) -> TargetFault:
-        return TargetFault("bad_answer", f"what {_called(self._function)} returned ({_kind(answer)}) is no evidence: {why}")
+    def _refuse_answer(self, answer: object, why: str) -> TargetFault:
+        return TargetFault("bad_answer", f"what {_describe_call(self._function)} returned ({_describe_kind(answer)}) is no evidence: {why}")
 
 
 def load_function(reference: str, *, base: Path | None = None, trusted: bool = True) -> Function:
-    """The function that `module:function` names; raises `SpecError` where there is none.
+    """Return the function that `module:function` names; raises `SpecError` where there is none.
 
     Where the reference is not to be trusted (a suite may be anybody's), only modules that lie in the folder `base` are taken: the
     library of Python has functions that must not be called with a message out of a suite.
@@ -215,18 +218,18 @@ def _lies_in(module: object, base: Path | None) -> bool:
     return file is not None and base is not None and Path(file).resolve().is_relative_to(base.resolve())
 
 
-def _kind(answer: object) -> str:
-    """What a user calls this kind of value, else its type."""
+def _describe_kind(answer: object) -> str:
+    """Return the user's word for this kind of value, else its type."""
     word = kind_of(answer)
     return type_name(answer) if word == type(answer).__name__ else word
 
 
-def _called(function: Function) -> str:
+def _describe_call(function: Function) -> str:
     return f"{getattr(function, '__qualname__', type(function).__name__)}()"
 
 
-def _wanted(function: Function) -> tuple[str, ...]:
-    """Which of the offered values the function takes."""
+def _list_wanted_arguments(function: Function) -> tuple[str, ...]:
+    """Return the names of the offered values that the function takes."""
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):  # a built-in without a signature
@@ -237,11 +240,14 @@ def _wanted(function: Function) -> tuple[str, ...]:
     has_message = bool(positional) or any(one.kind is one.VAR_POSITIONAL for one in parameters)
     rest = [one for one in parameters if one not in positional[:1] and one.kind is not one.VAR_POSITIONAL]
     if not has_message:
-        raise SpecError(f"function: {_called(function)} takes no message", field="function", hint="its first parameter is the message")
+        raise SpecError(
+            f"function: {_describe_call(function)} takes no message", field="function", hint="its first parameter is the message"
+        )
     for one in rest:
         if one.name not in OFFERED and one.default is one.empty:
             raise SpecError(
-                f"function: {_called(function)} needs {one.name!r}, which no case gives; beside the message there are {', '.join(OFFERED)}",
+                f"function: {_describe_call(function)} needs {one.name!r}, which no case gives; "
+                f"beside the message there are {', '.join(OFFERED)}",
                 field="function",
                 nearest=nearest(one.name, OFFERED),
             )
@@ -249,7 +255,7 @@ def _wanted(function: Function) -> tuple[str, ...]:
 
 
 def _is_envelope(given: dict[str, Json]) -> bool:
-    """Whether a mapping is an envelope of messages, as the state of an agent graph is, rather than plain evidence."""
+    """Return whether a mapping is an envelope of messages, as the state of an agent graph is, rather than plain evidence."""
     return isinstance(given.get("messages"), list) and CARRYING.isdisjoint(given)
 
 
@@ -260,8 +266,8 @@ def _with_reader(evidence: Evidence) -> Evidence:
     return msgspec.structs.replace(evidence, account=msgspec.structs.replace(account, reader=READER))
 
 
-async def _in_thread(work: Callable[[], object]) -> tuple[Any, BaseException | None]:
-    """What `work` returns and what it raises, from a thread that nobody waits for when the time is up.
+async def _run_in_thread(work: Callable[[], object]) -> tuple[Any, BaseException | None]:
+    """Run `work` in a thread and return what it returns and what it raises; nobody waits for the thread once the time is up.
 
     What it raises is handed over as a value: an exception that ends generators or programs would end more than this call on its way.
     """

@@ -1,4 +1,4 @@
-"""What the bytes of an HTTP answer hold: a JSON value, or a text, or nothing that can be read.
+"""Reads the bytes of an HTTP answer: a JSON value, a text, or nothing that can be read.
 
 JSON is UTF-8 by its standard, whatever charset a header names; servers that name another one and mean it exist, so what is no JSON in
 UTF-8 is looked at once more in the charset it names. Bytes that are all ASCII mean the same in both, unless the charset gives letters by
@@ -27,8 +27,8 @@ class Content(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_content(data: bytes, charset: str | None) -> Content:
     """Read the bytes of an answer; `charset` is the one that its header names."""
-    text, unread = _decoded(data, charset or "utf-8")
-    for candidate in _candidates(data, text if unread is None else None):
+    text, unread = _decode_text(data, charset or "utf-8")
+    for candidate in _list_json_candidates(data, text if unread is None else None):
         try:
             value = decode(candidate)
         except EvidenceError as error:
@@ -42,16 +42,16 @@ def read_content(data: bytes, charset: str | None) -> Content:
     return Content(text=text, unread=unread)
 
 
-def _candidates(data: bytes, text: str | None) -> list[bytes]:
-    """The bytes that may be JSON in UTF-8, those that count first."""
+def _list_json_candidates(data: bytes, text: str | None) -> list[bytes]:
+    """Return the byte strings that may be JSON in UTF-8, the likelier first."""
     again = text.encode("utf-8", "replace") if text is not None else data
     if again == data:
         return [data]
     return [again, data] if data.isascii() else [data, again]
 
 
-def _decoded(data: bytes, charset: str) -> tuple[str, str | None]:
-    """The text, and why it is none."""
+def _decode_text(data: bytes, charset: str) -> tuple[str, str | None]:
+    """Return the text, and why the bytes are not one."""
     try:
         return data.decode(charset), None
     except LookupError:

@@ -1,4 +1,4 @@
-"""A case as messages in order, and what was seen of each put together.
+"""Turns a case into messages in order, and joins what was seen of each.
 
 A case is one message, or several turns, or one body that is sent as it is. Every message of a go has an id of its own (the go's id, with
 the number of the turn where there are several), all of them share one session. A turn that cannot be sent, or that the agent does not
@@ -37,11 +37,11 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def said(self) -> Json:
-        """The text, or the body that stands for it."""
+        """The text, or the body that is sent in its place."""
         return self.body if self.text is None else self.text
 
     def claims_status(self, status: int) -> bool:
-        """Whether the case says itself that this message is answered with this HTTP status.
+        """Return whether the case says itself that this message is answered with this HTTP status.
 
         A remark (`advisory`) is no such claim, and neither is one that may be skipped (`depends_on`): it would lift what nobody decides.
         """
@@ -56,12 +56,12 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def ids_of(attempt: Attempt) -> tuple[str, str]:
-    """The ids of a go as they can stand in a header: a case may be named in any script."""
+    """Return the request and session id of an attempt in a form that fits a header: a case may be named in any script."""
     return _header_safe(attempt.request_id), _header_safe(attempt.session_id)
 
 
 def messages_of(attempt: Attempt) -> list[Message]:
-    """Everything to say in this go; raises `TargetFault` where there is nothing."""
+    """Return every message of this attempt. Raises `TargetFault` where there is none."""
     case = attempt.case
     if case.settings.get("direct_calls"):
         said = (
@@ -91,7 +91,7 @@ def _header_safe(text: str) -> str:
 
 
 async def converse(attempt: Attempt, say: Callable[[Message], Awaitable[Evidence]], *, target: str) -> Evidence:
-    """Say every message of the case in order, within the time of the go, and put together what was seen."""
+    """Say every message of the case in order, within the time of the attempt, and join what was seen."""
     messages = messages_of(attempt)
     seen: list[Evidence] = []
     # A little less than we are given: whoever waits for us would not keep what we saw.
@@ -105,7 +105,7 @@ async def converse(attempt: Attempt, say: Callable[[Message], Awaitable[Evidence
             raise
         where = f" (in turn {len(seen) + 1} of {len(messages)})" if len(messages) > 1 else ""
         raise TargetFault(
-            "timeout", f"{target}: not finished after {attempt.timeout_s:g} s{where}", evidence=_partial(messages, seen)
+            "timeout", f"{target}: not finished after {attempt.timeout_s:g} s{where}", evidence=_join_seen(messages, seen)
         ) from None
     except TargetFault as fault:
         if len(messages) == 1:
@@ -116,13 +116,13 @@ async def converse(attempt: Attempt, say: Callable[[Message], Awaitable[Evidence
             # The turns before it did reach the agent; one that was asked to wait goes through all of them again.
             safe=fault.safe and (not seen or fault.code == "rate_limited"),
             retry_after_s=fault.retry_after_s,
-            evidence=_partial(messages, [*seen, *([fault.evidence] if fault.evidence is not None else [])]),
+            evidence=_join_seen(messages, [*seen, *([fault.evidence] if fault.evidence is not None else [])]),
         ) from None
-    return joined(messages, seen)
+    return join_evidence(messages, seen)
 
 
-def joined(messages: Sequence[Message], seen: Sequence[Evidence]) -> Evidence:
-    """What was seen of one message, or of a conversation of several."""
+def join_evidence(messages: Sequence[Message], seen: Sequence[Evidence]) -> Evidence:
+    """Return what was seen of one message, or of a conversation of several, as one piece of evidence."""
     attempt = messages[0].attempt
     request_id, session_id = ids_of(attempt)
     ids: dict[str, Json] = {"request_id": request_id, "session_id": session_id}
@@ -131,8 +131,8 @@ def joined(messages: Sequence[Message], seen: Sequence[Evidence]) -> Evidence:
         return msgspec.structs.replace(
             only, case=attempt.case.id, input=messages[0].said if only.input is None else only.input, metadata={**ids, **only.metadata}
         )
-    account = _account(seen)
-    turns = [_turn(message, evidence) for message, evidence in zip(messages, seen, strict=False)]
+    account = _join_accounts(seen)
+    turns = [_make_turn(message, evidence) for message, evidence in zip(messages, seen, strict=False)]
     offered = [name for evidence in seen for name in evidence.available_tools or ()]
     last_state = next((evidence.state for evidence in reversed(seen) if evidence.state is not None), None)
     code = next((evidence.metadata["code"] for evidence in seen if evidence.error is not None and "code" in evidence.metadata), None)
@@ -151,8 +151,8 @@ def joined(messages: Sequence[Message], seen: Sequence[Evidence]) -> Evidence:
     )
 
 
-def _account(seen: Sequence[Evidence]) -> Account | None:
-    """What is not known of a conversation: whatever is not known of one of its turns; of its answer, what the last turn says."""
+def _join_accounts(seen: Sequence[Evidence]) -> Account | None:
+    """Return what is not known of a conversation: the doubts of every turn, and of the answer those of the last turn."""
     accounts = [evidence.account for evidence in seen if evidence.account is not None]
     if not accounts:
         return None
@@ -163,11 +163,11 @@ def _account(seen: Sequence[Evidence]) -> Account | None:
     return Account(accounts[0].reader, unknown, tuple(dict.fromkeys(note for account in accounts for note in account.notes)))
 
 
-def _partial(messages: Sequence[Message], seen: Sequence[Evidence]) -> Evidence | None:
-    return joined(messages, seen) if seen else None
+def _join_seen(messages: Sequence[Message], seen: Sequence[Evidence]) -> Evidence | None:
+    return join_evidence(messages, seen) if seen else None
 
 
-def _turn(message: Message, evidence: Evidence) -> EvidenceTurn:
+def _make_turn(message: Message, evidence: Evidence) -> EvidenceTurn:
     return EvidenceTurn(
         input=as_text(message.said),
         text=evidence.text,

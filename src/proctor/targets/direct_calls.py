@@ -29,19 +29,19 @@ class DirectCall(msgspec.Struct, frozen=True, kw_only=True):
     render_timeout_ms: int | None = None
     """How long a widget may take to appear: nothing is rendered here."""
 
-    def server_among(self, known: tuple[str, ...]) -> str | None:
-        """The server that is meant: by its name, else by its id."""
+    def find_server(self, known: tuple[str, ...]) -> str | None:
+        """Return the server that is meant: by its name, else by its id."""
         return next((name for name in (self.server, self.server_id) if name in known), None)
 
-    def unknown_server(self, known: tuple[str, ...]) -> str:
-        """What to say where the target has no such server."""
+    def describe_unknown_server(self, known: tuple[str, ...]) -> str:
+        """Return the message for a target that has no such server."""
         close = nearest(self.server, known)
         hint = f"; nearest: {', '.join(close)}" if close else ""
         return f"a toolCall step: there is no MCP server {show(self.server, 80)}{hint}; known: {', '.join(known) or 'none'}"
 
 
 def direct_calls(case: Case) -> tuple[DirectCall, ...]:
-    """The calls that a case makes itself, in order. Raises `TargetError` for what is none."""
+    """Return the calls that a case makes itself, in order. Raises `TargetError` for an entry that is not a call."""
     found = case.settings.get("direct_calls")
     if found is None:
         return ()

@@ -19,8 +19,8 @@ from proctor.targets.answer_account import said_nothing, with_account
 from proctor.targets.answers import evidence_of
 from proctor.targets.conversation import Message
 from proctor.targets.http import check_positive, secret_headers
-from proctor.targets.masking import Ids, shown_settings
-from proctor.targets.no_answer import bad_envelope, bad_status, fault_of, no_words
+from proctor.targets.masking import Ids, show_settings
+from proctor.targets.no_answer import fault_of, refuse_empty, refuse_envelope, refuse_status
 from proctor.targets.wire import HttpAnswer, HttpRequest, MakeTransport, Wire, check_address
 from proctor.targets.wire_target import WireTarget
 
@@ -43,7 +43,7 @@ class FlowiseSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     """How long one answer may take."""
 
     def __repr__(self) -> str:
-        return shown_settings(self)
+        return show_settings(self)
 
 
 class FlowiseTarget(WireTarget):
@@ -64,10 +64,10 @@ class FlowiseTarget(WireTarget):
 
     async def say(self, message: Message, tape: Tape, ids: Ids) -> Evidence:
         """Ask the flow one message."""
-        answer = await self._wire.exchange(self._request(message), tape=tape, ids=ids, timeout_s=self._settings.timeout_s)
-        return _prediction(answer, status_claimed=message.claims_status(answer.status))
+        answer = await self._wire.exchange(self._make_request(message), tape=tape, ids=ids, timeout_s=self._settings.timeout_s)
+        return _read_prediction(answer, status_claimed=message.claims_status(answer.status))
 
-    def _request(self, message: Message) -> HttpRequest:
+    def _make_request(self, message: Message) -> HttpRequest:
         settings = self._settings
         body = message.body
         if body is None:
@@ -79,12 +79,12 @@ class FlowiseTarget(WireTarget):
         return HttpRequest(method="POST", url=self._url, headers=headers, body=body, has_body=True)
 
 
-def _prediction(answer: HttpAnswer, *, status_claimed: bool) -> Evidence:
+def _read_prediction(answer: HttpAnswer, *, status_claimed: bool) -> Evidence:
     body = answer.body
-    refused = bad_status(answer) is not None
+    refused = refuse_status(answer) is not None
     if refused or not isinstance(body, dict) or not ("text" in body or "json" in body or flowise.sniff(body)):
         return evidence_of(answer, status_claimed=status_claimed)
     read = msgspec.structs.replace(flowise.read(body)[0], http_status=answer.status, duration_ms=answer.duration_ms)
-    if not status_claimed and (said_nothing(read) or bad_envelope(answer, None) is not None):
-        raise fault_of(bad_envelope(answer, None) or no_words(answer, "a text with nothing in it"), answer, read)
+    if not status_claimed and (said_nothing(read) or refuse_envelope(answer, None) is not None):
+        raise fault_of(refuse_envelope(answer, None) or refuse_empty(answer, "a text with nothing in it"), answer, read)
     return with_account(read, answer, format="flowise")

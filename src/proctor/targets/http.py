@@ -22,7 +22,7 @@ from proctor.model.show import nearest
 from proctor.targets.answers import evidence_of
 from proctor.targets.conversation import Message
 from proctor.targets.faults import TargetFault
-from proctor.targets.masking import Ids, names_a_secret, shown_settings
+from proctor.targets.masking import Ids, names_a_secret, show_settings
 from proctor.targets.templates import Template, TextTemplate, message_template, values_for
 from proctor.targets.wire import HttpRequest, MakeTransport, Wire, check_address
 from proctor.targets.wire_target import WireTarget
@@ -34,7 +34,7 @@ _NOT_IN_VALUE = frozenset("\r\n\0")
 
 
 class Auth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How requests say who sends them."""
+    """The way in which requests prove who sends them."""
 
     type: Literal["none", "bearer", "headers"] = "none"
     """`bearer`: a token; `headers`: headers of your own."""
@@ -44,10 +44,10 @@ class Auth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The headers of `headers`, their values as `${NAME}`."""
 
     def __repr__(self) -> str:
-        return shown_settings(self)
+        return show_settings(self)
 
-    def credentials(self) -> dict[str, str]:
-        """The headers to send; raises `SpecError` where something is missing."""
+    def make_headers(self) -> dict[str, str]:
+        """Return the headers to send. Raises `SpecError` where something is missing."""
         if self.type == "bearer":
             if not self.token:
                 raise SpecError("auth: a bearer token is missing or empty", field="auth.token", hint='write token: "${NAME}"')
@@ -60,8 +60,8 @@ class Auth(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             raise SpecError("auth: headers need type headers", field="auth.headers")
         return self.headers
 
-    def secrets(self) -> frozenset[str]:
-        """What must never be shown."""
+    def list_secrets(self) -> frozenset[str]:
+        """Return the values that must never be shown."""
         return frozenset(value for value in (self.token, *self.headers.values()) if value)
 
 
@@ -85,11 +85,11 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """How long one answer may take."""
 
     def __repr__(self) -> str:
-        return shown_settings(self)
+        return show_settings(self)
 
 
 class Requests:
-    """Requests made of templates."""
+    """Makes requests from templates."""
 
     def __init__(
         self, *, method: str, url: str, headers: Mapping[str, str], credentials: Mapping[str, str], template: Json, field: str = "url"
@@ -113,11 +113,11 @@ class Requests:
         return self._body.placeholders | self._url.placeholders | frozenset().union(*(h.placeholders for h in self._headers.values()))
 
     def make(self, message: Message, more: Mapping[str, str] | None = None) -> HttpRequest:
-        """The request for one message; raises `TargetFault` where it cannot be made."""
+        """Return the request for one message. Raises `TargetFault` where it cannot be made."""
         attempt = message.attempt
         values = values_for(attempt.case.context, message=message.said, request_id=message.request_id, session_id=message.session_id)
         try:
-            return self._filled(message, values, more or {})
+            return self._fill_request(message, values, more or {})
         except KeyError as error:
             raise TargetFault(
                 "bad_request", f"the template sends {{{error.args[0]}}}, which case {attempt.case.id!r} does not have"
@@ -125,7 +125,7 @@ class Requests:
         except CheckFault as fault:
             raise TargetFault("bad_request", f"the template cannot be filled: {fault.message}") from None
 
-    def _filled(self, message: Message, values: Mapping[str, Json], more: Mapping[str, str]) -> HttpRequest:
+    def _fill_request(self, message: Message, values: Mapping[str, Json], more: Mapping[str, str]) -> HttpRequest:
         url = self._url.fill(values)
         headers = {name: template.fill(values) for name, template in self._headers.items()}
         headers = {**headers, **self._credentials, "x-request-id": message.request_id, **more}
@@ -152,14 +152,14 @@ class HttpTarget(WireTarget):
             method=settings.method,
             url=settings.url,
             headers=settings.headers,
-            credentials=settings.auth.credentials(),
+            credentials=settings.auth.make_headers(),
             template=settings.template,
         )
         check_format(settings.answer_format)
         check_positive(settings.timeout_s, "timeout_s")
         super().__init__(
             name,
-            Wire(secrets=secrets | settings.auth.secrets() | secret_headers(settings.headers), transport=transport),
+            Wire(secrets=secrets | settings.auth.list_secrets() | secret_headers(settings.headers), transport=transport),
             placeholders=self._requests.placeholders,
         )
 
@@ -184,18 +184,18 @@ def check_format(name: str | None) -> None:
 
 
 def check_positive(value: float, field: str) -> None:
-    """Raise `SpecError` unless this is a time above 0."""
+    """Raise `SpecError` unless the value is a time above 0."""
     if not 0 < value < float("inf"):
         raise SpecError(f"{field}: expected a number above 0, found {value:g}", field=field)
 
 
 def secret_headers(headers: Mapping[str, str]) -> frozenset[str]:
-    """The values of headers that are named like a secret."""
+    """Return the values of headers that are named like a secret."""
     return frozenset(value for name, value in headers.items() if names_a_secret(name))
 
 
 def _can_be_sent(name: str, value: str) -> bool:
-    """Whether this is a header: one that holds a line break would be two."""
+    """Return whether name and value make one header: a line break in either would make two."""
     return name.isascii() and _NOT_IN_NAME.isdisjoint(name) and bool(name) and _NOT_IN_VALUE.isdisjoint(value)
 
 

@@ -1,4 +1,4 @@
-"""What must not be kept or shown is replaced before it leaves: secrets for good, the ids of a go for as long as they are on a tape.
+"""Replaces what must not be kept or shown: secrets for good, the ids of an attempt for as long as they are on a tape.
 
 A recording is found again by what was asked. The ids of a go differ from run to run, so the tape sees fixed words in their place, in
 the question and in the answer, and the ids of the present go are put back into what comes from the tape.
@@ -16,12 +16,14 @@ from proctor.model.evidence import Json
 REDACTED = "[redacted]"
 _SECRET_WORDS = ("authorization", "cookie", "token", "secret", "password", "passwd", "api-key", "api_key", "apikey", "-key", "signature")
 _SHORTEST_SECRET = 4
+"""Characters. A shorter text is no secret worth hiding, and hiding it would tear holes in ordinary words."""
 _SHORTEST_ID = 8
+"""Characters. A shorter id may stand in a text by chance, and is not masked."""
 _REQUEST, _SESSION = "<<proctor:request_id>>", "<<proctor:session_id>>"
 
 
 def names_a_secret(name: str) -> bool:
-    """Whether a header or parameter of this name holds a secret."""
+    """Return whether a header or parameter of this name holds a secret."""
     lowered = name.lower()
     return lowered in ("key", "sig") or any(word in lowered for word in _SECRET_WORDS)
 
@@ -33,40 +35,40 @@ class Secrets:
         # Longest first: one secret may contain another.
         self._values = sorted({value for value in values if len(value) >= _SHORTEST_SECRET}, key=len, reverse=True)
 
-    def hidden(self, text: str) -> str:
-        """The text without secrets."""
+    def hide(self, text: str) -> str:
+        """Return the text without secrets."""
         for value in self._values:
             if value in text:
                 text = text.replace(value, REDACTED)
         return text
 
-    def hidden_in(self, value: Json) -> Json:
-        """The value with no secret in any of its texts."""
-        return rewritten(value, self.hidden) if self._values else value
+    def hide_in(self, value: Json) -> Json:
+        """Return the value with no secret in any of its texts."""
+        return rewrite_texts(value, self.hide) if self._values else value
 
-    def headers(self, headers: Mapping[str, str]) -> dict[str, str]:
-        """Headers as they may be kept."""
-        return {name.lower(): REDACTED if names_a_secret(name) else self.hidden(value) for name, value in sorted(headers.items())}
+    def hide_headers(self, headers: Mapping[str, str]) -> dict[str, str]:
+        """Return the headers as they may be kept."""
+        return {name.lower(): REDACTED if names_a_secret(name) else self.hide(value) for name, value in sorted(headers.items())}
 
-    def address(self, url: str) -> str:
-        """An address as it may be kept: no user, no password, no value of a parameter that is named like a secret."""
-        return self.hidden(_without_secrets(urlsplit(url)))
+    def hide_address(self, url: str) -> str:
+        """Return an address as it may be kept: without user, password and the values of parameters that are named like a secret."""
+        return self.hide(_strip_url(urlsplit(url)))
 
 
 class Ids:
-    """The ids of one go, as a tape sees them."""
+    """The ids of one attempt, as a tape sees them."""
 
     def __init__(self, request_id: str, session_id: str) -> None:
         pairs = ((request_id, _REQUEST), (session_id, _SESSION))
         self._pairs = [(real, word) for real, word in pairs if len(real) >= _SHORTEST_ID]
 
-    def masked(self, value: Json) -> Json:
-        """With words in place of the ids."""
-        return rewritten(value, self._mask)
+    def mask(self, value: Json) -> Json:
+        """Return the value with words in place of the ids."""
+        return rewrite_texts(value, self._mask)
 
-    def restored(self, value: Json) -> Json:
-        """With the ids of this go in place of the words."""
-        return rewritten(value, self._restore)
+    def restore(self, value: Json) -> Json:
+        """Return the value with the ids of this attempt in place of the words."""
+        return rewrite_texts(value, self._restore)
 
     def _mask(self, text: str) -> str:
         for real, word in self._pairs:
@@ -80,25 +82,25 @@ class Ids:
         return text
 
 
-def shown_settings(settings: msgspec.Struct) -> str:
-    """How settings show themselves in tracebacks and logs: texts that may be secret are left out."""
+def show_settings(settings: msgspec.Struct) -> str:
+    """Return the text of settings for tracebacks and logs, without what may be secret."""
     open_fields = ("type", "method", "flow", "workflow_id", "timeout_s", "response_path")
     told = {name: getattr(settings, name) for name in open_fields if name in settings.__struct_fields__}
     return f"{type(settings).__name__}({', '.join(f'{name}={value!r}' for name, value in told.items())}, ...)"
 
 
-def rewritten(value: Json, change: Callable[[str], str]) -> Json:
-    """The value with every text in it changed, keys too. Depth is bounded by whoever decoded it."""
+def rewrite_texts(value: Json, change: Callable[[str], str]) -> Json:
+    """Return the value with every text in it changed, keys too; whoever decoded it bounds its depth."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, dict):
-        return {change(key): rewritten(member, change) for key, member in value.items()}
+        return {change(key): rewrite_texts(member, change) for key, member in value.items()}
     if isinstance(value, (list, tuple)):
-        return [rewritten(item, change) for item in value]
+        return [rewrite_texts(item, change) for item in value]
     return value
 
 
-def _without_secrets(parts: SplitResult) -> str:
+def _strip_url(parts: SplitResult) -> str:
     query = parts.query
     if query:
         pairs = parse_qsl(query, keep_blank_values=True)

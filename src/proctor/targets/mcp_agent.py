@@ -39,9 +39,9 @@ from proctor.model.attempt import Attempt
 from proctor.model.evidence import Evidence, EvidenceTurn, Json, ToolCall, Usage, mcp_error
 from proctor.model.show import nearest, show
 from proctor.targets.direct_calls import DirectCall, direct_calls
-from proctor.targets.mcp_case import attachments, inputs, says_anything, wanted_servers
-from proctor.targets.mcp_results import RESULT_LIMIT, CallResult, Listing, ResultForm, bounded, cut, text_for_model
-from proctor.targets.mcp_servers import McpServers, OfferedTool, ReachedServers, offered
+from proctor.targets.mcp_case import list_inputs, list_wanted_servers, load_attachments, says_anything
+from proctor.targets.mcp_results import RESULT_LIMIT, CallResult, Listing, ResultForm, bound_result, cut_middle, text_for_model
+from proctor.targets.mcp_servers import McpServers, OfferedTool, ReachedServers, name_tools
 from proctor.targets.mcp_settings import read_servers
 from proctor.targets.reply_doubts import doubt_reply
 
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
 READER: Final = "mcp agent"
 MAX_TURNS: Final = 30
+"""How many times the model is asked in one case unless the settings say otherwise: an agent in a loop must end."""
 CONTENT_ERROR: Final = "content-error"
 PROTOCOL_ERROR: Final = "protocol-error"
 _CUT_OFF: Final = "the time of the run was over before the tool had answered; whether it took effect is not known"
@@ -58,7 +59,7 @@ _MESSAGE_LIMIT: Final = 4_000
 
 
 class AgentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What kind of agent it is."""
+    """Settings of the agent loop."""
 
     system: str = ""
     max_turns: int = MAX_TURNS
@@ -98,7 +99,7 @@ class McpAgent:
 
     @property
     def name(self) -> str:
-        """What reports call it."""
+        """The name that reports show."""
         return self._name
 
     async def open(self) -> None:
@@ -106,38 +107,38 @@ class McpAgent:
         await self._servers.open()
 
     async def close(self) -> None:
-        """Leave the servers."""
+        """Close the connections to the servers."""
         await self._servers.close()
 
     async def run(self, attempt: Attempt, tape: Tape) -> Evidence:
-        """Work through the turns of the case, in sessions of its own."""
-        async with self._servers.session() as servers:
-            return await self._work(servers, attempt, tape)
+        """Work through the turns of the case, in sessions of their own."""
+        async with self._servers.open_session() as servers:
+            return await self._drive_case(servers, attempt, tape)
 
-    async def _work(self, servers: ReachedServers, attempt: Attempt, tape: Tape) -> Evidence:
+    async def _drive_case(self, servers: ReachedServers, attempt: Attempt, tape: Tape) -> Evidence:
         direct = direct_calls(attempt.case)
-        texts = () if direct and not says_anything(attempt.case) else inputs(attempt.case)
-        files = attachments(attempt.case)
-        wanted = wanted_servers(attempt.case, servers.ids)
+        texts = () if direct and not says_anything(attempt.case) else list_inputs(attempt.case)
+        files = load_attachments(attempt.case)
+        wanted = list_wanted_servers(attempt.case, servers.ids)
         conversation = _Conversation(self._settings, servers, self._model_for(tape), attempt, tape)
         started = time.perf_counter()
         # A little less than we are given: whoever waits for us would not keep what we saw.
         deadline = asyncio.timeout(attempt.timeout_s - min(1.0, attempt.timeout_s / 20))
         try:
             async with deadline:
-                await conversation.meet(wanted)
+                await conversation.list_tools(wanted)
                 await conversation.call_directly(call for call in direct if call.after_prompts == 0)
                 for number, text in enumerate(texts):
                     if conversation.broken is not None:
                         break
-                    await conversation.turn(text, files if number == 0 else ())
+                    await conversation.work_turn(text, files if number == 0 else ())
                     here = (call for call in direct if call.after_prompts == number + 1)
                     await conversation.call_directly(here)
         except TimeoutError:
             if not deadline.expired():
                 raise
-            conversation.broken = ("timeout", f"the run took longer than {attempt.timeout_s:g} s{conversation.under_way()}")
-        return conversation.evidence(texts, _milliseconds(started))
+            conversation.broken = ("timeout", f"the run took longer than {attempt.timeout_s:g} s{conversation.describe_open_call()}")
+        return conversation.make_evidence(texts, _measure_ms(started))
 
 
 def build_mcp_agent(
@@ -148,7 +149,7 @@ def build_mcp_agent(
     offline: bool = False,
     transport: MakeTransport | None = None,
 ) -> McpAgent:
-    """The agent that a file describes: the fields of `AgentSettings`, and `servers`. Raises `SpecError`.
+    """Return the agent that a file describes: the fields of `AgentSettings`, and `servers`. Raises `SpecError`.
 
     `type` and `model` stand in the file too; the model itself is made by the caller.
     """
@@ -191,31 +192,33 @@ class _Conversation:
         self.broken: tuple[str, str] | None = None
         """The code and the reason why the run was broken off, if it was."""
 
-    async def meet(self, wanted: Sequence[str]) -> None:
-        """Learn what the servers offer."""
+    async def list_tools(self, wanted: Sequence[str]) -> None:
+        """Ask the servers for their tools."""
 
         async def send(server: str) -> Json:
-            return msgspec.to_builtins(await self._servers.listing(server))
+            return msgspec.to_builtins(await self._servers.get_listing(server))
 
         listings: list[Listing] = []
         for server in wanted:
             answer = await self._tape.exchange("tool", {"method": "tools/list", "server": server}, lambda server=server: send(server))
             listings.append(msgspec.convert(answer, Listing))
-        tools = offered(listings)
+        tools = name_tools(listings)
         self._tools = {tool.name: tool for tool in tools}
-        self._definitions = tuple(ToolDefinition(name=tool.name, description=tool.description, schema=_schema(tool)) for tool in tools)
+        self._definitions = tuple(
+            ToolDefinition(name=tool.name, description=tool.description, schema=_complete_schema(tool)) for tool in tools
+        )
         self._about_servers = [
             {"id": each.server, "name": each.name, "version": each.version, "protocol": each.protocol} for each in listings
         ]
 
-    async def turn(self, text: str, attachments: tuple[Attachment, ...]) -> None:
+    async def work_turn(self, text: str, attachments: tuple[Attachment, ...]) -> None:
         """Say one thing and work until it is answered; what happened is kept however it ends."""
         started, first_call = time.perf_counter(), len(self._calls)
         spent: list[Usage | None] = []
         answer: str | None = None
         self._say(ChatMessage(role="user", text=text, attachments=attachments))
         try:
-            answer = await self._work(spent)
+            answer = await self._answer_turn(spent)
         finally:
             if self.broken is not None and self.broken[0] == "max_turns":
                 answer = ""
@@ -225,7 +228,7 @@ class _Conversation:
                     text=answer,
                     body=parse_json(answer),
                     tool_calls=tuple(self._calls[first_call:]),
-                    duration_ms=_milliseconds(started),
+                    duration_ms=_measure_ms(started),
                     usage=add_usage(spent),
                     metadata={"model_calls": len(spent)},
                 )
@@ -244,28 +247,28 @@ class _Conversation:
             self._turns[-1] = msgspec.structs.replace(last, tool_calls=(*(last.tool_calls or ()), *made))
 
     async def _call_directly(self, call: DirectCall) -> None:
-        server = call.server_among(self._servers.ids)
+        server = call.find_server(self._servers.ids)
         if server is None:
-            self.broken = ("unknown_server", call.unknown_server(self._servers.ids))
+            self.broken = ("unknown_server", call.describe_unknown_server(self._servers.ids))
             return
         started = time.perf_counter()
         made = ToolCall(name=call.tool, arguments=call.arguments, id=call.id, server=server, aliases=(f"{server}:{call.tool}",))
         try:
-            made, gone = await self._send(made, OfferedTool(name=call.tool, server=server, tool=call.tool), call.arguments)
+            made, gone = await self._send_call(made, OfferedTool(name=call.tool, server=server, tool=call.tool), call.arguments)
         except asyncio.CancelledError:
-            self._keep_cut_off(made, started)
+            self._record_cut_off_call(made, started)
             raise
-        self._calls.append(msgspec.structs.replace(made, duration_ms=_milliseconds(started)))
+        self._calls.append(msgspec.structs.replace(made, duration_ms=_measure_ms(started)))
         self._direct += 1
         if gone:
             self.broken = ("server_gone", str(made.error))
 
-    async def _work(self, spent: list[Usage | None]) -> str | None:
+    async def _answer_turn(self, spent: list[Usage | None]) -> str | None:
         while self.broken is None:
             if self._model_calls >= self._settings.max_turns:
                 self.broken = ("max_turns", "max_turns reached")
                 return ""
-            reply = await self._ask()
+            reply = await self._ask_model()
             if reply is None:
                 return None
             spent.append(reply.usage)
@@ -274,12 +277,12 @@ class _Conversation:
             if not reply.tool_calls:
                 return reply.text
             for call in reply.tool_calls:
-                if not await self._call(call):
+                if not await self._make_call(call):
                     return None
         return None
 
-    def _account(self) -> Account:
-        """What is known of the run, and what is not."""
+    def _make_account(self) -> Account:
+        """Return what is known of the run, and what is not."""
         if self.broken is not None:
             why = f"the run broke off: {self.broken[1]}"
             self._doubts.doubt("answer", why)
@@ -294,19 +297,19 @@ class _Conversation:
         self._about[len(self._messages)] = about
         self._messages.append(message)
 
-    def _keep_cut_off(self, call: ToolCall, started: float) -> None:
+    def _record_cut_off_call(self, call: ToolCall, started: float) -> None:
         """Record a call that never came back: its server may have done what it was asked."""
-        changes: dict[str, Json] = {"error": _CUT_OFF, "error_kind": PROTOCOL_ERROR, "duration_ms": _milliseconds(started)}
+        changes: dict[str, Json] = {"error": _CUT_OFF, "error_kind": PROTOCOL_ERROR, "duration_ms": _measure_ms(started)}
         self._cut_off = msgspec.structs.replace(call, **changes)
         self._calls.append(self._cut_off)
 
-    def under_way(self) -> str:
-        """Which call was under way when the run was ended, as the end of a sentence; nothing where none was."""
+    def describe_open_call(self) -> str:
+        """Return which call was open when the run was ended, as the end of a sentence; empty where none was."""
         if self._cut_off is None:
             return ""
         return f", while the tool {self._cut_off.name!r} of the MCP server {self._cut_off.server!r} was being called"
 
-    async def _ask(self) -> ChatReply | None:
+    async def _ask_model(self) -> ChatReply | None:
         settings = self._settings
         request = ChatRequest(
             messages=tuple(self._messages),
@@ -325,36 +328,38 @@ class _Conversation:
             return None
         return self._last
 
-    async def _call(self, call: ModelCall) -> bool:
+    async def _make_call(self, call: ModelCall) -> bool:
         """Make one call and answer it to the model; False when its server is gone."""
         started = time.perf_counter()
         tool = self._tools.get(call.name)
         arguments = {} if call.arguments is None else call.arguments
         gone = False
         if tool is None:
-            made = ToolCall(name=call.name, arguments=arguments, id=call.id, error=self._unknown(call.name), error_kind=PROTOCOL_ERROR)
+            made = ToolCall(
+                name=call.name, arguments=arguments, id=call.id, error=self._describe_unknown_tool(call.name), error_kind=PROTOCOL_ERROR
+            )
         else:
             made = ToolCall(name=tool.tool, arguments=arguments, id=call.id, server=tool.server, aliases=(f"{tool.server}:{tool.tool}",))
             if not isinstance(arguments, dict):
                 told = f"the arguments of {call.name!r} are no JSON object: {show(arguments)}"
-                made = msgspec.structs.replace(made, arguments=bounded(arguments), error=told, error_kind=PROTOCOL_ERROR)
+                made = msgspec.structs.replace(made, arguments=bound_result(arguments), error=told, error_kind=PROTOCOL_ERROR)
             else:
                 try:
-                    made, gone = await self._send(made, tool, arguments)
+                    made, gone = await self._send_call(made, tool, arguments)
                 except asyncio.CancelledError:
-                    self._keep_cut_off(made, started)
+                    self._record_cut_off_call(made, started)
                     self._say(ChatMessage(role="tool", text=f"Error: {_CUT_OFF}", call_id=call.id, name=call.name))
                     raise
-        self._calls.append(msgspec.structs.replace(made, duration_ms=_milliseconds(started)))
+        self._calls.append(msgspec.structs.replace(made, duration_ms=_measure_ms(started)))
         if tool is None and self._settings.unknown_tools == "end":
             self.broken = ("unknown_tool", str(made.error))
-        answer = self._told(made)
-        self._say(ChatMessage(role="tool", text=cut(answer, self._settings.result_limit), call_id=call.id, name=call.name))
+        answer = self._write_result(made)
+        self._say(ChatMessage(role="tool", text=cut_middle(answer, self._settings.result_limit), call_id=call.id, name=call.name))
         if gone:
             self.broken = ("server_gone", str(made.error))
         return self.broken is None
 
-    async def _send(self, made: ToolCall, tool: OfferedTool, arguments: dict[str, Json]) -> tuple[ToolCall, bool]:
+    async def _send_call(self, made: ToolCall, tool: OfferedTool, arguments: dict[str, Json]) -> tuple[ToolCall, bool]:
         async def send() -> Json:
             result = await self._servers.call_tool(tool.server, tool.tool, arguments, request_id=self._attempt.request_id)
             return msgspec.to_builtins(result)
@@ -367,19 +372,19 @@ class _Conversation:
         kind = None if failure is None else CONTENT_ERROR
         return msgspec.structs.replace(made, result=answer.result, error=failure, error_kind=kind), False
 
-    def _told(self, made: ToolCall) -> str:
-        """What the model is told of a call: the result as it came, also one that says `isError`; else why there is none."""
+    def _write_result(self, made: ToolCall) -> str:
+        """Return the text that the model gets for a call: the result as it came, also one that says `isError`, else why there is none."""
         settings = self._settings
         if made.result is not None:
             return text_for_model(made.result, settings.result_limit, settings.tool_results)
         return f"Error: {made.error}" if settings.tool_errors == "text" else msgspec.json.encode({"error": made.error}).decode()
 
-    def _unknown(self, name: str) -> str:
+    def _describe_unknown_tool(self, name: str) -> str:
         close = nearest(name, self._tools)
         return f"there is no tool {show(name, 80)}" + (f"; nearest: {', '.join(close)}" if close else "")
 
-    def evidence(self, inputs: Sequence[str], duration_ms: float) -> Evidence:
-        """Everything that was observed."""
+    def make_evidence(self, inputs: Sequence[str], duration_ms: float) -> Evidence:
+        """Return everything that was observed."""
         last = self._turns[-1] if self._turns else None
         own = {each.tool: None for each in self._tools.values()}
         qualified = {f"{each.server}:{each.tool}": None for each in self._tools.values()}
@@ -388,7 +393,7 @@ class _Conversation:
             "model": (self._last.model if self._last is not None else "") or self._model.name,
             "model_calls": self._model_calls,
             "servers": self._about_servers,
-            "messages": [{**_kept(message), **self._about.get(place, {})} for place, message in enumerate(self._messages)],
+            "messages": [{**_shorten_message(message), **self._about.get(place, {})} for place, message in enumerate(self._messages)],
         }
         if self._direct:
             metadata["direct_calls"] = self._direct
@@ -409,21 +414,21 @@ class _Conversation:
             available_tools=(*own, *qualified),
             timezone=self._attempt.case.timezone,
             error=self.broken[1] if self.broken is not None else None,
-            account=self._account(),
+            account=self._make_account(),
             metadata=metadata,
         )
 
 
-def _schema(tool: OfferedTool) -> dict[str, Json]:
-    """A schema without a type is one of an object: models refuse anything else."""
+def _complete_schema(tool: OfferedTool) -> dict[str, Json]:
+    """Return the schema of a tool, with the type `object` where it names none: models refuse anything else."""
     return tool.schema if "type" in tool.schema else {"type": "object", **tool.schema}
 
 
-def _kept(message: ChatMessage) -> dict[str, Json]:
-    """A message for reports, without the bulk of files and results."""
+def _shorten_message(message: ChatMessage) -> dict[str, Json]:
+    """Return a message for reports, without the bulk of files and results."""
     kept: dict[str, Json] = msgspec.to_builtins(message)
     if message.role == "tool":
-        kept["text"] = cut(message.text, _MESSAGE_LIMIT)
+        kept["text"] = cut_middle(message.text, _MESSAGE_LIMIT)
     if message.attachments:
         kept["attachments"] = [
             {"name": each.name, "media_type": each.media_type, "url": each.url, "characters": len(each.data or "")}
@@ -432,5 +437,5 @@ def _kept(message: ChatMessage) -> dict[str, Json]:
     return kept
 
 
-def _milliseconds(since: float) -> float:
+def _measure_ms(since: float) -> float:
     return round((time.perf_counter() - since) * 1000, 3)

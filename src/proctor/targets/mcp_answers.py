@@ -1,4 +1,4 @@
-"""How an answer of an MCP server is taken: how much of one over HTTP (or of its token endpoint) is read, and what is filled in.
+"""Bounds and completes the answers of an MCP server over HTTP, and those of its token endpoint.
 
 The `mcp` package reads an answer as a whole, however large, and a packed one may be a million times what was sent. So:
 
@@ -24,8 +24,8 @@ from proctor.model.show import shorten
 from proctor.targets.wire import MAX_ANSWER_BYTES
 
 
-class _Counted(httpx2.AsyncByteStream):
-    """The body of an answer up to the limit."""
+class _BoundedBody(httpx2.AsyncByteStream):
+    """The body of an answer, up to the limit."""
 
     def __init__(self, inner: httpx2.AsyncByteStream, response: httpx2.Response) -> None:
         self._inner = inner
@@ -50,15 +50,15 @@ class _Counted(httpx2.AsyncByteStream):
         await self._inner.aclose()
 
 
-async def _ask_unpacked(request: httpx2.Request) -> None:
+async def _refuse_compression(request: httpx2.Request) -> None:
     request.headers["accept-encoding"] = "identity"
 
 
-async def _bound(response: httpx2.Response) -> None:
+async def _bound_answer(response: httpx2.Response) -> None:
     if _is_event_stream(response):
         _refuse_packed(response)  # at once: the package would take an error while it reads for the end of the stream
     else:
-        response.stream = _Counted(cast(httpx2.AsyncByteStream, response.stream), response)
+        response.stream = _BoundedBody(cast(httpx2.AsyncByteStream, response.stream), response)
 
 
 def _is_event_stream(response: httpx2.Response) -> bool:
@@ -78,8 +78,8 @@ def _refuse_packed(response: httpx2.Response) -> None:
         raise httpx2.DecodingError(why, request=response.request)
 
 
-def default_content(session: ClientSession) -> None:
-    """Let results of tools that lack `content` have an empty one, before the package looks at them."""
+def add_missing_content(session: ClientSession) -> None:
+    """Give results of tools that lack `content` an empty one, before the package validates them."""
     dispatcher: Any = session._dispatcher  # pyright: ignore[reportPrivateUsage] - the package has no place of its own for this
     send = dispatcher.send_raw_request
 
@@ -92,5 +92,5 @@ def default_content(session: ClientSession) -> None:
     dispatcher.send_raw_request = send_raw_request
 
 
-HOOKS: dict[str, list[Any]] = {"request": [_ask_unpacked], "response": [_bound]}
+HOOKS: dict[str, list[Any]] = {"request": [_refuse_compression], "response": [_bound_answer]}
 """For `event_hooks` of the client that speaks with a server; requests for tokens go through them too."""

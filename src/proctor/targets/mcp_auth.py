@@ -1,9 +1,9 @@
-"""What proves to an MCP server over HTTP who we are, added to each request as it leaves.
+"""Proves to an MCP server over HTTP who we are: adds the credentials to each request as it leaves.
 
 * Headers of the settings win over what the auth would send, as in MCPLab.
 * A token of the client credentials grant is fetched by a form POST, kept until 30 seconds before it expires, and fetched once more
   when the server refuses it. The token endpoint is never followed to another place.
-* Tokens stand in no message and no log; `secrets()` names those fetched, so that what a server echoes can be scrubbed.
+* Tokens stand in no message and no log; `list_secrets()` names those fetched, so that what a server echoes can be scrubbed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 import httpx2
 import msgspec
 
-from proctor.targets.mcp_settings import ApiKey, Bearer, ClientCredentials, ServerFault, ServerSettings, ordered_secrets, without_secrets
+from proctor.targets.mcp_settings import ApiKey, Bearer, ClientCredentials, ServerFault, ServerSettings, sort_secrets, strip_url
 
 REQUEST_ID: ContextVar[str | None] = ContextVar("proctor_mcp_request_id", default=None)
 """The attempt a tool call belongs to; sent as `x-request-id`."""
@@ -25,6 +25,7 @@ REQUEST_ID: ContextVar[str | None] = ContextVar("proctor_mcp_request_id", defaul
 LIFE_LEFT_S = 30.0
 """A token with less life left than this is not used any more."""
 _DEFAULT_LIFE_S = 3600.0
+"""How long a token is used whose server does not say when it expires."""
 
 
 class FetchedToken:
@@ -52,20 +53,20 @@ class ServerAuth(httpx2.Auth):
         self.refusal: tuple[int, str] | None = None
         """Status and reason of the last answer that was an error or a redirect."""
 
-    def secrets(self) -> tuple[str, ...]:
-        """The tokens fetched so far."""
-        return ordered_secrets(self._fetched.fetched)
+    def list_secrets(self) -> tuple[str, ...]:
+        """Return the tokens fetched so far."""
+        return sort_secrets(self._fetched.fetched)
 
     async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-        """Add what the server wants to see."""
+        """Add the credentials that the server wants, and fetch a token first where one is needed."""
         request_id = REQUEST_ID.get()
         if request_id is not None and "x-request-id" not in self._own_headers:
             request.headers["x-request-id"] = request_id
         match self._auth:
             case Bearer(token=token):
-                self._add(request, "Authorization", f"Bearer {token}")
+                self._add_header(request, "Authorization", f"Bearer {token}")
             case ApiKey(value=value, header_name=name):
-                self._add(request, name, value)
+                self._add_header(request, name, value)
             case ClientCredentials() as credentials:
                 kept = self._fetched
                 for last in (False, True):
@@ -73,11 +74,11 @@ class ServerAuth(httpx2.Auth):
                         if kept.token is None or self._clock() >= kept.stale_at:
                             answer = yield self._token_request(credentials)
                             await answer.aread()
-                            self._take(answer, credentials)
+                            self._read_token(answer, credentials)
                         used = kept.token
-                    self._add(request, "Authorization", f"Bearer {used}")
+                    self._add_header(request, "Authorization", f"Bearer {used}")
                     response = yield request
-                    self._note(response)
+                    self._note_refusal(response)
                     if response.status_code != 401 or last:
                         return
                     await response.aread()
@@ -87,13 +88,13 @@ class ServerAuth(httpx2.Auth):
             case None:
                 pass
         response = yield request
-        self._note(response)
+        self._note_refusal(response)
 
-    def _add(self, request: httpx2.Request, name: str, value: str) -> None:
+    def _add_header(self, request: httpx2.Request, name: str, value: str) -> None:
         if name.lower() not in self._own_headers:
             request.headers[name] = value
 
-    def _note(self, response: httpx2.Response) -> None:
+    def _note_refusal(self, response: httpx2.Response) -> None:
         if response.status_code >= 300:
             self.refusal = (response.status_code, response.reason_phrase)
 
@@ -112,17 +113,17 @@ class ServerAuth(httpx2.Auth):
             extensions={"timeout": httpx2.Timeout(self._settings.timeout_s).as_dict()},
         )
 
-    def _take(self, response: httpx2.Response, auth: ClientCredentials) -> None:
-        where = without_secrets(auth.token_url)
+    def _read_token(self, response: httpx2.Response, auth: ClientCredentials) -> None:
+        where = strip_url(auth.token_url)
         if response.status_code >= 300:
-            raise self._fault(f"got no token: {where} answered {response.status_code} {response.reason_phrase}{_error_word(response)}")
+            raise self._make_fault(f"got no token: {where} answered {response.status_code} {response.reason_phrase}{_error_word(response)}")
         try:
             answer = msgspec.json.decode(response.content)
         except (msgspec.DecodeError, UnicodeDecodeError):
-            raise self._fault(f"got no token: {where} did not answer with JSON") from None
+            raise self._make_fault(f"got no token: {where} did not answer with JSON") from None
         token = answer.get("access_token") if isinstance(answer, dict) else None
         if not isinstance(token, str) or not token:
-            raise self._fault(f"got no token: the answer of {where} has no 'access_token'")
+            raise self._make_fault(f"got no token: the answer of {where} has no 'access_token'")
         life = answer.get("expires_in", _DEFAULT_LIFE_S)
         try:
             life_s = float(life)
@@ -133,12 +134,12 @@ class ServerAuth(httpx2.Auth):
         kept.fetched = [*kept.fetched[-9:], token]
         kept.stale_at = self._clock() + life_s - LIFE_LEFT_S
 
-    def _fault(self, message: str) -> ServerFault:
+    def _make_fault(self, message: str) -> ServerFault:
         return ServerFault("unauthorized", self._settings.id, message, permanent=True)
 
 
 def _error_word(response: httpx2.Response) -> str:
-    """The `error` word of RFC 6749; nothing else of the answer, which may echo the secret."""
+    """Return the `error` word of RFC 6749; nothing else of the answer, which may echo the secret."""
     try:
         word = msgspec.json.decode(response.content).get("error")
     except (msgspec.DecodeError, UnicodeDecodeError, AttributeError):

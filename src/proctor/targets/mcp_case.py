@@ -1,4 +1,4 @@
-"""What a case asks of an MCP agent: what it says, the files with it, and the servers it uses."""
+"""Reads what a case asks of an MCP agent: what it says, the files with it, and the servers it uses."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from proctor.model.show import show
 
 
 def says_anything(case: Case) -> bool:
-    """Whether a case has anything to say."""
+    """Return whether a case has anything to say."""
     return case.custom_body is not None or bool(case.turns) or case.input is not None
 
 
-def inputs(case: Case) -> tuple[str, ...]:
-    """What a case says, turn by turn. Raises `TargetError` where that is nothing this agent can be told."""
+def list_inputs(case: Case) -> tuple[str, ...]:
+    """Return what a case says, turn by turn. Raises `TargetError` where this agent cannot be told that."""
     if case.custom_body is not None:
         raise TargetError(f"case {case.id!r} has a custom body, which only an agent over HTTP can be sent")
     if case.turns:
@@ -24,8 +24,8 @@ def inputs(case: Case) -> tuple[str, ...]:
     return (case.input,)
 
 
-def wanted_servers(case: Case, known: tuple[str, ...]) -> tuple[str, ...]:
-    """The servers of the case by id, all of them where it names none."""
+def list_wanted_servers(case: Case, known: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the ids of the servers that the case uses; all of them where it names none."""
     named = case.settings.get("mcp_servers")
     if not isinstance(named, list):
         return known
@@ -33,8 +33,8 @@ def wanted_servers(case: Case, known: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(str(each) for each in ids))
 
 
-def attachments(case: Case) -> tuple[Attachment, ...]:
-    """The files that go with the first message. Raises `TargetError` for one that was not loaded."""
+def load_attachments(case: Case) -> tuple[Attachment, ...]:
+    """Return the files that go with the first message. Raises `TargetError` for one that was not loaded."""
     found: list[Attachment] = []
     for each in case.settings.get("attachments") or ():
         if not each.get("data") and not each.get("url"):

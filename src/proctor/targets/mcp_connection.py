@@ -7,7 +7,7 @@ connects, lists the tools, says that it is ready and waits to be told to leave. 
   unless repeating cannot help (no such command, not authorised) or the time was used up.
 * A server that does not take streamable HTTP is spoken with by server-sent events alone, where its settings allow that.
 * A tool call is never repeated: nobody knows what it did. One that times out or fails on the wire is a failed call; one that
-  finds the server gone says so, and the next `listing` connects anew.
+  finds the server gone says so, and the next `get_listing` connects again.
 """
 
 from __future__ import annotations
@@ -33,19 +33,31 @@ from proctor import __version__
 from proctor.model.evidence import Json
 from proctor.model.show import shorten
 from proctor.network.addresses import AddressRefused
-from proctor.targets.mcp_answers import HOOKS, default_content
+from proctor.targets.mcp_answers import HOOKS, add_missing_content
 from proctor.targets.mcp_auth import REQUEST_ID, FetchedToken, ServerAuth
-from proctor.targets.mcp_results import CallResult, Listing, RemoteTool, bounded, can_be_written, mended, plain_result
-from proctor.targets.mcp_settings import ClientCredentials, ServerFault, ServerSettings, hide, hide_in, ordered_secrets, without_secrets
-from proctor.targets.mcp_stdio import MOST_LINE_BYTES, ChildServer, finish
+from proctor.targets.mcp_results import CallResult, Listing, RemoteTool, bound_result, can_be_written, mend_texts, plain_result
+from proctor.targets.mcp_settings import (
+    ClientCredentials,
+    ServerFault,
+    ServerSettings,
+    hide_secrets,
+    hide_secrets_in,
+    sort_secrets,
+    strip_url,
+)
+from proctor.targets.mcp_stdio import MOST_LINE_BYTES, ChildServer, finish_despite_cancel
 from proctor.targets.wire import MakeTransport
 
 RETRY_WAITS_S = (0.25, 0.5, 0.75)
+"""The pauses between tries to connect, as MCPLab makes them."""
 _MOST_PAGES = 1_000
+"""How many pages of tools are asked for: a server whose pages never end must not hold us."""
 _CLOSE_S = 10.0
+"""How long a child process has to end before its connection is cancelled."""
 _CLOSE_HTTP_S = 3.0
 """Saying goodbye to a server over HTTP may not take longer."""
 _QUIET_STREAM_S = 300.0
+"""How long a stream of events may be silent before it counts as lost."""
 
 # The package reports what it survives by logging; without a handler Python would print that on standard error.
 for _name in ("mcp", "client", "httpx2"):
@@ -79,15 +91,16 @@ class Connection:
         self._lost: str | None = None
         self._over_sse = settings.transport == "sse"
 
-    def secrets(self) -> tuple[str, ...]:
-        """What must not be shown, tokens fetched meanwhile included."""
-        return ordered_secrets((*self.settings.secrets(), *(self._auth.secrets() if self._auth is not None else ())))
+    def list_secrets(self) -> tuple[str, ...]:
+        """Return what must not be shown, including tokens fetched meanwhile."""
+        return sort_secrets((*self.settings.list_secrets(), *(self._auth.list_secrets() if self._auth is not None else ())))
 
-    async def listing(self) -> Listing:
-        """Who the server is and what it offers; connects first where that is needed."""
+    async def get_listing(self) -> Listing:
+        """Return who the server is and what it offers; connect first where that is needed."""
+        # Several attempts may find the server gone at once: one of them connects, the others use what it made.
         async with self._lock:
-            if not self._alive() or self._listing is None:
-                await self._leave()
+            if not self._is_alive() or self._listing is None:
+                await self._end_owner()
                 await self._connect()
             assert self._listing is not None
             return self._listing
@@ -95,8 +108,8 @@ class Connection:
     async def call(self, tool: str, arguments: dict[str, Json], *, request_id: str | None = None) -> CallResult:
         """Call a tool, once."""
         client = self._client
-        if client is None or not self._alive():
-            return CallResult(error=self._gone(), gone=True)
+        if client is None or not self._is_alive():
+            return CallResult(error=self._describe_loss(), gone=True)
         limit = self.settings.timeout_s
         if not can_be_written(arguments):
             return CallResult(error="the arguments hold half a surrogate pair, which cannot be sent")
@@ -111,20 +124,20 @@ class Connection:
             if _is_said_by_package(error, REQUEST_TIMEOUT):
                 return CallResult(error=f"timed out after {limit:g} s")
             if _is_said_by_package(error, CONNECTION_CLOSED) and await self._is_gone():
-                return CallResult(error=self._gone(), gone=True)
-            return CallResult(error=hide(shorten(self._refused(error), 2000), self.secrets()))
+                return CallResult(error=self._describe_loss(), gone=True)
+            return CallResult(error=hide_secrets(shorten(self._describe_refusal(error), 2000), self.list_secrets()))
         except (RuntimeError, ValueError) as error:
             # The result does not fit the schema the tool declared, or is no result at all.
-            return CallResult(error=hide(shorten(str(error), 2000), self.secrets()))
+            return CallResult(error=hide_secrets(shorten(str(error), 2000), self.list_secrets()))
         finally:
             REQUEST_ID.reset(mark)
-        plain = mended(plain_result(answer.model_dump(by_alias=True, mode="json", exclude_none=True, exclude_unset=True)))
-        return CallResult(result=bounded(hide_in(plain, self.secrets())))
+        plain = mend_texts(plain_result(answer.model_dump(by_alias=True, mode="json", exclude_none=True, exclude_unset=True)))
+        return CallResult(result=bound_result(hide_secrets_in(plain, self.list_secrets())))
 
-    async def answers(self) -> bool:
-        """Whether the server answers now. The newer protocol has no ping, so its tools are asked for."""
+    async def is_answering(self) -> bool:
+        """Return whether the server answers now. The newer protocol has no ping, so this asks for its tools."""
         client = self._client
-        if client is None or not self._alive():
+        if client is None or not self._is_alive():
             return False
         if client.server_capabilities.tools is None:
             return True
@@ -136,10 +149,10 @@ class Connection:
         return True
 
     async def close(self) -> None:
-        """Leave the server; a child process has ended when this returns, also when the caller is cancelled."""
-        await finish(self._leave())
+        """Close the connection; a child process has ended when this returns, also when the caller is cancelled."""
+        await finish_despite_cancel(self._end_owner())
 
-    def _alive(self) -> bool:
+    def _is_alive(self) -> bool:
         return (
             self._client is not None
             and self._owner is not None
@@ -148,68 +161,69 @@ class Connection:
         )
 
     async def _is_gone(self) -> bool:
-        """Whether a closed connection is the end of the server, or (over HTTP) only that of one exchange."""
+        """Return whether a closed connection means that the server ended, or (over HTTP) only that one exchange did."""
         if self._child is not None:
-            await self._child.settle()
+            await self._child.wait_for_last_words()
         elif self._owner is not None:
             await asyncio.wait({self._owner}, timeout=0.2)  # it may be about to learn why
-        return self.settings.transport != "http" or self._over_sse or not self._alive()
+        return self.settings.transport != "http" or self._over_sse or not self._is_alive()
 
     async def _connect(self) -> None:
         self.settings.check()
         for wait_s in (*self._waits_s, None):
-            fault = await self._try()
-            if fault is None or (self._may_be_old(fault) and await self._reached_over_sse()):
+            fault = await self._try_to_connect()
+            if fault is None or (self._may_need_sse(fault) and await self._connect_over_sse()):
                 return
             if wait_s is None or fault.permanent:
                 raise fault
             await asyncio.sleep(wait_s)
 
-    def _may_be_old(self, fault: ServerFault) -> bool:
+    def _may_need_sse(self, fault: ServerFault) -> bool:
         return self.settings.sse_fallback and self.settings.transport == "http" and fault.code in ("refused", "protocol")
 
-    async def _reached_over_sse(self) -> bool:
-        """Whether the server speaks the older way; what it said to the newer one is told where it does not."""
+    async def _connect_over_sse(self) -> bool:
+        """Connect by server-sent events and return whether that worked; if not, the refusal of streamable HTTP is what is reported."""
         self._over_sse = True
-        reached = await self._try() is None
+        reached = await self._try_to_connect() is None
         self._over_sse = reached
         return reached
 
-    async def _try(self) -> ServerFault | None:
+    async def _try_to_connect(self) -> ServerFault | None:
         self._stop = asyncio.Event()
         ready: asyncio.Future[ServerFault | None] = asyncio.get_running_loop().create_future()
-        self._owner = asyncio.create_task(self._own(ready), name=f"mcp server {self.settings.id}")
+        self._owner = asyncio.create_task(self._own_connection(ready), name=f"mcp server {self.settings.id}")
         try:
+            # Shielded: a cancelled caller must not cancel the future that the owner still sets.
             return await asyncio.shield(ready)
         except BaseException:
             await self.close()
             raise
 
-    async def _own(self, ready: asyncio.Future[ServerFault | None]) -> None:
+    async def _own_connection(self, ready: asyncio.Future[ServerFault | None]) -> None:
         fault: ServerFault | None = None
         try:
             async with AsyncExitStack() as stack:
                 async with asyncio.timeout(self.settings.timeout_s):
-                    client = await stack.enter_async_context(self._reach())
-                    default_content(client.session)
-                    self._listing = await self._list(client)
+                    client = await stack.enter_async_context(self._open_client())
+                    add_missing_content(client.session)
+                    self._listing = await self._list_tools(client)
                 self._client = client
                 ready.set_result(None)
                 await self._stop.wait()
         except ServerFault as error:
             fault = error
         except TimeoutError:
-            fault = self._silent()
+            fault = self._describe_timeout()
         except (Exception, BaseExceptionGroup) as error:
-            fault = await self._explained(error)
+            fault = await self._explain_error(error)
         finally:
             self._client = None
             self._lost = str(fault) if fault is not None else None
             if not ready.done():
-                ready.set_result(fault or self._fault("unreachable", "was left before it answered"))
+                ready.set_result(fault or self._make_fault("unreachable", "was left before it answered"))
 
     @asynccontextmanager
-    async def _reach(self) -> AsyncGenerator[Client]:
+    async def _open_client(self) -> AsyncGenerator[Client]:
         settings = self.settings
         common: dict[str, Any] = {
             "mode": "legacy" if settings.era == "handshake" else "auto",
@@ -227,10 +241,11 @@ class Connection:
                 yield client
         else:
             self._auth = ServerAuth(settings, clock=self._clock, fetched=self._fetched)
+            # A stream of events may be silent for long between two of them; each call has its own limit beside this.
             timeout = httpx2.Timeout(settings.timeout_s, read=max(_QUIET_STREAM_S, settings.timeout_s))
-            by = self._transport(_secure(settings)) if self._transport is not None else None
+            by = self._transport(_uses_https(settings)) if self._transport is not None else None
             http = httpx2.AsyncClient(
-                headers=settings.headers, auth=self._auth, timeout=timeout, transport=by, event_hooks=HOOKS, verify=_certificates()
+                headers=settings.headers, auth=self._auth, timeout=timeout, transport=by, event_hooks=HOOKS, verify=_load_certificates()
             )
             if self._over_sse:
                 # Such servers are older than the protocol without a handshake. The package closes the client it is given.
@@ -244,10 +259,12 @@ class Connection:
                 async with Client(wire, **common) as client:
                     yield client
 
-    async def _list(self, client: Client) -> Listing:
+    async def _list_tools(self, client: Client) -> Listing:
         if self.settings.era == "stateless" and client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
-            message = f"({self.settings.place()}) speaks protocol {client.protocol_version}, not the stateless one that is asked for"
-            raise self._fault("protocol", message, permanent=True)
+            message = (
+                f"({self.settings.describe_place()}) speaks protocol {client.protocol_version}, not the stateless one that is asked for"
+            )
+            raise self._make_fault("protocol", message, permanent=True)
         tools: list[RemoteTool] = []
         seen: set[str] = set()
         cursor: str | None = None
@@ -256,6 +273,7 @@ class Connection:
                 page = await client.list_tools(cursor=cursor)
                 tools += [RemoteTool(name=tool.name, description=tool.description or "", schema=tool.input_schema) for tool in page.tools]
                 cursor = page.next_cursor
+                # A server that gives the same cursor again would send us round in a circle.
                 if cursor is None or cursor in seen:
                     break
                 seen.add(cursor)
@@ -268,81 +286,83 @@ class Connection:
             tools=tuple(tools),
         )
 
-    async def _leave(self) -> None:
+    async def _end_owner(self) -> None:
         owner, self._owner = self._owner, None
         if owner is None:
             return
         self._stop.set()
         if self._client is None:
             owner.cancel()  # still connecting: it does not look at the sign
-        await asyncio.wait({owner}, timeout=_CLOSE_HTTP_S if self.settings.remote else _CLOSE_S)
+        await asyncio.wait({owner}, timeout=_CLOSE_HTTP_S if self.settings.is_remote else _CLOSE_S)
         if not owner.done():
             owner.cancel()
             await asyncio.wait({owner}, timeout=_CLOSE_S)
         self._client = None
 
-    def _fault(self, code: Any, message: str, *, permanent: bool = False) -> ServerFault:
-        return ServerFault(code, self.settings.id, hide(message, self.secrets()), permanent=permanent)
+    def _make_fault(self, code: Any, message: str, *, permanent: bool = False) -> ServerFault:
+        return ServerFault(code, self.settings.id, hide_secrets(message, self.list_secrets()), permanent=permanent)
 
-    def _silent(self) -> ServerFault:
+    def _describe_timeout(self) -> ServerFault:
         limit = f"did not answer within {self.settings.timeout_s:g} s"
-        return self._fault("timeout", f"({self.settings.place()}) {limit}{self._last_words()}", permanent=True)
+        return self._make_fault("timeout", f"({self.settings.describe_place()}) {limit}{self._quote_stderr()}", permanent=True)
 
-    async def _explained(self, error: BaseException) -> ServerFault:
-        leaf = _leaf(error)
-        where = self.settings.place()
+    async def _explain_error(self, error: BaseException) -> ServerFault:
+        leaf = _find_cause(error)
+        where = self.settings.describe_place()
         if isinstance(leaf, ServerFault):
             return leaf
         if self.settings.transport == "stdio":
             if isinstance(leaf, OSError) and (self._child is None or self._child.exit_code is None):
-                return self._fault("command_not_found", f"cannot be started: {where}: {leaf.strerror or leaf}", permanent=True)
+                return self._make_fault("command_not_found", f"cannot be started: {where}: {leaf.strerror or leaf}", permanent=True)
             if isinstance(leaf, MCPError) and _is_said_by_package(leaf, CONNECTION_CLOSED):
-                return self._fault("server_exited", f"({where}) {self._ended()}")
+                return self._make_fault("server_exited", f"({where}) {self._describe_exit()}")
         if isinstance(leaf, AddressRefused):
-            return self._fault("address_refused", f"({where}) may not be reached: {leaf}", permanent=True)
+            return self._make_fault("address_refused", f"({where}) may not be reached: {leaf}", permanent=True)
         if isinstance(leaf, httpx2.TransportError | httpx2.DecodingError):
-            target = without_secrets(str(leaf.request.url if _has_request(leaf) else self.settings.url))
+            target = strip_url(str(leaf.request.url if _has_request(leaf) else self.settings.url))
             if isinstance(leaf, httpx2.DecodingError):
-                return self._fault("protocol", f"gave an answer at {target} that is not read: {leaf}", permanent=True)
-            return self._fault("unreachable", f"cannot be reached at {target}: {leaf or type(leaf).__name__}")
+                return self._make_fault("protocol", f"gave an answer at {target} that is not read: {leaf}", permanent=True)
+            return self._make_fault("unreachable", f"cannot be reached at {target}: {leaf or type(leaf).__name__}")
         if isinstance(leaf, httpx2.HTTPStatusError):
             status = leaf.response.status_code
             told = f"({where}) refused to connect: it answered {status} {leaf.response.reason_phrase}".rstrip()
             code = "unauthorized" if status in (401, 403) else "refused"
-            return self._fault(code, told, permanent=300 <= status < 500 and status not in (408, 429))
+            return self._make_fault(code, told, permanent=300 <= status < 500 and status not in (408, 429))
         if isinstance(leaf, MCPError):
             status = self._auth.refusal[0] if self._auth is not None and self._auth.refusal is not None else None
             code = "unauthorized" if status in (401, 403) else "refused"
             permanent = status is not None and 300 <= status < 500 and status not in (408, 429)
-            return self._fault(code, f"({where}) refused to connect: {shorten(self._refused(leaf), 500)}", permanent=permanent)
-        return self._fault("protocol", f"({where}) answered nonsense: {type(leaf).__name__}: {shorten(str(leaf), 500)}")
+            return self._make_fault(
+                code, f"({where}) refused to connect: {shorten(self._describe_refusal(leaf), 500)}", permanent=permanent
+            )
+        return self._make_fault("protocol", f"({where}) answered nonsense: {type(leaf).__name__}: {shorten(str(leaf), 500)}")
 
-    def _refused(self, error: MCPError) -> str:
+    def _describe_refusal(self, error: MCPError) -> str:
         refusal = self._auth.refusal if self._auth is not None else None
         if refusal is None or error.message not in ("Server returned an error response", "Not Found"):
             return error.message
         return f"it answered {refusal[0]} {refusal[1]}".rstrip()
 
-    def _ended(self) -> str:
+    def _describe_exit(self) -> str:
         child = self._child
         assert child is not None
         if child.fault is not None:
             return child.fault
         code = child.exit_code
         how = "" if code is None else f" by signal {-code}" if code < 0 else f" with exit code {code}"
-        return f"ended{how} before it answered{self._last_words()}"
+        return f"ended{how} before it answered{self._quote_stderr()}"
 
-    def _gone(self) -> str:
+    def _describe_loss(self) -> str:
         if self._child is None:
             return self._lost or f"the connection to MCP server {self.settings.id!r} was lost"
-        words = self._ended().replace(" before it answered", "")
-        return hide(f"MCP server {self.settings.id!r} {words}", self.secrets())
+        words = self._describe_exit().replace(" before it answered", "")
+        return hide_secrets(f"MCP server {self.settings.id!r} {words}", self.list_secrets())
 
-    def _last_words(self) -> str:
+    def _quote_stderr(self) -> str:
         child = self._child
         if child is None:
             return ""
-        tail = hide(child.stderr_tail(), self.secrets())
+        tail = hide_secrets(child.stderr_tail(), self.list_secrets())
         if tail:
             return f"; its standard error ends with:\n{tail}"
         if child.noise is not None:
@@ -351,13 +371,13 @@ class Connection:
 
 
 @functools.cache
-def _certificates() -> ssl.SSLContext:
-    """Whom we trust over HTTPS, read once: it takes 80 ms, and every attempt has connections of its own."""
+def _load_certificates() -> ssl.SSLContext:
+    """Return the certificates we trust over HTTPS, read once: it takes 80 ms, and every attempt has connections of its own."""
     return httpx2.create_ssl_context()
 
 
-def _secure(settings: ServerSettings) -> bool:
-    """Whether certificates are looked at: by the server, or where its token comes from."""
+def _uses_https(settings: ServerSettings) -> bool:
+    """Return whether certificates are needed: for the server, or for the place its token comes from."""
     places = [settings.url, settings.auth.token_url if isinstance(settings.auth, ClientCredentials) else ""]
     return any(place.lower().startswith("https") for place in places)
 
@@ -366,12 +386,12 @@ _SAID_BY_PACKAGE = {CONNECTION_CLOSED: "Connection closed", REQUEST_TIMEOUT: "Re
 
 
 def _is_said_by_package(error: MCPError, code: int) -> bool:
-    """Whether an error is the package's own: servers use the same codes for what they like, in words of their own."""
+    """Return whether an error is the package's own: servers use the same codes for what they like, in words of their own."""
     return error.code == code and error.message == _SAID_BY_PACKAGE[code]
 
 
-def _leaf(error: BaseException) -> BaseException:
-    """The first real cause inside groups of exceptions."""
+def _find_cause(error: BaseException) -> BaseException:
+    """Return the first real cause inside groups of exceptions."""
     while isinstance(error, BaseExceptionGroup):
         inner = [each for each in error.exceptions if not isinstance(each, asyncio.CancelledError)]
         error = inner[0] if inner else error.exceptions[0]

@@ -1,4 +1,4 @@
-"""What a server said: who it is, what it offers, what a tool answered; plain values, as they go through a tape.
+"""Plain values for what a server said: who it is, what it offers, what a tool answered. They go through a tape as they are.
 
 An answer is kept as JSON for evidence and as text for the model, and never more of it than fits.
 
@@ -53,8 +53,8 @@ class CallResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The server cannot be asked any more."""
 
 
-def cut(text: str, limit: int) -> str:
-    """A text of about `limit` characters: the middle is taken out, visibly."""
+def cut_middle(text: str, limit: int) -> str:
+    """Return a text of about `limit` characters: the middle is taken out, visibly."""
     if len(text) <= limit:
         return text
     head = limit * 3 // 4
@@ -63,14 +63,14 @@ def cut(text: str, limit: int) -> str:
 
 
 def plain_result(result: dict[str, Any]) -> dict[str, Any]:
-    """A result as the server gave it, without what only the protocol needs."""
+    """Return a result as the server gave it, without what only the protocol needs."""
     kept = {"content": [], **{key: value for key, value in result.items() if key not in ("_meta", "resultType")}}
     meta = {key: value for key, value in (result.get("_meta") or {}).items() if key != _SERVER_INFO}
     return {**kept, "_meta": meta} if meta else kept
 
 
 def can_be_written(value: Json) -> bool:
-    """Whether all texts in a value are text: half a surrogate pair is not."""
+    """Return whether all texts in a value are text: half a surrogate pair is not."""
     try:
         msgspec.json.encode(value)
     except UnicodeEncodeError:
@@ -78,21 +78,21 @@ def can_be_written(value: Json) -> bool:
     return True
 
 
-def mended(value: Json) -> Json:
-    """The value with every half surrogate pair replaced by U+FFFD."""
+def mend_texts(value: Json) -> Json:
+    """Return the value with every half surrogate pair replaced by U+FFFD."""
     if can_be_written(value):
         return value
     if isinstance(value, str):
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, list):
-        return [mended(item) for item in value]
+        return [mend_texts(item) for item in value]
     if isinstance(value, dict):
-        return {mended(key): mended(item) for key, item in value.items()}
+        return {mend_texts(key): mend_texts(item) for key, item in value.items()}
     return value
 
 
-def bounded(value: Json, limit: int = RESULT_LIMIT) -> Json:
-    """The value with long texts cut; in all not longer than a few times `limit`."""
+def bound_result(value: Json, limit: int = RESULT_LIMIT) -> Json:
+    """Return the value with long texts cut; the whole is at most a few times `limit`."""
     encoded = msgspec.json.encode(value)
     if len(encoded) <= limit:
         return value
@@ -100,14 +100,14 @@ def bounded(value: Json, limit: int = RESULT_LIMIT) -> Json:
     encoded = msgspec.json.encode(shorter)
     if len(encoded) <= _WHOLE * limit:
         return shorter
-    whole = {"content": [{"type": "text", "text": cut(encoded.decode(), limit)}]}
+    whole = {"content": [{"type": "text", "text": cut_middle(encoded.decode(), limit)}]}
     return {**whole, "isError": True} if isinstance(value, dict) and value.get("isError") is True else whole
 
 
 def _cut_texts(value: Json, limit: int) -> Json:
     # Nested no deeper than the JSON parsers of the wire allow, so recursion is bounded.
     if isinstance(value, str):
-        return cut(value, limit)
+        return cut_middle(value, limit)
     if isinstance(value, list):
         return [_cut_texts(item, limit) for item in value]
     if isinstance(value, dict):
@@ -116,28 +116,28 @@ def _cut_texts(value: Json, limit: int) -> Json:
 
 
 def text_for_model(result: Json, limit: int = RESULT_LIMIT, form: ResultForm = "whole") -> str:
-    """What the model is told: the whole result as compact JSON, or its texts and then whatever else is in it."""
+    """Return the text that the model gets: the whole result as compact JSON, or its texts and then whatever else is in it."""
     if form == "whole" or not isinstance(result, dict):
-        return cut(_compact(result), limit)
+        return cut_middle(_encode_compact(result), limit)
     content = result.get("content")
-    parts = [_part(part) for part in content] if isinstance(content, list) else []
+    parts = [_write_part(part) for part in content] if isinstance(content, list) else []
     structured = result.get("structuredContent")
     # A server that sends both usually writes the one into the other.
     if structured is not None and not any(parse_json(part) == structured for part in parts):
-        parts.append(_compact(structured))
-    told = cut("\n".join(parts), limit) or "(no content)"
+        parts.append(_encode_compact(structured))
+    told = cut_middle("\n".join(parts), limit) or "(no content)"
     return f"Error: {told}" if result.get("isError") is True else told
 
 
-def _part(part: Json) -> str:
+def _write_part(part: Json) -> str:
     if isinstance(part, dict):
         if part.get("type") == "text" and isinstance(part.get("text"), str):
             return part["text"]
         if isinstance(part.get("data"), str):
             # Half a picture in base64 is of no use to anyone.
-            return _compact({**part, "data": f"({len(part['data']):,} characters of base64)"})
-    return _compact(part)
+            return _encode_compact({**part, "data": f"({len(part['data']):,} characters of base64)"})
+    return _encode_compact(part)
 
 
-def _compact(value: Json) -> str:
+def _encode_compact(value: Json) -> str:
     return msgspec.json.encode(value).decode()

@@ -4,7 +4,7 @@ Servers are connected side by side; if one cannot be reached, none is kept and t
 offered to a model under its own name; where two servers have the same name, both are offered as `server__tool`. Letters that model
 providers refuse in names become `_`, and no offered name is longer than 64. What a call is recorded under is always the tool's own name.
 
-What a server keeps in a session (a cart, a login) belongs to one attempt at a case: `session` gives an attempt sessions of its own, each
+What a server keeps in a session (a cart, a login) belongs to one attempt at a case: `open_session` gives an attempt its own sessions, each
 made for its first call of that server. Tools are listed once, by the sessions that `open` made; the first attempt takes these over. Servers
 whose settings say `session: shared` have one session for all. A session that is no longer needed is left in the background: a server
 that takes its time to end holds nobody up, and `close` waits for all of them.
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from proctor.targets.wire import MakeTransport
 
 LONGEST_NAME = 64
+"""Characters of a tool's name that every model provider takes."""
 MOST_LEAVING = 16
 """How many sessions may be on their way out before a new one waits."""
 _REFUSED = re.compile(r"[^A-Za-z0-9_-]")
@@ -52,8 +53,8 @@ class OfferedTool(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     schema: dict[str, Json] = {}
 
 
-def offered(listings: Iterable[Listing]) -> tuple[OfferedTool, ...]:
-    """All tools of these servers under names that differ."""
+def name_tools(listings: Iterable[Listing]) -> tuple[OfferedTool, ...]:
+    """Return all tools of these servers under names that differ."""
     tools = [(listing.server, tool) for listing in listings for tool in listing.tools]
     often = Counter(tool.name for _, tool in tools)
     taken: set[str] = set()
@@ -76,15 +77,15 @@ def _free_name(wanted: str, taken: set[str]) -> str:
 
 
 class ReachedServers(Protocol):
-    """What an agent loop asks of its servers."""
+    """The servers that an agent loop may ask."""
 
     @property
     def ids(self) -> tuple[str, ...]:
         """The servers, in the order of the settings."""
         ...
 
-    async def listing(self, server: str) -> Listing:
-        """Who a server is and what it offers."""
+    async def get_listing(self, server: str) -> Listing:
+        """Return who a server is and what it offers."""
         ...
 
     async def call_tool(self, server: str, tool: str, arguments: dict[str, Json], *, request_id: str | None = None) -> CallResult:
@@ -107,8 +108,8 @@ class _OwnSessions:
     def ids(self) -> tuple[str, ...]:
         return self._servers.ids
 
-    async def listing(self, server: str) -> Listing:
-        return await self._servers.listing(server)
+    async def get_listing(self, server: str) -> Listing:
+        return await self._servers.get_listing(server)
 
     async def call_tool(self, server: str, tool: str, arguments: dict[str, Json], *, request_id: str | None = None) -> CallResult:
         if self._servers.is_shared(server):
@@ -116,7 +117,7 @@ class _OwnSessions:
         if server not in self._own:
             self._own[server] = connection = await self._servers.new_connection(server)
             try:
-                await connection.listing()
+                await connection.get_listing()
             except ServerFault as fault:
                 return CallResult(error=fault.message, gone=True)
         return await self._own[server].call(tool, arguments, request_id=request_id)
@@ -164,7 +165,7 @@ class McpServers:
 
     async def open(self) -> None:
         """Connect all servers, side by side. Raises `TargetError` naming every server that cannot be reached."""
-        connections = [] if self._offline else [self._connection(name) for name in self._settings]
+        connections = [] if self._offline else [self._get_connection(name) for name in self._settings]
         try:
             faults = await _connect_all(connections)
         except BaseException:
@@ -177,58 +178,58 @@ class McpServers:
             raise TargetError("\n".join(str(fault) for fault in faults))
 
     async def close(self) -> None:
-        """Leave all servers, side by side. Nothing of them is left when this returns or is cancelled."""
+        """Close all servers, side by side. None of their processes is left when this returns or is cancelled."""
         connections, self._connections = list(self._connections.values()), {}
         self._listings.clear()
         if not connections and not self._leaving:
             return
-        from proctor.targets.mcp_stdio import finish  # loads the `mcp` package, which is loaded by now
+        from proctor.targets.mcp_stdio import finish_despite_cancel  # loads the `mcp` package, which is loaded by now
 
-        await finish(_quietly_close(connections, self._leaving))
+        await finish_despite_cancel(_quietly_close(connections, self._leaving))
 
     @asynccontextmanager
-    async def session(self) -> AsyncGenerator[ReachedServers]:
-        """The servers for one attempt, each with a session of its own unless its settings say otherwise."""
+    async def open_session(self) -> AsyncGenerator[ReachedServers]:
+        """Yield the servers for one attempt, each with a session of its own unless its settings say otherwise."""
         own = _OwnSessions(self)
         try:
             yield own
         finally:
-            self.leave(own.connections)
+            self.close_later(own.connections)
 
-    async def listing(self, server: str) -> Listing:
-        """Who a server is and what it offers. One that was lost is connected anew."""
+    async def get_listing(self, server: str) -> Listing:
+        """Return who a server is and what it offers. One that was lost is connected again."""
         if server not in self._connections and server in self._listings:
             return self._listings[server]
-        self._listings[server] = listing = await self._connection(server).listing()
+        self._listings[server] = listing = await self._get_connection(server).get_listing()
         return listing
 
     async def call_tool(self, server: str, tool: str, arguments: dict[str, Json], *, request_id: str | None = None) -> CallResult:
         """Call a tool of a server, once; what failed is told in the result."""
-        return await self._connection(server).call(tool, arguments, request_id=request_id)
+        return await self._get_connection(server).call(tool, arguments, request_id=request_id)
 
-    async def answers(self, server: str) -> bool:
-        """Whether a connected server answers now."""
-        return await self._connection(server).answers()
+    async def is_answering(self, server: str) -> bool:
+        """Return whether a connected server answers now."""
+        return await self._get_connection(server).is_answering()
 
     def is_shared(self, server: str) -> bool:
         """Whether all attempts have one session with this server."""
         return server not in self._settings or self._settings[server].session == "shared"
 
     async def new_connection(self, server: str) -> Connection:
-        """A session that nobody else has; not connected yet, unless it is the one that `open` made."""
+        """Return a session that nobody else has; not connected yet, unless it is the one that `open` made."""
         while len(self._leaving) >= MOST_LEAVING:
             await asyncio.wait(self._leaving, return_when=asyncio.FIRST_COMPLETED)
-        self._connection(server)
+        self._get_connection(server)
         return self._connections.pop(server)
 
-    def leave(self, connections: Iterable[Connection]) -> None:
-        """Leave sessions in the background."""
+    def close_later(self, connections: Iterable[Connection]) -> None:
+        """Close sessions in the background."""
         for connection in connections:
             task = asyncio.create_task(_quietly_close([connection]))
             self._leaving.add(task)
             task.add_done_callback(self._leaving.discard)
 
-    def _connection(self, server: str) -> Connection:
+    def _get_connection(self, server: str) -> Connection:
         if server not in self._connections:
             if server not in self._settings:
                 close = nearest(server, self._settings)
@@ -245,10 +246,10 @@ class McpServers:
 
 
 async def _connect_all(connections: Sequence[Connection]) -> list[ServerFault]:
-    """Connect them side by side and say which cannot be; a cancelled caller leaves no attempt running."""
+    """Connect them side by side and return those that failed; a cancelled caller leaves no attempt running."""
     if not connections:
         return []
-    tasks = [asyncio.create_task(connection.listing()) for connection in connections]
+    tasks = [asyncio.create_task(connection.get_listing()) for connection in connections]
     try:
         await asyncio.wait(tasks)
     except BaseException:

@@ -1,4 +1,4 @@
-"""How an MCP server is reached: plain values, already resolved, with every secret kept out of what is shown.
+"""Settings of MCP servers: plain values, already resolved, that show no secret.
 
 `${NAME}` is resolved before these values are made; nothing here reads the environment. Whatever a server says (its results, its
 standard error) is scrubbed of the secrets it was given before it reaches a message, evidence or a recording.
@@ -34,6 +34,7 @@ FaultCode = Literal[
 
 HIDDEN = "***"
 _SHORTEST_SECRET = 4
+"""Characters. A shorter text is no secret worth hiding, and hiding it would tear holes in ordinary words."""
 _SECRET_WORDS = ("token", "key", "secret", "password", "passwd", "auth", "cookie", "credential")
 
 
@@ -77,7 +78,7 @@ class ClientCredentials(msgspec.Struct, frozen=True, kw_only=True, tag="oauth_cl
     """More form fields of the token request."""
 
     def __repr__(self) -> str:
-        return f"ClientCredentials(token_url={without_secrets(self.token_url)!r}, client_id={self.client_id!r}, client_secret=***)"
+        return f"ClientCredentials(token_url={strip_url(self.token_url)!r}, client_id={self.client_id!r}, client_secret=***)"
 
 
 Auth = Bearer | ApiKey | ClientCredentials
@@ -112,23 +113,23 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     `shared`: all attempts have one together, for servers that are expensive to start and keep nothing between calls."""
 
     def __repr__(self) -> str:
-        return f"ServerSettings(id={self.id!r}, transport={self.transport!r}, at={self.place()!r})"
+        return f"ServerSettings(id={self.id!r}, transport={self.transport!r}, at={self.describe_place()!r})"
 
     @property
-    def remote(self) -> bool:
+    def is_remote(self) -> bool:
         """Whether it is reached at an address."""
         return self.transport in ("http", "sse")
 
-    def place(self) -> str:
-        """What the server is, for messages: its command or its address, without secrets."""
-        if self.remote:
-            return without_secrets(self.url)
+    def describe_place(self) -> str:
+        """Return what the server is, for messages: its command or its address, without secrets."""
+        if self.is_remote:
+            return strip_url(self.url)
         if self.transport == "in_process":
             return "in this process"
-        return hide(" ".join((self.command, *self.args)), self.secrets())
+        return hide_secrets(" ".join((self.command, *self.args)), self.list_secrets())
 
-    def secrets(self) -> tuple[str, ...]:
-        """Everything in here that must never be shown, longest first."""
+    def list_secrets(self) -> tuple[str, ...]:
+        """Return everything in here that must never be shown, longest first."""
         found: list[str] = []
         match self.auth:
             case Bearer(token=token):
@@ -139,17 +140,19 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
                 found += [secret, *_secret_values(more)]
             case None:
                 pass
-        return ordered_secrets((*found, *_secret_values(self.headers), *_secret_values(self.env)))
+        return sort_secrets((*found, *_secret_values(self.headers), *_secret_values(self.env)))
 
     def check(self) -> None:
-        """Raise `ServerFault` for settings nothing can be reached with."""
+        """Raise `ServerFault` for settings that nothing can be reached with."""
         if not (is_finite(self.timeout_s) and self.timeout_s > 0):
             told = f"needs a number of seconds above 0 as 'timeout_s', found {self.timeout_s}"
             raise ServerFault("bad_settings", self.id, told, permanent=True)
         if self.transport == "stdio" and not self.command:
             raise ServerFault("bad_settings", self.id, "over stdio needs 'command'", permanent=True)
-        if self.remote and urlsplit(self.url).scheme not in ("http", "https"):
-            raise ServerFault("bad_settings", self.id, f"needs an http:// or https:// 'url', found {self.place()!r}", permanent=True)
+        if self.is_remote and urlsplit(self.url).scheme not in ("http", "https"):
+            raise ServerFault(
+                "bad_settings", self.id, f"needs an http:// or https:// 'url', found {self.describe_place()!r}", permanent=True
+            )
         if self.transport == "in_process" and self.server is None:
             raise ServerFault("bad_settings", self.id, "in process needs the server object", permanent=True)
 
@@ -171,7 +174,7 @@ def read_servers(value: Json) -> tuple[ServerSettings, ...]:
     for entry, place in zip(entries, places, strict=True):
         if not isinstance(entry, dict):
             raise SpecError(f"expected the settings of an MCP server, found {kind_of(entry)}", field=place)
-        guess = {} if "transport" in entry or not entry.get("url") else {"transport": guessed_transport(entry["url"])}
+        guess = {} if "transport" in entry or not entry.get("url") else {"transport": guess_transport(entry["url"])}
         try:
             server = msgspec.convert({**guess, **entry}, ServerSettings)
             server.check()
@@ -185,8 +188,8 @@ def read_servers(value: Json) -> tuple[ServerSettings, ...]:
     return tuple(found)
 
 
-def guessed_transport(url: Json) -> Transport:
-    """How a server at an address is spoken with, where nobody says."""
+def guess_transport(url: Json) -> Transport:
+    """Return the transport for an address, where the settings name none."""
     try:
         path = urlsplit(url).path if isinstance(url, str) else ""
     except ValueError:
@@ -200,20 +203,20 @@ def _secret_values(named: Mapping[str, str]) -> list[str]:
     return [*values, *(value.partition(" ")[2] for value in values if " " in value)]
 
 
-def ordered_secrets(values: Iterable[str]) -> tuple[str, ...]:
-    """Without what is too short to be one; longest first, so that no secret is left half hidden."""
+def sort_secrets(values: Iterable[str]) -> tuple[str, ...]:
+    """Return the secrets, longest first so that none is left half hidden, without those too short to be one."""
     return tuple(sorted({value for value in values if len(value) >= _SHORTEST_SECRET}, key=lambda value: (-len(value), value)))
 
 
-def hide(text: str, secrets: tuple[str, ...]) -> str:
-    """The text with every secret replaced."""
+def hide_secrets(text: str, secrets: tuple[str, ...]) -> str:
+    """Return the text with every secret replaced."""
     for secret in secrets:
         text = text.replace(secret, HIDDEN)
     return text
 
 
-def hide_in(value: Json, secrets: tuple[str, ...]) -> Json:
-    """A JSON value with every secret replaced wherever it stands, keys included."""
+def hide_secrets_in(value: Json, secrets: tuple[str, ...]) -> Json:
+    """Return a JSON value with every secret replaced wherever it stands, keys included."""
     if not secrets:
         return value
     encoded = msgspec.json.encode(value)
@@ -223,8 +226,8 @@ def hide_in(value: Json, secrets: tuple[str, ...]) -> Json:
     return value if changed is encoded or changed == encoded else msgspec.json.decode(changed)
 
 
-def without_secrets(url: str) -> str:
-    """An address without user, password, query and fragment, which may carry secrets."""
+def strip_url(url: str) -> str:
+    """Return an address without user, password, query and fragment, which may carry secrets."""
     try:
         parts = urlsplit(url)
         return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))

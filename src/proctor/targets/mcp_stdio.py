@@ -31,12 +31,17 @@ from proctor.model.show import shorten
 from proctor.processes.guard import GUARD
 
 MOST_LINE_BYTES = 256_000_000
+"""The longest message that is read; a server that sends more would fill the memory."""
 STDERR_TAIL_BYTES = 2_000
+"""How much of standard error is kept: the reason of a failed start stands at its end."""
 GRACE_S = 2.0
 """How long a server may take to end by itself, and again after SIGTERM."""
 _POLL_S = 0.01
+"""How often the exit code is looked for while a process ends."""
 _WATCH_S = 0.1
+"""How often a server is checked whose output something else may hold open."""
 _CHUNK = 1 << 20
+"""Bytes read at once from a pipe."""
 
 Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
 
@@ -60,19 +65,19 @@ class ChildServer:
         """Why we stopped listening, if we did."""
 
     async def __aenter__(self) -> Streams:
-        self._process = await self._spawn()
+        self._process = await self._start_safely()
         # No await from here on, or a cancellation would lose the process.
         incoming, self._read_end = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         self._write_end, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
         self._incoming = incoming
         self._outgoing = outgoing
-        work = (self._read(incoming), self._write(outgoing), self._listen_to_stderr(), self._watch())
+        work = (self._read(incoming), self._write(outgoing), self._listen_to_stderr(), self._watch_exit())
         self._tasks = [asyncio.create_task(each) for each in work]
         return self._read_end, self._write_end
 
-    async def _spawn(self) -> asyncio.subprocess.Process:
-        """Start the process; a caller that is cancelled meanwhile leaves nothing of it, nor of what it has started already."""
-        spawning = asyncio.ensure_future(self._start())
+    async def _start_safely(self) -> asyncio.subprocess.Process:
+        """Start the process; a caller that is cancelled meanwhile leaves neither it nor what it started."""
+        spawning = asyncio.ensure_future(self._start_process())
         try:
             return await asyncio.shield(spawning)
         except asyncio.CancelledError:
@@ -80,28 +85,29 @@ class ChildServer:
             if not spawning.cancelled() and spawning.exception() is None:
                 self._process = spawning.result()
                 self._signal_group("SIGKILL")
-                await self._exited(GRACE_S)
-                GUARD.forget(self._process.pid)
+                await self._wait_for_exit(GRACE_S)
+                GUARD.forget_group(self._process.pid)
                 self._close_pipes(self._process)
                 self._process = None
             raise
 
-    async def _start(self) -> asyncio.subprocess.Process:
+    async def _start_process(self) -> asyncio.subprocess.Process:
         process = await asyncio.create_subprocess_exec(
             *self._command,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            env={**get_default_environment(), **GUARD.marked(), **self._env},
+            env={**get_default_environment(), **GUARD.mark_child(), **self._env},
             cwd=self._cwd,
+            # A group of its own: what the server starts can be ended with it, and Ctrl-C on a terminal does not reach it.
             start_new_session=True,
             limit=_CHUNK,
         )
-        GUARD.watch(process.pid)
+        GUARD.watch_group(process.pid)
         return process
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        await finish(self._end())
+        await finish_despite_cancel(self._end_process())
 
     @property
     def exit_code(self) -> int | None:
@@ -109,15 +115,15 @@ class ChildServer:
         return None if self._process is None else self._process.returncode
 
     def stderr_tail(self) -> str:
-        """The last lines the server wrote on standard error."""
+        """Return the last lines that the server wrote on standard error."""
         text = bytes(self._stderr).decode("utf-8", "replace")
         if len(self._stderr) == STDERR_TAIL_BYTES:
             text = text.partition("\n")[2] or text  # the first line is only the end of one
         return text.strip()
 
-    async def settle(self) -> None:
+    async def wait_for_last_words(self) -> None:
         """Wait a moment for the exit code and the rest of standard error of a server whose output has ended."""
-        await self._exited(0.5)
+        await self._wait_for_exit(0.5)
         await asyncio.wait(self._tasks[2:3], timeout=0.5)
 
     async def _read(self, incoming: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
@@ -129,6 +135,7 @@ class ChildServer:
             while chunk := await stdout.read(_CHUNK):
                 if self._closing or self.fault:
                     continue  # a server that cannot write cannot end either, so what it says is taken and dropped
+                # Pieces of a line are joined once, at its end: joining each to all before it takes quadratic time.
                 first, *others = chunk.split(b"\n")
                 parts.append(first)
                 size += len(first)
@@ -147,7 +154,7 @@ class ChildServer:
         if not line.strip():
             return
         try:
-            message = _message(line)
+            message = _read_message(line)
         except ValueError:
             if self.noise is None:
                 self.noise = shorten(line[:1000].decode("utf-8", "replace").strip())
@@ -172,7 +179,7 @@ class ChildServer:
         while chunk := await self._process.stderr.read(_CHUNK):
             self._stderr = (self._stderr + chunk)[-STDERR_TAIL_BYTES:]
 
-    async def _watch(self) -> None:
+    async def _watch_exit(self) -> None:
         """Notice that the server ended although something it started still holds its output open."""
         while self.exit_code is None:
             await asyncio.sleep(_WATCH_S)
@@ -180,7 +187,7 @@ class ChildServer:
         self.ended = True
         self._incoming.close()
 
-    async def _end(self) -> None:
+    async def _end_process(self) -> None:
         process = self._process
         if process is None:
             return
@@ -189,7 +196,7 @@ class ChildServer:
         finally:
             # Also when the server itself is gone, since what it started may not be; and when there is no time left to be kind.
             self._signal_group("SIGKILL")
-            GUARD.forget(process.pid)
+            GUARD.forget_group(process.pid)
             self._close_pipes(process)
 
     async def _end_kindly(self, process: asyncio.subprocess.Process) -> None:
@@ -199,11 +206,11 @@ class ChildServer:
         await asyncio.wait(self._tasks[1:2], timeout=0.5)  # what was accepted is still sent
         if process.stdin is not None:
             process.stdin.close()
-        if not await self._exited(GRACE_S):
+        if not await self._wait_for_exit(GRACE_S):
             self._signal_group("SIGTERM")
-            await self._exited(GRACE_S)
+            await self._wait_for_exit(GRACE_S)
         self._signal_group("SIGKILL")
-        await self._exited(GRACE_S)
+        await self._wait_for_exit(GRACE_S)
         await asyncio.wait(self._tasks, timeout=0.2)
         for task in self._tasks:
             task.cancel()
@@ -211,7 +218,7 @@ class ChildServer:
         for stream in (self._incoming, self._outgoing):
             stream.close()
 
-    async def _exited(self, within_s: float) -> bool:
+    async def _wait_for_exit(self, within_s: float) -> bool:
         # Not `wait()`: that also waits for pipes that a grandchild may hold open.
         loop = asyncio.get_running_loop()
         deadline = loop.time() + within_s
@@ -238,10 +245,11 @@ class ChildServer:
                 transport.close()
 
 
-async def finish(work: Awaitable[None]) -> None:
-    """Await something that must be completed, also when we are cancelled meanwhile; the work itself is bounded in time."""
+async def finish_despite_cancel(work: Awaitable[None]) -> None:
+    """Await work that must be completed, also when the caller is cancelled meanwhile; the work itself is bounded in time."""
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
+    # A second Ctrl-C cancels again while we wait: the work goes on each time, and the cancellation is raised at the end.
     while not task.done():
         try:
             await asyncio.shield(task)
@@ -254,8 +262,8 @@ async def finish(work: Awaitable[None]) -> None:
     task.result()
 
 
-def _message(line: bytes) -> JSONRPCMessage:
-    """The message on a line; half a surrogate pair in it is no reason to lose an answer. Raises `ValueError`."""
+def _read_message(line: bytes) -> JSONRPCMessage:
+    """Return the message on a line, with half surrogate pairs mended rather than the answer lost. Raises `ValueError`."""
     try:
         return jsonrpc_message_adapter.validate_json(line, by_name=False)
     except ValueError:

@@ -30,9 +30,9 @@ from proctor.targets.answers import evidence_of, trace_in
 from proctor.targets.conversation import Message
 from proctor.targets.faults import TargetFault
 from proctor.targets.http import Auth, Requests, check_positive, secret_headers
-from proctor.targets.masking import Ids, shown_settings
-from proctor.targets.n8n_stream import Streamed, streamed
-from proctor.targets.no_answer import bad_envelope, bad_status, fault_of, no_words, unanswered
+from proctor.targets.masking import Ids, show_settings
+from proctor.targets.n8n_stream import Streamed, read_stream
+from proctor.targets.no_answer import fault_of, make_unanswered, refuse_empty, refuse_envelope, refuse_status
 from proctor.targets.wire import HttpAnswer, HttpRequest, MakeTransport, Wire, check_address
 from proctor.targets.wire_target import WireTarget
 
@@ -41,8 +41,11 @@ _UNFINISHED = ("new", "running", "waiting", "unknown")
 # The workflow has run already; one look that fails is no reason to give it up.
 _PASSING = ("unreachable", "transport", "timeout")
 _PAGE = 20
+"""Executions asked for at once."""
 _MOST_PAGES = 5
+"""How far back an execution is looked for: ours is among the newest."""
 _LONGEST_PAUSE_S = 2.0
+"""The longest pause between two looks, however long the workflow takes."""
 
 
 class N8nSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -74,7 +77,7 @@ class N8nSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """How long the webhook, or one look, may take."""
 
     def __repr__(self) -> str:
-        return shown_settings(self)
+        return show_settings(self)
 
 
 class N8nTarget(WireTarget):
@@ -96,13 +99,13 @@ class N8nTarget(WireTarget):
             url=settings.webhook,
             field="webhook",
             headers=settings.headers,
-            credentials=settings.auth.credentials(),
+            credentials=settings.auth.make_headers(),
             template=settings.template,
         )
         key = frozenset((settings.api_key,)) if settings.api_key else frozenset[str]()
         super().__init__(
             name,
-            Wire(secrets=secrets | key | settings.auth.secrets() | secret_headers(settings.headers), transport=transport),
+            Wire(secrets=secrets | key | settings.auth.list_secrets() | secret_headers(settings.headers), transport=transport),
             placeholders=self._requests.placeholders,
         )
 
@@ -111,14 +114,14 @@ class N8nTarget(WireTarget):
         request = self._requests.make(message, {"x-session-id": message.session_id})
         answer = await self._wire.exchange(request, tape=tape, ids=ids, timeout_s=self._settings.timeout_s)
         if self._settings.api is None:
-            return _of_answer(answer, self._settings.response_path, message)
+            return _read_answer(answer, self._settings.response_path, message)
         if _was_turned_away(answer):
-            return _of_answer(answer, None, message)
+            return _read_answer(answer, None, message)
         look = HttpRequest(method="GET", url=self._list_url(None), headers={"x-n8n-api-key": self._settings.api_key or ""})
-        found = await self._wire.kept(
-            look, lambda: self._look(message.request_id), tape=tape, ids=ids, note=f"until {message.request_id} is finished"
+        found = await self._wire.exchange_over_tape(
+            look, lambda: self._wait_for_execution(message.request_id), tape=tape, ids=ids, note=f"until {message.request_id} is finished"
         )
-        return _of_execution(found.body, answer, message)
+        return _read_execution(found.body, answer, message)
 
     # --- executions -------------------------------------------------------------------------------------------------
 
@@ -131,7 +134,7 @@ class N8nTarget(WireTarget):
             query["cursor"] = cursor
         return f"{(settings.api or '').rstrip('/').removesuffix('/api/v1')}/api/v1/executions?{urlencode(query)}"
 
-    async def _look(self, request_id: str) -> HttpAnswer:
+    async def _wait_for_execution(self, request_id: str) -> HttpAnswer:
         """Look for the finished execution until it is there or the time is up."""
         settings = self._settings
         state = "n8n lists none that received it"
@@ -141,13 +144,13 @@ class N8nTarget(WireTarget):
             async with bound:
                 while True:
                     try:
-                        answer, execution = await self._find(request_id)
+                        answer, execution = await self._find_execution(request_id)
                     except TargetFault as fault:
                         if fault.code not in _PASSING:
                             raise
                         state = fault.message
                     else:
-                        if execution is not None and _finished(execution):
+                        if execution is not None and _is_finished(execution):
                             return msgspec.structs.replace(answer, body=execution)
                         if execution is not None:
                             state = f"execution {execution.get('id')} is still {execution.get('status')}"
@@ -158,19 +161,19 @@ class N8nTarget(WireTarget):
                 raise
             raise TargetFault(
                 "no_execution",
-                f"no finished execution with x-request-id {request_id!r} at {self._wire.shown(settings.api or '')} "
+                f"no finished execution with x-request-id {request_id!r} at {self._wire.show_url(settings.api or '')} "
                 f"after {settings.poll_for_s:g} s: {state}; does the workflow save its executions, is workflow_id right, "
                 "and if it starts with a Chat Trigger, does the template send {request_id}?",
             ) from None
 
-    async def _find(self, request_id: str) -> tuple[HttpAnswer, dict[str, Any] | None]:
-        """The execution that received this id, newest pages first."""
+    async def _find_execution(self, request_id: str) -> tuple[HttpAnswer, dict[str, Any] | None]:
+        """Return the execution that received this id, newest pages first."""
         cursor: str | None = None
         answer = HttpAnswer(status=0)
         for _ in range(_MOST_PAGES):
             request = HttpRequest(method="GET", url=self._list_url(cursor), headers={"x-n8n-api-key": self._settings.api_key or ""})
             answer = await self._wire.send(request, timeout_s=self._settings.timeout_s)
-            page = self._page(answer)
+            page = self._read_page(answer)
             for execution in list_of(page.get("data")):
                 if isinstance(execution, dict) and request_id in _received_ids(execution):
                     return answer, execution
@@ -179,8 +182,8 @@ class N8nTarget(WireTarget):
                 break
         return answer, None
 
-    def _page(self, answer: HttpAnswer) -> dict[str, Any]:
-        where = f"n8n's API at {self._wire.shown(self._settings.api or '')}"
+    def _read_page(self, answer: HttpAnswer) -> dict[str, Any]:
+        where = f"n8n's API at {self._wire.show_url(self._settings.api or '')}"
         if answer.status in (401, 403):
             raise TargetFault("unauthorized", f"{where} refused the key (status {answer.status}); it needs the scope execution:list")
         if answer.status >= 300 or not isinstance(answer.body, dict):
@@ -189,7 +192,7 @@ class N8nTarget(WireTarget):
 
 
 def _received_ids(execution: dict[str, Any]) -> Iterator[str]:
-    """Every text that may be the request id which a node of this execution was started with."""
+    """Yield every text that may be the request id which a node of this execution was started with."""
     run_data = dict_or_empty(dict_or_empty(dict_or_empty(execution.get("data")).get("resultData")).get("runData"))
     for records in run_data.values():
         for record in list_of(records):
@@ -201,7 +204,7 @@ def _received_ids(execution: dict[str, Any]) -> Iterator[str]:
 
 
 def _ids_in(item: dict[str, Any]) -> Iterator[str]:
-    """A webhook's item has headers and a body; that of a Chat Trigger is the body."""
+    """Yield the ids in an item: that of a webhook has headers and a body, that of a Chat Trigger is the body."""
     yield from (
         value for name, value in dict_or_empty(item.get("headers")).items() if name.lower() == "x-request-id" and isinstance(value, str)
     )
@@ -209,18 +212,18 @@ def _ids_in(item: dict[str, Any]) -> Iterator[str]:
 
 
 def _was_turned_away(answer: HttpAnswer) -> bool:
-    """Whether n8n itself refused, so that no execution will ever come of it: it knows no such webhook, or not who is calling."""
+    """Return whether n8n itself refused (no such webhook, or not authorised), so that no execution will come of it."""
     return answer.status == 404 or (answer.status in (401, 403) and answer.headers.get("www-authenticate") == 'Basic realm="Webhook"')
 
 
-def _finished(execution: dict[str, Any]) -> bool:
+def _is_finished(execution: dict[str, Any]) -> bool:
     if execution.get("finished") is True:
         return True
     status = execution.get("status")
     return execution.get("stoppedAt") is not None and status not in _UNFINISHED
 
 
-def _of_execution(execution: Json, answer: HttpAnswer, message: Message) -> Evidence:
+def _read_execution(execution: Json, answer: HttpAnswer, message: Message) -> Evidence:
     try:
         evidence = n8n.read(execution)[0]
     except EvidenceError as error:
@@ -229,19 +232,19 @@ def _of_execution(execution: Json, answer: HttpAnswer, message: Message) -> Evid
     evidence = msgspec.structs.replace(
         evidence, http_status=answer.status, duration_ms=answer.duration_ms, metadata={**evidence.metadata, "webhook_answer": said}
     )
-    refusal = bad_status(answer)
+    refusal = refuse_status(answer)
     if refusal is not None and not message.claims_status(answer.status):
         # What the execution shows is kept beside the error.
         raise fault_of(refusal, answer, evidence)
     if n8n.is_answered_by_webhook(evidence):
-        spoken = _of_answer(answer, None, message)
-        account = _with_answer_of(evidence.account, spoken.account)
+        spoken = _read_answer(answer, None, message)
+        account = _merge_accounts(evidence.account, spoken.account)
         evidence = msgspec.structs.replace(evidence, text=spoken.text, body=spoken.body, account=account)
     return doubt_silence(evidence)
 
 
-def _with_answer_of(account: Account | None, spoken: Account | None) -> Account | None:
-    """The account of an execution, with what is not known of the answer that its webhook gave."""
+def _merge_accounts(account: Account | None, spoken: Account | None) -> Account | None:
+    """Return the account of an execution, with what is not known of the answer that its webhook gave."""
     why = spoken.unknown.get("answer") if spoken is not None else None
     if why is None:
         return account
@@ -249,23 +252,23 @@ def _with_answer_of(account: Account | None, spoken: Account | None) -> Account 
     return msgspec.structs.replace(account, unknown={**account.unknown, "answer": why})
 
 
-def _of_stream(answer: HttpAnswer, pieces: Streamed, message: Message) -> Evidence:
+def _read_stream(answer: HttpAnswer, pieces: Streamed, message: Message) -> Evidence:
     evidence = Evidence(text=pieces.text, http_status=answer.status, duration_ms=answer.duration_ms)
     evidence = with_account(evidence, answer)
-    refusal = bad_status(answer)
+    refusal = refuse_status(answer)
     if refusal is not None and not message.claims_status(answer.status):
         raise fault_of(refusal, answer)
     if pieces.error is not None:
         raise TargetFault("agent_failed", f"the workflow failed while it answered: {pieces.error}", evidence=evidence)
     if said_nothing(evidence) and not message.claims_status(answer.status):
-        raise fault_of(no_words(answer, "a stream with nothing in it"), answer, evidence)
+        raise fault_of(refuse_empty(answer, "a stream with nothing in it"), answer, evidence)
     return evidence
 
 
-def _of_answer(answer: HttpAnswer, response_path: str | None, message: Message) -> Evidence:
-    pieces = streamed(answer.text) if answer.body is None else None
+def _read_answer(answer: HttpAnswer, response_path: str | None, message: Message) -> Evidence:
+    pieces = read_stream(answer.text) if answer.body is None else None
     if pieces is not None:
-        return _of_stream(answer, pieces, message)
+        return _read_stream(answer, pieces, message)
     evidence = evidence_of(answer, response_path=response_path, status_claimed=message.claims_status(answer.status))
     body = answer.body
     if response_path is None and isinstance(body, list) and len(body) == 1:
@@ -278,20 +281,20 @@ def _of_answer(answer: HttpAnswer, response_path: str | None, message: Message) 
         if traces is not None and len(traces) == 1:
             read = msgspec.structs.replace(traces[0], http_status=answer.status, duration_ms=answer.duration_ms)
             return with_account(read, answer, format="n8n")
-        return _of_item(answer, evidence, message)
+        return _read_item(answer, evidence, message)
     return evidence
 
 
-def _of_item(answer: HttpAnswer, evidence: Evidence, message: Message) -> Evidence:
-    """What the only item of a webhook's answer says."""
+def _read_item(answer: HttpAnswer, evidence: Evidence, message: Message) -> Evidence:
+    """Return what the only item of a webhook's answer says."""
     item = answer.body[0]
     alone = msgspec.structs.replace(answer, body=item)
-    refusal = bad_envelope(alone, None)
+    refusal = refuse_envelope(alone, None)
     spoken = msgspec.structs.replace(evidence, text=find_text(item, NODE_KEYS))
     if refusal is None and said_nothing(spoken):
-        refusal = no_words(answer, "an item with nothing in it")
+        refusal = refuse_empty(answer, "an item with nothing in it")
     if refusal is not None and not message.claims_status(answer.status):
         raise fault_of(refusal, answer)
     if refusal is not None:
-        return unanswered(answer, refusal.reason, body=answer.body)
+        return make_unanswered(answer, refusal.reason, body=answer.body)
     return with_account(spoken, alone)

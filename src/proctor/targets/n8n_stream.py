@@ -1,4 +1,4 @@
-"""What a webhook of n8n answers in streaming mode: a line of JSON for every piece.
+"""Reads what a webhook of n8n answers in streaming mode: one line of JSON per piece.
 
     {"type": "begin", "metadata": {"nodeName": "AI Agent", ...}}
     {"type": "item", "content": "Your order", ...}
@@ -20,14 +20,14 @@ _KINDS = ("begin", "item", "end", "error", "keepalive")
 
 
 class Streamed(msgspec.Struct, frozen=True, kw_only=True):
-    """The pieces put together."""
+    """The pieces, joined."""
 
     text: str | None
     error: str | None
 
 
-def streamed(answer: str | None) -> Streamed | None:
-    """The streamed answer; None where this is something else."""
+def read_stream(answer: str | None) -> Streamed | None:
+    """Return the streamed answer; None where the text is something else."""
     if answer is None or not answer.startswith('{"type":"'):
         return None
     rounds: list[list[str]] = []

@@ -1,4 +1,4 @@
-"""When an HTTP exchange brought no answer of the agent.
+"""Decides when an HTTP exchange brought no answer of the agent.
 
 A refusal is not an answer, and neither is nothing: a claim such as "the answer does not say X" would hold of both without anything having
 been looked at. So the exchange is an error, with the status and the first bytes, in these cases:
@@ -61,8 +61,8 @@ class NoAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the JSON of the body can be looked at all the same, for who wants to see such an exchange."""
 
 
-def bad_status(answer: HttpAnswer) -> NoAnswer | None:
-    """Why the status tells that the agent did not answer."""
+def refuse_status(answer: HttpAnswer) -> NoAnswer | None:
+    """Return why the status says that the agent did not answer, or None."""
     if 200 <= answer.status < 300:
         return None
     if answer.status == _TOO_MANY:
@@ -70,23 +70,23 @@ def bad_status(answer: HttpAnswer) -> NoAnswer | None:
     return NoAnswer(code="http_status", reason=f"the agent answered status {answer.status}, which is no answer")
 
 
-def bad_body(answer: HttpAnswer) -> NoAnswer | None:
-    """Why there is no answer in the body."""
+def refuse_body(answer: HttpAnswer) -> NoAnswer | None:
+    """Return why there is no answer in the body, or None."""
     body, text = answer.body, answer.text
     if answer.unread is not None:
-        return _unreadable(answer, answer.unread)
+        return _refuse_unreadable(answer, answer.unread)
     if body is not None:
-        return no_words(answer, "a JSON value with nothing in it") if holds_nothing(body) else None
+        return refuse_empty(answer, "a JSON value with nothing in it") if holds_nothing(body) else None
     if text is None or holds_nothing(text):
         what = "a text with nothing in it" if answer.json_text else "a body of white space" if text else "no body"
-        return no_words(answer, what)
+        return refuse_empty(answer, what)
     if answer.json_text:
         return None
-    return no_words(answer, "null") if text.strip() == "null" else _bad_text(answer, text)
+    return refuse_empty(answer, "null") if text.strip() == "null" else _refuse_text(answer, text)
 
 
 def holds_nothing(value: Json) -> bool:
-    """Whether a value is null, a text in which nothing can be seen, or a list or an object of nothing else."""
+    """Return whether a value is null, a text without visible characters, or a list or object of nothing else."""
     if isinstance(value, str):
         return all(one in _UNSEEN or unicodedata.category(one) in _UNSEEN_KINDS for one in value)
     if isinstance(value, (list, dict)):
@@ -94,13 +94,13 @@ def holds_nothing(value: Json) -> bool:
     return value is None
 
 
-def no_words(answer: HttpAnswer, what: str) -> NoAnswer:
-    """The refusal of an answer with nothing in it."""
+def refuse_empty(answer: HttpAnswer, what: str) -> NoAnswer:
+    """Return the refusal of an answer with nothing in it."""
     return NoAnswer(code="empty_answer", reason=f"the agent answered nothing (status {answer.status}, {what})", keeps_body=True)
 
 
-def told_error(body: Json) -> tuple[str, str] | None:
-    """The error that a body tells of: the key it stands under, and its words."""
+def find_error(body: Json) -> tuple[str, str] | None:
+    """Return the error that a body reports: the key it stands under, and its words."""
     if not isinstance(body, dict):
         return None
     key = next((key for key in ("error", "errors") if body.get(key) and not holds_nothing(body[key])), None)
@@ -111,15 +111,15 @@ def told_error(body: Json) -> tuple[str, str] | None:
     return key, words if isinstance(words, str) else show(told)
 
 
-def bad_envelope(answer: HttpAnswer, response_path: str | None) -> NoAnswer | None:
-    """Why the body is the report of an error and no answer; a `message` beside an error tells of the error."""
-    if bad_status(answer) is not None:
+def refuse_envelope(answer: HttpAnswer, response_path: str | None) -> NoAnswer | None:
+    """Return why the body reports an error and is no answer, or None; a `message` beside an error belongs to the error."""
+    if refuse_status(answer) is not None:
         return None  # of a refusal that is claimed, what it says of the error is what there is to see
     inner = _inner_status(answer.body)
     if inner is not None:
         reason = f"the agent answered status {answer.status}, and in its answer status {inner}, which is no answer"
         return NoAnswer(code="http_status", reason=reason, keeps_body=True)
-    told = told_error(answer.body)
+    told = find_error(answer.body)
     if told is None:
         return None
     members = [find_dotted(answer.body, response_path)] if response_path is not None else _answers_in(answer.body)
@@ -131,7 +131,7 @@ def bad_envelope(answer: HttpAnswer, response_path: str | None) -> NoAnswer | No
 
 
 def _inner_status(body: Json) -> int | None:
-    """The status of failure that an envelope holds."""
+    """Return the status of failure that an envelope holds."""
     if not isinstance(body, dict):
         return None
     given = [body.get(key) for key in ("statusCode", "status_code", "httpStatus", "http_status", "status")]
@@ -142,20 +142,20 @@ def _answers_in(body: dict[str, Json]) -> list[Json]:
     return [body.get(key) for key in (*HTTP_KEYS, "data", "result") if key != "message"]
 
 
-def bad_path(answer: HttpAnswer, response_path: str | None) -> NoAnswer | None:
-    """Why the answer is not where `response_path` says."""
+def refuse_path(answer: HttpAnswer, response_path: str | None) -> NoAnswer | None:
+    """Return why the answer is not where `response_path` says, or None."""
     if response_path is None:
         return None
     found = find_dotted(answer.body, response_path)
     if found is not MISSING and found is not None:
-        return no_words(answer, f"nothing at response_path {response_path!r}") if holds_nothing(found) else None
+        return refuse_empty(answer, f"nothing at response_path {response_path!r}") if holds_nothing(found) else None
     what = "is not JSON" if answer.body is None else "has nothing there"
     reason = f"response_path {response_path!r} leads nowhere: the answer (status {answer.status}) {what}"
     return NoAnswer(code="response_path", reason=reason, keeps_body=True)
 
 
 def fault_of(refusal: NoAnswer, answer: HttpAnswer, evidence: Evidence | None = None) -> TargetFault:
-    """The error of the exchange, with the status and the first bytes."""
+    """Return the error of the exchange, with the status and the first bytes."""
     came = answer.body if answer.body is not None else answer.text
     shown = f": {show(came)}" if came not in (None, "") else ""
     message = f"{refusal.reason}{shown}"
@@ -164,19 +164,19 @@ def fault_of(refusal: NoAnswer, answer: HttpAnswer, evidence: Evidence | None = 
         message,
         # Who asks to be left alone has done nothing yet.
         safe=refusal.code == "rate_limited",
-        retry_after_s=retry_after_s(answer) if refusal.code == "rate_limited" else None,
-        evidence=_marked(evidence or unanswered(answer, refusal.reason), refusal, message, came),
+        retry_after_s=read_retry_after_s(answer) if refusal.code == "rate_limited" else None,
+        evidence=_mark_refused(evidence or make_unanswered(answer, refusal.reason), refusal, message, came),
     )
 
 
-def unanswered(answer: HttpAnswer, why: str, *, body: Json = None, metadata: Mapping[str, Json] | None = None) -> Evidence:
-    """What is known of an exchange without an answer: its status and its time, and nothing that was said or done."""
+def make_unanswered(answer: HttpAnswer, why: str, *, body: Json = None, metadata: Mapping[str, Json] | None = None) -> Evidence:
+    """Return what is known of an exchange without an answer: its status and its time, and nothing that was said or done."""
     account = Account(READER, {"answer": why, "tool_calls": why, "nodes": why})
     return Evidence(body=body, http_status=answer.status, duration_ms=answer.duration_ms, account=account, metadata=dict(metadata or {}))
 
 
-def retry_after_s(answer: HttpAnswer) -> float | None:
-    """How long the agent asks to be left alone: seconds, or the time until a date, by its own clock."""
+def read_retry_after_s(answer: HttpAnswer) -> float | None:
+    """Return how long the agent asks to be left alone: seconds, or the time until a date, by its own clock."""
     asked = answer.headers.get("retry-after", "").strip()
     if asked.isascii() and asked.isdigit():
         return float(asked[:9])
@@ -186,30 +186,32 @@ def retry_after_s(answer: HttpAnswer) -> float | None:
         return None
 
 
-def _marked(evidence: Evidence, refusal: NoAnswer, message: str, came: Json) -> Evidence:
+def _mark_refused(evidence: Evidence, refusal: NoAnswer, message: str, came: Json) -> Evidence:
     kept = {"code": refusal.code, "answered": show(came, KEPT_CHARACTERS) if not isinstance(came, str) else shorten(came, KEPT_CHARACTERS)}
     return msgspec.structs.replace(evidence, error=message, metadata={**evidence.metadata, **kept})
 
 
-def _bad_text(answer: HttpAnswer, text: str) -> NoAnswer | None:
+def _refuse_text(answer: HttpAnswer, text: str) -> NoAnswer | None:
     kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind in _STREAM_TYPES:
-        return _unreadable(answer, f"it is a stream of pieces ({kind}), which is not put together here: let the agent answer at once")
+        return _refuse_unreadable(
+            answer, f"it is a stream of pieces ({kind}), which is not put together here: let the agent answer at once"
+        )
     if _JSON_TYPE.match(kind):
-        return _unreadable(answer, f"it is called {kind} and is no JSON")
+        return _refuse_unreadable(answer, f"it is called {kind} and is no JSON")
     if kind and not _TEXT_TYPE.match(kind):
-        return _unreadable(answer, f"it is called {kind}, which is no text")
+        return _refuse_unreadable(answer, f"it is called {kind}, which is no text")
     if _JSON_BEGINS.match(text):
-        return _unreadable(answer, "it begins as JSON does and is no JSON: it was cut off, or holds several values")
+        return _refuse_unreadable(answer, "it begins as JSON does and is no JSON: it was cut off, or holds several values")
     if _HTML_BEGINS.match(text):
-        return _unreadable(answer, "it is an HTML page")
+        return _refuse_unreadable(answer, "it is an HTML page")
     if stream := _stream_in(text):
-        return _unreadable(answer, f"it is {stream}, which is not put together here: let the agent answer at once")
+        return _refuse_unreadable(answer, f"it is {stream}, which is not put together here: let the agent answer at once")
     return None
 
 
 def _stream_in(text: str) -> str | None:
-    """What kind of stream the lines of a text are; the last line may be cut off anywhere."""
+    """Return what kind of stream the lines of a text are, or None; the last line may be cut off anywhere."""
     lines = [line for line in text.removeprefix("\ufeff").splitlines() if line.strip()]
     if any(line.startswith("data:") for line in lines) and all(_EVENT_LINE.match(line) for line in lines[: max(1, len(lines) - 1)]):
         return "a stream of events"
@@ -218,5 +220,5 @@ def _stream_in(text: str) -> str | None:
     return None
 
 
-def _unreadable(answer: HttpAnswer, why: str) -> NoAnswer:
+def _refuse_unreadable(answer: HttpAnswer, why: str) -> NoAnswer:
     return NoAnswer(code="bad_answer", reason=f"the answer (status {answer.status}) cannot be read: {why}")

@@ -1,4 +1,4 @@
-"""An agent that was recorded: evidence out of files, by the id or name of the case.
+"""An agent that was recorded: answers with evidence from files, by the id or name of the case.
 
 Several recordings of one case answer its attempts in order. Which cases a recording answers is decided as in `proctor check`: one that
 names no case by its input. One that could answer several cases is refused, so that no case is answered by luck.
@@ -25,6 +25,7 @@ from proctor.sources.records import Record, read_records
 from proctor.targets.faults import TargetFault
 
 _SHOWN = 3
+"""How many recordings a message names; the rest are counted."""
 
 
 class RecordedSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -68,15 +69,15 @@ class RecordedTarget:
 
     @property
     def name(self) -> str:
-        """What reports call it."""
+        """The name that reports show."""
         return self._name
 
     def problems_with(self, cases: Iterable[Case]) -> list[Problem]:
-        """Nothing of a case can be wrong here."""
+        """Return no problems: a recording takes any case."""
         return []
 
     def learn_cases(self, selected: Sequence[Case], left_out: Sequence[Case]) -> None:
-        """These are the cases of the suite, among which a recording that names none finds its own."""
+        """Learn the cases of the suite, among which a recording that names none finds its own."""
         self._index = CaseIndex(selected, left_out)
 
     async def open(self) -> None:
@@ -88,7 +89,7 @@ class RecordedTarget:
                 self.records_without_case = self._recordings.unmatched
 
     async def run(self, attempt: Attempt, tape: Tape) -> Evidence:
-        """The recording of this attempt."""
+        """Return the recording of this attempt."""
         if self._read_records is None:
             raise TargetFault("not_open", f"{self._name}: the target was not opened")
         case = attempt.case
@@ -117,7 +118,7 @@ class RecordedTarget:
         return records
 
     def _assign(self, records: Iterable[Record], index: CaseIndex) -> _Recordings:
-        """Which cases each recording answers; one that could answer several is a fault."""
+        """Return which cases each recording answers. Raises `TargetFault` for one that could answer several."""
         named: dict[str, list[Evidence]] = {}
         by_input: dict[str, list[Evidence]] = {}
         refused: list[Record] = []
@@ -141,11 +142,11 @@ class RecordedTarget:
     def _refuse(self, what: str, records: Sequence[Record]) -> None:
         if not records:
             return
-        listed = "\n  ".join(_told(record) for record in records[:_SHOWN])
+        listed = "\n  ".join(_describe_record(record) for record in records[:_SHOWN])
         more = f"\n  and {len(records) - _SHOWN} more" if len(records) > _SHOWN else ""
         raise TargetFault("no_recording", f"{self._name}: {what}:\n  {listed}{more}")
 
 
-def _told(record: Record) -> str:
+def _describe_record(record: Record) -> str:
     line = f":{record.source.line}" if record.source.line is not None else ""
     return f"{record.source.file}{line}: {record.error.message if record.error is not None else 'unreadable'}"

@@ -1,4 +1,4 @@
-"""What a reply of a model leaves open.
+"""Says what a reply of a model leaves open.
 
 A reply that was cut off, filtered or holds what is not understood looks like an answer, and is not the whole of it. Live replies follow
 the rule of recorded messages: what may have asked for a tool and was not understood makes the tool calls not known, what may have said

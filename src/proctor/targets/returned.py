@@ -1,4 +1,4 @@
-"""What a Python function returned, as values that JSON can hold.
+"""Turns what a Python function returned into values that JSON can hold.
 
 A function can return anything: an object of a framework, a generator, a list that contains itself, half a surrogate pair. Evidence is
 decided on, stored and decided again, so every value in it must be one that JSON can hold and that comes back the same. What is not is
@@ -25,7 +25,7 @@ class Unreadable(Exception):
 
 
 def type_name(value: object) -> str:
-    """The type of a value, with the package it comes from."""
+    """Return the type of a value, with the package it comes from."""
     kind = type(value)
     module = getattr(kind, "__module__", "builtins")
     name = str(getattr(kind, "__qualname__", "object"))
@@ -33,7 +33,7 @@ def type_name(value: object) -> str:
 
 
 def plain_value(value: object, path: str = "$", depth: int = 0) -> Json:
-    """The value in plain types, taken apart down to the last member. Raises `Unreadable`."""
+    """Return the value in plain types, down to the last member. Raises `Unreadable`."""
     if value is None or value is True or value is False:
         return value
     if isinstance(value, str):
@@ -55,27 +55,27 @@ def plain_value(value: object, path: str = "$", depth: int = 0) -> Json:
             members = list(cast("Mapping[object, object]", value).items())
         except Exception as error:  # somebody else's mapping may do anything
             raise Unreadable(f"{path} is of the type {type_name(value)}, whose members cannot be had: {type(error).__name__}") from None
-        return {_key(key, path): plain_value(member, f"{path}.{key}", depth + 1) for key, member in members}
+        return {_check_key(key, path): plain_value(member, f"{path}.{key}", depth + 1) for key, member in members}
     raise Unreadable(f"{path} is of the type {type_name(value)}")
 
 
 def plain_evidence(evidence: Evidence) -> Evidence:
-    """The evidence in plain types, every field of the kind it must have. Raises `Unreadable`."""
-    fields = plain_value(_taken_apart(evidence))
+    """Return the evidence in plain types, each field of the kind it must have. Raises `Unreadable`."""
+    fields = plain_value(_unpack_structs(evidence))
     try:
         return msgspec.convert(fields, Evidence)
     except msgspec.ValidationError as error:
         raise Unreadable(str(error)) from None
 
 
-def _taken_apart(value: object, depth: int = 0) -> object:
-    """Structs as mappings of their fields; everything else as it is, for `plain_value` to look at."""
+def _unpack_structs(value: object, depth: int = 0) -> object:
+    """Return structs as mappings of their fields; leave everything else for `plain_value`."""
     if depth > MAX_DEPTH:
         return value
     if isinstance(value, msgspec.Struct):
-        return {name: _taken_apart(getattr(value, name), depth + 1) for name in value.__struct_fields__}
+        return {name: _unpack_structs(getattr(value, name), depth + 1) for name in value.__struct_fields__}
     if type(value) is tuple:
-        return [_taken_apart(item, depth + 1) for item in cast("tuple[object, ...]", value)]
+        return [_unpack_structs(item, depth + 1) for item in cast("tuple[object, ...]", value)]
     return value
 
 
@@ -88,7 +88,7 @@ def _plain_text(value: str, path: str) -> str:
     return text
 
 
-def _key(key: object, path: str) -> str:
+def _check_key(key: object, path: str) -> str:
     if not isinstance(key, str):
         raise Unreadable(f"{path} has a key of the type {type_name(key)}, expected text")
     return _plain_text(key, f"a key of {path}")

@@ -41,7 +41,7 @@ class Template:
         self.placeholders = frozenset(self._names)
 
     def fill(self, values: Mapping[str, Json]) -> Json:
-        """The value with every placeholder replaced; `values` has all of them."""
+        """Return the value with every placeholder replaced; `values` has all of them."""
         return self._fill(values)
 
     def _compile(self, value: Json, field: str) -> Callable[[Mapping[str, Json]], Json]:
@@ -52,7 +52,7 @@ class Template:
             items = [self._compile(item, f"{field}.{index}") for index, item in enumerate(value)]
             return lambda values: [fill(values) for fill in items]
         if isinstance(value, str):
-            parts = _parts(value, field)
+            parts = _split_parts(value, field)
             self._names.update(part[0] for part in parts if isinstance(part, tuple))
             return _text_filler(parts)
         return lambda values: value
@@ -63,22 +63,22 @@ class TextTemplate:
 
     def __init__(self, text: str, *, field: str, written: Callable[[str], str] = str) -> None:
         """Raises `SpecError` for a brace that is neither a placeholder nor doubled."""
-        self._parts = _parts(text, field)
+        self._parts = _split_parts(text, field)
         self._written = written
         self.placeholders = frozenset(part[0] for part in self._parts if isinstance(part, tuple))
 
     def fill(self, values: Mapping[str, Json]) -> str:
-        """The text with every placeholder replaced."""
+        """Return the text with every placeholder replaced."""
         return "".join(part if isinstance(part, str) else self._written(write_text_form(values[part[0]])) for part in self._parts)
 
 
 def message_template(value: Json, *, field: str = "template") -> Template:
-    """The template of a message; one written as JSON text is read."""
+    """Return the template of a message; one that is written as JSON text is parsed."""
     return Template(decode_container(value), field=field)
 
 
 def values_for(context: Mapping[str, Json], *, message: Json, request_id: str, session_id: str) -> dict[str, Any]:
-    """What placeholders stand for in one message; the built-in names win over variables of the same name."""
+    """Return the value of each placeholder in one message; built-in names win over variables of the same name."""
     return {
         **context,
         **dict.fromkeys(MESSAGE_NAMES, message),
@@ -88,7 +88,7 @@ def values_for(context: Mapping[str, Json], *, message: Json, request_id: str, s
 
 
 def unknown_placeholders(placeholders: Iterable[str], cases: Iterable[Case], target: str) -> list[Problem]:
-    """A problem for every case that lacks a variable which the template of `target` uses; a body of its own needs none."""
+    """Return a problem for every case that lacks a variable of the template of `target`, unless the case sends a body of its own."""
     wanted = sorted(set(placeholders) - BUILT_IN)
     problems: list[Problem] = []
     for case in cases:
@@ -108,7 +108,7 @@ def unknown_placeholders(placeholders: Iterable[str], cases: Iterable[Case], tar
     return problems
 
 
-def _parts(text: str, field: str) -> list[_Part]:
+def _split_parts(text: str, field: str) -> list[_Part]:
     parts: list[_Part] = []
     at = 0
     for found in _PIECE.finditer(text):

@@ -1,4 +1,4 @@
-"""Unpacks what an HTTP agent sent packed (`Content-Encoding`), to its very end or not at all.
+"""Decompresses an answer of an HTTP agent (`Content-Encoding`), to its very end or not at all.
 
 A stream that breaks off, that is followed by something else, or that is packed in a way nobody here reads has told only half: whatever is
 claimed to be absent could lie in the other. So each of them is refused. `gzip` may have several members, which are one text; `deflate`
@@ -29,12 +29,12 @@ class Unpacker:
 
     def __init__(self, header: str) -> None:
         """Raises `BadPacking` for a `Content-Encoding` that is not read here."""
-        self._how = _coding(header)
+        self._how = _read_coding(header)
         self._stream = zlib.decompressobj(_WINDOW[self._how]) if self._how != "identity" else None
         self._begun = False
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Yield what a piece of the answer holds. Raises `BadPacking`."""
+        """Yield what a piece of the answer decompresses to. Raises `BadPacking`."""
         if self._stream is None:
             yield data
             return
@@ -54,7 +54,7 @@ class Unpacker:
             raise BadPacking(f"it is {self._how}, and breaks off")
 
     def _unpack(self, data: bytes) -> tuple[bytes, bytes]:
-        """One piece, and what of the data is left."""
+        """Return one decompressed piece, and the data that is left."""
         assert self._stream is not None
         try:
             piece = self._stream.decompress(data, _PIECE)
@@ -72,7 +72,7 @@ class Unpacker:
         self._stream = zlib.decompressobj(_WINDOW["gzip"])
 
 
-def _coding(header: str) -> Literal["identity", "gzip", "deflate"]:
+def _read_coding(header: str) -> Literal["identity", "gzip", "deflate"]:
     match header.strip().lower():
         case "" | "identity":
             return "identity"

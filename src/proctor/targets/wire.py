@@ -1,4 +1,4 @@
-"""One HTTP exchange with an agent: sent, bounded, kept on the tape.
+"""One HTTP exchange with an agent: sent, bounded, and kept on the tape.
 
 Rules: an answer of any status is told (`no_answer.py` says what is none of the agent's). No connection, no answer in time, a broken or too
 large answer is a `TargetFault` that says what and where. Redirects are followed on the same host only (method and body kept, except after
@@ -32,7 +32,9 @@ if TYPE_CHECKING:
     import httpx2
 
 MAX_ANSWER_BYTES = 50 * 1024 * 1024
+"""The largest answer that is read, also after decompression."""
 MOST_REDIRECTS = 5
+"""How often a request is led on before it counts as sent in a circle."""
 _REDIRECTS = (301, 302, 303, 307, 308)
 _KEPT_HEADERS = ("content-type", "retry-after", "date", "x-request-id", "www-authenticate")
 _DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -69,7 +71,7 @@ class HttpAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Wire:
-    """Connections to an agent, shared by all goes between `open` and `close`."""
+    """Connections to an agent, shared by all attempts between `open` and `close`."""
 
     def __init__(
         self, *, secrets: frozenset[str] = frozenset(), limit_bytes: int = MAX_ANSWER_BYTES, transport: MakeTransport | None = None
@@ -96,9 +98,9 @@ class Wire:
         for client in clients.values():
             await client.aclose()
 
-    def _client(self, request: HttpRequest) -> httpx2.AsyncClient:
+    def _get_client(self, request: HttpRequest) -> httpx2.AsyncClient:
         if self._clients is None:
-            raise TargetFault("not_open", f"{self.shown(request.url)}: the target was not opened")
+            raise TargetFault("not_open", f"{self.show_url(request.url)}: the target was not opened")
         scheme = request.url.partition(":")[0].lower()
         client = self._clients.get(scheme)
         if client is None:
@@ -107,29 +109,29 @@ class Wire:
 
     async def exchange(self, request: HttpRequest, *, tape: Tape, ids: Ids, timeout_s: float) -> HttpAnswer:
         """Send and wait for the answer."""
-        return await self.kept(request, lambda: self.send(request, timeout_s=timeout_s), tape=tape, ids=ids)
+        return await self.exchange_over_tape(request, lambda: self.send(request, timeout_s=timeout_s), tape=tape, ids=ids)
 
-    async def kept(
+    async def exchange_over_tape(
         self, request: HttpRequest, send: Callable[[], Awaitable[HttpAnswer]], *, tape: Tape, ids: Ids, note: str | None = None
     ) -> HttpAnswer:
-        """What `send` answers, by way of the tape; `note` tells its request from others of the same address."""
+        """Return what `send` answers, by way of the tape; `note` tells apart requests to the same address."""
         if tape is LIVE:
             return await send()
 
         async def keep() -> Json:
-            return ids.masked(msgspec.to_builtins(await send()))
+            return ids.mask(msgspec.to_builtins(await send()))
 
         try:
-            came = await tape.exchange("http", self._described(request, ids, note), keep)
+            came = await tape.exchange("http", self._make_tape_request(request, ids, note), keep)
         except TargetError as error:
             if type(error) is not TargetError:
                 raise
             # A fault out of a recording has lost its kind.
             raise TargetFault(error.code, error.message, safe=error.safe) from None
         try:
-            return msgspec.convert(ids.restored(came), HttpAnswer)
+            return msgspec.convert(ids.restore(came), HttpAnswer)
         except msgspec.ValidationError as error:
-            raise TargetFault("bad_answer", f"the tape's answer to {self._where(request)}: {error}") from None
+            raise TargetFault("bad_answer", f"the tape's answer to {self._describe_request(request)}: {error}") from None
 
     async def send(self, request: HttpRequest, *, timeout_s: float) -> HttpAnswer:
         """Send for real, following redirects on the same host."""
@@ -137,91 +139,94 @@ class Wire:
         bound = asyncio.timeout(timeout_s)
         try:
             async with bound:
-                return await self._follow(request, started)
+                return await self._follow_redirects(request, started)
         except TimeoutError:
             if not bound.expired():
                 raise
-            raise TargetFault("timeout", f"{self._where(request)}: no whole answer within {timeout_s:g} s") from None
+            raise TargetFault("timeout", f"{self._describe_request(request)}: no whole answer within {timeout_s:g} s") from None
 
-    def shown(self, url: str) -> str:
-        """An address as it may stand in a message."""
-        return self.secrets.address(url)
+    def show_url(self, url: str) -> str:
+        """Return an address as it may stand in a message."""
+        return self.secrets.hide_address(url)
 
-    def _where(self, request: HttpRequest) -> str:
-        """What a message about a request begins with."""
-        return f"{request.method} {self.shown(request.url)}"
+    def _describe_request(self, request: HttpRequest) -> str:
+        """Return how a message about a request begins."""
+        return f"{request.method} {self.show_url(request.url)}"
 
-    def _described(self, request: HttpRequest, ids: Ids, note: str | None) -> Json:
+    def _make_tape_request(self, request: HttpRequest, ids: Ids, note: str | None) -> Json:
         described: dict[str, Json] = {
             "method": request.method,
-            "url": self.secrets.address(request.url),
-            "headers": self.secrets.headers(request.headers),
+            "url": self.secrets.hide_address(request.url),
+            "headers": self.secrets.hide_headers(request.headers),
         }
         if request.has_body:
-            described["body"] = self.secrets.hidden_in(request.body)
+            described["body"] = self.secrets.hide_in(request.body)
         if note is not None:
             described["note"] = note
-        return ids.masked(described)
+        return ids.mask(described)
 
-    async def _follow(self, request: HttpRequest, started: float) -> HttpAnswer:
+    async def _follow_redirects(self, request: HttpRequest, started: float) -> HttpAnswer:
         led: list[str] = []
         for _ in range(MOST_REDIRECTS + 1):
-            answer, location = await self._once(request, started)
+            answer, location = await self._send_once(request, started)
             if answer.status not in _REDIRECTS or not location:
                 return msgspec.structs.replace(answer, redirects=tuple(led)) if led else answer
             onward = urljoin(request.url, location)
-            if not same_place(request.url, onward):
+            if not is_same_server(request.url, onward):
                 raise TargetFault(
                     "redirected",
-                    f"{self.shown(request.url)} redirects to another host, {self.shown(onward)}: not followed, since it would be sent "
+                    f"{self.show_url(request.url)} redirects to another host, {self.show_url(onward)}: "
+                    "not followed, since it would be sent "
                     "the message and the credentials; if it is right, write it as the address of the target",
                 )
             request = msgspec.structs.replace(request, url=onward)
             changed = ", asked with GET and without the message" if answer.status == 303 else ""
-            led.append(f"status {answer.status} led on to {self.shown(onward)}{changed}")
+            led.append(f"status {answer.status} led on to {self.show_url(onward)}{changed}")
             if changed:
                 request = msgspec.structs.replace(request, method="GET", body=None, has_body=False)
-        raise TargetFault("redirected", f"{self.shown(request.url)}: more than {MOST_REDIRECTS} redirects")
+        raise TargetFault("redirected", f"{self.show_url(request.url)}: more than {MOST_REDIRECTS} redirects")
 
-    async def _once(self, request: HttpRequest, started: float) -> tuple[HttpAnswer, str | None]:
+    async def _send_once(self, request: HttpRequest, started: float) -> tuple[HttpAnswer, str | None]:
         import httpx2  # loaded by `open`
 
         try:
-            client = self._client(request)
+            client = self._get_client(request)
             built = client.build_request(
                 request.method,
                 request.url,
-                headers=[(name.encode(), value.encode()) for name, value in _complete(request).items()],
+                headers=[(name.encode(), value.encode()) for name, value in _complete_headers(request).items()],
                 content=json_bytes(request.body) if request.has_body else None,
             )
             response = await client.send(built, stream=True, auth=None)
             try:
-                data = await self._bounded(response, request)
+                data = await self._read_bounded(response, request)
             finally:
                 await response.aclose()
         except (httpx2.InvalidURL, httpx2.UnsupportedProtocol, httpx2.LocalProtocolError) as error:
-            raise TargetFault("bad_request", f"{self._where(request)}: {self.secrets.hidden(str(error))}", safe=True) from None
+            raise TargetFault("bad_request", f"{self._describe_request(request)}: {self.secrets.hide(str(error))}", safe=True) from None
         except AddressRefused as error:
-            raise TargetFault("address_refused", f"{self._where(request)}: {error}") from None
+            raise TargetFault("address_refused", f"{self._describe_request(request)}: {error}") from None
         except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
-            why = self.secrets.hidden(str(error)) or type(error).__name__
+            why = self.secrets.hide(str(error)) or type(error).__name__
             raise TargetFault(
-                "unreachable", f"{self._where(request)}: cannot connect ({why}); is the agent running there?", safe=True
+                "unreachable", f"{self._describe_request(request)}: cannot connect ({why}); is the agent running there?", safe=True
             ) from None
         except BadPacking as error:
-            raise TargetFault("bad_answer", f"{self._where(request)}: the answer cannot be unpacked ({error})") from None
+            raise TargetFault("bad_answer", f"{self._describe_request(request)}: the answer cannot be unpacked ({error})") from None
         except httpx2.TransportError as error:
-            why = self.secrets.hidden(str(error)) or type(error).__name__
-            raise TargetFault("transport", f"{self._where(request)}: the connection broke before the answer was complete ({why})") from None
+            why = self.secrets.hide(str(error)) or type(error).__name__
+            raise TargetFault(
+                "transport", f"{self._describe_request(request)}: the connection broke before the answer was complete ({why})"
+            ) from None
         came = dict(response.headers.items())
-        headers = {name: self.secrets.hidden(came[name]) for name in _KEPT_HEADERS if name in came}
+        headers = {name: self.secrets.hide(came[name]) for name in _KEPT_HEADERS if name in came}
         if "retry-after" not in headers:
             headers.pop("date", None)  # only a time to come needs it
         passed = (time.perf_counter() - started) * 1000
         answer = HttpAnswer(status=response.status_code, headers=headers, duration_ms=round(passed, 3))
-        return self._read(data, response, answer), came.get("location")
+        return self._read_answer(data, response, answer), came.get("location")
 
-    async def _bounded(self, response: httpx2.Response, request: HttpRequest) -> bytes:
+    async def _read_bounded(self, response: httpx2.Response, request: HttpRequest) -> bytes:
         # Packed more than once, little becomes much layer by layer: such an answer is not read.
         unpacker = Unpacker(response.headers.get("content-encoding", ""))
         pieces: list[bytes] = []
@@ -230,22 +235,24 @@ class Wire:
             for piece in unpacker.feed(data):
                 length += len(piece)
                 if length > self._limit:
-                    why = f"the answer is larger than {_megabytes(self._limit)}; it was not read on"
-                    raise TargetFault("too_large", f"{self._where(request)}: {why}")
+                    why = f"the answer is larger than {_format_megabytes(self._limit)}; it was not read on"
+                    raise TargetFault("too_large", f"{self._describe_request(request)}: {why}")
                 pieces.append(piece)
         unpacker.finish()
         return b"".join(pieces)
 
-    def _read(self, data: bytes, response: httpx2.Response, answer: HttpAnswer) -> HttpAnswer:
-        """The answer with its content: as JSON, else as text; secrets removed."""
+    def _read_answer(self, data: bytes, response: httpx2.Response, answer: HttpAnswer) -> HttpAnswer:
+        """Return the answer with its content, as JSON or else as text, without secrets."""
         content = read_content(data, response.charset_encoding)
         if content.text is None:
-            return msgspec.structs.replace(answer, body=self.secrets.hidden_in(content.body))
-        return msgspec.structs.replace(answer, text=self.secrets.hidden(content.text), json_text=content.json_text, unread=content.unread)
+            return msgspec.structs.replace(answer, body=self.secrets.hide_in(content.body))
+        return msgspec.structs.replace(answer, text=self.secrets.hide(content.text), json_text=content.json_text, unread=content.unread)
 
 
 def new_client(*, certificates: bool, transport: MakeTransport | None = None) -> httpx2.AsyncClient:
-    """A client for agents; without `certificates` it can only speak plain HTTP: it trusts nobody, and reading whom to trust takes 80 ms."""
+    """Return a client for agents. Without `certificates` it speaks plain HTTP only and trusts nobody, since reading whom to trust takes 80
+    ms.
+    """
     import ssl  # these come with the client
     from http.cookiejar import CookieJar, DefaultCookiePolicy
 
@@ -262,21 +269,21 @@ def new_client(*, certificates: bool, transport: MakeTransport | None = None) ->
     )
 
 
-def same_place(one: str, other: str) -> bool:
-    """Whether two addresses are of one server; from `http` to `https` on the same host counts as one, not the reverse."""
+def is_same_server(one: str, other: str) -> bool:
+    """Return whether two addresses are of one server; `http` to `https` on the same host counts as one, not the reverse."""
     first, second = urlsplit(one), urlsplit(other)
     if second.scheme not in _DEFAULT_PORTS or first.hostname != second.hostname:
         return False
     if first.scheme == second.scheme:
-        return _port(first) == _port(second)
-    return first.scheme == "http" and _port(first) == 80 and _port(second) == 443
+        return _get_port(first) == _get_port(second)
+    return first.scheme == "http" and _get_port(first) == 80 and _get_port(second) == 443
 
 
 def check_address(url: str, field: str) -> None:
-    """Raise `SpecError` unless this is the address of a web server. The address is not shown: it may hold a secret."""
+    """Raise `SpecError` unless this is the address of a web server. The message does not show it: it may hold a secret."""
     try:
         parts = urlsplit(url)
-        sound = parts.scheme in _DEFAULT_PORTS and bool(parts.hostname) and _port(parts) is not None
+        sound = parts.scheme in _DEFAULT_PORTS and bool(parts.hostname) and _get_port(parts) is not None
     except ValueError:
         sound = False
     if not sound or any(character.isspace() for character in url):
@@ -284,7 +291,7 @@ def check_address(url: str, field: str) -> None:
 
 
 def json_bytes(value: Json) -> bytes:
-    """The value as JSON."""
+    """Return the value as JSON."""
     try:
         return msgspec.json.encode(value)
     except OverflowError:
@@ -295,7 +302,7 @@ def json_bytes(value: Json) -> bytes:
         raise TargetFault("bad_request", f"half a surrogate pair cannot be sent: {show(value)}", safe=True) from None
 
 
-def _complete(request: HttpRequest) -> dict[str, str]:
+def _complete_headers(request: HttpRequest) -> dict[str, str]:
     known = {name.lower() for name in request.headers}
     more = {"accept": "application/json, */*;q=0.5", "accept-encoding": ASKED_FOR, "user-agent": "proctor"}
     if request.has_body:
@@ -303,10 +310,10 @@ def _complete(request: HttpRequest) -> dict[str, str]:
     return {**{name: value for name, value in more.items() if name not in known}, **request.headers}
 
 
-def _port(parts: Any) -> int | None:
+def _get_port(parts: Any) -> int | None:
     given = cast("int | None", parts.port)
     return given if given is not None else _DEFAULT_PORTS.get(parts.scheme)
 
 
-def _megabytes(size: int) -> str:
+def _format_megabytes(size: int) -> str:
     return f"{size / 2**20:g} MB"

@@ -1,4 +1,4 @@
-"""What every agent that is talked to over HTTP has in common: one wire, opened once, and a conversation per attempt."""
+"""What all targets over HTTP share: one wire, opened once, and a conversation per attempt."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class WireTarget(ABC):
 
     @property
     def name(self) -> str:
-        """What reports call it."""
+        """The name that reports show."""
         return self._name
 
     def problems_with(self, cases: Iterable[Case]) -> list[Problem]:
-        """Cases that cannot be sent, known before anything is."""
+        """Return the cases that cannot be sent, known before anything is."""
         return unknown_placeholders(self._placeholders, cases, self._name)
 
     async def open(self) -> None:
@@ -39,7 +39,7 @@ class WireTarget(ABC):
         await self._wire.open()
 
     async def run(self, attempt: Attempt, tape: Tape) -> Evidence:
-        """Say every message of the case, and what came of it."""
+        """Say every message of the case and return what was seen."""
         ids = Ids(*ids_of(attempt))
 
         async def say(message: Message) -> Evidence:

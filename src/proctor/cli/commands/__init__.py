@@ -1,1 +1,1 @@
-"""One file per command: parse its options, call an action, show the answer."""
+"""One file per command: parses its options, calls an action, shows the answer."""

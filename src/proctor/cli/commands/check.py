@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 from proctor.actions.check_stream import CheckStream, Shows
 from proctor.actions.suites import load_suite
 from proctor.cli.exits import Exit
-from proctor.cli.judge_flags import add_judge_flags, judge_options
+from proctor.cli.judge_flags import add_judge_flags, read_judge_options
 from proctor.cli.output import Output
-from proctor.cli.parser import add_output_flags, add_strict_flag, add_suite_flags, add_trust_flag, command_parser
+from proctor.cli.parser import add_output_flags, add_strict_flag, add_suite_flags, add_trust_flag, make_parser
 from proctor.cli.progress import Progress
-from proctor.cli.renderers import FORMATS, renderer
-from proctor.cli.showing import exit_code, print_unmet
-from proctor.cli.step_summary import append_summary, summary_file
+from proctor.cli.renderers import FORMATS, make_renderer
+from proctor.cli.showing import choose_exit_code, print_unmet
+from proctor.cli.step_summary import append_summary, find_summary_file
 from proctor.errors import InputError
 from proctor.model.result import CaseResult
 from proctor.sources.records import Record, read_records
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 def run(arguments: list[str]) -> int:
     """Check recorded evidence; returns the exit code."""
-    options = _parser().parse_args(arguments)
+    options = _make_parser().parse_args(arguments)
     if options.now is not None:
         _require_moment(options.now)
     if options.record is not None and not options.explain:
@@ -43,15 +43,15 @@ def run(arguments: list[str]) -> int:
     if not suite.cases:
         print("nothing selected: " + (f"no case fits -k {options.k!r}" if options.k else "the suite has no cases"), file=sys.stderr)
         return Exit.NOTHING
-    _spare_the_collector()
-    stream = CheckStream(suite, now=options.now, shows=_shows(options))
-    opened = _judge_for(stream, options) if stream.judged and not options.no_judge else None
+    _tune_collector()
+    stream = CheckStream(suite, now=options.now, shows=_choose_shown(options))
+    opened = _open_judge(stream, options) if stream.judged and not options.no_judge else None
     with Output(options.output) as output:
-        render = renderer(options.format, output, no_color=options.no_color)
+        render = make_renderer(options.format, output, no_color=options.no_color)
         progress = Progress(enabled=not options.quiet and not (output.is_terminal and options.format == "jsonl"))
-        summary = _summary()
-        show, count = render.add if summary is None else _both(render.add, summary.add), progress.add if progress.enabled else None
-        records = _records(stream, options, output)
+        summary = _make_summary()
+        show, count = render.add if summary is None else _call_both(render.add, summary.add), progress.add if progress.enabled else None
+        records = _read_records(stream, options, output)
         results = stream.over(records) if opened is None else None
         try:
             for result in results or ():
@@ -59,12 +59,12 @@ def run(arguments: list[str]) -> int:
                 if count is not None:
                     count(result)
             if opened is not None:
-                _judge(stream, opened, options, records, show, count)
+                _judge_records(stream, opened, options, records, show, count)
         except KeyboardInterrupt:
             # What was finished is kept, and the report says that it is not all.
             stream.interrupted = True
         progress.finish()
-        run_result = stream.finish(render.kept())
+        run_result = stream.finish(render.list_kept())
         render.finish(run_result)
     if summary is not None:
         append_summary(lambda: summary.finish(run_result))
@@ -74,36 +74,36 @@ def run(arguments: list[str]) -> int:
         print_unmet(run_result)
     if stream.interrupted:
         raise KeyboardInterrupt
-    return exit_code(run_result, strict=options.strict)
+    return choose_exit_code(run_result, strict=options.strict)
 
 
-def _shows(options: argparse.Namespace) -> Shows:
-    """What results carry beside their verdicts. A stream carries least: the other formats hold every result anyway."""
+def _choose_shown(options: argparse.Namespace) -> Shows:
+    """Return what results carry beside their verdicts. A stream carries least: the other formats hold every result anyway."""
     if options.explain:
         return "evidence" if options.format in ("json", "jsonl") else "account"
     return "account" if options.format in ("json", "html") else "verdicts"
 
 
-def _records(stream: CheckStream, options: argparse.Namespace, output: Output) -> Iterable[Record]:
+def _read_records(stream: CheckStream, options: argparse.Namespace, output: Output) -> Iterable[Record]:
     records = read_records(options.evidence, format=options.evidence_format, repeated_keys=not stream.only_presence)
     if not options.explain or options.format != "terminal":
         return records
     from proctor.cli.explaining import Explainer  # most runs explain nothing
 
-    return Explainer(output, no_color=options.no_color, record=options.record).over(records)
+    return Explainer(output, no_color=options.no_color, record=options.record).explain_each(records)
 
 
-def _judge_for(stream: CheckStream, options: argparse.Namespace) -> OpenedJudge | None:
+def _open_judge(stream: CheckStream, options: argparse.Namespace) -> OpenedJudge | None:
     from proctor.actions.history import find_home  # most suites have nothing to judge
     from proctor.actions.judges import configured_judge
     from proctor.actions.trust import trust_for
 
     home = find_home(options.home)
     trust = trust_for("reading", granted=options.trust, home=home)
-    return configured_judge(stream.suite, home, os.environ, judge_options(options), trust)
+    return configured_judge(stream.suite, home, os.environ, read_judge_options(options), trust)
 
 
-def _judge(
+def _judge_records(
     stream: CheckStream,
     opened: OpenedJudge,
     options: argparse.Namespace,
@@ -127,16 +127,16 @@ def _judge(
     asyncio.run(all_of_it())
 
 
-def _summary() -> MarkdownReport | None:
-    """What collects for the summary of a GitHub job, where there is one; results stream by and are not kept."""
-    if summary_file() is None:
+def _make_summary() -> MarkdownReport | None:
+    """Return the report for the summary of a GitHub job, where there is one; results stream by and are not kept."""
+    if find_summary_file() is None:
         return None
     from proctor.report.markdown import MarkdownReport  # only a job of GitHub needs it
 
     return MarkdownReport()
 
 
-def _both(first: Callable[[CaseResult], None], second: Callable[[CaseResult], None]) -> Callable[[CaseResult], None]:
+def _call_both(first: Callable[[CaseResult], None], second: Callable[[CaseResult], None]) -> Callable[[CaseResult], None]:
     def add(result: CaseResult) -> None:
         first(result)
         second(result)
@@ -144,7 +144,7 @@ def _both(first: Callable[[CaseResult], None], second: Callable[[CaseResult], No
     return add
 
 
-def _spare_the_collector() -> None:
+def _tune_collector() -> None:
     # Results hold no cycles, so that looking for them over and over while they stream by finds nothing.
     gc.collect()
     gc.freeze()
@@ -158,8 +158,8 @@ def _require_moment(text: str) -> None:
         raise InputError(f"--now {text!r} is no date or time; expected ISO 8601, for example 2026-11-15T09:00:00Z")
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = command_parser(
+def _make_parser() -> argparse.ArgumentParser:
+    parser = make_parser(
         "check",
         "Evaluate recorded evidence against a suite. No agent is called; only a configured judge is asked, about claims in plain language.",
         [

@@ -4,10 +4,10 @@ import msgspec
 
 from proctor.actions.compare import RunComparison, compare
 from proctor.actions.history import find_home
-from proctor.cli.compare_markdown import comparison_markdown, incomplete_lines
+from proctor.cli.compare_markdown import describe_incomplete, write_comparison
 from proctor.cli.exits import Exit
 from proctor.cli.output import Output
-from proctor.cli.parser import command_parser
+from proctor.cli.parser import make_parser
 from proctor.cli.step_summary import append_summary
 from proctor.report.neutral import to_one_line
 from proctor.scoring.amounts import AmountChange
@@ -20,7 +20,7 @@ GATES = ("regression", "new-failure")
 
 def run(arguments: list[str]) -> int:
     """Compare two kept runs; returns the exit code."""
-    parser = command_parser(
+    parser = make_parser(
         "compare",
         "Two kept runs side by side: regressed, improved, unchanged or too little data; a gate for CI.",
         ["proctor compare 20261115-0900 latest", "proctor compare main latest --fail-on regression --format json"],
@@ -40,10 +40,10 @@ def run(arguments: list[str]) -> int:
         if options.format == "json":
             output.write(msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
         elif options.format == "markdown":
-            output.text(comparison_markdown(found))
+            output.write_text(write_comparison(found))
         else:
-            output.text(_told(found))
-    append_summary(lambda: comparison_markdown(found))
+            output.write_text(_describe_comparison(found))
+    append_summary(lambda: write_comparison(found))
     if found.base_incomplete is not None or found.candidate_incomplete is not None:
         return Exit.INTERRUPTED
     comparison = found.comparison
@@ -52,18 +52,18 @@ def run(arguments: list[str]) -> int:
     return Exit.FAILED if regressed or newly_failing else Exit.PASSED
 
 
-def _told(found: RunComparison) -> str:
+def _describe_comparison(found: RunComparison) -> str:
     comparison = found.comparison
     low, high = comparison.interval.low, comparison.interval.high
     change = f"change {comparison.effect:+.1%}, {low:+.1%} to {high:+.1%}, p {comparison.p_value:.3g}"
     lines = [
         f"{found.base.run_id}  ->  {found.candidate.run_id}",
         "",
-        *incomplete_lines(found),
+        *describe_incomplete(found),
         f"{comparison.verdict.replace('_', ' ').upper()}  {comparison.reason}",
         f"  pass rate  {comparison.base_rate:.1%} -> {comparison.candidate_rate:.1%} over {comparison.cases} cases  ({change})",
-        f"  latency    {_amount(found.latency, 'ms')}",
-        f"  tokens     {_amount(found.tokens, '')}",
+        f"  latency    {_describe_amount(found.latency, 'ms')}",
+        f"  tokens     {_describe_amount(found.tokens, '')}",
     ]
     for title, cases in (
         ("newly failing", comparison.newly_failing),
@@ -81,7 +81,7 @@ def _told(found: RunComparison) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _amount(change: AmountChange, unit: str) -> str:
+def _describe_amount(change: AmountChange, unit: str) -> str:
     if change.base_median is None or change.candidate_median is None or change.ratio is None:
         return "not recorded"
     interval = f", {change.interval.low:.2f} to {change.interval.high:.2f}" if change.interval is not None else ""

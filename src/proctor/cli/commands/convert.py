@@ -7,12 +7,12 @@ import sys
 from proctor.actions.convert import convert
 from proctor.cli.exits import Exit
 from proctor.cli.output import Output
-from proctor.cli.parser import add_suite_flags, command_parser
+from proctor.cli.parser import add_suite_flags, make_parser
 
 
 def run(arguments: list[str]) -> int:
     """Convert one suite; returns the exit code."""
-    parser = command_parser(
+    parser = make_parser(
         "convert",
         "Write a suite of any dialect in the native format. The written suite gives the same verdicts.",
         ["proctor convert evals/orders.yaml --to native", "proctor convert mibo-tests.json --output suite.yaml"],
@@ -28,5 +28,5 @@ def run(arguments: list[str]) -> int:
         for problem in warnings:
             print(problem.render(), file=sys.stderr)
     with Output(options.output) as output:
-        output.text(text)
+        output.write_text(text)
     return Exit.PASSED

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import msgspec
 
-from proctor.cli.databases import add_database_flags, with_hub
+from proctor.cli.databases import add_database_flags, use_hub
 from proctor.cli.exits import Exit
 from proctor.cli.output import Output
-from proctor.cli.parser import command_parser
+from proctor.cli.parser import make_parser
 from proctor.errors import InputError
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _VERBS = {
 
 def run(arguments: list[str]) -> int:
     """Look after the database of the service; returns the exit code."""
-    parser = command_parser(
+    parser = make_parser(
         "db",
         "Export, import, migrate or show the database of the service.\n\n"
         + "\n".join(f"  {verb:<8} {does}" for verb, does in _VERBS.items())
@@ -58,10 +58,12 @@ def run(arguments: list[str]) -> int:
         parser.error(f"unrecognized arguments: {options.file}")
     if options.merge and options.verb != "import":
         parser.error("--merge is for import")
-    return {"export": _export, "import": _import, "migrate": _migrate, "status": _status, "rekey": _rekey}[options.verb](options)
+    return {"export": _run_export, "import": _run_import, "migrate": _run_migrate, "status": _run_status, "rekey": _run_rekey}[
+        options.verb
+    ](options)
 
 
-def _export(options: argparse.Namespace) -> int:
+def _run_export(options: argparse.Namespace) -> int:
     async def use(hub: Hub) -> None:
         from proctor.store.transfer import export_lines  # an optional part, and slow to load
 
@@ -73,53 +75,53 @@ def _export(options: argparse.Namespace) -> int:
     # What agents were told is for the owner of the file, as in the database itself.
     before = os.umask(0o077)
     try:
-        with_hub(options, use)
+        use_hub(options, use)
     finally:
         os.umask(before)
     return Exit.PASSED
 
 
-def _import(options: argparse.Namespace) -> int:
+def _run_import(options: argparse.Namespace) -> int:
     async def use(hub: Hub) -> None:
         from proctor.store.transfer import import_lines  # as above
 
-        with _opened(options.file) as file:
+        with _open_file(options.file) as file:
             async with hub.database.writing() as connection:
-                done = await import_lines(connection, _lines(file), merge=options.merge)
+                done = await import_lines(connection, _read_lines(file), merge=options.merge)
         print(f"added {done.added} rows" + (f"; {done.present} were there already" if done.present else ""), file=sys.stderr)
 
-    with_hub(options, use)
+    use_hub(options, use)
     return Exit.PASSED
 
 
-def _migrate(options: argparse.Namespace) -> int:
+def _run_migrate(options: argparse.Namespace) -> int:
     async def use(hub: Hub) -> None:
-        from proctor.store.migrations import schema_state  # as above
+        from proctor.store.migrations import read_schema_state  # as above
 
         async with hub.database.reading() as connection:
-            state = await schema_state(connection)
+            state = await read_schema_state(connection)
         print(f"the database is at {state.applied[-1]}")
 
-    with_hub(options, use)
+    use_hub(options, use)
     return Exit.PASSED
 
 
-def _status(options: argparse.Namespace) -> int:
+def _run_status(options: argparse.Namespace) -> int:
     async def use(hub: Hub) -> DatabaseStatus:
-        from proctor.store.status import database_status  # as above
+        from proctor.store.status import read_status  # as above
 
-        return await database_status(hub.database)
+        return await read_status(hub.database)
 
-    status = with_hub(options, use, migrating=False)
+    status = use_hub(options, use, migrating=False)
     with Output(None) as output:
         if options.format == "json":
             output.write(msgspec.json.format(msgspec.json.encode(status), indent=2) + b"\n")
         else:
-            output.text(_shown(status))
+            output.write_text(_describe_status(status))
     return Exit.USAGE if status.unknown else Exit.PASSED
 
 
-def _shown(status: DatabaseStatus) -> str:
+def _describe_status(status: DatabaseStatus) -> str:
     schema = status.applied[-1] if status.applied else "none yet"
     if status.unknown:
         schema = f"{status.unknown[-1]}, of a newer proctor"
@@ -131,18 +133,18 @@ def _shown(status: DatabaseStatus) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _rekey(options: argparse.Namespace) -> int:
+def _run_rekey(options: argparse.Namespace) -> int:
     async def use(hub: Hub) -> int:
         from proctor.service.access.secrets import relock_all  # as above
 
         return await relock_all(hub)
 
-    print(f"locked {with_hub(options, use)} secrets with the newest key")
+    print(f"locked {use_hub(options, use)} secrets with the newest key")
     return Exit.PASSED
 
 
 @contextlib.contextmanager
-def _opened(name: str) -> Generator[BinaryIO]:
+def _open_file(name: str) -> Generator[BinaryIO]:
     if name == "-":
         yield sys.stdin.buffer
         return
@@ -150,7 +152,7 @@ def _opened(name: str) -> Generator[BinaryIO]:
         yield file
 
 
-def _lines(file: BinaryIO) -> Iterator[bytes]:
+def _read_lines(file: BinaryIO) -> Iterator[bytes]:
     while line := file.readline(_LONGEST_LINE):
         if len(line) == _LONGEST_LINE:
             raise InputError("a line is too long to be one of an export")

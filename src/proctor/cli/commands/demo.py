@@ -5,27 +5,27 @@ from __future__ import annotations
 from proctor.actions.demo import examples_folder, run_examples
 from proctor.cli.exits import Exit
 from proctor.cli.output import Output
-from proctor.cli.parser import command_parser
+from proctor.cli.parser import make_parser
 from proctor.cli.renderers import wants_colour
 from proctor.report.terminal import TerminalReport
 
 
 def run(arguments: list[str]) -> int:
     """Run the bundled examples; returns 0, since the failing case among them is there to be seen."""
-    parser = command_parser("demo", "A complete run on bundled examples, one per dialect. No network, no keys.", ["proctor demo"])
+    parser = make_parser("demo", "A complete run on bundled examples, one per dialect. No network, no keys.", ["proctor demo"])
     parser.add_argument("--no-color", action="store_true", help="no colours, also on a terminal")
     options = parser.parse_args(arguments)
     with Output(None) as output:
         colour = wants_colour(output, options.no_color)
         totals: dict[str, int] = {}
         for example in run_examples():
-            output.text(f"── {example.about}\n   $ proctor check {example.suite} {example.evidence}\n\n")
+            output.write_text(f"── {example.about}\n   $ proctor check {example.suite} {example.evidence}\n\n")
             report = TerminalReport(colour=colour)
             for result in example.cases:
                 report.add(result)
                 totals[result.outcome] = totals.get(result.outcome, 0) + 1
-            output.text(report.finish(example.result) + "\n")
+            output.write_text(report.finish(example.result) + "\n")
         counted = ", ".join(f"{count} {outcome}" for outcome, count in totals.items())
-        output.text(f"Five dialects, one engine: {counted}. The failing case is meant to fail.\n")
-        output.text(f"The files lie in {examples_folder()}; `proctor init` writes a suite of your own.\n")
+        output.write_text(f"Five dialects, one engine: {counted}. The failing case is meant to fail.\n")
+        output.write_text(f"The files lie in {examples_folder()}; `proctor init` writes a suite of your own.\n")
     return Exit.PASSED

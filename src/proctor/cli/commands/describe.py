@@ -9,7 +9,7 @@ import msgspec
 from proctor.actions.describe import ASSERTION_KEYS_NOTE, KINDS, Description, describe
 from proctor.cli.exits import Exit
 from proctor.cli.output import Output
-from proctor.cli.parser import command_parser
+from proctor.cli.parser import make_parser
 from proctor.errors import InputError
 
 WIDTH = 100
@@ -17,7 +17,7 @@ WIDTH = 100
 
 def run(arguments: list[str]) -> int:
     """Describe what exists; returns the exit code."""
-    parser = command_parser(
+    parser = make_parser(
         "describe",
         "What exists: checks, matchers, functions, formats, shapes of evidence, targets, models, the judge; with fields and examples. "
         "Of a file of evidence (trace FILE): what it is made of, what was understood of it and what was not.",
@@ -45,10 +45,10 @@ def run(arguments: list[str]) -> int:
                 raise InputError("describe trace: which file? `proctor describe trace FILE` takes evidence in any format")
             return describe_file(options.name, output=output, as_json=options.format == "json", evidence_format=options.evidence_format)
         if options.kind is None:
-            output.text("".join(f"{kind:<10} {about}\n" for kind, (about, _) in KINDS.items()))
-            output.text("schema     the JSON Schema of the native format\n")
-            output.text("trace      what a file of evidence is made of, and what was understood of it\n")
-            output.text("\n`proctor describe KIND [NAME]` says more.\n")
+            output.write_text("".join(f"{kind:<10} {about}\n" for kind, (about, _) in KINDS.items()))
+            output.write_text("schema     the JSON Schema of the native format\n")
+            output.write_text("trace      what a file of evidence is made of, and what was understood of it\n")
+            output.write_text("\n`proctor describe KIND [NAME]` says more.\n")
         elif options.kind == "schema":
             from proctor.checks.registry import default_registry
             from proctor.formats.native_schema import build_native_schema  # only here
@@ -60,15 +60,15 @@ def run(arguments: list[str]) -> int:
                 output.write(msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
             elif options.name is None and options.kind == "judge":
                 # Few parts, and whoever asks wants to read them.
-                output.text("\n".join(_page(entry) for entry in found))
+                output.write_text("\n".join(_write_page(entry) for entry in found))
             elif options.name is None:
-                output.text(_listing(found))
+                output.write_text(_write_listing(found))
             else:
-                output.text(_page(found[0]))
+                output.write_text(_write_page(found[0]))
     return Exit.PASSED
 
 
-def _listing(found: list[Description]) -> str:
+def _write_listing(found: list[Description]) -> str:
     width = max(len(entry.name) for entry in found)
     lines: list[str] = []
     for entry in found:
@@ -77,7 +77,7 @@ def _listing(found: list[Description]) -> str:
     return "\n".join(lines) + f"\n\n`proctor describe {kind} NAME` shows fields and an example.\n"
 
 
-def _page(entry: Description) -> str:
+def _write_page(entry: Description) -> str:
     lines = [entry.name, "", *textwrap.wrap(entry.summary, WIDTH)]
     if entry.fields:
         lines += ["", "fields:"]

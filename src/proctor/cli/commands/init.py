@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from proctor.actions.init import init
 from proctor.cli.exits import Exit
-from proctor.cli.parser import command_parser
+from proctor.cli.parser import make_parser
 
 
 def run(arguments: list[str]) -> int:
     """Write the starting files; returns the exit code."""
-    parser = command_parser(
+    parser = make_parser(
         "init",
         "Write a small commented suite, evidence to try it on, and a workspace file.",
         ["proctor init", "proctor init refund-suite"],

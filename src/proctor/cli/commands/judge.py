@@ -12,7 +12,7 @@ from proctor.actions.history import find_home
 from proctor.actions.judges import JudgeOptions
 from proctor.cli.exits import Exit
 from proctor.cli.output import Output
-from proctor.cli.parser import add_output_flags, command_parser
+from proctor.cli.parser import add_output_flags, make_parser
 from proctor.cli.renderers import wants_colour
 from proctor.model.labelled import JudgedAnswer, LabelledAnswer
 from proctor.report.wording import count_noun
@@ -25,7 +25,7 @@ _EVERY_S = 0.2
 
 def run(arguments: list[str]) -> int:
     """Calibrate a judge, or print the labelled set that comes with the package; returns the exit code."""
-    parser = _parser()
+    parser = _make_parser()
     # Files may stand before, between and behind the flags.
     options = parser.parse_intermixed_args(arguments)
     if options.action == "starter":
@@ -42,8 +42,8 @@ def run(arguments: list[str]) -> int:
         for warning in labels.warnings:
             print(warning.render(), file=sys.stderr)
     found = asyncio.run(_calibrate(labels.items, options))
-    _show(found, options)
-    return _exit(found, options.min_kappa)
+    _show_calibration(found, options)
+    return _choose_exit(found, options.min_kappa)
 
 
 async def _calibrate(items: tuple[LabelledAnswer, ...], options: argparse.Namespace) -> Calibration:
@@ -95,7 +95,7 @@ class _Progress:
             print("\r\x1b[2K", end="", file=sys.stderr, flush=True)
 
 
-def _show(found: Calibration, options: argparse.Namespace) -> None:
+def _show_calibration(found: Calibration, options: argparse.Namespace) -> None:
     with Output(options.output) as output:
         if options.format == "json":
             from proctor.report.calibration_json import render_calibration_json  # one format at a time
@@ -104,15 +104,15 @@ def _show(found: Calibration, options: argparse.Namespace) -> None:
         elif options.format == "html":
             from proctor.report.calibration_html import render_calibration_html
 
-            output.text(render_calibration_html(found))
+            output.write_text(render_calibration_html(found))
         else:
             from proctor.report.calibration import render_calibration
 
             width = shutil.get_terminal_size((100, 24)).columns if output.is_terminal else 100
-            output.text(render_calibration(found, colour=wants_colour(output, options.no_color), width=min(width, 120)))
+            output.write_text(render_calibration(found, colour=wants_colour(output, options.no_color), width=min(width, 120)))
 
 
-def _exit(found: Calibration, least: float | None) -> int:
+def _choose_exit(found: Calibration, least: float | None) -> int:
     if not found.decided:
         print(f"the judge decided nothing: {found.without_decision[0].opinion.reason}", file=sys.stderr)
         return Exit.FAILED
@@ -123,22 +123,22 @@ def _exit(found: Calibration, least: float | None) -> int:
     return Exit.PASSED
 
 
-def _share(text: str) -> float:
+def _parse_share(text: str) -> float:
     value = float(text)
     if not 0 <= value <= 1:
         raise argparse.ArgumentTypeError(f"expected a number from 0 to 1, found {text}")
     return value
 
 
-def _count(text: str) -> int:
+def _parse_count(text: str) -> int:
     value = int(text)
     if value < 1:
         raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, found {text}")
     return value
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = command_parser(
+def _make_parser() -> argparse.ArgumentParser:
+    parser = make_parser(
         "judge",
         "Measure how far a judge agrees with people, on answers that people have labelled.",
         [
@@ -153,16 +153,20 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--starter", action="store_true", help="use the labelled set that comes with proctor")
     parser.add_argument("--judge-model", metavar="NAME", help="one of `models` in proctor.yaml, or provider/name (default: as configured)")
     parser.add_argument(
-        "--threshold", type=_share, default=THRESHOLD, metavar="T", help=f"the least score that passes (default: {THRESHOLD})"
+        "--threshold", type=_parse_share, default=THRESHOLD, metavar="T", help=f"the least score that passes (default: {THRESHOLD})"
     )
     parser.add_argument("--yes-no", action="store_true", help="ask for yes or no instead of a score; there is no threshold then")
-    parser.add_argument("--samples", type=_count, metavar="N", help="how often each model is asked the same (default: as configured)")
+    parser.add_argument("--samples", type=_parse_count, metavar="N", help="how often each model is asked the same (default: as configured)")
     parser.add_argument(
-        "-j", "--concurrency", type=_count, metavar="N", help=f"how many requests at once (default: as configured, else {CONCURRENCY})"
+        "-j",
+        "--concurrency",
+        type=_parse_count,
+        metavar="N",
+        help=f"how many requests at once (default: as configured, else {CONCURRENCY})",
     )
     parser.add_argument("--no-cache", action="store_true", help="ask anew, and remember nothing")
-    parser.add_argument("--max-judge-calls", type=_count, metavar="N", help="the most requests; what comes after is undecided")
-    parser.add_argument("--min-kappa", type=_share, metavar="K", help="exit 1 when kappa is lower, or cannot be computed")
+    parser.add_argument("--max-judge-calls", type=_parse_count, metavar="N", help="the most requests; what comes after is undecided")
+    parser.add_argument("--min-kappa", type=_parse_share, metavar="K", help="exit 1 when kappa is lower, or cannot be computed")
     parser.add_argument("--home", metavar="DIR", help="the workspace (default: the nearest folder with proctor.yaml)")
     add_output_flags(parser, FORMATS)
     return parser

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from proctor.cli.databases import add_database_flags, with_hub
+from proctor.cli.databases import add_database_flags, use_hub
 from proctor.cli.exits import Exit
 from proctor.cli.output import Output
-from proctor.cli.parser import command_parser
+from proctor.cli.parser import make_parser
 from proctor.report.neutral import to_one_line
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _KINDS = ("organization", "project", "solver", "run")
 
 def run(arguments: list[str]) -> int:
     """Manage the keys of the service; returns the exit code."""
-    parser = command_parser(
+    parser = make_parser(
         "keys",
         "Create, list and revoke the keys of the service. Whoever can write the database may.\n\n"
         + "\n".join(f"  {verb:<8} {does}" for verb, does in _VERBS.items())
@@ -65,14 +65,14 @@ def run(arguments: list[str]) -> int:
     flag = _NEEDED.get(options.kind)
     if options.verb == "create" and flag is not None and getattr(options, flag.replace("-", "_")) is None:
         parser.error(f"a {options.kind} key needs --{flag} ID; the service lists them at {_LISTED[flag]}")
-    return {"create": _create, "list": _list, "revoke": _revoke}[options.verb](options)
+    return {"create": _run_create, "list": _run_list, "revoke": _run_revoke}[options.verb](options)
 
 
-def _create(options: argparse.Namespace) -> int:
+def _run_create(options: argparse.Namespace) -> int:
     async def use(hub: Hub) -> tuple[dict[str, Any], str, bool]:
-        from proctor.service.access.keys import create_key, local_caller, organization_caller  # an optional part, and slow to load
+        from proctor.service.access.keys import create_key, find_local_caller, get_organization_caller  # an optional part, and slow to load
 
-        caller = await organization_caller(hub, options.organization, create=options.kind == "organization")
+        caller = await get_organization_caller(hub, options.organization, create=options.kind == "organization")
         row, plain = await create_key(
             hub,
             caller,
@@ -84,14 +84,14 @@ def _create(options: argparse.Namespace) -> int:
             benchmark_run_id=options.benchmark_run,
             expires_at=options.expires,
         )
-        return row, plain, await local_caller(hub) is not None
+        return row, plain, await find_local_caller(hub) is not None
 
-    row, plain, is_open = with_hub(options, use)
+    row, plain, is_open = use_hub(options, use)
     with Output(None) as output:
         if options.format == "json":
             output.write(msgspec.json.format(msgspec.json.encode({**row, "key": plain}), indent=2) + b"\n")
         else:
-            output.text(f"{plain}\n")
+            output.write_text(f"{plain}\n")
     print(f"{row['id']}: keep it now, it is not shown again", file=sys.stderr)
     if is_open:
         print(
@@ -102,11 +102,11 @@ def _create(options: argparse.Namespace) -> int:
     return Exit.PASSED
 
 
-def _list(options: argparse.Namespace) -> int:
+def _run_list(options: argparse.Namespace) -> int:
     async def use(hub: Hub) -> list[dict[str, Any]]:
-        from proctor.service.access.keys import list_keys, organization_caller  # as above
+        from proctor.service.access.keys import get_organization_caller, list_keys  # as above
 
-        caller = await organization_caller(hub, options.organization)
+        caller = await get_organization_caller(hub, options.organization)
         found: list[dict[str, Any]] = []
         cursor: str | None = None
         while True:
@@ -118,7 +118,7 @@ def _list(options: argparse.Namespace) -> int:
             if cursor is None:
                 return found
 
-    found = with_hub(options, use)
+    found = use_hub(options, use)
     with Output(None) as output:
         if options.format == "json":
             output.write(msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
@@ -132,18 +132,18 @@ def _list(options: argparse.Namespace) -> int:
                 f"  [revoked {key['revoked_at']}]" if key["revoked_at"] else f"  [until {key['expires_at']}]" if key["expires_at"] else ""
             )
             words = (key["id"], f"{key['kind']:<12}", f"{key['masked']:<16}", to_one_line(key["name"], 40), scope, used)
-            output.text("  ".join(word for word in words if word) + state + "\n")
+            output.write_text("  ".join(word for word in words if word) + state + "\n")
     if not found:
         print("no keys", file=sys.stderr)
     return Exit.PASSED
 
 
-def _revoke(options: argparse.Namespace) -> int:
+def _run_revoke(options: argparse.Namespace) -> int:
     async def use(hub: Hub) -> dict[str, Any]:
-        from proctor.service.access.keys import organization_caller, revoke_key  # as above
+        from proctor.service.access.keys import get_organization_caller, revoke_key  # as above
 
-        return await revoke_key(hub, await organization_caller(hub, options.organization), options.id)
+        return await revoke_key(hub, await get_organization_caller(hub, options.organization), options.id)
 
-    row = with_hub(options, use)
+    row = use_hub(options, use)
     print(f"{row['id']} ({row['masked']}) is revoked since {row['revoked_at']}")
     return Exit.PASSED

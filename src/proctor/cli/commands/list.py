@@ -5,13 +5,13 @@ import msgspec
 from proctor.actions.history import KeptRun, find_home, list_runs
 from proctor.cli.exits import Exit
 from proctor.cli.output import Output
-from proctor.cli.parser import command_parser
+from proctor.cli.parser import make_parser
 from proctor.report.neutral import to_one_line
 
 
 def run(arguments: list[str]) -> int:
     """List kept runs; returns the exit code."""
-    parser = command_parser("list", "The runs that are kept, newest first.", ["proctor list", "proctor list --format json"])
+    parser = make_parser("list", "The runs that are kept, newest first.", ["proctor list", "proctor list --format json"])
     parser.add_argument("--home", metavar="DIR", help="the workspace (default: the nearest folder with proctor.yaml)")
     parser.add_argument("--format", choices=("terminal", "json"), default="terminal", help="terminal or json (default: terminal)")
     options = parser.parse_args(arguments)
@@ -22,15 +22,15 @@ def run(arguments: list[str]) -> int:
             output.write(msgspec.json.format(msgspec.json.encode(runs), indent=2) + b"\n")
             return Exit.PASSED
         if not runs:
-            output.text(f"no runs in {home}\n")
+            output.write_text(f"no runs in {home}\n")
             return Exit.NOTHING
         for kept in runs:
-            output.text(_describe_run(kept) + "\n")
+            output.write_text(_describe_run(kept) + "\n")
     return Exit.PASSED
 
 
 def _describe_run(kept: KeptRun) -> str:
-    """One run in one line; of a broken one, what is wrong with it."""
+    """Return one run in one line; of a broken one, what is wrong with it."""
     if kept.header is None:
         return f"{kept.run_id}  broken: {to_one_line(kept.problem or 'it cannot be read', 200)}"
     counts = ", ".join(f"{number} {outcome}" for outcome, number in sorted(kept.counts.items())) or "nothing finished"

@@ -12,9 +12,9 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from proctor.cli.databases import add_database_flags, with_hub
+from proctor.cli.databases import add_database_flags, use_hub
 from proctor.cli.exits import Exit
-from proctor.cli.parser import add_trust_flag, command_parser
+from proctor.cli.parser import add_trust_flag, make_parser
 from proctor.errors import MissingExtra
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ LEAVING_S = 10.0
 
 def run(arguments: list[str]) -> int:
     """Serve MCP until the client closes standard input; returns the exit code."""
-    parser = command_parser(
+    parser = make_parser(
         "mcp",
         "The MCP server on standard input and output, for a coding agent on this machine: write, validate and run suites, check evidence,\n"
         "author criteria and read results. Works on the workspace and its database; no service needs to run.\n\n"
@@ -48,19 +48,19 @@ def run(arguments: list[str]) -> int:
             if error.name is None or error.name.partition(".")[0] not in ("mcp", "mcp_types", "pydantic", "starlette"):
                 raise
             raise MissingExtra("`proctor mcp`", "serve") from None
-        from proctor.service.access.keys import organization_caller  # as above
+        from proctor.service.access.keys import get_organization_caller  # as above
 
-        caller = await organization_caller(hub, options.organization)
+        caller = await get_organization_caller(hub, options.organization)
         runs = LocalRuns(hub.settings.home, Path.cwd(), trust=options.trust)
-        with _signals(hub, runs):
+        with _end_by_signals(hub, runs):
             await over_stdio(hub, caller, runs)
 
-    with_hub(options, use)
+    use_hub(options, use)
     return Exit.PASSED
 
 
 @contextlib.contextmanager
-def _signals(hub: Hub, runs: LocalRuns) -> Generator[None]:
+def _end_by_signals(hub: Hub, runs: LocalRuns) -> Generator[None]:
     """End well when told to. Standard input is read by a thread that nothing can wake, so nobody waits for it."""
     loop = asyncio.get_running_loop()
     ending: list[asyncio.Task[None]] = []

@@ -10,10 +10,10 @@ from proctor.actions.judges import OpenedJudge, configured_judge
 from proctor.actions.recheck import recheck, recheck_judged, suite_to_recheck
 from proctor.actions.suites import load_suite
 from proctor.actions.trust import trust_for
-from proctor.cli.judge_flags import add_judge_flags, judge_options
-from proctor.cli.parser import add_output_flags, add_strict_flag, add_suite_flags, add_trust_flag, command_parser
+from proctor.cli.judge_flags import add_judge_flags, read_judge_options
+from proctor.cli.parser import add_output_flags, add_strict_flag, add_suite_flags, add_trust_flag, make_parser
 from proctor.cli.renderers import FORMATS
-from proctor.cli.showing import exit_code, print_unmet, run_markdown, show_run
+from proctor.cli.showing import choose_exit_code, print_unmet, show_run, write_markdown
 from proctor.cli.step_summary import append_summary
 from proctor.model.case import Suite
 from proctor.model.result import RunResult
@@ -21,7 +21,7 @@ from proctor.model.result import RunResult
 
 def run(arguments: list[str]) -> int:
     """Decide kept evidence again; returns the exit code."""
-    parser = command_parser(
+    parser = make_parser(
         "recheck",
         "Evaluate the kept evidence of a run again, with the suite it was started with or with another. No agent is called.",
         ["proctor recheck latest", "proctor recheck 20261115 --suite stricter.yaml"],
@@ -39,16 +39,16 @@ def run(arguments: list[str]) -> int:
     home = find_home(options.home)
     chosen = suite or suite_to_recheck(home, options.run)
     trust = trust_for("reading", granted=options.trust, home=home)
-    opened = None if options.no_judge else configured_judge(chosen, home, os.environ, judge_options(options), trust)
-    result = recheck(home, options.run, chosen) if opened is None else asyncio.run(_judged(home, options, opened, chosen))
+    opened = None if options.no_judge else configured_judge(chosen, home, os.environ, read_judge_options(options), trust)
+    result = recheck(home, options.run, chosen) if opened is None else asyncio.run(_recheck_with_judge(home, options, opened, chosen))
     show_run(result, format=options.format, output=options.output, no_color=options.no_color)
     if options.format != "terminal" and not options.quiet:
         print_unmet(result)
-    append_summary(lambda: run_markdown(result))
-    return exit_code(result, strict=options.strict)
+    append_summary(lambda: write_markdown(result))
+    return choose_exit_code(result, strict=options.strict)
 
 
-async def _judged(home: Path, options: argparse.Namespace, opened: OpenedJudge, suite: Suite) -> RunResult:
+async def _recheck_with_judge(home: Path, options: argparse.Namespace, opened: OpenedJudge, suite: Suite) -> RunResult:
     try:
         return await recheck_judged(home, options.run, opened.judge, suite, fail_fast=options.fail_fast)
     finally:

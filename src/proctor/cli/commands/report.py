@@ -3,15 +3,15 @@
 import sys
 
 from proctor.actions.history import find_home, open_run
-from proctor.cli.parser import command_parser
-from proctor.cli.showing import print_incomplete, show_run, shown_code
+from proctor.cli.parser import make_parser
+from proctor.cli.showing import choose_shown_code, print_incomplete, show_run
 
 ENDINGS = {"html": "html", "junit": "xml", "markdown": "md", "json": "json", "otlp": "otlp.jsonl"}
 
 
 def run(arguments: list[str]) -> int:
     """Write a report of a kept run; returns the exit code."""
-    parser = command_parser(
+    parser = make_parser(
         "report",
         "Write HTML, JUnit, Markdown, JSON or OpenTelemetry events (OTLP in lines of JSON) of a kept run.",
         ["proctor report latest", "proctor report latest --format junit --output results.xml", "proctor report latest --format otlp"],
@@ -28,4 +28,4 @@ def run(arguments: list[str]) -> int:
     if not options.quiet:
         print(f"wrote {output}", file=sys.stderr)
     print_incomplete(result)
-    return shown_code(result)
+    return choose_shown_code(result)

@@ -8,15 +8,15 @@ from typing import Any
 
 from proctor.actions.run import LiveRun, drive
 from proctor.actions.suites import load_suites
-from proctor.cli.ending import ending_by_signals
+from proctor.cli.ending import end_by_signals
 from proctor.cli.exits import Exit
-from proctor.cli.judge_flags import add_judge_flags, judge_options
-from proctor.cli.live_progress import annotations, listener
+from proctor.cli.judge_flags import add_judge_flags, read_judge_options
+from proctor.cli.live_progress import make_listener, write_annotations
 from proctor.cli.output import reserve_standard_output
-from proctor.cli.parser import add_output_flags, add_strict_flag, add_suite_flags, add_trust_flag, command_parser
+from proctor.cli.parser import add_output_flags, add_strict_flag, add_suite_flags, add_trust_flag, make_parser
 from proctor.cli.renderers import FORMATS
-from proctor.cli.showing import exit_code, print_unmet, run_markdown, show_run
-from proctor.cli.step_summary import append_summary, on_github
+from proctor.cli.showing import choose_exit_code, print_unmet, show_run, write_markdown
+from proctor.cli.step_summary import append_summary, is_on_github
 from proctor.model.case import Suite
 from proctor.runner.limits import Budget
 from proctor.runner.run import RunSettings
@@ -24,17 +24,17 @@ from proctor.runner.run import RunSettings
 
 def run(arguments: list[str]) -> int:
     """Drive an agent; returns the exit code."""
-    options = _parser().parse_args(arguments)
+    options = _make_parser().parse_args(arguments)
     with reserve_standard_output():
-        return _run(options)
+        return _run_suite(options)
 
 
-def _run(options: argparse.Namespace) -> int:
-    suite = _suite(options)
+def _run_suite(options: argparse.Namespace) -> int:
+    suite = _load_suite(options)
     if not suite.cases:
         print("nothing selected: " + (f"no case fits -k {options.k!r}" if options.k else "the suite has no cases"), file=sys.stderr)
         return Exit.NOTHING
-    live = asyncio.run(_drive(suite, options))
+    live = asyncio.run(_drive_suite(suite, options))
     if not options.quiet:
         print(f"kept in {live.folder}", file=sys.stderr)
     show_run(live.result, format=options.format, output=options.output, no_color=options.no_color, entries=live.entries)
@@ -42,9 +42,9 @@ def _run(options: argparse.Namespace) -> int:
         print_unmet(live.result)
     if live.unused is not None and not options.quiet:
         print(live.unused, file=sys.stderr)
-    if on_github():
-        print("\n".join(annotations(live.result.cases)), file=sys.stderr)
-        append_summary(lambda: run_markdown(live.result))
+    if is_on_github():
+        print("\n".join(write_annotations(live.result.cases)), file=sys.stderr)
+        append_summary(lambda: write_markdown(live.result))
     if live.ended == "interrupted":
         print(f"interrupted; go on with: proctor run {' '.join(options.suites)} --resume {live.result.run_id}", file=sys.stderr)
         return Exit.INTERRUPTED
@@ -54,11 +54,11 @@ def _run(options: argparse.Namespace) -> int:
     if options.strict and live.result.unmet.any:
         return Exit.USAGE
     if options.min_pass_rate is not None:
-        return _gated(live, options.min_pass_rate)
-    return exit_code(live.result)
+        return _choose_exit(live, options.min_pass_rate)
+    return choose_exit_code(live.result)
 
 
-def _gated(live: LiveRun, least: float) -> int:
+def _choose_exit(live: LiveRun, least: float) -> int:
     counts = live.result.counts
     decided = counts["pass"] + counts["fail"] + counts["error"]
     if not decided:
@@ -66,7 +66,7 @@ def _gated(live: LiveRun, least: float) -> int:
     return Exit.PASSED if counts["pass"] / decided >= least - 1e-9 else Exit.FAILED
 
 
-async def _drive(suite: Suite, options: argparse.Namespace) -> LiveRun:
+async def _drive_suite(suite: Suite, options: argparse.Namespace) -> LiveRun:
     budget = Budget(max_tokens=options.max_tokens, max_seconds=options.max_seconds, max_failures=options.max_failures)
     settings = RunSettings(
         repeat=options.repeat,
@@ -77,7 +77,7 @@ async def _drive(suite: Suite, options: argparse.Namespace) -> LiveRun:
         budget=budget,
         fail_fast=options.fail_fast,
     )
-    progress = listener(quiet=options.quiet)
+    progress = make_listener(quiet=options.quiet)
     common: dict[str, Any] = {
         "home": options.home,
         "settings": settings,
@@ -87,16 +87,16 @@ async def _drive(suite: Suite, options: argparse.Namespace) -> LiveRun:
         "note": options.note,
         "trust": options.trust,
         "listener": progress,
-        "judge_options": judge_options(options),
+        "judge_options": read_judge_options(options),
         "allow_missing_judge": options.allow_missing_judge,
-        "announce": _announce if not options.quiet else _nothing,
+        "announce": _print_line if not options.quiet else _print_nothing,
     }
     if suite.dialect == "mcplab" and options.target is None:
         task = asyncio.create_task(_drive_mcplab(suite, options, common))
     else:
         task = asyncio.create_task(drive(suite, target=options.target, **common))
     try:
-        with ending_by_signals(task):
+        with end_by_signals(task):
             return await task
     except asyncio.CancelledError:
         # Told to end before the target was open: nothing was driven.
@@ -121,7 +121,7 @@ async def _drive_mcplab(suite: Suite, options: argparse.Namespace, common: dict[
     )
 
 
-def _suite(options: argparse.Namespace) -> Suite:
+def _load_suite(options: argparse.Namespace) -> Suite:
     suite = load_suites(options.suites, dialect=options.dialect)
     if options.k:
         from proctor.decide.selection import select  # most runs take the whole suite
@@ -130,23 +130,23 @@ def _suite(options: argparse.Namespace) -> Suite:
     return suite
 
 
-def _announce(text: str) -> None:
+def _print_line(text: str) -> None:
     print(text, file=sys.stderr)
 
 
-def _nothing(text: str) -> None:
-    """Told to be quiet."""
+def _print_nothing(text: str) -> None:
+    """Print nothing."""
 
 
-def _share(text: str) -> float:
+def _parse_share(text: str) -> float:
     value = float(text)
     if not 0 <= value <= 1:
         raise argparse.ArgumentTypeError("expected a number from 0 to 1")
     return value
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = command_parser(
+def _make_parser() -> argparse.ArgumentParser:
+    parser = make_parser(
         "run",
         "Drive the agent through the suite, record evidence, evaluate, keep the run.",
         ["proctor run suite.yaml", "proctor run suite.yaml -n 5 --min-pass-rate 0.9", "proctor run suite.yaml --record calls.jsonl"],
@@ -162,7 +162,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--max-tokens", type=int, metavar="N", help="stop when so many tokens are spent")
     parser.add_argument("--max-seconds", type=float, metavar="S", help="stop after so many seconds")
     parser.add_argument("--max-failures", type=int, metavar="N", help="stop after so many failed attempts")
-    parser.add_argument("--min-pass-rate", type=_share, metavar="SHARE", help="the share of attempts that must pass, instead of all")
+    parser.add_argument("--min-pass-rate", type=_parse_share, metavar="SHARE", help="the share of attempts that must pass, instead of all")
     parser.add_argument("--record", metavar="FILE", help="keep everything said over a wire in a cassette")
     parser.add_argument("--replay", metavar="FILE", help="answer from a cassette; nothing is sent")
     parser.add_argument("--resume", metavar="RUN", help="finish an interrupted run")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from proctor.actions.history import find_home
 from proctor.cli.exits import Exit
-from proctor.cli.parser import command_parser
+from proctor.cli.parser import make_parser
 from proctor.errors import MissingExtra
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ def run(arguments: list[str]) -> int:
         from proctor.rest.settings import SETTINGS, read_settings  # slow, and an extra
     except ModuleNotFoundError as error:
         raise MissingExtra("`proctor serve`", "serve") from error
-    options = vars(_parser(SETTINGS).parse_args(arguments))
+    options = vars(_make_parser(SETTINGS).parse_args(arguments))
     settings = read_settings(options, os.environ, find_home)
     try:
         from proctor.rest.process import serve  # as above
@@ -30,8 +30,8 @@ def run(arguments: list[str]) -> int:
     return Exit.PASSED
 
 
-def _parser(settings: "tuple[Setting, ...]") -> argparse.ArgumentParser:
-    parser = command_parser(
+def _make_parser(settings: "tuple[Setting, ...]") -> argparse.ArgumentParser:
+    parser = make_parser(
         "serve",
         "Receive traces, evaluate them, run suites and keep everything: REST, MCP and OTLP on one port.",
         [
@@ -40,12 +40,12 @@ def _parser(settings: "tuple[Setting, ...]") -> argparse.ArgumentParser:
             "proctor serve --host 0.0.0.0 --allowed-host proctor.example.com --database postgresql://proctor@db/proctor",
         ],
     )
-    from proctor.rest.settings import default_of  # as above
+    from proctor.rest.settings import show_default  # as above
 
     for setting in settings:
         if setting.option is None:
             continue
-        text = f"{setting.text} (default: {default_of(setting)}; {setting.variable})".replace("`", "").replace("%", "%%")
+        text = f"{setting.text} (default: {show_default(setting)}; {setting.variable})".replace("`", "").replace("%", "%%")
         if not setting.metavar:
             parser.add_argument(setting.option, dest=setting.name, action="store_const", const=True, help=text)
         elif setting.many:

@@ -7,15 +7,15 @@ import msgspec
 from proctor.actions.history import TARGET, find_home, open_run, select_results
 from proctor.cli.exits import Exit
 from proctor.cli.output import Output
-from proctor.cli.parser import add_output_flags, command_parser
+from proctor.cli.parser import add_output_flags, make_parser
 from proctor.cli.renderers import FORMATS
-from proctor.cli.showing import Entries, print_incomplete, show_run, shown_code
+from proctor.cli.showing import Entries, choose_shown_code, print_incomplete, show_run
 from proctor.model.result import CaseResult, RunResult
 
 
 def run(arguments: list[str]) -> int:
     """Show one kept run; returns the exit code."""
-    parser = command_parser(
+    parser = make_parser(
         "show",
         "One kept run in full.",
         ["proctor show latest", "proctor show latest --evidence -k refund", "proctor show 20261115-0900 --format json"],
@@ -42,28 +42,28 @@ def run(arguments: list[str]) -> int:
     if options.evidence and options.format == "terminal":
         _show_evidence(result, entries, output=options.output, no_color=options.no_color)
         print_incomplete(result)
-        return shown_code(result)
+        return choose_shown_code(result)
     if options.evidence:
-        result = msgspec.structs.replace(result, cases=tuple(_with_evidence(case, entries) for case in result.cases))
+        result = msgspec.structs.replace(result, cases=tuple(_add_evidence(case, entries) for case in result.cases))
     show_run(result, format=options.format, output=options.output, no_color=options.no_color, entries=entries)
     if options.format != "terminal" and not options.quiet:
         print_incomplete(result)
-    return shown_code(result)
+    return choose_shown_code(result)
 
 
 def _show_evidence(result: RunResult, entries: Entries, *, output: str | None, no_color: bool) -> None:
-    from proctor.cli.explaining import explain_entry, painter_for  # only this road needs them
+    from proctor.cli.explaining import explain_entry, make_painter  # only this road needs them
     from proctor.report.wording import WORDS, case_title
 
     with Output(output) as place:
-        painter = painter_for(place, no_color=no_color)
+        painter = make_painter(place, no_color=no_color)
         for case in result.cases:
             attempt = f" · attempt {case.attempt + 1}" if case.attempt else ""
             title = f"{case_title(case)[0]}{attempt} · {WORDS[case.outcome]}"
             lines = explain_entry(painter, title, entries.get((case.case.id, case.attempt)), TARGET)
-            place.text("\n".join(lines) + "\n\n")
+            place.write_text("\n".join(lines) + "\n\n")
 
 
-def _with_evidence(case: CaseResult, entries: Entries) -> CaseResult:
+def _add_evidence(case: CaseResult, entries: Entries) -> CaseResult:
     entry = entries.get((case.case.id, case.attempt))
     return case if entry is None else msgspec.structs.replace(case, evidence=entry.evidence)

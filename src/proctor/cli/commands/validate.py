@@ -7,13 +7,13 @@ import sys
 from proctor.actions.validate import MOST_PROBLEMS, validate
 from proctor.cli.exits import Exit
 from proctor.cli.output import Output
-from proctor.cli.parser import add_suite_flags, command_parser
+from proctor.cli.parser import add_suite_flags, make_parser
 from proctor.report.wording import count_noun
 
 
 def run(arguments: list[str]) -> int:
     """Validate files and folders; returns the exit code."""
-    parser = command_parser(
+    parser = make_parser(
         "validate",
         "Read suites and evidence without running, and print every problem as file:line:column: message.",
         ["proctor validate suite.yaml", "proctor validate evals/ traces.jsonl"],
@@ -26,9 +26,9 @@ def run(arguments: list[str]) -> int:
     found = validate(options.paths, dialect=options.dialect, evidence_format=options.evidence_format)
     with Output(None) as output:
         for problem in found.problems:
-            output.text(problem.render() + "\n")
+            output.write_text(problem.render() + "\n")
         if len(found.problems) >= MOST_PROBLEMS:
-            output.text(f"(only the first {MOST_PROBLEMS} problems are shown)\n")
+            output.write_text(f"(only the first {MOST_PROBLEMS} problems are shown)\n")
     if not options.quiet:
         errors = sum(problem.level == "error" for problem in found.problems)
         warnings = len(found.problems) - errors

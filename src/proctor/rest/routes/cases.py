@@ -106,7 +106,7 @@ class CaseVersion(CaseVersionSummary):
 @router.post("/api/cases", response_model=WrittenCase, status_code=201)
 async def create_case(hub: TheHub, caller: TheCaller, body: NewCase) -> object:
     """Create a case; with an organization key. A document that cannot be used is refused with every problem in it."""
-    return await cases.create_case(hub, caller, **body.model_dump(exclude={"when"}), when=_when(body.when))
+    return await cases.create_case(hub, caller, **body.model_dump(exclude={"when"}), when=_read_when(body.when))
 
 
 @router.get("/api/cases", response_model=PageOf[CaseSummary])
@@ -135,7 +135,7 @@ async def update_case(hub: TheHub, caller: TheCaller, case_id: str, body: CaseCh
     """Change a case; with an organization key. A change of the document makes a new version."""
     changes = given(body)
     if "when" in changes:
-        changes["when"] = _when(body.when)
+        changes["when"] = _read_when(body.when)
     return await cases.update_case(hub, caller, case_id, changes)
 
 
@@ -170,5 +170,5 @@ async def get_version(hub: TheHub, caller: TheCaller, case_id: str, version: Ann
     return await cases.get_version(hub, caller, case_id, version)
 
 
-def _when(when: When | None) -> dict[str, Any] | None:
+def _read_when(when: When | None) -> dict[str, Any] | None:
     return None if when is None else when.model_dump(exclude_none=True) or None

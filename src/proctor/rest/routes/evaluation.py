@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import BaseModel, Field
 
 from proctor.rest.route_parts import Body, TheCaller, TheHub, given, routed
-from proctor.service.traces.reevaluation import Again, reevaluate
+from proctor.service.traces.reevaluation import ReevaluationRequest, request_reevaluation
 
 router = routed("traces")
 
@@ -33,4 +33,4 @@ async def reevaluate_traces(hub: TheHub, caller: TheCaller, body: Reevaluation) 
     wanted = given(body)
     if wanted.get("trace_ids") is not None:
         wanted["trace_ids"] = tuple(wanted["trace_ids"])
-    return await reevaluate(hub, caller, Again(**wanted))
+    return await request_reevaluation(hub, caller, ReevaluationRequest(**wanted))

@@ -44,7 +44,7 @@ async def health(request: Request, hub: TheHub, response: Response) -> object:
     watch: HealthWatch | None = getattr(state, "health_watch", None)
     if watch is None:
         watch = state.health_watch = HealthWatch(hub)
-    found = await watch.look()
+    found = await watch.get_health()
     if found.status == "failing":
         response.status_code = 503
     reasons = [HealthReason(code=each.code, message=each.message, degree=each.degree) for each in found.reasons]
@@ -57,4 +57,6 @@ async def read_metrics(request: Request, hub: TheHub, caller: TheCaller) -> Plai
     are several, only keys of the one that the administrator named (`--metrics-organization`) read it.
     """
     await require_operator(hub, caller)
-    return PlainTextResponse(await metrics.page(hub, request.app.state.metrics), media_type="text/plain; version=0.0.4; charset=utf-8")
+    return PlainTextResponse(
+        await metrics.write_page(hub, request.app.state.metrics), media_type="text/plain; version=0.0.4; charset=utf-8"
+    )

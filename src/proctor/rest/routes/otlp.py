@@ -21,7 +21,7 @@ from proctor.model.evidence import Json
 from proctor.rest.errors import PROTOBUF
 from proctor.rest.route_parts import TheCaller, TheHub, routed
 from proctor.rest.routes.public_traces import refused_trace
-from proctor.rest.trace_bodies import patience, trace_reading
+from proctor.rest.trace_bodies import get_deadline, trace_reading
 from proctor.rest.write_queue import trace_writer
 from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
@@ -93,7 +93,7 @@ _LOGS = _Signal(
 @router.post("/v1/traces", **_TRACES.describe("The spans are durable, but for those in `partialSuccess`."))
 async def export_traces(request: Request, hub: TheHub, caller: TheCaller, flush: _Flush = False) -> Response:
     """Take spans in. They are durable when the answer is sent."""
-    return await _export(_TRACES, request, hub, caller, flush)
+    return await _receive_export(_TRACES, request, hub, caller, flush)
 
 
 @router.post("/v1/logs", **_LOGS.describe("The records that tell of spans are durable, but for those in `partialSuccess`."))
@@ -102,39 +102,39 @@ async def export_logs(request: Request, hub: TheHub, caller: TheCaller, flush: _
 
     Records that name no span, or no event, are passed over.
     """
-    return await _export(_LOGS, request, hub, caller, flush)
+    return await _receive_export(_LOGS, request, hub, caller, flush)
 
 
-async def _export(signal: _Signal, request: Request, hub: Hub, caller: Caller, flush: bool) -> Response:
+async def _receive_export(signal: _Signal, request: Request, hub: Hub, caller: Caller, flush: bool) -> Response:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind not in (JSON, PROTOBUF):
         raise Refusal("UNSUPPORTED_MEDIA_TYPE", f"expected {PROTOBUF} or {JSON}, got {kind[:100]!r}")
     body = await request.body()
     limits = WireLimits(messages=hub.settings.protobuf_messages, fields=hub.settings.protobuf_fields)
     read = partial(signal.read_protobuf, limits) if kind == PROTOBUF else signal.read_json
-    until = patience()
-    async with trace_reading(request).body(len(body), until, dense=kind == PROTOBUF) as run:
-        intake = await _intake(hub, caller, read, body, flush, run)
+    until = get_deadline()
+    async with trace_reading(request).open_body(len(body), until, dense=kind == PROTOBUF) as run:
+        intake = await _read_intake(hub, caller, read, body, flush, run)
     kept = await trace_writer(request).keep(intake.arrivals, until=until)
     refusal = refused_trace(kept) if kept else None
     if refusal is not None:
         raise refusal
     if intake.spans:
         hub.counters.add(signal.counted, intake.spans)
-    rejected, message = _rejected(intake, kept)
+    rejected, message = _count_rejected(intake, kept)
     if kind == PROTOBUF:
-        return Response(_partial_success(rejected, message), media_type=PROTOBUF)
+        return Response(_encode_partial_success(rejected, message), media_type=PROTOBUF)
     answer: dict[str, Json] = {"partialSuccess": {signal.rejected: str(rejected), "errorMessage": message}} if rejected else {}
     return Response(msgspec.json.encode(answer), media_type=JSON)
 
 
-async def _intake(hub: Hub, caller: Caller, read: Callable[[bytes], Received], body: bytes, flush: bool, run: Run) -> Intake:
+async def _read_intake(hub: Hub, caller: Caller, read: Callable[[bytes], Received], body: bytes, flush: bool, run: Run) -> Intake:
     # Nothing of what was decoded is held any more when this returns.
     return await read_spans(hub, caller, await run(read, body), flush=flush, run=run)
 
 
-def _rejected(intake: Intake, kept: list[KeptTrace]) -> tuple[int, str]:
-    """How many spans or log records were not kept, and why."""
+def _count_rejected(intake: Intake, kept: list[KeptTrace]) -> tuple[int, str]:
+    """Return how many spans or log records were not kept, and why."""
     reasons = list(intake.reasons)
     count = intake.refused_spans
     for spans, one in zip(intake.spans_of, kept, strict=True):
@@ -144,16 +144,16 @@ def _rejected(intake: Intake, kept: list[KeptTrace]) -> tuple[int, str]:
     return count, "; ".join(dict.fromkeys(reasons))[:_LONGEST_MESSAGE]
 
 
-def _partial_success(rejected: int, message: str) -> bytes:
+def _encode_partial_success(rejected: int, message: str) -> bytes:
     """`ExportTraceServiceResponse`, or the same for logs, which is written alike: nothing when all was kept."""
     if not rejected:
         return b""
     text = message.encode("utf-8", errors="replace")
-    inner = b"\x08" + _varint(rejected) + b"\x12" + _varint(len(text)) + text
-    return b"\x0a" + _varint(len(inner)) + inner
+    inner = b"\x08" + _encode_varint(rejected) + b"\x12" + _encode_varint(len(text)) + text
+    return b"\x0a" + _encode_varint(len(inner)) + inner
 
 
-def _varint(number: int) -> bytes:
+def _encode_varint(number: int) -> bytes:
     out = bytearray()
     while number > 0x7F:
         out.append(number & 0x7F | 0x80)

@@ -19,7 +19,7 @@ from proctor.evidence.otlp_groups import Received, receive_json
 from proctor.model.evidence import Json
 from proctor.rest.errors import PROTOBUF
 from proctor.rest.route_parts import PageMeta, TheCaller, TheHub, ThePaging, routed
-from proctor.rest.trace_bodies import patience, trace_reading
+from proctor.rest.trace_bodies import get_deadline, trace_reading
 from proctor.rest.write_queue import trace_writer
 from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
@@ -131,16 +131,16 @@ async def post_trace(
     if request.headers.get("content-type", "").lower().startswith(PROTOBUF):
         raise Refusal("UNSUPPORTED_MEDIA_TYPE", "protobuf is not read here", hint="send it to /v1/traces, or use http/json")
     body = await request.body()
-    until = patience()
-    async with trace_reading(request).body(len(body), until) as run:
-        intake = await _intake(hub, caller, body, request.headers.get("x-request-id") or None, flush, run)
+    until = get_deadline()
+    async with trace_reading(request).open_body(len(body), until) as run:
+        intake = await _read_intake(hub, caller, body, request.headers.get("x-request-id") or None, flush, run)
     kept = await trace_writer(request).keep(intake.arrivals, until=until)
     if intake.spans:
         hub.counters.add("spans_received", intake.spans)
-    return _answer(intake, kept, hub.now())
+    return _make_answer(intake, kept, hub.now())
 
 
-async def _intake(hub: Hub, caller: Caller, body: bytes, request_id: str | None, flush: bool, run: Run) -> Intake:
+async def _read_intake(hub: Hub, caller: Caller, body: bytes, request_id: str | None, flush: bool, run: Run) -> Intake:
     # Nothing of the document is held any more when this returns: it is many times as large as what is made of it.
     document: Json = await run(read_json, body)
     if not isinstance(document, dict) or ("resourceSpans" not in document and "resource_spans" not in document):
@@ -172,12 +172,12 @@ def refused_trace(kept: list[KeptTrace]) -> Refusal | None:
     return Refusal("NOT_FOUND", "the agent of this trace has been deleted")
 
 
-def _answer(intake: Intake, kept: list[KeptTrace], now: str) -> Response:
+def _make_answer(intake: Intake, kept: list[KeptTrace], now: str) -> Response:
     refusal = refused_trace(kept)
     if refusal is not None:
         raise refusal
     shown = [
-        _sent(one.id, arrival.agent_id, arrival.external_id, one.status, one.created_at, one.updated_at)
+        _show_sent(one.id, arrival.agent_id, arrival.external_id, one.status, one.created_at, one.updated_at)
         for arrival, one in zip(intake.arrivals, kept, strict=True)
         if one.refused is None
     ]
@@ -191,7 +191,7 @@ def _answer(intake: Intake, kept: list[KeptTrace], now: str) -> Response:
     return Response(msgspec.json.encode(body), 201 if created else 200, media_type="application/json")
 
 
-def _sent(id: str, agent_id: str, external_id: str, status: str, created_at: str, updated_at: str) -> dict[str, Json]:
+def _show_sent(id: str, agent_id: str, external_id: str, status: str, created_at: str, updated_at: str) -> dict[str, Json]:
     return {
         "id": id,
         "platformId": agent_id,
@@ -202,8 +202,8 @@ def _sent(id: str, agent_id: str, external_id: str, status: str, created_at: str
     }
 
 
-def _of_row(row: dict[str, Json]) -> dict[str, Json]:
-    return _sent(row["id"], row["agent_id"], row["external_id"], row["status"], row["created_at"], row["updated_at"])
+def _show_row(row: dict[str, Json]) -> dict[str, Json]:
+    return _show_sent(row["id"], row["agent_id"], row["external_id"], row["status"], row["created_at"], row["updated_at"])
 
 
 @router.get("/public/traces", response_model=ManyTraces)
@@ -214,9 +214,9 @@ async def list_traces(
     platform_id: Annotated[str | None, Query(alias="platformId", description="the agent")] = None,
 ) -> object:
     """List the traces of an agent, newest first."""
-    wanted = search.Wanted(agent_id=platform_id)
+    wanted = search.TraceFilter(agent_id=platform_id)
     found = await search.list_traces(hub, caller, wanted, limit=paging.limit, cursor=paging.cursor)
-    return {"success": True, "data": [_of_row(row) for row in found["data"]], "_meta": found["_meta"], "timestamp": hub.now()}
+    return {"success": True, "data": [_show_row(row) for row in found["data"]], "_meta": found["_meta"], "timestamp": hub.now()}
 
 
 @router.get("/public/traces/{trace_id}", response_model=OneTrace)
@@ -224,4 +224,4 @@ async def get_trace(hub: TheHub, caller: TheCaller, trace_id: str) -> object:
     """Read one trace with what was received."""
     row = await search.get_trace(hub, caller, trace_id)
     more = {name: row[name] for name in ("metadata", "outcome", "received")}
-    return {"success": True, "data": {**_of_row(row), **more}, "timestamp": hub.now()}
+    return {"success": True, "data": {**_show_row(row), **more}, "timestamp": hub.now()}

@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 
 from proctor.rest.route_parts import PageOf, TheCaller, TheHub, ThePaging, as_kept, routed
 from proctor.service.traces import search
-from proctor.service.traces.search import Wanted
+from proctor.service.traces.search import TraceFilter
 
 router = routed("results")
 
@@ -54,7 +54,7 @@ async def list_results(
     until: Annotated[str | None, Query(description="before this time; ISO 8601")] = None,
 ) -> object:
     """List results, newest first."""
-    wanted = Wanted(project_id=project_id, agent_id=agent_id, outcome=outcome, since=since, until=until)
+    wanted = TraceFilter(project_id=project_id, agent_id=agent_id, outcome=outcome, since=since, until=until)
     more = {"case_id": case_id, "trace_id": trace_id, "code": code, "cursor": paging.cursor}
     return await search.list_results(hub, caller, wanted, limit=paging.limit, **more)
 

@@ -222,10 +222,10 @@ async def run_stream(
     if not await run_events.has_more(hub, caller, run_id, number):
         return Response(status_code=204)
     headers = {"x-accel-buffering": "no"}
-    return CountedStream(request.app.state.streams, caller.actor, _stream(request, hub, run_id, number), headers=headers)
+    return CountedStream(request.app.state.streams, caller.actor, _stream_events(request, hub, run_id, number), headers=headers)
 
 
-async def _stream(request: Request, hub: Hub, run_id: str, after: int) -> AsyncIterator[bytes]:
+async def _stream_events(request: Request, hub: Hub, run_id: str, after: int) -> AsyncIterator[bytes]:
     stopping = request.app.state.stopping
     yield b"retry: 1000\n\n"
     async for event in run_events.events(hub, run_id, after, stopping=stopping.is_set):

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from proctor.rest.route_parts import PageOf, TheCaller, TheHub, ThePaging, as_kept, routed
 from proctor.rest.routes.results import ResultSummary
 from proctor.service.traces import search
-from proctor.service.traces.search import Wanted
+from proctor.service.traces.search import TraceFilter
 
 router = routed("traces")
 
@@ -49,9 +49,9 @@ def narrowed(
     outcome: Annotated[Literal["pass", "fail", "error", "skip"] | None, Query()] = None,
     since: Annotated[str | None, Query(description="from this time on; ISO 8601")] = None,
     until: Annotated[str | None, Query(description="before this time; ISO 8601")] = None,
-) -> Wanted:
+) -> TraceFilter:
     """What a list is narrowed to."""
-    return Wanted(project_id=project_id, agent_id=agent_id, outcome=outcome, since=since, until=until)
+    return TraceFilter(project_id=project_id, agent_id=agent_id, outcome=outcome, since=since, until=until)
 
 
 @router.get("/api/traces", response_model=PageOf[TraceSummary])
@@ -59,7 +59,7 @@ async def list_traces(
     hub: TheHub,
     caller: TheCaller,
     paging: ThePaging,
-    wanted: Annotated[Wanted, Depends(narrowed)],
+    wanted: Annotated[TraceFilter, Depends(narrowed)],
     status: Annotated[Literal["open", "complete", "evaluated", "failed"] | None, Query()] = None,
     external_id: Annotated[str | None, Query()] = None,
     query: Annotated[str | None, Query(max_length=200, description="looked for in what was asked and in the external id")] = None,

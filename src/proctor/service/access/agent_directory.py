@@ -1,4 +1,4 @@
-"""The agents of an organization, remembered for a moment, so that a busy sender does not cost a query per trace.
+"""Remembers the agents of an organization for a moment, so that a busy sender does not cost a query per trace.
 
 They are forgotten when one is made or changed here; one that is not known is asked for again, since another server may just have made it.
 That an agent still exists is made sure of where its trace is kept.
@@ -32,18 +32,18 @@ _DIRECTORY: WeakKeyDictionary[Database, dict[str, _Known]] = WeakKeyDictionary()
 
 
 async def find_agent(hub: Hub, organization_id: str, agent_id: str) -> Agent | None:
-    """An agent by its id, as it was a moment ago. One that is not known is looked for once more: another server may just have made it."""
+    """Return an agent by its id from the cache; ask the database for an unknown one, which another server may just have made."""
     found = (await load_agents(hub, organization_id)).get(agent_id)
     return found or (await load_agents(hub, organization_id, at_most_s=0.0)).get(agent_id)
 
 
 async def list_known_agents(hub: Hub, organization_id: str) -> list[Agent]:
-    """All agents of an organization, as they were a moment ago."""
+    """Return all agents of an organization, as they were a moment ago."""
     return list((await load_agents(hub, organization_id)).values())
 
 
 def forget_agents(hub: Hub, organization_id: str) -> None:
-    """An agent or project of this organization was made, changed or deleted: who sends a trace next finds what is there."""
+    """Forget the agents of an organization after one was made, changed or deleted, so that the next trace finds what is there."""
     _DIRECTORY.get(hub.database, {}).pop(organization_id, None)
 
 
@@ -63,11 +63,11 @@ async def load_agents(hub: Hub, organization_id: str, at_most_s: float = _REMEMB
         rows = (await connection.execute(query)).mappings().all()
     if len(known) >= _MOST_ORGANIZATIONS:
         known.clear()
-    known[organization_id] = _Known(now, {row["id"]: _agent(dict(row)) for row in rows})
+    known[organization_id] = _Known(now, {row["id"]: _make_agent(dict(row)) for row in rows})
     return known[organization_id].agents
 
 
-def _agent(row: Row) -> Agent:
+def _make_agent(row: Row) -> Agent:
     settings = row["settings"]
     return Agent(
         id=row["id"],

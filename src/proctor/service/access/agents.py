@@ -12,7 +12,7 @@ from proctor.service.access.agent_directory import forget_agents
 from proctor.service.access.audit import note
 from proctor.service.access.callers import Caller
 from proctor.service.access.permissions import check_place, find_seen, list_seen, require_reader, require_writer
-from proctor.service.access.places import change_place, empty_place, shown_place
+from proctor.service.access.places import change_place, empty_place, show_place
 from proctor.service.changes import check_fields, required
 from proctor.service.hub import Hub, new_id
 from proctor.service.paging import paged, shown_page
@@ -20,7 +20,7 @@ from proctor.service.refusals import Refusal, not_found
 from proctor.store.clearing import delete_agents_of, delete_traces_of
 from proctor.store.pages import Row
 from proctor.store.tables import agents
-from proctor.store.tenants import find, insert, owned
+from proctor.store.tenants import find_row, insert_row, query_owned
 
 AgentKind = Literal["http", "n8n", "flowise", "otlp", "custom"]
 _CHANGEABLE = ("name", "kind", "service_name", "external_ref", "paused", "settings")
@@ -39,7 +39,7 @@ async def create_agent(
     external_ref: str | None = None,
     settings: dict[str, Json] | None = None,
 ) -> dict[str, Json]:
-    """A new agent of a project."""
+    """Create an agent of a project."""
     require_writer(caller, "agents are created")
     values: dict[str, Json] = {
         "name": name,
@@ -54,13 +54,13 @@ async def create_agent(
         await _check_unique(connection, caller, project_id, None, values)
         row = await add_agent(connection, hub, caller, project_id, values)
     forget_agents(hub, caller.organization_id)
-    return _shown(row)
+    return _show_agent(row)
 
 
 async def add_agent(connection: AsyncConnection, hub: Hub, caller: Caller, project_id: str, values: Mapping[str, Json]) -> Row:
-    """Write down a new agent, and who made it. What it is to have was looked at before."""
+    """Insert an agent and note who made it. The caller has checked its values."""
     own = {"id": new_id("agent"), "organization_id": caller.organization_id, "project_id": project_id}
-    row = await insert(connection, agents, {**own, **values, "created_at": hub.now(), "updated_at": hub.now()})
+    row = await insert_row(connection, agents, {**own, **values, "created_at": hub.now(), "updated_at": hub.now()})
     await note(connection, hub, caller, "create", "agent", row["id"], {"name": values["name"]})
     return row
 
@@ -68,18 +68,18 @@ async def add_agent(connection: AsyncConnection, hub: Hub, caller: Caller, proje
 async def list_agents(
     hub: Hub, caller: Caller, *, project_id: str | None = None, limit: int | None = None, cursor: str | None = None
 ) -> dict[str, Json]:
-    """A page of the agents that the caller may see."""
+    """Return a page of the agents that the caller may see."""
     require_reader(caller)
     async with hub.database.reading() as connection:
         query = list_seen(agents, caller, project_id=project_id)
-        return shown_page(await paged(connection, query, agents, limit=limit, cursor=cursor), _shown)
+        return shown_page(await paged(connection, query, agents, limit=limit, cursor=cursor), _show_agent)
 
 
 async def get_agent(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
-    """One agent."""
+    """Return one agent."""
     require_reader(caller)
     async with hub.database.reading() as connection:
-        return _shown(await find_seen(connection, agents, caller, "agent", id))
+        return _show_agent(await find_seen(connection, agents, caller, "agent", id))
 
 
 async def update_agent(hub: Hub, caller: Caller, id: str, changes: Mapping[str, Json], *, action: str = "update") -> dict[str, Json]:
@@ -89,13 +89,13 @@ async def update_agent(hub: Hub, caller: Caller, id: str, changes: Mapping[str, 
     required(values, "name", "kind", "paused")
     check_fields(values, names=_NAMES)
     async with hub.database.writing() as connection:
-        before = await find(connection, agents, caller.organization_id, id)
+        before = await find_row(connection, agents, caller.organization_id, id)
         if before is None:
             raise not_found("agent", id)
         await _check_unique(connection, caller, before["project_id"], id, values)
         row = await change_place(connection, hub, caller, agents, "agent", id, values, action)
     forget_agents(hub, caller.organization_id)
-    return _shown(row)
+    return _show_agent(row)
 
 
 async def delete_agent(hub: Hub, caller: Caller, id: str) -> None:
@@ -112,12 +112,12 @@ async def delete_agent(hub: Hub, caller: Caller, id: str) -> None:
 
 
 async def _check_unique(connection: AsyncConnection, caller: Caller, project_id: str, id: str | None, values: Mapping[str, Json]) -> None:
-    """Traces find their agent by these: two agents of one project must not have the same."""
+    """Refuse a value that another agent of the project has: traces find their agent by it."""
     for field in ("service_name", "external_ref"):
         value = values.get(field)
         if value is None:
             continue
-        query = owned(agents, caller.organization_id, project_id=project_id, **{field: value}).with_only_columns(agents.c.id)
+        query = query_owned(agents, caller.organization_id, project_id=project_id, **{field: value}).with_only_columns(agents.c.id)
         if id is not None:
             query = query.where(agents.c.id != id)
         other = (await connection.execute(query.limit(1))).scalar_one_or_none()
@@ -125,5 +125,5 @@ async def _check_unique(connection: AsyncConnection, caller: Caller, project_id:
             raise Refusal("CONFLICT", f"the agent {other!r} of this project has this {field} already", fields={field: ["taken"]})
 
 
-def _shown(row: Row) -> dict[str, Json]:
-    return shown_place(row, _SHOWN)
+def _show_agent(row: Row) -> dict[str, Json]:
+    return show_place(row, _SHOWN)

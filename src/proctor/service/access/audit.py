@@ -10,7 +10,7 @@ from proctor.service.hub import Hub, new_id
 from proctor.service.paging import paged, shown_page
 from proctor.service.redaction import redact
 from proctor.service.refusals import Refusal
-from proctor.store.audit import add_note, notes
+from proctor.store.audit import add_note, list_notes_query
 from proctor.store.pages import Row
 from proctor.store.tables import audit
 
@@ -24,7 +24,7 @@ async def note(
     resource_id: str,
     details: dict[str, Json] | None = None,
 ) -> None:
-    """Keep that `caller` did `action` (create, update, delete, revoke, ...), in the transaction that does it. No content, no secrets."""
+    """Note that `caller` did `action` (create, update, delete, revoke, ...), in the transaction that does it. No content, no secrets."""
     await add_note(
         connection,
         id=new_id("aud"),
@@ -47,13 +47,13 @@ async def list_notes(
     limit: int | None = None,
     cursor: str | None = None,
 ) -> dict[str, Json]:
-    """A page of the audit log of the caller's organization; with an organization key only."""
+    """Return a page of the audit log of the caller's organization; with an organization key only."""
     if caller.kind != "organization":
         raise Refusal("FORBIDDEN", "the audit log is read with an organization key")
     async with hub.database.reading() as connection:
-        query = notes(caller.organization_id, resource=resource, resource_id=resource_id)
-        return shown_page(await paged(connection, query, audit, limit=limit, cursor=cursor, time="at"), _shown)
+        query = list_notes_query(caller.organization_id, resource=resource, resource_id=resource_id)
+        return shown_page(await paged(connection, query, audit, limit=limit, cursor=cursor, time="at"), _show_note)
 
 
-def _shown(row: Row) -> Json:
+def _show_note(row: Row) -> Json:
     return {name: row[name] for name in ("id", "at", "actor", "action", "resource", "resource_id", "details")}

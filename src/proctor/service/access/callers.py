@@ -1,4 +1,4 @@
-"""Who asks: what a key allows, decided in one place for REST and MCP.
+"""Callers: what a key allows, decided in one place for REST and MCP.
 
 A key belongs to one organization, and everything it can see lies in it. Kinds, from most to least: `organization` (everything in the
 organization), `project` (traces in; reading of its project; with `agent_ids` only those agents), `solver` (starts benchmark runs),
@@ -30,7 +30,7 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def actor(self) -> str:
-        """What the audit log calls the caller."""
+        """The name of the caller in the audit log."""
         return self.key_id or "local"
 
 

@@ -1,4 +1,4 @@
-"""Keys that were just looked up, so that a busy sender does not cost a query per request.
+"""Remembers keys that were just looked up, so that a busy sender does not cost a query per request.
 
 Kept for a short time only: another process may revoke a key at any moment. Keys that do not exist are not kept; guessing gets no memory.
 """
@@ -11,7 +11,7 @@ _LARGEST = 2_000
 
 
 class KeyCache:
-    """Hash to row, for `ttl_s` seconds."""
+    """Rows of keys by their hash, for `ttl_s` seconds."""
 
     def __init__(self, ttl_s: float = 5.0) -> None:
         self._ttl_s = ttl_s
@@ -23,14 +23,14 @@ class KeyCache:
         """That an organization key was created is known and does not change any more."""
 
     def get(self, hash: str, now: float) -> Row | None:
-        """The row, when it is fresh."""
+        """Return the row while it is fresh."""
         found = self._rows.get(hash)
         if found is None or not 0 <= now - found[0] < self._ttl_s:
             return None
         return found[1]
 
     def put(self, hash: str, row: Row, now: float, changes: int) -> None:
-        """Keep a row that was read when `changes` was the count; the oldest gives way."""
+        """Keep a row that was read when `changes` was the count; the oldest row gives way."""
         if changes != self.changes:
             return
         self._rows.pop(hash, None)
@@ -39,12 +39,12 @@ class KeyCache:
         self._rows[hash] = (now, row)
 
     def forget(self, hash: str) -> None:
-        """A key that was changed is looked up again."""
+        """Forget a key that was changed, so that it is looked up again."""
         self.changes += 1
         self._rows.pop(hash, None)
 
-    def first_use(self, key_id: str, now: float, every_s: float) -> bool:
-        """Whether the use of a key should be noted: at most once in `every_s`."""
+    def should_note_use(self, key_id: str, now: float, every_s: float) -> bool:
+        """Return whether the use of a key should be noted: at most once in `every_s`."""
         last = self._used.get(key_id)
         if last is not None and 0 <= now - last < every_s:
             return False

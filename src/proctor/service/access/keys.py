@@ -25,7 +25,7 @@ from proctor.store import keys as rows
 from proctor.store.list_queries import list_query
 from proctor.store.pages import Row
 from proctor.store.tables import agents, keys, projects, records
-from proctor.store.tenants import ensure_organization, find, find_organization
+from proctor.store.tenants import ensure_organization, find_organization, find_row
 
 PREFIXES: dict[str, str] = {"organization": "vk_", "project": "mibo_", "solver": "vrl_slv_", "run": "vrl_run_"}
 _LONGEST_KEY = 200
@@ -45,11 +45,11 @@ async def create_key(
     benchmark_run_id: str | None = None,
     expires_at: str | None = None,
 ) -> tuple[dict[str, Json], str]:
-    """A new key of the caller's organization: as it is listed, and in full, which nobody can ask for again."""
+    """Create a key of the caller's organization and return it twice: as it is listed, and in full, which nobody can ask for again."""
     if caller.kind != "organization":
         raise Refusal("FORBIDDEN", "keys are created with an organization key")
     _check_shape(kind, name, project_id, agent_ids, solver_id, benchmark_run_id)
-    expires_at = _expiry(hub, expires_at)
+    expires_at = _read_expiry(hub, expires_at)
     async with hub.database.writing() as connection:
         await _check_references(connection, caller.organization_id, project_id, agent_ids, solver_id, benchmark_run_id)
         row, plain = await issue_key(
@@ -80,7 +80,7 @@ async def issue_key(
     benchmark_run_id: str | None = None,
     expires_at: str | None = None,
 ) -> tuple[dict[str, Json], str]:
-    """`create_key` inside a transaction of another verb that has checked what it refers to, such as a run that gives out its token."""
+    """Do `create_key` inside a transaction of another verb that has checked what it refers to, such as a run that gives out its token."""
     plain = PREFIXES[kind] + secrets.token_urlsafe(32)
     now = hub.now()
     if caller.organization_id == DEFAULT_ORGANIZATION:
@@ -94,7 +94,7 @@ async def issue_key(
             "name": name,
             "prefix": PREFIXES[kind],
             "suffix": plain[-4:],
-            "hash": _hash(plain),
+            "hash": _hash_key(plain),
             "project_id": project_id,
             "agent_ids": list(agent_ids) if agent_ids else None,
             "solver_id": solver_id,
@@ -104,7 +104,7 @@ async def issue_key(
         },
     )
     await note(connection, hub, caller, "create", "key", row["id"], {"kind": kind, "name": name})
-    return shown_key(row), plain
+    return show_key(row), plain
 
 
 async def list_keys(
@@ -117,46 +117,46 @@ async def list_keys(
     limit: int | None = None,
     cursor: str | None = None,
 ) -> dict[str, Json]:
-    """A page of the keys of the caller's organization, masked. Tokens of runs only when asked for by kind: there are many."""
+    """Return a page of the keys of the caller's organization, masked. Tokens of runs only when asked for by kind: there are many."""
     if caller.kind != "organization":
         raise Refusal("FORBIDDEN", "keys are listed with an organization key")
     wanted = {"organization_id": caller.organization_id, "kind": kind, "project_id": project_id, "solver_id": solver_id}
     # Tokens of runs are many, and not in the index of all others.
     query = list_query(keys, wanted, along=() if kind is not None else (keys.c.kind != sa.literal_column("'run'"),))
     async with hub.database.reading() as connection:
-        return shown_page(await paged(connection, query, keys, limit=limit, cursor=cursor), shown_key)
+        return shown_page(await paged(connection, query, keys, limit=limit, cursor=cursor), show_key)
 
 
 async def get_key(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
-    """One key of the caller's organization, masked."""
+    """Return one key of the caller's organization, masked."""
     if caller.kind != "organization":
         raise Refusal("FORBIDDEN", "keys are read with an organization key")
     async with hub.database.reading() as connection:
-        row = await find(connection, keys, caller.organization_id, id)
+        row = await find_row(connection, keys, caller.organization_id, id)
     if row is None:
         raise not_found("key", id)
-    return shown_key(row)
+    return show_key(row)
 
 
 async def revoke_key(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
-    """The key opens nothing from now on; in other processes after a few seconds. Revoking again changes nothing."""
+    """Revoke a key at once; in other processes after a few seconds. Revoking again changes nothing."""
     if caller.kind != "organization":
         raise Refusal("FORBIDDEN", "keys are revoked with an organization key")
     async with hub.database.writing() as connection:
-        row = await rows.revoke(connection, caller.organization_id, id, hub.now())
+        row = await rows.revoke_key(connection, caller.organization_id, id, hub.now())
         if row is None:
             raise not_found("key", id)
         await note(connection, hub, caller, "revoke", "key", id)
     hub.key_cache.forget(row["hash"])
-    return shown_key(row)
+    return show_key(row)
 
 
 async def authenticate(hub: Hub, presented: str) -> Caller | None:
-    """Who presents this key; None when it is none, was revoked, or has expired."""
+    """Return the caller who presents this key; None when it is no key, was revoked, or has expired."""
     # Everything is hashed, whatever it looks like, so that what is wrong with a key does not show in the time this takes.
-    hash = _hash(presented[:_LONGEST_KEY])
-    row = await _row(hub, hash)
-    if row is None or row["revoked_at"] is not None or _expired(hub, row):
+    hash = _hash_key(presented[:_LONGEST_KEY])
+    row = await _find_row(hub, hash)
+    if row is None or row["revoked_at"] is not None or _is_expired(hub, row):
         return None
     await _note_use(hub, row)
     return Caller(
@@ -170,17 +170,17 @@ async def authenticate(hub: Hub, presented: str) -> Caller | None:
     )
 
 
-async def local_caller(hub: Hub) -> Caller | None:
-    """Who asks without a key: the local user until an organization key was created, then nobody. For services on loopback only."""
+async def find_local_caller(hub: Hub) -> Caller | None:
+    """Return the caller without a key: the local user until an organization key was created, then None. For services on loopback only."""
     if hub.key_cache.closed:
         return None
     async with hub.database.reading() as connection:
-        hub.key_cache.closed = await rows.organization_key_ever(connection)
+        hub.key_cache.closed = await rows.had_organization_key(connection)
     return None if hub.key_cache.closed else LOCAL
 
 
-async def organization_caller(hub: Hub, id_or_name: str | None = None, *, create: bool = False) -> Caller:
-    """The administrator of an organization, for commands that have the database itself. `create` makes one that is not there."""
+async def get_organization_caller(hub: Hub, id_or_name: str | None = None, *, create: bool = False) -> Caller:
+    """Return the administrator of an organization, for commands that have the database itself. `create` makes one that is not there."""
     if id_or_name is None or id_or_name == DEFAULT_ORGANIZATION:
         return LOCAL
     async with hub.database.writing() as connection:
@@ -193,44 +193,44 @@ async def organization_caller(hub: Hub, id_or_name: str | None = None, *, create
     return Caller(organization_id=found)
 
 
-def shown_key(row: Row) -> dict[str, Json]:
-    """A key as it is listed: never its hash."""
+def show_key(row: Row) -> dict[str, Json]:
+    """Return a key as it is listed, never with its hash."""
     shown = ("id", "kind", "name", "project_id", "agent_ids", "solver_id", "benchmark_run_id")
     times = ("expires_at", "revoked_at", "last_used_at", "created_at")
     masked = f"{row['prefix']}...{row['suffix']}"
     return {**{name: row[name] for name in shown}, "masked": masked, **{name: row[name] for name in times}}
 
 
-async def _row(hub: Hub, hash: str) -> Row | None:
+async def _find_row(hub: Hub, hash: str) -> Row | None:
     now = hub.clock()
     row = hub.key_cache.get(hash, now)
     if row is None:
         changes = hub.key_cache.changes
         async with hub.database.reading() as connection:
-            row = await rows.key_by_hash(connection, hash)
+            row = await rows.find_key_by_hash(connection, hash)
         if row is not None:
             hub.key_cache.put(hash, row, now, changes)
     return row
 
 
-def _expired(hub: Hub, row: Row) -> bool:
+def _is_expired(hub: Hub, row: Row) -> bool:
     return row["expires_at"] is not None and row["expires_at"] <= hub.now()
 
 
 async def _note_use(hub: Hub, row: Row) -> None:
-    if not hub.key_cache.first_use(row["id"], hub.clock(), _NOTE_USE_EVERY_S):
+    if not hub.key_cache.should_note_use(row["id"], hub.clock(), _NOTE_USE_EVERY_S):
         return
     if row["last_used_at"] is not None and row["last_used_at"] > stamp(hub.clock() - _NOTE_USE_EVERY_S):
         return
     try:
         async with hub.database.writing() as connection:
-            await rows.note_use(connection, row["id"], hub.now())
+            await rows.note_key_use(connection, row["id"], hub.now())
     except StoreError:
         # A full disk keeps the note from being written, not the caller from reading.
         pass
 
 
-def _hash(key: str) -> str:
+def _hash_key(key: str) -> str:
     return hashlib.sha256(key.encode("utf-8", errors="surrogatepass")).hexdigest()
 
 
@@ -256,7 +256,7 @@ def _check_shape(
         raise Refusal("VALIDATION_ERROR", "the key cannot be created", fields=fields)
 
 
-def _expiry(hub: Hub, expires_at: str | None) -> str | None:
+def _read_expiry(hub: Hub, expires_at: str | None) -> str | None:
     if expires_at is None:
         return None
     try:
@@ -278,12 +278,15 @@ async def _check_references(
     solver_id: str | None,
     benchmark_run_id: str | None,
 ) -> None:
-    if project_id is not None and await find(connection, projects, organization_id, project_id) is None:
+    if project_id is not None and await find_row(connection, projects, organization_id, project_id) is None:
         raise not_found("project", project_id)
     for agent_id in agent_ids or ():
-        if await find(connection, agents, organization_id, agent_id, project_id=project_id) is None:
+        if await find_row(connection, agents, organization_id, agent_id, project_id=project_id) is None:
             raise not_found("agent", agent_id)
-    if solver_id is not None and await find(connection, records, organization_id, solver_id, kind="solver") is None:
+    if solver_id is not None and await find_row(connection, records, organization_id, solver_id, kind="solver") is None:
         raise not_found("solver", solver_id)
-    if benchmark_run_id is not None and await find(connection, records, organization_id, benchmark_run_id, kind="benchmark_run") is None:
+    if (
+        benchmark_run_id is not None
+        and await find_row(connection, records, organization_id, benchmark_run_id, kind="benchmark_run") is None
+    ):
         raise not_found("benchmark run", benchmark_run_id)

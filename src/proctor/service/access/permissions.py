@@ -1,4 +1,4 @@
-"""What each kind of key may see and change of projects, agents, cases, traces and results.
+"""Permissions: what each kind of key may see and change of projects, agents, cases, traces and results.
 
 An organization key: everything in its organization. A project key: reading of its project, and of nothing but its agents where it is
 restricted to some. Solver keys and run tokens: nothing here. What a key may not see does not exist for it.
@@ -18,23 +18,25 @@ from proctor.service.refusals import Refusal, not_found
 from proctor.store.list_queries import ListQuery, list_query
 from proctor.store.pages import Row
 from proctor.store.tables import agents, projects
-from proctor.store.tenants import find, find_organization, has_several_organizations, owned
+from proctor.store.tenants import find_organization, find_row, has_several_organizations, query_owned
 
 
 def require_writer(caller: Caller, what: str) -> None:
-    """Only an organization key changes things."""
+    """Refuse everybody but organization keys, which alone change things."""
     if caller.kind != "organization":
         raise Refusal("FORBIDDEN", f"{what} with an organization key only")
 
 
 def require_reader(caller: Caller) -> None:
-    """Organization keys and project keys read."""
+    """Refuse everybody but organization keys and project keys, which read."""
     if caller.kind not in ("organization", "project"):
         raise Refusal("FORBIDDEN", f"a {caller.kind} key does not read this")
 
 
 async def require_operator(hub: Hub, caller: Caller) -> None:
-    """Who may read what is about all organizations at once: the local user, the organization an administrator named, else the only one."""
+    """Refuse everybody who may not read what is about all organizations at once. The local user may, the organization that an administrator
+    named, else the only one.
+    """
     require_writer(caller, "what the service measures of itself is read")
     if caller.key_id is None:
         return
@@ -49,13 +51,13 @@ async def require_operator(hub: Hub, caller: Caller) -> None:
         raise Refusal("FORBIDDEN", told)
 
 
-def seen(table: sa.Table, caller: Caller, **equal: object) -> sa.Select[Any]:
-    """A query for the rows that the caller may see, whose columns have these values; values of None do not count."""
-    query = owned(table, caller.organization_id, **{name: value for name, value in equal.items() if value is not None})
+def query_seen(table: sa.Table, caller: Caller, **equal: object) -> sa.Select[Any]:
+    """Return a query for the rows that the caller may see, whose columns have these values; values of None do not count."""
+    query = query_owned(table, caller.organization_id, **{name: value for name, value in equal.items() if value is not None})
     if caller.project_id is not None:
         query = query.where((table.c.id if table is projects else table.c.project_id) == caller.project_id)
     if caller.agent_ids is not None and table is not projects:
-        query = query.where(_of_agents(table, caller.agent_ids))
+        query = query.where(_match_agents(table, caller.agent_ids))
     return query
 
 
@@ -77,11 +79,11 @@ def list_seen(
             conditions.append(sa.false())
         wanted[own] = caller.project_id
     if caller.agent_ids is not None and table is not projects and wanted.get("agent_id") not in caller.agent_ids:
-        conditions.append(_of_agents(table, caller.agent_ids))
+        conditions.append(_match_agents(table, caller.agent_ids))
     return list_query(table, wanted, columns=columns, along=along, beside=conditions)
 
 
-def _of_agents(table: sa.Table, agent_ids: tuple[str, ...]) -> sa.ColumnElement[bool]:
+def _match_agents(table: sa.Table, agent_ids: tuple[str, ...]) -> sa.ColumnElement[bool]:
     column = table.c.id if table is agents else table.c.agent_id
     among: sa.ColumnElement[bool] = column.in_(agent_ids)
     # What belongs to no agent (a case for all of them) belongs to these too.
@@ -89,16 +91,16 @@ def _of_agents(table: sa.Table, agent_ids: tuple[str, ...]) -> sa.ColumnElement[
 
 
 async def find_seen(connection: AsyncConnection, table: sa.Table, caller: Caller, what: str, id: str) -> Row:
-    """One row that the caller may see; refused as not there otherwise."""
-    found = (await connection.execute(seen(table, caller, id=id))).mappings().first()
+    """Return one row that the caller may see; raise `Refusal` as for one that is not there otherwise."""
+    found = (await connection.execute(query_seen(table, caller, id=id))).mappings().first()
     if found is None:
         raise not_found(what, id)
     return dict(found)
 
 
 async def check_place(connection: AsyncConnection, caller: Caller, project_id: str, agent_id: str | None = None) -> None:
-    """The project, and the agent in it, are there and the caller's."""
-    if await find(connection, projects, caller.organization_id, project_id) is None:
+    """Refuse a project, or an agent in it, that is not there or not the caller's."""
+    if await find_row(connection, projects, caller.organization_id, project_id) is None:
         raise not_found("project", project_id)
-    if agent_id is not None and await find(connection, agents, caller.organization_id, agent_id, project_id=project_id) is None:
+    if agent_id is not None and await find_row(connection, agents, caller.organization_id, agent_id, project_id=project_id) is None:
         raise not_found("agent", agent_id)

@@ -1,4 +1,4 @@
-"""Projects and agents are places: rows of an organization that much else belongs to. They are changed, emptied and shown the same way."""
+"""Places are projects and agents: rows of an organization that much else belongs to, changed, emptied and shown the same way."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
 from proctor.service.refusals import not_found
 from proctor.store.pages import Row
-from proctor.store.tenants import change, find
+from proctor.store.tenants import change_row, find_row
 
 
 async def change_place(
     connection: AsyncConnection, hub: Hub, caller: Caller, table: sa.Table, what: str, id: str, values: Mapping[str, Json], action: str
 ) -> Row:
-    """Change a place, and note it; as it is then."""
-    row = await change(connection, table, caller.organization_id, id, {**values, "updated_at": hub.now()})
+    """Change a place, note it, and return it as it is then."""
+    row = await change_row(connection, table, caller.organization_id, id, {**values, "updated_at": hub.now()})
     if row is None:
         raise not_found(what, id)
     await note(connection, hub, caller, action, what, id, {"fields": sorted(values)})
@@ -35,7 +35,7 @@ async def empty_place(
     `step` deletes some and says how many. Who is interrupted here asks again.
     """
     async with hub.database.reading() as connection:
-        if await find(connection, table, caller.organization_id, id) is None:
+        if await find_row(connection, table, caller.organization_id, id) is None:
             raise not_found(what, id)
     gone = 1
     while gone:
@@ -43,6 +43,6 @@ async def empty_place(
             gone = await step(connection)
 
 
-def shown_place(row: Row, names: Sequence[str]) -> dict[str, Json]:
-    """A place with its settings, which are an object also where there are none."""
+def show_place(row: Row, names: Sequence[str]) -> dict[str, Json]:
+    """Return a place with its settings, which are an object also where there are none."""
     return {**{name: row[name] for name in names}, "settings": row["settings"] or {}}

@@ -1,4 +1,4 @@
-"""Projects: what agents, cases, keys and runs are grouped in."""
+"""Projects: they group agents, cases, keys and runs."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from proctor.service.access.agent_directory import forget_agents
 from proctor.service.access.audit import note
 from proctor.service.access.callers import DEFAULT_ORGANIZATION, Caller
 from proctor.service.access.permissions import find_seen, list_seen, require_reader, require_writer
-from proctor.service.access.places import change_place, empty_place, shown_place
+from proctor.service.access.places import change_place, empty_place, show_place
 from proctor.service.changes import check_fields, required
 from proctor.service.hub import Hub, new_id
-from proctor.service.judge_memory import forget_project
+from proctor.service.judge_memory import delete_folder
 from proctor.service.paging import paged, shown_page
 from proctor.service.refusals import not_found
 from proctor.store.clearing import delete_agents_of, delete_project_rows, delete_runs_of, delete_traces_of
 from proctor.store.pages import Row
 from proctor.store.tables import projects
-from proctor.store.tenants import ensure_organization, insert
+from proctor.store.tenants import ensure_organization, insert_row
 
 _CHANGEABLE = ("name", "description", "paused", "settings")
 _SHOWN = ("id", "name", "description", "paused", "settings", "created_at", "updated_at")
@@ -30,37 +30,37 @@ _SHOWN = ("id", "name", "description", "paused", "settings", "created_at", "upda
 async def create_project(
     hub: Hub, caller: Caller, *, name: str, description: str | None = None, settings: dict[str, Json] | None = None
 ) -> dict[str, Json]:
-    """A new project of the caller's organization."""
+    """Create a project of the caller's organization."""
     require_writer(caller, "projects are created")
     check_fields({"name": name, "description": description, "settings": settings}, texts=("description",))
     async with hub.database.writing() as connection:
         row = await add_project(connection, hub, caller, {"name": name, "description": description, "settings": settings or {}})
-    return _shown(row)
+    return _show_project(row)
 
 
 async def add_project(connection: AsyncConnection, hub: Hub, caller: Caller, values: Mapping[str, Json]) -> Row:
-    """Write down a new project, and who made it. What it is to have was looked at before."""
+    """Insert a project and note who made it. The caller has checked its values."""
     now = hub.now()
     if caller.organization_id == DEFAULT_ORGANIZATION:
         await ensure_organization(connection, DEFAULT_ORGANIZATION, "default", now)
     own = {"id": new_id("proj"), "organization_id": caller.organization_id}
-    row = await insert(connection, projects, {**own, **values, "created_at": now, "updated_at": now})
+    row = await insert_row(connection, projects, {**own, **values, "created_at": now, "updated_at": now})
     await note(connection, hub, caller, "create", "project", row["id"], {"name": values["name"]})
     return row
 
 
 async def list_projects(hub: Hub, caller: Caller, *, limit: int | None = None, cursor: str | None = None) -> dict[str, Json]:
-    """A page of the projects that the caller may see."""
+    """Return a page of the projects that the caller may see."""
     require_reader(caller)
     async with hub.database.reading() as connection:
-        return shown_page(await paged(connection, list_seen(projects, caller), projects, limit=limit, cursor=cursor), _shown)
+        return shown_page(await paged(connection, list_seen(projects, caller), projects, limit=limit, cursor=cursor), _show_project)
 
 
 async def get_project(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
-    """One project."""
+    """Return one project."""
     require_reader(caller)
     async with hub.database.reading() as connection:
-        return _shown(await find_seen(connection, projects, caller, "project", id))
+        return _show_project(await find_seen(connection, projects, caller, "project", id))
 
 
 async def update_project(hub: Hub, caller: Caller, id: str, changes: Mapping[str, Json], *, action: str = "update") -> dict[str, Json]:
@@ -72,7 +72,7 @@ async def update_project(hub: Hub, caller: Caller, id: str, changes: Mapping[str
     async with hub.database.writing() as connection:
         row = await change_place(connection, hub, caller, projects, "project", id, values, action)
     forget_agents(hub, caller.organization_id)
-    return _shown(row)
+    return _show_project(row)
 
 
 async def delete_project(hub: Hub, caller: Caller, id: str) -> None:
@@ -94,8 +94,8 @@ async def delete_project(hub: Hub, caller: Caller, id: str) -> None:
     forget_agents(hub, organization_id)
     for hash in hashes:
         hub.key_cache.forget(hash)
-    await asyncio.to_thread(forget_project, hub.settings.home, id)
+    await asyncio.to_thread(delete_folder, hub.settings.home, id)
 
 
-def _shown(row: Row) -> dict[str, Json]:
-    return shown_place(row, _SHOWN)
+def _show_project(row: Row) -> dict[str, Json]:
+    return show_place(row, _SHOWN)

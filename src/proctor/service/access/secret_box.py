@@ -1,4 +1,4 @@
-"""The box secrets at rest are kept in: Fernet (AES-128-CBC with HMAC-SHA-256), under keys that can be replaced.
+"""Encrypts secrets at rest: Fernet (AES-128-CBC with HMAC-SHA-256), under keys that can be replaced.
 
 The keys come from whoever starts the service (`PROCTOR_SECRET_KEY`), else from a file of mode 0600 in the workspace that is made at the
 first need. There may be several, separated by commas or lines: the first locks, every one of them opens. So a key is replaced by writing
@@ -29,7 +29,7 @@ _FERNET_KEY = re.compile(r"[A-Za-z0-9_-]{43}=")
 
 
 class SecretBox:
-    """Locks and opens texts. Reads its keys when it is first used; shows them to nobody."""
+    """Encrypts and decrypts texts. Reads its keys when it is first used, and shows them to nobody."""
 
     def __init__(self, home: Path, keys: str | None = None) -> None:
         self._home = home
@@ -37,23 +37,23 @@ class SecretBox:
         self._engine: MultiFernet | None = None
 
     def lock(self, text: str) -> str:
-        """The text, encrypted."""
+        """Return the text, encrypted."""
         return self._open_engine().encrypt(text.encode("utf-8", errors="surrogatepass")).decode()
 
     def unlock(self, locked: str) -> str:
-        """What `lock` was given. Raises `StoreError` when it was locked with another key, or changed since."""
+        """Return what `lock` was given. Raises `StoreError` when it was locked with another key, or changed since."""
         from cryptography.fernet import InvalidToken  # slow to load, and only needed by those who keep secrets
 
         try:
             return self._open_engine().decrypt(locked.encode()).decode("utf-8", errors="surrogatepass")
         except InvalidToken:
-            raise StoreError(f"a stored secret cannot be opened with the key that is set ({self._place()})") from None
+            raise StoreError(f"a stored secret cannot be opened with the key that is set ({self._describe_place()})") from None
 
     def relock(self, locked: str) -> str:
-        """The same secret under the first key."""
+        """Return the same secret, encrypted with the first key."""
         return self.lock(self.unlock(locked))
 
-    def _place(self) -> str:
+    def _describe_place(self) -> str:
         return "PROCTOR_SECRET_KEY" if self._keys is not None else str(self._home / KEY_FILE)
 
     def _open_engine(self) -> MultiFernet:
@@ -62,15 +62,15 @@ class SecretBox:
                 from cryptography.fernet import Fernet, MultiFernet  # as above
             except ModuleNotFoundError:
                 raise MissingExtra("Keeping secrets", "serve") from None
-            text = self._keys if self._keys is not None else _key_file(self._home / KEY_FILE)
+            text = self._keys if self._keys is not None else _read_key_file(self._home / KEY_FILE)
             words = [word.strip() for word in re.split(r"[,\n]", text) if word.strip()]
             if not words:
-                raise InputError(f"there is no key in {self._place()}")
-            self._engine = MultiFernet([Fernet(_stretched(word, self._place())) for word in words])
+                raise InputError(f"there is no key in {self._describe_place()}")
+            self._engine = MultiFernet([Fernet(_stretch_key(word, self._describe_place())) for word in words])
         return self._engine
 
 
-def _stretched(word: str, place: str) -> bytes:
+def _stretch_key(word: str, place: str) -> bytes:
     if _FERNET_KEY.fullmatch(word):
         return word.encode()
     if len(word) < _SHORTEST:
@@ -79,8 +79,8 @@ def _stretched(word: str, place: str) -> bytes:
     return base64.urlsafe_b64encode(hashlib.scrypt(word.encode(), salt=b"proctor secrets at rest", n=2**14, r=8, p=1, dklen=32))
 
 
-def _key_file(path: Path) -> str:
-    """The keys in the file, which is made when it is not there. Two processes that make it at once end up with the same one."""
+def _read_key_file(path: Path) -> str:
+    """Return the keys in the file, which is made when it is not there. Two processes that make it at once end up with the same one."""
     try:
         if not path.exists():
             _make_key_file(path)

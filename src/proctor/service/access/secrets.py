@@ -1,4 +1,4 @@
-"""Secrets that have to be kept: given once, referred to by name as `${NAME}`, never shown again.
+"""Secrets of projects: given once, referred to by name as `${NAME}`, never shown again.
 
 They belong to a project. Only an organization key sets or deletes them; listing shows their names.
 """
@@ -18,20 +18,20 @@ from proctor.service.refusals import Refusal, not_found
 from proctor.store import secrets as rows
 from proctor.store.pages import Row
 from proctor.store.tables import alert_rules, projects, secrets
-from proctor.store.tenants import find
+from proctor.store.tenants import find_row
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 _LONGEST_VALUE = 64_000
 
 
-def box_of(hub: Hub) -> SecretBox:
-    """The box of this service."""
+def make_box(hub: Hub) -> SecretBox:
+    """Return the box of this service."""
     return hub.secret_box or SecretBox(hub.settings.home)
 
 
 async def set_secret(hub: Hub, caller: Caller, project_id: str, name: str, value: str) -> dict[str, Json]:
-    """Keep a secret under a name; one of that name is replaced."""
-    _allow(caller)
+    """Keep a secret under a name, in place of one of that name."""
+    _require_organization(caller)
     fields: dict[str, list[str]] = {}
     if not _NAME.fullmatch(name):
         fields["name"] = ["expected letters, digits and underscores, as in an environment variable"]
@@ -39,46 +39,46 @@ async def set_secret(hub: Hub, caller: Caller, project_id: str, name: str, value
         fields["value"] = [f"expected 1 to {_LONGEST_VALUE} characters"]
     if fields:
         raise Refusal("VALIDATION_ERROR", "the secret cannot be kept", fields=fields)
-    locked = box_of(hub).lock(value)
+    locked = make_box(hub).lock(value)
     async with hub.database.writing() as connection:
-        if await find(connection, projects, caller.organization_id, project_id) is None:
+        if await find_row(connection, projects, caller.organization_id, project_id) is None:
             raise not_found("project", project_id)
         now = hub.now()
         values: dict[str, object] = {"organization_id": caller.organization_id, "project_id": project_id, "name": name, "value": locked}
         row = await rows.put_secret(connection, {"id": new_id("sec"), **values, "created_at": now, "updated_at": now})
         await note(connection, hub, caller, "set", "secret", row["id"], {"name": name})
-    return _shown(row)
+    return _show_secret(row)
 
 
 async def list_secrets(hub: Hub, caller: Caller, project_id: str) -> list[dict[str, Json]]:
-    """The names of a project's secrets."""
-    _allow(caller)
+    """Return the names of a project's secrets."""
+    _require_organization(caller)
     async with hub.database.reading() as connection:
-        if await find(connection, projects, caller.organization_id, project_id) is None:
+        if await find_row(connection, projects, caller.organization_id, project_id) is None:
             raise not_found("project", project_id)
-        return [_shown(row) for row in await rows.secrets_of(connection, caller.organization_id, project_id)]
+        return [_show_secret(row) for row in await rows.list_secrets(connection, caller.organization_id, project_id)]
 
 
 async def delete_secret(hub: Hub, caller: Caller, project_id: str, name: str) -> None:
-    """Forget a secret."""
-    _allow(caller)
+    """Delete a secret."""
+    _require_organization(caller)
     async with hub.database.writing() as connection:
         if not await rows.delete_secret(connection, caller.organization_id, project_id, name):
             raise not_found("secret", name)
         await note(connection, hub, caller, "delete", "secret", name)
 
 
-async def secret_values(hub: Hub, organization_id: str, project_id: str) -> dict[str, str]:
-    """The secrets of a project in plain, for a run of it. Never for a door."""
+async def read_secrets(hub: Hub, organization_id: str, project_id: str) -> dict[str, str]:
+    """Return the secrets of a project in plain text, for a run of it. Never shown to a caller."""
     async with hub.database.reading() as connection:
-        found = await rows.secrets_of(connection, organization_id, project_id)
-    box = box_of(hub)
+        found = await rows.list_secrets(connection, organization_id, project_id)
+    box = make_box(hub)
     return {row["name"]: box.unlock(row["value"]) for row in found}
 
 
 async def relock_all(hub: Hub) -> int:
-    """Every stored secret under the newest key, so that older keys can be taken away. How many there are."""
-    box = box_of(hub)
+    """Encrypt every stored secret with the newest key, so that older keys can be taken away, and return how many there are."""
+    box = make_box(hub)
     count = 0
     async with hub.database.writing() as connection:
         for table, column in ((secrets, secrets.c.value), (alert_rules, alert_rules.c.secret)):
@@ -88,10 +88,10 @@ async def relock_all(hub: Hub) -> int:
     return count
 
 
-def _allow(caller: Caller) -> None:
+def _require_organization(caller: Caller) -> None:
     if caller.kind != "organization":
         raise Refusal("FORBIDDEN", "secrets are managed with an organization key")
 
 
-def _shown(row: Row) -> dict[str, Json]:
+def _show_secret(row: Row) -> dict[str, Json]:
     return {name: row[name] for name in ("id", "project_id", "name", "created_at", "updated_at")}

@@ -1,1 +1,1 @@
-"""Where everything is decided: processes beside the service, a pool of them shared fairly, and what is said to them."""
+"""Decides everything: processes beside the service, a pool of them shared fairly, and the messages they get."""

@@ -1,4 +1,4 @@
-"""Which cases a trace is evaluated against: the active ones of its agent, narrowed by `when` and `sample`.
+"""Selects the cases that a trace is evaluated against: the active ones of its agent, narrowed by `when` and `sample`.
 
 `when.input` is a regular expression that what was asked must match; `when.metadata` names what the metadata must have, by name or by dotted
 path; `when.tags` must all be among the tags of the metadata (`tags`: a list, an object whose names they are, or text with commas). All
@@ -33,30 +33,30 @@ class ActiveCase(msgspec.Struct, frozen=True, kw_only=True):
     sample: float
 
 
-def applies(case: ActiveCase, trace_id: str, evidence: Evidence, metadata: Mapping[str, Json]) -> bool:
-    """Whether a trace is evaluated against a case."""
-    if case.sample < 1 and not _sampled(case, trace_id):
+def is_selected(case: ActiveCase, trace_id: str, evidence: Evidence, metadata: Mapping[str, Json]) -> bool:
+    """Return whether a trace is evaluated against a case."""
+    if case.sample < 1 and not _is_sampled(case, trace_id):
         return False
     return case.when is None or _matches(case.when, evidence, metadata)
 
 
-def _sampled(case: ActiveCase, trace_id: str) -> bool:
+def _is_sampled(case: ActiveCase, trace_id: str) -> bool:
     digest = hashlib.sha256(f"{case.id}\0{trace_id}".encode()).digest()
     return int.from_bytes(digest[:8], "big") < case.sample * 2**64
 
 
 def _matches(when: Mapping[str, Json], evidence: Evidence, metadata: Mapping[str, Json]) -> bool:
     pattern = when.get("input")
-    if isinstance(pattern, str) and not _asked(pattern, evidence):
+    if isinstance(pattern, str) and not _matches_input(pattern, evidence):
         return False
     wanted = when.get("metadata")
-    if isinstance(wanted, dict) and not all(deep_equal(value, _looked_up(metadata, name)) for name, value in wanted.items()):
+    if isinstance(wanted, dict) and not all(deep_equal(value, _look_up(metadata, name)) for name, value in wanted.items()):
         return False
     tags = when.get("tags")
-    return not isinstance(tags, list) or set(map(str, tags)) <= _tags(metadata.get("tags"))
+    return not isinstance(tags, list) or set(map(str, tags)) <= _read_tags(metadata.get("tags"))
 
 
-def _asked(pattern: str, evidence: Evidence) -> bool:
+def _matches_input(pattern: str, evidence: Evidence) -> bool:
     text = as_text(evidence.input)
     if text is None:
         return False
@@ -67,14 +67,14 @@ def _asked(pattern: str, evidence: Evidence) -> bool:
         return True
 
 
-def _looked_up(metadata: Mapping[str, Json], name: str) -> Json:
+def _look_up(metadata: Mapping[str, Json], name: str) -> Json:
     if name in metadata:
         return metadata[name]
     found = find_dotted(dict(metadata), name)
     return found if found is not MISSING else MISSING
 
 
-def _tags(value: Json) -> set[str]:
+def _read_tags(value: Json) -> set[str]:
     if isinstance(value, str):
         return {part.strip() for part in value.split(",")}
     if isinstance(value, (list, dict)):

@@ -1,4 +1,4 @@
-"""A process that decides, seen from the one that started it: frames in, frames out, ended without asking.
+"""A process that decides, seen from the one that started it: frames in, frames out, killed without asking.
 
 It is started with none of the keys that stand in this environment.
 """
@@ -14,7 +14,7 @@ from typing import Any
 
 from proctor.checks.registry import PLUGIN_SWITCH
 from proctor.processes.guard import GUARD
-from proctor.service.decisions.process import READY, framed
+from proctor.service.decisions.process import READY, make_frame
 
 COMMAND = (sys.executable, "-P", "-m", "proctor.service.decisions.process")
 """Without the folder it is started in: a file there must not stand in for a module."""
@@ -31,7 +31,7 @@ _NEEDED = frozenset(
 
 
 class CannotStart(Exception):
-    """There is no process to decide in."""
+    """Raised when there is no process to decide in."""
 
 
 class ChildProcess:
@@ -44,32 +44,32 @@ class ChildProcess:
         self._frames: AsyncGenerator[bytes] | None = None
 
     @property
-    def running(self) -> bool:
-        """Whether it is there, as far as can be known."""
+    def is_running(self) -> bool:
+        """Whether the process is there, as far as can be known."""
         return self._process is not None and self._process.returncode is None
 
     @property
     def exit_code(self) -> int | None:
-        """How it ended; negative for the number of a signal."""
+        """The exit code; negative for the number of a signal."""
         return None if self._process is None else self._process.returncode
 
     async def start(self) -> None:
-        """Start it, and wait until it is ready. Raises `CannotStart`."""
+        """Start the process and wait until it is ready. Raises `CannotStart`."""
         pipe = asyncio.subprocess.PIPE
         try:
             self._process = await asyncio.create_subprocess_exec(
                 *self._command,
                 stdin=pipe,
                 stdout=pipe,
-                env={**child_environment(), **GUARD.marked()},
+                env={**make_child_environment(), **GUARD.mark_child()},
                 limit=_MOST_READ,
                 start_new_session=True,
             )
             # What it decides may take long: it must not go on when this process is killed.
-            GUARD.watch(self._process.pid)
+            GUARD.watch_group(self._process.pid)
         except OSError as error:
             raise CannotStart(str(error)) from error
-        self._frames = self._received(self._process)
+        self._frames = self._read_frames(self._process)
         try:
             async with asyncio.timeout(START_S):
                 ready = await anext(self._frames)
@@ -86,23 +86,23 @@ class ChildProcess:
     async def send(self, data: bytes) -> None:
         """Send one frame. Raises `ConnectionError` and `TimeoutError`."""
         assert self._process is not None and self._process.stdin is not None
-        self._process.stdin.write(framed(data))
+        self._process.stdin.write(make_frame(data))
         async with asyncio.timeout(self._stall_s):
             await self._process.stdin.drain()
 
     async def receive(self) -> bytes:
-        """The next frame. Raises `EOFError` at the end, and `TimeoutError` when none comes for long."""
+        """Return the next frame. Raises `EOFError` at the end, and `TimeoutError` when none comes for long."""
         assert self._frames is not None
         return await anext(self._frames)
 
     def kill(self) -> None:
-        """End it at once; whoever waits for it hears that there is nothing more."""
+        """Kill the process at once; whoever waits for it hears that there is nothing more."""
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
 
     async def close(self) -> None:
-        """End it, whatever it does, and leave nothing of it behind."""
+        """End the process, whatever it does, and leave nothing of it behind."""
         process = self._process
         self.kill()
         if self._frames is not None:
@@ -110,7 +110,7 @@ class ChildProcess:
             self._frames = None
         if process is None:
             return
-        GUARD.forget(process.pid)
+        GUARD.forget_group(process.pid)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_STOP_S):
                 await process.wait()
@@ -119,16 +119,16 @@ class ChildProcess:
         if transport is not None:
             transport.close()
 
-    async def ended(self) -> int | None:
-        """Wait a moment for the end of a process that does not answer any more; how it ended, nothing when it has not."""
+    async def wait_for_exit(self) -> int | None:
+        """Wait a moment for the end of a process that does not answer any more and return its exit code; None when it has not ended."""
         assert self._process is not None
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(1.0):
                 return await self._process.wait()
         return None
 
-    async def _received(self, process: asyncio.subprocess.Process) -> AsyncGenerator[bytes]:
-        """Frames as they come, many of them read at once. Raises `EOFError` at the end, `TimeoutError` when none comes for long."""
+    async def _read_frames(self, process: asyncio.subprocess.Process) -> AsyncGenerator[bytes]:
+        """Yield frames as they come, many of them read at once. Raises `EOFError` at the end, `TimeoutError` when none comes for long."""
         assert process.stdout is not None
         held = bytearray()
         while True:
@@ -144,6 +144,6 @@ class ChildProcess:
             held += data
 
 
-def child_environment() -> dict[str, str]:
-    """What the child needs to find itself, and none of the keys that stand in this environment."""
+def make_child_environment() -> dict[str, str]:
+    """Return the variables that the child needs to find itself, and none of the keys in this environment."""
     return {name: value for name, value in os.environ.items() if name.upper() in _NEEDED}

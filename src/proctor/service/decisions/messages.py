@@ -1,4 +1,4 @@
-"""What goes between a process that decides on request and whoever asks it: plain data, so that nothing else has to be shared.
+"""Messages between a process that decides on request and whoever asks it: plain data, so that nothing else has to be shared.
 
 `record_verdicts.py` does the work; `suite_verdicts.py` puts it together and reads what came of it.
 """
@@ -34,7 +34,7 @@ Opinions = tuple[tuple[Opinion, ...], ...]
 
 
 class SuiteSource(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """How to get a suite exactly as somebody else has read it."""
+    """How to read a suite exactly as somebody else has read it."""
 
     text: str
     dialect: str | None = None
@@ -48,7 +48,7 @@ class SuiteSource(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """Whether every case is meant once for each of the suite's own agents."""
 
     @property
-    def key(self) -> str:
+    def make_key(self) -> str:
         """The same for the same suite, and for no other."""
         return hashlib.sha256(msgspec.msgpack.encode(self)).hexdigest()
 
@@ -165,7 +165,7 @@ class _Outcome(msgspec.Struct, frozen=True, array_like=True):
 
 
 def pack_plain(value: object) -> bytes:
-    """Any value as bytes: MessagePack, or JSON for halves of characters and for numbers that MessagePack does not know."""
+    """Return any value as bytes: MessagePack, or JSON for halves of characters and for numbers that MessagePack does not know."""
     try:
         return b"m" + msgspec.msgpack.encode(value)
     except (UnicodeEncodeError, OverflowError):
@@ -173,19 +173,19 @@ def pack_plain(value: object) -> bytes:
 
 
 def unpack_plain(data: bytes, type: type[T] | Any) -> T:
-    """What `pack_plain` was given."""
+    """Return what `pack_plain` was given."""
     if data[:1] == b"m":
-        return _decoder(type).decode(data[1:])
+        return _get_decoder(type).decode(data[1:])
     return msgspec.convert(json.loads(data[1:]), type)
 
 
 @functools.cache
-def _decoder(type: Any) -> msgspec.msgpack.Decoder[Any]:
+def _get_decoder(type: Any) -> msgspec.msgpack.Decoder[Any]:
     return msgspec.msgpack.Decoder(type)
 
 
 def unpack_result(data: bytes, case: Case, source: Source | None = None) -> CaseResult:
-    """The result of `case`."""
+    """Return the result of `case`."""
     kept: _Outcome = unpack_plain(data, _Outcome)
     return CaseResult(
         case=case,
@@ -204,14 +204,14 @@ def unpack_result(data: bytes, case: Case, source: Source | None = None) -> Case
     )
 
 
-def undecided_result(case: Case, code: str, reason: str, *, attempt: int = 0, source: Source | None = None) -> CaseResult:
-    """A case that could not be decided: every assertion is an error for the same reason."""
+def make_undecided_result(case: Case, code: str, reason: str, *, attempt: int = 0, source: Source | None = None) -> CaseResult:
+    """Return the result of a case that could not be decided: every assertion is an error for the same reason."""
     verdicts = (errored(code, reason),) * len(case.assertions)
     return CaseResult(case, "error", None, verdicts, source, attempt=attempt, code=code, reason=reason)
 
 
 def pack_result(result: CaseResult) -> bytes:
-    """A result as bytes, its reasons in words."""
+    """Return a result as bytes, its reasons in words."""
     return pack_plain(
         _Outcome(
             result.outcome,

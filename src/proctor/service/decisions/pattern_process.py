@@ -1,4 +1,4 @@
-"""The pattern engine in a process of its own, for a process that must not end with it: run as `python -m`.
+"""Runs the pattern engine in a process of its own, for a process that must not end with it: run as `python -m`.
 
 Whoever reads a suite has its patterns read by an engine written in C. A service reads suites of people it does not know, so while it runs
 the engine is never loaded into it (`used_for_patterns`): one child reads all patterns, one after the other, and is replaced when it ends or
@@ -24,7 +24,7 @@ from proctor.model.show import show
 from proctor.patterns import script_engine
 from proctor.patterns.faults import PatternError
 from proctor.patterns.script_engine import Found
-from proctor.service.decisions.child_process import child_environment
+from proctor.service.decisions.child_process import make_child_environment
 
 ANSWER_S = 10.0
 """How long the engine may take to answer, its start included; a search itself takes far less."""
@@ -41,41 +41,43 @@ class PatternProcess:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it, so that the first pattern need not wait; where that fails the first pattern says so."""
+        """Start the process, so that the first pattern need not wait; where that fails the first pattern says so."""
         with self._lock, contextlib.suppress(OSError):
-            self._running()
+            self._get_process()
 
     def validate(self, source: str, flags: str) -> None:
         """Raise `PatternError` unless ECMAScript accepts the pattern."""
         try:
             self._ask({"source": source, "flags": flags})
         except (OSError, EOFError, TimeoutError) as error:
-            raise PatternError(f"the pattern {show(source)} ended the engine that reads it: {_words(error)}") from None
+            raise PatternError(f"the pattern {show(source)} ended the engine that reads it: {_describe_error(error)}") from None
 
     def search(self, source: str, flags: str, text: str) -> Found | None:
-        """The leftmost match. Raises `CheckFault` when it takes too much time or memory."""
+        """Return the leftmost match. Raises `CheckFault` when it takes too much time or memory."""
         try:
             found = self._ask({"source": source, "flags": flags, "text": text})
         except (OSError, EOFError, TimeoutError) as error:
-            raise CheckFault("regex_limit", f"the pattern {show(source)} ended the engine that searches: {_words(error)}") from None
+            raise CheckFault(
+                "regex_limit", f"the pattern {show(source)} ended the engine that searches: {_describe_error(error)}"
+            ) from None
         return None if found is None else Found(*found)
 
     def close(self) -> None:
-        """End it."""
+        """End the process."""
         with self._lock:
-            self._end()
+            self._end_process()
 
     def _ask(self, question: dict[str, Any]) -> Any:
         with self._lock:
             try:
-                process = self._running()
+                process = self._get_process()
                 assert process.stdin is not None
-                process.stdin.write(_framed(question))
+                process.stdin.write(_make_frame(question))
                 process.stdin.flush()
-                answer = self._answer(process)
+                answer = self._read_answer(process)
             except BaseException:
                 # Whatever is still to come would be taken for the answer to another question.
-                self._end()
+                self._end_process()
                 raise
         fault = answer.get("fault")
         if fault is not None:
@@ -85,15 +87,15 @@ class PatternProcess:
             raise PatternError(message, offset=offset, hint=hint)
         return answer["found"]
 
-    def _running(self) -> subprocess.Popen[bytes]:
+    def _get_process(self) -> subprocess.Popen[bytes]:
         if self._process is None or self._process.poll() is not None:
-            self._end()
+            self._end_process()
             self._process = subprocess.Popen(
-                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=child_environment(), bufsize=0
+                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=make_child_environment(), bufsize=0
             )
         return self._process
 
-    def _answer(self, process: subprocess.Popen[bytes]) -> dict[str, Any]:
+    def _read_answer(self, process: subprocess.Popen[bytes]) -> dict[str, Any]:
         assert process.stdout is not None
         held = bytearray()
         end = time.monotonic() + self._answer_s
@@ -104,11 +106,11 @@ class PatternProcess:
                     raise TimeoutError(f"no answer within {self._answer_s:g} s")
                 data = os.read(process.stdout.fileno(), 1 << 20)
                 if not data:
-                    raise EOFError(_ending(process))
+                    raise EOFError(_describe_exit(process))
                 held += data
         return json.loads(held[4:])
 
-    def _end(self) -> None:
+    def _end_process(self) -> None:
         process, self._process = self._process, None
         if process is None:
             return
@@ -133,18 +135,18 @@ def used_for_patterns(engine: PatternProcess | None = None) -> Generator[Pattern
         engine.close()
 
 
-def _words(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-def _ending(process: subprocess.Popen[bytes]) -> str:
+def _describe_exit(process: subprocess.Popen[bytes]) -> str:
     code = process.wait()
     with contextlib.suppress(ValueError):
         return f"it was ended by {signal.Signals(-code).name}"
     return f"it ended with exit code {code}"
 
 
-def _framed(value: object) -> bytes:
+def _make_frame(value: object) -> bytes:
     data = json.dumps(value).encode()
     return len(data).to_bytes(4, "big") + data
 
@@ -153,19 +155,19 @@ def _framed(value: object) -> bytes:
 
 
 def main() -> None:
-    """Answer what comes in, until nothing does any more."""
+    """Answer questions until the input ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     source: BinaryIO = sys.stdin.buffer
     with contextlib.suppress(BrokenPipeError):
         while len(size := source.read(4)) == 4:
             answer = answer_question(json.loads(source.read(int.from_bytes(size, "big"))))
-            sys.stdout.buffer.write(_framed(answer))
+            sys.stdout.buffer.write(_make_frame(answer))
             sys.stdout.buffer.flush()
 
 
 def answer_question(question: dict[str, Any]) -> dict[str, Any]:
-    """What the engine says of one pattern."""
+    """Return what the engine says of one pattern."""
     try:
         if "text" not in question:
             script_engine.validate(question["source"], question["flags"])

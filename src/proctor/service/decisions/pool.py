@@ -1,4 +1,4 @@
-"""Where everything is decided that somebody waits for: a few processes beside this one, shared fairly.
+"""Decides everything that somebody waits for: a few processes beside this one, shared fairly.
 
 Runs, checks over MCP, completed tasks and judged traces all come here; `record_verdicts.py` does the work. Whoever asks has a tenant, and
 within it a caller: a key, a project or a run. Whenever a process is free it goes to the tenant that has used the least time so far, and
@@ -59,7 +59,7 @@ class Decisions(Protocol):
         ...
 
     async def close(self) -> None:
-        """Leave nothing behind."""
+        """Leave no process behind."""
         ...
 
 
@@ -77,16 +77,16 @@ class ThreadDecisions:
             with self._lock:
                 while len(found) < len(works):
                     job = Job(works=works[len(found) :], suites=dict(suites) if not found else {})
-                    found += [answer for answer in decider.do(job) if not answer.undone]
+                    found += [answer for answer in decider.answer_job(job) if not answer.undone]
             return found
 
         return await asyncio.to_thread(work)
 
     async def close(self) -> None:
-        """Nothing was started."""
+        """Do nothing: no process was started."""
 
 
-class _Place:
+class _QueuedRequest:
     """One request that waits for a process."""
 
     def __init__(self, who: Who) -> None:
@@ -94,32 +94,32 @@ class _Place:
         self.granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
 
-class Turns:
-    """Who is next: the tenant that has used the least time, and of its callers the one that has waited longest."""
+class FairTurns:
+    """Grants turns: to the tenant that has used the least time, and of its callers to the one that has waited longest."""
 
     def __init__(self, places: int) -> None:
         self._free = places
         self._most = max(1, places // 2)
-        self._waiting: dict[str, OrderedDict[str, deque[_Place]]] = {}
+        self._waiting: dict[str, OrderedDict[str, deque[_QueuedRequest]]] = {}
         self._busy: dict[str, int] = {}
         self._spent: dict[str, float] = {}
         self._now = 0.0
         """What the tenant that was served last had used: whoever comes anew begins there, and has saved nothing up."""
 
-    def enter(self, who: Who) -> _Place:
-        """Wait for a turn; it is there when `granted` is done. Raises `Refusal` where too many wait already."""
+    def enter(self, who: Who) -> _QueuedRequest:
+        """Queue for a turn; it is granted when `granted` is done. Raises `Refusal` where too many wait already."""
         tenant, caller = who
         queues = self._waiting.setdefault(tenant, OrderedDict())
         if sum(len(queue) for queue in queues.values()) >= MOST_WAITING:
             raise Refusal("UNAVAILABLE", f"{MOST_WAITING} requests wait to be decided already", retry_after_s=1)
         if tenant not in self._spent or (not queues and not self._busy.get(tenant)):
             self._spent[tenant] = max(self._spent.get(tenant, 0.0), self._now)
-        place = _Place(who)
+        place = _QueuedRequest(who)
         queues.setdefault(caller, deque()).append(place)
-        self._grant()
+        self._grant_turns()
         return place
 
-    def leave(self, place: _Place, spent_s: float) -> None:
+    def leave(self, place: _QueuedRequest, spent_s: float) -> None:
         """Give the turn back, or the place in the queue of one that never had it."""
         tenant, caller = place.who
         if place.granted.done() and not place.granted.cancelled():
@@ -131,12 +131,12 @@ class Turns:
         else:
             self._waiting[tenant][caller].remove(place)
             place.granted.cancel()
-            self._tidy(tenant, caller)
-        self._grant()
+            self._drop_empty_queues(tenant, caller)
+        self._grant_turns()
         if tenant not in self._waiting and tenant not in self._busy and self._spent[tenant] <= self._now:
             del self._spent[tenant]
 
-    def _grant(self) -> None:
+    def _grant_turns(self) -> None:
         while self._free:
             ready = [tenant for tenant in self._waiting if self._waiting[tenant] and self._busy.get(tenant, 0) < self._most]
             if not ready:
@@ -147,13 +147,13 @@ class Turns:
             place = queues[caller].popleft()
             # The others of this tenant come before this one's next request.
             queues.move_to_end(caller)
-            self._tidy(tenant, caller)
+            self._drop_empty_queues(tenant, caller)
             self._free -= 1
             self._busy[tenant] = self._busy.get(tenant, 0) + 1
             self._now = max(self._now, self._spent[tenant])
             place.granted.set_result(None)
 
-    def _tidy(self, tenant: str, caller: str) -> None:
+    def _drop_empty_queues(self, tenant: str, caller: str) -> None:
         queues = self._waiting[tenant]
         if not queues[caller]:
             del queues[caller]
@@ -169,8 +169,8 @@ class _Worker:
         self._told: OrderedDict[str, None] = OrderedDict()
         self.idle_since = 0.0
 
-    def job(self, works: Sequence[Work], suites: Mapping[str, SuiteSource]) -> Job:
-        """The job, with what the process does not know yet and what it need not know any more."""
+    def make_job(self, works: Sequence[Work], suites: Mapping[str, SuiteSource]) -> Job:
+        """Return the job, with the suites that the process does not know yet and those it need not know any more."""
         wanted = {work.suite for work in works if isinstance(work, CaseWork)}
         news = {key: suites[key] for key in wanted if key not in self._told}
         for key in wanted:
@@ -189,7 +189,7 @@ class DecisionPool:
         self._command = command or (*COMMAND, str(MEMORY_BYTES), str(_NICE))
         self._stall_s = stall_s
         self._most = processes
-        self._turns = Turns(processes)
+        self._turns = FairTurns(processes)
         self._idle: list[_Worker] = []
         self._busy: set[_Worker] = set()
         self._starts: set[asyncio.Task[None]] = set()
@@ -209,7 +209,7 @@ class DecisionPool:
             if deaths >= MOST_DEATHS:
                 told = f"not decided: {deaths} records before it ended the process that decided them"
                 return [*found, *[Answer(error=(CRASHED, told))] * len(left)]
-            got, why = await self._slice(who, _chunk(left), suites)
+            got, why = await self._decide_slice(who, _cut_chunk(left), suites)
             found += [answer for answer in got if not answer.undone]
             spent += sum(answer.spent_s for answer in got)
             if why is not None:
@@ -228,36 +228,38 @@ class DecisionPool:
         idle, self._idle = self._idle, []
         await asyncio.gather(*(worker.process.close() for worker in idle))
 
-    async def _slice(self, who: Who, works: Sequence[Work], suites: Mapping[str, SuiteSource]) -> tuple[list[Answer], str | None]:
-        """What came of the first of these, and what ended the process when it did not come to all of them."""
+    async def _decide_slice(self, who: Who, works: Sequence[Work], suites: Mapping[str, SuiteSource]) -> tuple[list[Answer], str | None]:
+        """Return the answers to the first of these, and what ended the process when it did not come to all of them."""
         place = self._turns.enter(who)
         time = asyncio.get_running_loop().time
         begun: float | None = None
         try:
             await place.granted
-            worker = await self._worker()
+            worker = await self._get_worker()
             begun = time()
-            return await self._asked(worker, works, suites)
+            return await self._ask_worker(worker, works, suites)
         finally:
             # Whoever leaves early has used what it has used.
             self._turns.leave(place, 0.0 if begun is None else time() - begun)
 
-    async def _asked(self, worker: _Worker, works: Sequence[Work], suites: Mapping[str, SuiteSource]) -> tuple[list[Answer], str | None]:
+    async def _ask_worker(
+        self, worker: _Worker, works: Sequence[Work], suites: Mapping[str, SuiteSource]
+    ) -> tuple[list[Answer], str | None]:
         process = worker.process
         got: list[Answer] = []
         self._busy.add(worker)
         try:
             with contextlib.suppress(ConnectionError, EOFError, TimeoutError, msgspec.MsgspecError):
-                await process.send(_ENCODE(worker.job(works, suites)))
+                await process.send(_ENCODE(worker.make_job(works, suites)))
                 while len(got) < len(works):
                     got.append(_READ(await process.receive()))
                 if not got[-1].last:
-                    self._keep(worker)
+                    self._keep_idle(worker)
                     return got, None
-            code = None if len(got) == len(works) else await process.ended()
+            code = None if len(got) == len(works) else await process.wait_for_exit()
         except BaseException:
             # In the middle of a job there is no way to go on with it: whatever it does, nobody waits for it.
-            _background(process.close(), self._ends)
+            _run_in_background(process.close(), self._ends)
             raise
         finally:
             self._busy.discard(worker)
@@ -265,31 +267,31 @@ class DecisionPool:
         if len(got) == len(works):
             return got, None
         if self._closed:
-            raise _stopping()
+            raise _refuse_stopping()
         why = _describe_end(code, self._stall_s)
         _LOG.warning("a process that decides ended", extra={"reason": why})
         return got, why
 
-    async def _worker(self) -> _Worker:
+    async def _get_worker(self) -> _Worker:
         if self._closed:
-            raise _stopping()
+            raise _refuse_stopping()
         while self._idle:
             worker = self._idle.pop()
-            if worker.process.running:
+            if worker.process.is_running:
                 self._prepare_spare()
                 return worker
             await worker.process.close()
         try:
-            worker = await self._started()
+            worker = await self._start_worker()
         except CannotStart as error:
             _LOG.warning("no process can be started to decide in", extra={"error": str(error)})
             raise Refusal("UNAVAILABLE", "nothing can be decided now: no process can be started", retry_after_s=5) from None
         if self._closed:
             await worker.process.close()
-            raise _stopping()
+            raise _refuse_stopping()
         return worker
 
-    async def _started(self) -> _Worker:
+    async def _start_worker(self) -> _Worker:
         process = ChildProcess(self._command, stall_s=self._stall_s)
         self._starting += 1
         try:
@@ -299,18 +301,18 @@ class DecisionPool:
         return _Worker(process)
 
     def _prepare_spare(self) -> None:
-        """Start one more, if there may be more, so that the next one who asks need not wait for it."""
+        """Start one more process, if there may be more, so that the next one who asks need not wait for it."""
         if not self._idle and not self._starting and len(self._busy) + 1 < self._most:
-            _background(self._start_spare(), self._starts)
+            _run_in_background(self._start_spare(), self._starts)
 
     async def _start_spare(self) -> None:
         with contextlib.suppress(CannotStart):
-            worker = await self._started()
-            self._keep(worker)
+            worker = await self._start_worker()
+            self._keep_idle(worker)
 
-    def _keep(self, worker: _Worker) -> None:
+    def _keep_idle(self, worker: _Worker) -> None:
         if self._closed:
-            _background(worker.process.close(), self._ends)
+            _run_in_background(worker.process.close(), self._ends)
             return
         loop = asyncio.get_running_loop()
         worker.idle_since = loop.time()
@@ -324,21 +326,21 @@ class DecisionPool:
         before = asyncio.get_running_loop().time() - IDLE_S
         # The last one is the one that was used last.
         while len(self._idle) > 1 and self._idle[0].idle_since <= before:
-            _background(self._idle.pop(0).process.close(), self._ends)
+            _run_in_background(self._idle.pop(0).process.close(), self._ends)
 
 
-def _stopping() -> Refusal:
+def _refuse_stopping() -> Refusal:
     return Refusal("UNAVAILABLE", "the service stops", retry_after_s=5)
 
 
-def _background(work: Coroutine[None, None, None], tasks: set[asyncio.Task[None]]) -> None:
+def _run_in_background(work: Coroutine[None, None, None], tasks: set[asyncio.Task[None]]) -> None:
     task = asyncio.get_running_loop().create_task(work)
     tasks.add(task)
     task.add_done_callback(tasks.discard)
 
 
-def _chunk(works: Sequence[Work]) -> Sequence[Work]:
-    """As many of the first as are handed over at once."""
+def _cut_chunk(works: Sequence[Work]) -> Sequence[Work]:
+    """Return as many of the first as are handed over at once."""
     size = 0
     for count, work in enumerate(works[:CHUNK]):
         size += len(work.evidence) if isinstance(work, CaseWork) else len(work.sent) if isinstance(work, ReadWork) else CHUNK_BYTES

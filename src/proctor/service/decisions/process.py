@@ -21,7 +21,7 @@ import msgspec
 
 from proctor.service.decisions.messages import Answer, Job
 from proctor.service.decisions.record_verdicts import CaseDecider
-from proctor.service.decisions.trace_verdicts import Batch, Decider, Limit, OutOfTime
+from proctor.service.decisions.trace_verdicts import Batch, Limit, OutOfTime, TraceDecider
 
 READY = b"ready"
 """The first frame that it sends."""
@@ -30,50 +30,50 @@ _WORN_OUT_BYTES = 400_000_000
 """From how much memory on a process that answered a request is replaced: what it needed once it seldom gives back."""
 
 
-def framed(data: bytes) -> bytes:
-    """A frame."""
+def make_frame(data: bytes) -> bytes:
+    """Return the data as a frame."""
     return len(data).to_bytes(4, "big") + data
 
 
 def main() -> None:
-    """Decide what comes in, until nothing does any more."""
+    """Decide what comes in, until the input ends."""
     # Signals are for whoever started this, who ends it by ending its input; standard output is for frames only.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     out = os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    _offer_to_be_ended_first()
-    _stand_back([int(word) for word in sys.argv[1:3] if word.isdecimal()])
-    _widen(0, out)
-    limit = _alarm()
-    decider, cases = Decider(limit=limit), CaseDecider(limit=limit)
+    _volunteer_for_oom()
+    _limit_process([int(word) for word in sys.argv[1:3] if word.isdecimal()])
+    _widen_pipes(0, out)
+    limit = _make_time_limit()
+    decider, cases = TraceDecider(limit=limit), CaseDecider(limit=limit)
     encode = msgspec.msgpack.Encoder().encode
     read = msgspec.msgpack.Decoder(Batch | Job).decode
     with contextlib.suppress(BrokenPipeError):
-        _send(out, READY)
-        while (frame := _frame(sys.stdin.buffer)) is not None:
+        _send_frame(out, READY)
+        while (frame := _read_frame(sys.stdin.buffer)) is not None:
             asked = read(frame)
             if isinstance(asked, Batch):
                 for decision in decider.decide(asked):
-                    _send(out, encode(decision))
-            elif not _do_job(cases, asked, lambda answer: _send(out, encode(answer))):
+                    _send_frame(out, encode(decision))
+            elif not _do_job(cases, asked, lambda answer: _send_frame(out, encode(answer))):
                 return
 
 
 def _do_job(cases: CaseDecider, job: Job, tell: Callable[[Answer], None]) -> bool:
-    """Answer a job; whether there may be another one."""
+    """Answer a job and return whether there may be another one."""
     left = len(job.works)
-    for answer in cases.do(job):
+    for answer in cases.answer_job(job):
         left -= 1
-        last = left == 0 and (cases.exhausted or _most_memory() > _WORN_OUT_BYTES)
+        last = left == 0 and (cases.exhausted or _measure_peak_bytes() > _WORN_OUT_BYTES)
         tell(msgspec.structs.replace(answer, last=True) if last else answer)
         if last:
             return False
     return True
 
 
-def _most_memory() -> int:
-    """The most bytes of memory that this process ever used; 0 where nobody knows."""
+def _measure_peak_bytes() -> int:
+    """Return the most bytes of memory that this process ever used; 0 where nobody knows."""
     try:
         import resource  # not everywhere
     except ImportError:
@@ -82,7 +82,7 @@ def _most_memory() -> int:
     return most if sys.platform == "darwin" else most * 1024
 
 
-def _stand_back(bounds: list[int]) -> None:
+def _limit_process(bounds: list[int]) -> None:
     """Bound the memory of this process, and let those that answer requests have the processor first."""
     try:
         import resource  # not everywhere
@@ -96,7 +96,7 @@ def _stand_back(bounds: list[int]) -> None:
             os.nice(bounds[1])
 
 
-def _frame(source: BinaryIO) -> bytes | None:
+def _read_frame(source: BinaryIO) -> bytes | None:
     size = source.read(4)
     if len(size) < 4:
         return None
@@ -105,14 +105,14 @@ def _frame(source: BinaryIO) -> bytes | None:
     return data if len(data) == length else None
 
 
-def _send(out: int, data: bytes) -> None:
-    left = memoryview(framed(data))
+def _send_frame(out: int, data: bytes) -> None:
+    left = memoryview(make_frame(data))
     while left:
         left = left[os.write(out, left) :]
 
 
-def _alarm() -> Limit:
-    """A limit in seconds of computing, kept by a timer of the system; none where there is no such timer."""
+def _make_time_limit() -> Limit:
+    """Return a limit in seconds of computing, kept by a timer of the system; no limit where there is no such timer."""
     if not hasattr(signal, "setitimer"):
         return contextlib.nullcontext
 
@@ -133,8 +133,8 @@ def _alarm() -> Limit:
     return limit
 
 
-def _widen(*ends: int) -> None:
-    """Room for a whole batch in the pipes: nobody stands still because the other one is busy."""
+def _widen_pipes(*ends: int) -> None:
+    """Make room for a whole batch in the pipes, so that neither side waits because the other one is busy."""
     try:
         import fcntl  # not everywhere
     except ImportError:
@@ -144,8 +144,8 @@ def _widen(*ends: int) -> None:
             fcntl.fcntl(end, fcntl.F_SETPIPE_SZ, 1 << 20)
 
 
-def _offer_to_be_ended_first() -> None:
-    """When the memory of the machine is full, better this process than the one that keeps traces."""
+def _volunteer_for_oom() -> None:
+    """Ask the system to end this process first when memory runs out, rather than the one that keeps traces."""
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
         file.write("500")
 

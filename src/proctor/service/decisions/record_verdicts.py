@@ -1,4 +1,4 @@
-"""Deciding on request: one record at a time, for runs, checks, completed tasks and judged traces.
+"""Decides on request: one record at a time, for runs, checks, completed tasks and judged traces.
 
 Everything handed in and out is plain data, so that it can be done in a process of its own (`process.py`). Nothing is kept between
 two pieces of work but suites that were read. A case that needs a judge is begun anew for every round of questions, with the opinions so
@@ -36,12 +36,12 @@ from proctor.service.decisions.messages import (
     SuiteSource,
     TraceWork,
     Work,
+    make_undecided_result,
     pack_plain,
     pack_result,
-    undecided_result,
     unpack_plain,
 )
-from proctor.service.decisions.trace_evidence import evidence_of_pieces
+from proctor.service.decisions.trace_evidence import read_evidence
 from proctor.service.decisions.trace_verdicts import CASE_S, READ_S, TRACE_S, CaseText, Limit, OutOfTime, PreparedDocument
 
 SLICE_S = 1.0
@@ -60,8 +60,8 @@ class CaseDecider:
         self.exhausted = False
         """Whether memory ran out once: what is left of it is not to be relied on."""
 
-    def do(self, job: Job) -> Iterator[Answer]:
-        """Answer every piece of work, in order."""
+    def answer_job(self, job: Job) -> Iterator[Answer]:
+        """Yield the answer to every piece of work, in order."""
         for key in job.forget:
             self._sources.pop(key, None)
             self._prepared.pop(key, None)
@@ -79,11 +79,11 @@ class CaseDecider:
         try:
             match work:
                 case CaseWork():
-                    return self._decided(work)
+                    return self._decide_record(work)
                 case TraceWork():
-                    return self._judged_trace(work)
+                    return self._decide_trace(work)
                 case ReadWork():
-                    return self._read(work)
+                    return self._read_evidence(work)
         except OutOfTime:
             return Answer(error=(TIME_LIMIT, f"reading it took more than {READ_S:g} s"), blames="evidence")
         except EvidenceError as error:
@@ -99,12 +99,12 @@ class CaseDecider:
             # A bug must not take the other records along.
             return Answer(error=("internal_error", f"{type(error).__name__}: {str(error)[:500]}"))
 
-    def _read(self, work: ReadWork) -> Answer:
+    def _read_evidence(self, work: ReadWork) -> Answer:
         with self._limit(READ_S):
             return Answer(evidence=[pack_plain(one) for one in read_sent(unpack_plain(work.sent, Any), format=work.format)])
 
-    def _decided(self, work: CaseWork) -> Answer:
-        suite = self._suite(work.suite)
+    def _decide_record(self, work: CaseWork) -> Answer:
+        suite = self._get_suite(work.suite)
         if isinstance(suite, tuple):
             return Answer(error=suite, blames="suite")
         with self._limit(READ_S):
@@ -116,54 +116,56 @@ class CaseDecider:
             if prepared is None or prepared.case.id != ask.id:
                 return Answer(error=("internal_error", f"the suite has no case {ask.id!r} there"))
             left = TRACE_S - (self._clock() - begun)
-            steps.append(self._step(prepared, work, ask, evidence, left))
+            steps.append(self._decide_case(prepared, work, ask, evidence, left))
         return Answer(steps=steps)
 
-    def _step(self, prepared: PreparedCase, work: CaseWork, ask: CaseAsk, evidence: Evidence, left: float) -> Step:
+    def _decide_case(self, prepared: PreparedCase, work: CaseWork, ask: CaseAsk, evidence: Evidence, left: float) -> Step:
         clock = None if work.clock is None else (lambda: work.clock or "")
         if left <= 0:
             reason = f"not decided: the cases before it took {TRACE_S:g} s on this record"
-            return Step(id=ask.id, result=pack_result(undecided_result(prepared.case, TIME_LIMIT, reason, attempt=work.attempt)))
+            return Step(id=ask.id, result=pack_result(make_undecided_result(prepared.case, TIME_LIMIT, reason, attempt=work.attempt)))
         try:
             with self._limit(min(CASE_S, left)):
                 if not (work.judging and prepared.judged):
                     return Step(id=ask.id, result=pack_result(prepared.decide(evidence, None, work.attempt, clock)))
-                found = _deliberated(prepared, evidence, work.attempt, clock, work.fail_fast, ask.opinions)
+                found = _deliberate(prepared, evidence, work.attempt, clock, work.fail_fast, ask.opinions)
                 if isinstance(found, CaseResult):
                     return Step(id=ask.id, result=pack_result(found))
                 return Step(id=ask.id, questions=pack_plain(found))
         except OutOfTime:
             reason = f"the case took more than {min(CASE_S, left):g} s on this record"
-            return Step(id=ask.id, result=pack_result(undecided_result(prepared.case, TIME_LIMIT, reason, attempt=work.attempt)))
+            return Step(id=ask.id, result=pack_result(make_undecided_result(prepared.case, TIME_LIMIT, reason, attempt=work.attempt)))
 
-    def _judged_trace(self, work: TraceWork) -> Answer:
+    def _decide_trace(self, work: TraceWork) -> Answer:
         with self._limit(READ_S):
-            evidence = evidence_of_pieces(work.pieces, work.response_path)
-            document = self._document(work.text)
+            evidence = read_evidence(work.pieces, work.response_path)
+            document = self._get_document(work.text)
         steps: list[Step] = []
         begun = self._clock()
         for _, prepared in () if document.suite is None else document.suite.cases_for_trace(evidence.case):
             if not prepared.judged:
                 continue
             left = TRACE_S - (self._clock() - begun)
-            steps.append(self._trace_step(document, prepared, work, evidence, left))
+            steps.append(self._decide_trace_case(document, prepared, work, evidence, left))
         return Answer(steps=steps)
 
-    def _trace_step(self, document: PreparedDocument, prepared: PreparedCase, work: TraceWork, evidence: Evidence, left: float) -> Step:
+    def _decide_trace_case(
+        self, document: PreparedDocument, prepared: PreparedCase, work: TraceWork, evidence: Evidence, left: float
+    ) -> Step:
         id = prepared.case.id
         try:
             if left <= 0:
                 raise OutOfTime
             with self._limit(min(CASE_S, left)):
-                found = _deliberated(prepared, evidence, 0, lambda: work.clock, False, work.opinions.get(id))
+                found = _deliberate(prepared, evidence, 0, lambda: work.clock, False, work.opinions.get(id))
                 if not isinstance(found, CaseResult):
                     return Step(id=id, questions=pack_plain(found))
-                return Step(id=id, finding=document.finding(work.position, found))
+                return Step(id=id, finding=document.make_finding(work.position, found))
         except OutOfTime:
             reason = f"the case took more than {max(0.0, min(CASE_S, left)):g} s on this trace"
-            return Step(id=id, finding=document.finding(work.position, undecided_result(prepared.case, TIME_LIMIT, reason)))
+            return Step(id=id, finding=document.make_finding(work.position, make_undecided_result(prepared.case, TIME_LIMIT, reason)))
 
-    def _suite(self, key: str) -> PreparedSuite | tuple[str, str]:
+    def _get_suite(self, key: str) -> PreparedSuite | tuple[str, str]:
         found = self._prepared.get(key)
         if found is None:
             # Prepared when it is first needed, so that it counts for whom it is needed.
@@ -179,7 +181,7 @@ class CaseDecider:
         except OutOfTime:
             return TIME_LIMIT, f"reading the suite took more than {READ_S:g} s"
 
-    def _document(self, text: CaseText) -> PreparedDocument:
+    def _get_document(self, text: CaseText) -> PreparedDocument:
         key = (text.id, text.version)
         found = self._documents.get(key)
         if found is None:
@@ -192,10 +194,10 @@ class CaseDecider:
 _MOST_DOCUMENTS = 50
 
 
-def _deliberated(
+def _deliberate(
     prepared: PreparedCase, evidence: Evidence, attempt: int, clock: Callable[[], str] | None, fail_fast: bool, said: bytes | None
 ) -> CaseResult | tuple[Question, ...]:
-    """The result, or what the judge is to be asked next, after it said all this."""
+    """Return the result, or the next questions for the judge, given all that it said so far."""
     opinions: Opinions = () if said is None else unpack_plain(said, Opinions)
     deliberation = prepared.deliberate(evidence, None, attempt, clock, fail_fast=fail_fast)
     try:

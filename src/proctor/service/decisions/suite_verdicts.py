@@ -1,4 +1,4 @@
-"""Cases of one suite decided where everything is decided, for whoever has the suite in hand.
+"""Decides cases of one suite by the pool, for whoever has the suite in hand.
 
 What comes back is a result in any case: what could not be decided is an `error` with a code and a reason.
 """
@@ -26,8 +26,8 @@ from proctor.service.decisions.messages import (
     ReadWork,
     Step,
     SuiteSource,
+    make_undecided_result,
     pack_plain,
-    undecided_result,
     unpack_plain,
     unpack_result,
 )
@@ -40,7 +40,7 @@ AskFor = Callable[[Case, tuple[Question, ...]], Awaitable[Sequence[Opinion]]]
 """Asks the judge about one case."""
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class RecordToDecide(msgspec.Struct, frozen=True, kw_only=True):
     """One record, and the cases that it answers by their positions."""
 
     evidence: Evidence
@@ -62,9 +62,9 @@ async def read_evidence(decisions: Decisions, who: Who, sent: Json, format: str 
 async def decide_stream(
     stream: CheckStream, decisions: SuiteDecisions, evidence: Sequence[Evidence], judge: Judge | None
 ) -> list[CaseResult]:
-    """What `CheckStream.over` gives, with everything decided by `decisions`."""
+    """Return what `CheckStream.over` gives, with everything decided by `decisions`."""
     results: list[CaseResult] = []
-    asked: list[Asked] = []
+    asked: list[RecordToDecide] = []
     order: list[list[CaseResult] | int] = []
     for each in evidence:
         known: list[CaseResult] = []
@@ -73,7 +73,7 @@ async def decide_stream(
             each = msgspec.structs.replace(each, now=stream.fixed_now)
         order.append(known if not positions else len(asked))
         if positions:
-            asked.append(Asked(evidence=each, positions=positions, source=NO_SOURCE, clock=stream.clock()))
+            asked.append(RecordToDecide(evidence=each, positions=positions, source=NO_SOURCE, clock=stream.clock()))
 
     async def ask(case: Case, questions: tuple[Question, ...]) -> Sequence[Opinion]:
         assert judge is not None
@@ -95,38 +95,38 @@ class SuiteDecisions:
     def __init__(self, decisions: Decisions, who: Who, source: SuiteSource, cases: Sequence[Case], *, fail_fast: bool = False) -> None:
         self._decisions = decisions
         self._who = who
-        self._key = source.key
+        self._key = source.make_key
         self._suites = {self._key: source}
         self._cases = cases
         self._positions = {case.id: position for position, case in enumerate(cases)}
         self._fail_fast = fail_fast
 
-    async def decide(self, asked: Sequence[Asked], ask: AskFor | None = None) -> list[list[CaseResult]]:
-        """The results of every record, in the order of its cases; `ask` where there is a judge."""
+    async def decide(self, asked: Sequence[RecordToDecide], ask: AskFor | None = None) -> list[list[CaseResult]]:
+        """Return the results of every record, in the order of its cases; `ask` where there is a judge."""
         done: list[dict[int, CaseResult]] = [{} for _ in asked]
         opinions: dict[tuple[int, int], list[Sequence[Opinion]]] = {}
         waiting = {number: list(one.positions) for number, one in enumerate(asked) if one.positions}
         while waiting:
-            works = [self._work(asked[number], positions, number, opinions, ask is not None) for number, positions in waiting.items()]
+            works = [self._make_work(asked[number], positions, number, opinions, ask is not None) for number, positions in waiting.items()]
             answers = await self._decisions.answers(self._who, works, self._suites)
             questions: dict[tuple[int, int], tuple[Question, ...]] = {}
             for (number, positions), answer in zip(waiting.items(), answers, strict=True):
-                for position, step in zip(positions, self._steps(answer, positions), strict=True):
-                    found = self._found(asked[number], position, answer, step)
+                for position, step in zip(positions, self._list_steps(answer, positions), strict=True):
+                    found = self._read_step(asked[number], position, answer, step)
                     if isinstance(found, CaseResult):
                         done[number][position] = found
                     else:
                         questions[number, position] = found
             waiting = {}
             if ask is not None and questions:
-                for place, heard in (await self._judged(questions, ask)).items():
+                for place, heard in (await self._ask_judge(questions, ask)).items():
                     opinions.setdefault(place, []).append(heard)
                     waiting.setdefault(place[0], []).append(place[1])
         return [[found[position] for position in one.positions] for one, found in zip(asked, done, strict=True)]
 
-    def _work(
+    def _make_work(
         self,
-        asked: Asked,
+        asked: RecordToDecide,
         positions: Sequence[int],
         number: int,
         opinions: dict[tuple[int, int], list[Sequence[Opinion]]],
@@ -150,19 +150,19 @@ class SuiteDecisions:
             fail_fast=self._fail_fast,
         )
 
-    def _steps(self, answer: Answer, positions: Sequence[int]) -> Sequence[Step | None]:
+    def _list_steps(self, answer: Answer, positions: Sequence[int]) -> Sequence[Step | None]:
         return answer.steps if len(answer.steps) == len(positions) else [None] * len(positions)
 
-    def _found(self, asked: Asked, position: int, answer: Answer, step: Step | None) -> CaseResult | tuple[Question, ...]:
+    def _read_step(self, asked: RecordToDecide, position: int, answer: Answer, step: Step | None) -> CaseResult | tuple[Question, ...]:
         case = self._cases[position]
         if step is not None and step.result is not None:
             return unpack_result(step.result, case, asked.source)
         if step is not None and step.questions is not None:
             return unpack_plain(step.questions, tuple[Question, ...])
         code, reason = answer.error or ("internal_error", "nothing came of it")
-        return undecided_result(case, code, reason, attempt=asked.attempt, source=asked.source)
+        return make_undecided_result(case, code, reason, attempt=asked.attempt, source=asked.source)
 
-    async def _judged(
+    async def _ask_judge(
         self, questions: dict[tuple[int, int], tuple[Question, ...]], ask: AskFor
     ) -> dict[tuple[int, int], Sequence[Opinion]]:
         room = asyncio.Semaphore(MOST_AT_THE_JUDGE)
@@ -182,7 +182,7 @@ class SuiteDecisions:
     async def decide_one(
         self, case: Case, evidence: Evidence, *, attempt: int = 0, clock: str | None = None, ask: Ask | None = None
     ) -> CaseResult:
-        """The result of one case on one record."""
-        asked = Asked(evidence=evidence, positions=(self._positions[case.id],), attempt=attempt, clock=clock)
+        """Return the result of one case on one record."""
+        asked = RecordToDecide(evidence=evidence, positions=(self._positions[case.id],), attempt=attempt, clock=clock)
         ((result,),) = await self.decide([asked], None if ask is None else lambda _, questions: ask(questions))
         return result

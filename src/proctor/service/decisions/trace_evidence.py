@@ -1,4 +1,4 @@
-"""The evidence of a trace, from what is kept of it.
+"""Reads the evidence of a trace from what is kept of it.
 
 A piece that is a list holds spans, by resource; a piece that is an object is a body as it came. Spans that came in several pieces are
 merged by their ids: what came later wins. A body of the second generation is read as the kind of its agent wants it: an HTTP agent may
@@ -21,7 +21,7 @@ from proctor.evidence.text import as_text
 from proctor.model.evidence import Evidence, Json
 from proctor.model.missing import MISSING
 from proctor.paths.dotted import find_dotted
-from proctor.store.bodies import BodyTooLarge, expand, from_json
+from proctor.store.bodies import BodyTooLarge, expand_bytes, from_json
 
 if TYPE_CHECKING:
     # Whoever decides in a process of its own needs no database.
@@ -32,42 +32,42 @@ LARGEST_EVIDENCE = 128 * 1024 * 1024
 _GROUPS = msgspec.json.Decoder(list[SpanGroup])
 
 
-def evidence_in(pieces: Sequence[bytes], agent: Agent | None) -> Evidence:
-    """The evidence of one trace of an agent. Raises `EvidenceError`, or `StoreError` for damage."""
-    return evidence_of_pieces(pieces, None if agent is None else response_path_of(agent))
+def read_agent_evidence(pieces: Sequence[bytes], agent: Agent | None) -> Evidence:
+    """Return the evidence of one trace of an agent. Raises `EvidenceError`, or `StoreError` for damage."""
+    return read_evidence(pieces, None if agent is None else get_response_path(agent))
 
 
-def response_path_of(agent: Agent) -> str | None:
-    """Where the text of an agent's answers stands, if it says so."""
+def get_response_path(agent: Agent) -> str | None:
+    """Return where the text of an agent's answers stands, if its settings say so."""
     path = agent.settings.get("response_path")
     return path if isinstance(path, str) and path else None
 
 
-def evidence_of_pieces(pieces: Sequence[bytes], response_path: str | None) -> Evidence:
-    """The evidence of one trace. Raises `EvidenceError`, or `StoreError` for damage."""
+def read_evidence(pieces: Sequence[bytes], response_path: str | None) -> Evidence:
+    """Return the evidence of one trace. Raises `EvidenceError`, or `StoreError` for damage."""
     batches: list[list[SpanGroup]] = []
     document: Json = None
-    for data in opened(pieces):
+    for data in expand_pieces(pieces):
         if data[:1] == b"[":
-            batches.append(_groups(data))
+            batches.append(_decode_groups(data))
         else:
             document = from_json(data)
-    return _of_spans(batches) if batches else _of_body(document, response_path)
+    return _read_spans(batches) if batches else _read_body(document, response_path)
 
 
-def opened(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """The JSON of each piece. Raises `EvidenceError` when there is more of it than is looked at."""
+def expand_pieces(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the JSON of each piece. Raises `EvidenceError` when there is more of it than is looked at."""
     left = LARGEST_EVIDENCE
     for piece in pieces:
         try:
-            data = expand(piece, largest=left)
+            data = expand_bytes(piece, largest=left)
         except BodyTooLarge:
             raise EvidenceError(f"more than {LARGEST_EVIDENCE} bytes of JSON, too much to be looked at", code="too_large") from None
         yield data
         left = max(1, left - len(data))
 
 
-def _groups(data: bytes) -> list[SpanGroup]:
+def _decode_groups(data: bytes) -> list[SpanGroup]:
     try:
         return _GROUPS.decode(data)
     except (msgspec.MsgspecError, RecursionError):
@@ -78,10 +78,10 @@ def _groups(data: bytes) -> list[SpanGroup]:
             raise StoreError(f"stored spans cannot be read: {error}") from error
 
 
-def _of_spans(batches: list[list[SpanGroup]]) -> Evidence:
+def _read_spans(batches: list[list[SpanGroup]]) -> Evidence:
     groups = [group for batch in batches for group in batch]
     if len(groups) == 1:
-        spans: list[Span] = _alone(groups[0].spans)
+        spans: list[Span] = _merge_repeated(groups[0].spans)
     else:
         spans = [span for merged in merge_spans(group.spans for group in groups).values() for span in merged]
     evidence = build_evidence(spans)
@@ -91,13 +91,13 @@ def _of_spans(batches: list[list[SpanGroup]]) -> Evidence:
     return evidence
 
 
-def _alone(spans: list[Span]) -> list[Span]:
+def _merge_repeated(spans: list[Span]) -> list[Span]:
     if len({span.id for span in spans}) == len(spans):
         return spans
     return [span for merged in merge_spans([spans]).values() for span in merged]
 
 
-def _of_body(document: Json, response_path: str | None) -> Evidence:
+def _read_body(document: Json, response_path: str | None) -> Evidence:
     if exceeds_depth(document):
         raise too_deep_error()
     found = mibo.read(document)

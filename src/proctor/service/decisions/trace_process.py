@@ -1,4 +1,4 @@
-"""Where traces are decided: in a process beside this one, or in a thread of it.
+"""Decides traces in a process beside this one, or in a thread of it.
 
 The service uses a process (`process.py`); what is done once and by hand uses a thread, and so does a service on a system that
 does not let it start one.
@@ -16,79 +16,79 @@ from typing import Protocol
 import msgspec
 
 from proctor.service.decisions.child_process import COMMAND, STALL_S, CannotStart, ChildProcess
-from proctor.service.decisions.trace_verdicts import Batch, CaseKey, CaseText, Decider, Decision
+from proctor.service.decisions.trace_verdicts import Batch, CaseKey, CaseText, Decision, TraceDecider
 
-__all__ = ["CannotStart", "Deciding", "InProcess", "InThread"]
+__all__ = ["BatchDecider", "CannotStart", "ProcessDecider", "ThreadDecider"]
 
 MEMORY_BYTES = 3_000_000_000
 """What the process may hold: the largest trace there can be, in memory."""
 _LOG = logging.getLogger("proctor.serve")
 
 
-class Deciding(Protocol):
+class BatchDecider(Protocol):
     """Decides batches of traces, one batch at a time."""
 
     async def decide(self, batch: Batch, texts: Mapping[CaseKey, CaseText]) -> list[Decision]:
-        """The decisions, in the order of the tasks; fewer than tasks when the first one without was the end of the process."""
+        """Return the decisions in the order of the tasks. Where they are fewer, the process ended at the first task without one."""
         ...
 
     async def close(self) -> None:
-        """Leave nothing behind."""
+        """Leave no process behind."""
         ...
 
 
-class _Told:
-    """Which cases somebody was told already."""
+class _KnownCases:
+    """The cases that a decider was told already."""
 
     def __init__(self) -> None:
         self._keys: set[CaseKey] = set()
 
-    def complete(self, batch: Batch, texts: Mapping[CaseKey, CaseText]) -> Batch:
-        """The batch with what is new in `texts`, and what is no longer there."""
+    def complete_batch(self, batch: Batch, texts: Mapping[CaseKey, CaseText]) -> Batch:
+        """Return the batch with what is new in `texts`, and what is no longer there."""
         news = [text for key, text in texts.items() if key not in self._keys]
         old = [key for key in self._keys if key not in texts]
         self._keys = set(texts)
         return msgspec.structs.replace(batch, texts=news, forget=old) if news or old else batch
 
 
-class InThread:
+class ThreadDecider:
     """Decides in a thread of this process."""
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="evaluate")
-        self._decider = Decider()
-        self._told = _Told()
+        self._decider = TraceDecider()
+        self._told = _KnownCases()
 
     async def decide(self, batch: Batch, texts: Mapping[CaseKey, CaseText]) -> list[Decision]:
-        """Every decision."""
-        whole = self._told.complete(batch, texts)
+        """Return every decision."""
+        whole = self._told.complete_batch(batch, texts)
         return await asyncio.get_running_loop().run_in_executor(self._pool, lambda: list(self._decider.decide(whole)))
 
     async def close(self) -> None:
-        """Wait for the thread."""
+        """Wait for the thread to end."""
         await asyncio.to_thread(self._pool.shutdown)
 
 
-class InProcess:
+class ProcessDecider:
     """Decides in a child process, started when it is needed and again when it has died."""
 
     def __init__(self, *, command: tuple[str, ...] | None = None, stall_s: float = STALL_S) -> None:
         self._command = command or (*COMMAND, str(MEMORY_BYTES))
         self._stall_s = stall_s
         self._process: ChildProcess | None = None
-        self._told = _Told()
+        self._told = _KnownCases()
         self._encode = msgspec.msgpack.Encoder().encode
         self._read = msgspec.msgpack.Decoder(Decision).decode
         self.was_ready = False
         """Whether there ever was a process; then there can be one again."""
 
     async def decide(self, batch: Batch, texts: Mapping[CaseKey, CaseText]) -> list[Decision]:
-        """The decisions; fewer than tasks when the process died. Raises `CannotStart`."""
-        process = await self._running()
+        """Return the decisions; fewer than tasks when the process died. Raises `CannotStart`."""
+        process = await self._get_process()
         found: list[Decision] = []
         try:
             with contextlib.suppress(ConnectionError, EOFError, TimeoutError, msgspec.MsgspecError):
-                await process.send(self._encode(self._told.complete(batch, texts)))
+                await process.send(self._encode(self._told.complete_batch(batch, texts)))
                 while len(found) < len(batch.tasks):
                     found.append(self._read(await process.receive()))
                 return found
@@ -106,11 +106,11 @@ class InProcess:
         if process is not None:
             await process.close()
 
-    async def _running(self) -> ChildProcess:
-        if self._process is not None and self._process.running:
+    async def _get_process(self) -> ChildProcess:
+        if self._process is not None and self._process.is_running:
             return self._process
         await self.close()
-        self._told = _Told()
+        self._told = _KnownCases()
         process = ChildProcess(self._command, stall_s=self._stall_s)
         await process.start()
         self._process = process

@@ -1,4 +1,4 @@
-"""Deciding traces against prepared cases, one after the other and without waiting for anything.
+"""Decides traces against prepared cases, one after the other and without waiting for anything.
 
 What is handed in and out is plain data, so that it can be done in a process of its own (`process.py`), and nothing here knows a
 database. A case is prepared once for each of its versions. What needs a judge is handed back undecided. Whatever goes wrong with one trace
@@ -27,9 +27,9 @@ from proctor.model.evidence import Evidence, Json
 from proctor.model.result import CaseResult
 from proctor.model.verdict import errored
 from proctor.report.json_text import CaseEncoder
-from proctor.service.decisions.case_selection import ActiveCase, applies
-from proctor.service.decisions.trace_evidence import evidence_of_pieces
-from proctor.store.bodies import from_json, pack, squeeze
+from proctor.service.decisions.case_selection import ActiveCase, is_selected
+from proctor.service.decisions.trace_evidence import read_evidence
+from proctor.store.bodies import compress_bytes, from_json, pack
 
 LONGEST_INPUT = 2_000
 """Characters of what was asked that are kept beside a trace, for search."""
@@ -50,7 +50,7 @@ Limit = Callable[[float], AbstractContextManager[object]]
 
 
 class OutOfTime(BaseException):
-    """Something took too long. No `Exception`: what is in the way must not take it for one of its own faults."""
+    """Raised when something took too long. No `Exception`: what is interrupted must not take it for a fault of its own."""
 
 
 class CaseText(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,13 +119,13 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """Nothing was done; it is for a later batch."""
 
 
-def failed(code: str, message: str) -> Decision:
-    """A trace that cannot be decided."""
-    return Decision(error=_plain(f"{code}: {message}"))
+def make_failed(code: str, message: str) -> Decision:
+    """Return the decision of a trace that cannot be decided."""
+    return Decision(error=_replace_surrogates(f"{code}: {message}"))
 
 
 class PreparedDocument:
-    """One version of a case, ready to decide; or why it cannot be."""
+    """One version of a case, ready to decide, or the reason why it cannot be."""
 
     def __init__(self, text: CaseText) -> None:
         self.problem: str | None = None
@@ -140,30 +140,30 @@ class PreparedDocument:
             # It was read when it was written; whatever has changed since must not keep traces waiting.
             self.problem = f"a bug while reading the case: {type(error).__name__}: {error}"
 
-    def finding(self, position: int, result: CaseResult) -> Finding:
-        """A result as it is kept."""
+    def make_finding(self, position: int, result: CaseResult) -> Finding:
+        """Return a result in the form in which it is kept."""
         return Finding(
             case=position,
-            key=_plain(result.case.id),
+            key=_replace_surrogates(result.case.id),
             outcome=result.outcome,
             score=result.score,
             verdict=result.verdict,
-            code=_code(result),
-            body=self._body(result),
+            code=_choose_code(result),
+            body=self._pack_body(result),
         )
 
-    def _body(self, result: CaseResult) -> bytes:
+    def _pack_body(self, result: CaseResult) -> bytes:
         # A clean pass has the same verdicts as the one before it, and so the same body.
         known = self._clean.get(id(result.case))
         if known is not None and known[0] is result.verdicts and result.now is None:
             return known[1]
-        packed = squeeze(self._encoder.encode(result))
+        packed = compress_bytes(self._encoder.encode(result))
         if result.outcome == "pass" and result.now is None and not result.extracted:
             self._clean[id(result.case)] = (result.verdicts, packed)
         return packed
 
 
-class Decider:
+class TraceDecider:
     """Decides batches. It remembers the cases it was told, until it is told to forget them."""
 
     def __init__(self, limit: Limit = nullcontext, clock: Callable[[], float] = time.monotonic) -> None:
@@ -187,34 +187,34 @@ class Decider:
             if used > AGENT_S or begun - started > BATCH_S:
                 yield Decision(undone=True)
                 continue
-            decision = self._decided(task, cases, batch.judging)
+            decision = self._decide_task(task, cases, batch.judging)
             spent[task.agent_id] = used + self._clock() - begun
             yield decision
 
-    def _decided(self, task: Task, cases: Sequence[ActiveCase], judging: bool) -> Decision:
+    def _decide_task(self, task: Task, cases: Sequence[ActiveCase], judging: bool) -> Decision:
         try:
             with self._limit(READ_S):
-                evidence = evidence_of_pieces(task.pieces, task.response_path)
-            return self._attempted(task, evidence, cases, judging)
+                evidence = read_evidence(task.pieces, task.response_path)
+            return self._decide_cases(task, evidence, cases, judging)
         except OutOfTime:
-            return failed("time_limit", f"reading the trace took more than {READ_S:g} s")
+            return make_failed("time_limit", f"reading the trace took more than {READ_S:g} s")
         except EvidenceError as error:
-            return failed(error.code, error.message)
+            return make_failed(error.code, error.message)
         except StoreError as error:
-            return failed("unreadable_evidence", str(error))
+            return make_failed("unreadable_evidence", str(error))
         except MemoryError:
-            return failed("memory_limit", "deciding the trace needed more memory than one trace may use")
+            return make_failed("memory_limit", "deciding the trace needed more memory than one trace may use")
         except RecursionError:
-            return failed("too_deep", "the trace is nested too deeply to be checked")
+            return make_failed("too_deep", "the trace is nested too deeply to be checked")
         except Exception as error:
             # A bug in a reader must not keep every other trace waiting.
-            return failed("internal_error", f"{type(error).__name__}: {str(error)[:500]}")
+            return make_failed("internal_error", f"{type(error).__name__}: {str(error)[:500]}")
 
-    def _attempted(self, task: Task, evidence: Evidence, cases: Sequence[ActiveCase], judging: bool) -> Decision:
+    def _decide_cases(self, task: Task, evidence: Evidence, cases: Sequence[ActiveCase], judging: bool) -> Decision:
         asked = as_text(evidence.input)
-        asked = None if asked is None else _plain(asked[:LONGEST_INPUT])
+        asked = None if asked is None else _replace_surrogates(asked[:LONGEST_INPUT])
         if evidence.no_run is not None:
-            return Decision(no_run=_plain(evidence.no_run), asked=asked)
+            return Decision(no_run=_replace_surrogates(evidence.no_run), asked=asked)
         findings: list[Finding] = []
         undecided: list[int] = []
         metadata: Mapping[str, Json] | None = None
@@ -224,64 +224,66 @@ class Decider:
             if case.sample < 1 or case.when is not None:
                 if metadata is None:
                     metadata = {**evidence.metadata, **(from_json(task.metadata) if task.metadata is not None else {})}
-                if not self._applies(case, task.id, evidence, metadata):
+                if not self._is_selected(case, task.id, evidence, metadata):
                     continue
-            document = self._document((case.id, case.version))
+            document = self._get_document((case.id, case.version))
             if document is None:
                 continue
             if document.suite is None:
-                findings.append(_unusable(position, document))
+                findings.append(_make_unusable(position, document))
                 continue
             for decide, prepared in document.suite.cases_for_trace(evidence.case):
                 if judging and prepared.judged:
                     undecided.append(position)
                 else:
-                    findings.append(document.finding(position, self._result(decide, prepared.case, evidence, task.created_at, deadline)))
+                    findings.append(
+                        document.make_finding(position, self._decide_case(decide, prepared.case, evidence, task.created_at, deadline))
+                    )
         return Decision(asked=asked, findings=findings, undecided=sorted(set(undecided)))
 
-    def _document(self, key: CaseKey) -> PreparedDocument | None:
+    def _get_document(self, key: CaseKey) -> PreparedDocument | None:
         found = self._prepared.get(key)
         if found is None and key in self._texts:
             # Prepared when it is first needed, so that it counts for whom it is needed.
             found = self._prepared[key] = PreparedDocument(self._texts.pop(key))
         return found
 
-    def _applies(self, case: ActiveCase, id: str, evidence: Evidence, metadata: Mapping[str, Json]) -> bool:
+    def _is_selected(self, case: ActiveCase, id: str, evidence: Evidence, metadata: Mapping[str, Json]) -> bool:
         try:
             with self._limit(CASE_S):
-                return applies(case, id, evidence, metadata)
+                return is_selected(case, id, evidence, metadata)
         except OutOfTime:
             # As a pattern that cannot decide: it narrows nothing.
             return True
 
-    def _result(self, decide: DecideCase, case: Case, evidence: Evidence, received: str, deadline: float) -> CaseResult:
+    def _decide_case(self, decide: DecideCase, case: Case, evidence: Evidence, received: str, deadline: float) -> CaseResult:
         if self._clock() > deadline:
-            return _out_of_time(case, f"not decided: the cases before it took {TRACE_S:g} s on this trace")
+            return _make_timed_out(case, f"not decided: the cases before it took {TRACE_S:g} s on this trace")
         try:
             with self._limit(CASE_S):
                 return decide(evidence, None, 0, lambda: received)
         except OutOfTime:
-            return _out_of_time(case, f"the case took more than {CASE_S:g} s on this trace")
+            return _make_timed_out(case, f"the case took more than {CASE_S:g} s on this trace")
 
 
-def _out_of_time(case: Case, reason: str) -> CaseResult:
+def _make_timed_out(case: Case, reason: str) -> CaseResult:
     verdicts = (errored("time_limit", reason),) * len(case.assertions)
     return CaseResult(case, "error", None, verdicts, code="time_limit", reason=reason)
 
 
-def _unusable(position: int, document: PreparedDocument) -> Finding:
+def _make_unusable(position: int, document: PreparedDocument) -> Finding:
     told = {"id": None, "outcome": "error", "code": "unusable_spec", "reason": document.problem, "assertions": []}
     return Finding(case=position, key="", outcome="error", score=None, verdict=None, code="unusable_spec", body=pack(told))
 
 
-def _code(result: CaseResult) -> str | None:
-    """The code of a case: its own, else `missing_evidence` where an assertion lacked something, else that of the first that has one."""
+def _choose_code(result: CaseResult) -> str | None:
+    """Return the code of a case: its own, else `missing_evidence` where an assertion lacked something, else the first that one has."""
     if result.code is not None or result.outcome == "pass":
         return result.code
     codes = [verdict.code for verdict in result.verdicts if verdict.code is not None and verdict.outcome != "pass"]
     return "missing_evidence" if "missing_evidence" in codes else codes[0] if codes else None
 
 
-def _plain(text: str) -> str:
-    """Text that can be written down: halves of surrogate pairs cannot."""
+def _replace_surrogates(text: str) -> str:
+    """Return text that can be written down, with halves of surrogate pairs replaced."""
     return text if text.isascii() else text.encode("utf-8", errors="replace").decode()

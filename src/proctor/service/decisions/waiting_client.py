@@ -1,4 +1,4 @@
-"""Whether the client still waits: what is decided for one that has left is given up.
+"""Gives up work whose client has left.
 
 The door that answers a request says how to find out that its client has left; work that takes long is done as long as it waits.
 """
@@ -17,8 +17,8 @@ CLIENT_LEAVES: ContextVar[Callable[[], Awaitable[None]] | None] = ContextVar("CL
 """Returns when the client of this request has left; nothing where nobody knows."""
 
 
-async def while_client_waits(work: Coroutine[Any, Any, T]) -> T:
-    """Do the work, unless the client leaves before it is done. Raises `Refusal` then, which nobody hears."""
+async def run_while_client_waits(work: Coroutine[Any, Any, T]) -> T:
+    """Do the work, unless the client leaves before it is done; then raise `Refusal`, which nobody hears."""
     leaves = CLIENT_LEAVES.get()
     if leaves is None:
         return await work

@@ -1,1 +1,1 @@
-"""What leaves the service by itself: alerts, webhooks, exported verdicts."""
+"""What the service sends by itself: alerts, webhooks, exported verdicts."""

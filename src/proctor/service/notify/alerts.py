@@ -1,4 +1,4 @@
-"""Alerts: rules over the results of a project or an agent, and what is sent when one begins to fire and when it is quiet again.
+"""Alerts: rules over the results of a project or an agent, and a message when one begins to fire and when it is quiet again.
 
     pass_rate          {below: 0.9, window_s: 3600, minimum: 10}       the share of passed results is below
     failing_case       {case_id: ..., times: 1, window_s: 3600}        a case (any, if none is named) failed or errored that often
@@ -21,7 +21,7 @@ from proctor.network.guard import Guard
 from proctor.service.access.audit import note
 from proctor.service.access.callers import Caller
 from proctor.service.access.permissions import check_place, require_writer
-from proctor.service.access.secrets import box_of
+from proctor.service.access.secrets import make_box
 from proctor.service.changes import check_fields, required
 from proctor.service.hub import Hub, new_id, stamp
 from proctor.service.paging import paged, shown_page
@@ -30,7 +30,7 @@ from proctor.store import alerts as rows
 from proctor.store.list_queries import list_query
 from proctor.store.pages import Row
 from proctor.store.tables import alert_deliveries, alert_rules, cases
-from proctor.store.tenants import change, delete, find, insert
+from proctor.store.tenants import change_row, delete_row, find_row, insert_row
 
 AlertKind = Literal["pass_rate", "failing_case", "missing_evidence"]
 DEFAULTS: dict[str, dict[str, Json]] = {
@@ -57,18 +57,18 @@ async def create_rule(
     secret: str | None = None,
     active: bool = True,
 ) -> dict[str, Json]:
-    """A new rule. What signs its messages is shown this once."""
+    """Create a rule. What signs its messages is shown this once."""
     require_writer(caller, "alerts are created")
     check_fields({"name": name})
     _check_url(hub, webhook_url)
-    complete = _settings(kind, settings or {})
+    complete = _read_settings(kind, settings or {})
     plain = secret or f"whsec_{secrets.token_urlsafe(32)}"
     _check_secret(plain)
     now = hub.now()
     async with hub.database.writing() as connection:
         await check_place(connection, caller, project_id, agent_id)
         await _check_case(connection, caller, complete)
-        row = await insert(
+        row = await insert_row(
             connection,
             alert_rules,
             {
@@ -80,7 +80,7 @@ async def create_rule(
                 "kind": kind,
                 "settings": complete,
                 "webhook_url": webhook_url,
-                "secret": box_of(hub).lock(plain),
+                "secret": make_box(hub).lock(plain),
                 "active": active,
                 "state": None,
                 "created_at": now,
@@ -88,7 +88,7 @@ async def create_rule(
             },
         )
         await note(connection, hub, caller, "create", "alert", row["id"], {"name": name, "kind": kind})
-    return {**_shown(row), "secret": plain}
+    return {**_show_rule(row), "secret": plain}
 
 
 async def list_rules(
@@ -100,19 +100,19 @@ async def list_rules(
     limit: int | None = None,
     cursor: str | None = None,
 ) -> dict[str, Json]:
-    """A page of rules. Their addresses are as good as keys, so they are read with an organization key only."""
+    """Return a page of rules. Their addresses are as good as keys, so they are read with an organization key only."""
     require_writer(caller, "alerts are read")
     wanted = {"project_id": project_id, "agent_id": agent_id}
     query = list_query(alert_rules, {"organization_id": caller.organization_id, **wanted})
     async with hub.database.reading() as connection:
-        return shown_page(await paged(connection, query, alert_rules, limit=limit, cursor=cursor), _shown)
+        return shown_page(await paged(connection, query, alert_rules, limit=limit, cursor=cursor), _show_rule)
 
 
 async def get_rule(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
-    """One rule."""
+    """Return one rule."""
     require_writer(caller, "alerts are read")
     async with hub.database.reading() as connection:
-        return _shown(await _found(connection, caller, id))
+        return _show_rule(await _find_rule(connection, caller, id))
 
 
 async def update_rule(hub: Hub, caller: Caller, id: str, changes: Mapping[str, Json]) -> dict[str, Json]:
@@ -125,53 +125,53 @@ async def update_rule(hub: Hub, caller: Caller, id: str, changes: Mapping[str, J
     values: dict[str, Json] = {name: changes[name] for name in ("name", "webhook_url", "active") if name in changes}
     if "secret" in changes:
         _check_secret(changes["secret"])
-        values["secret"] = box_of(hub).lock(changes["secret"])
+        values["secret"] = make_box(hub).lock(changes["secret"])
     async with hub.database.writing() as connection:
-        before = await _found(connection, caller, id)
+        before = await _find_rule(connection, caller, id)
         if "settings" in changes:
-            values["settings"] = _settings(before["kind"], {**(before["settings"] or {}), **changes["settings"]})
+            values["settings"] = _read_settings(before["kind"], {**(before["settings"] or {}), **changes["settings"]})
             await _check_case(connection, caller, values["settings"])
         if {"settings", "active"} & set(values):
             values["state"] = None
-        row = await change(connection, alert_rules, caller.organization_id, id, {**values, "updated_at": hub.now()})
+        row = await change_row(connection, alert_rules, caller.organization_id, id, {**values, "updated_at": hub.now()})
         await note(connection, hub, caller, "update", "alert", id, {"fields": sorted(set(changes))})
     assert row is not None
-    return _shown(row)
+    return _show_rule(row)
 
 
 async def delete_rule(hub: Hub, caller: Caller, id: str) -> None:
     """Delete a rule with what it sent."""
     require_writer(caller, "alerts are deleted")
     async with hub.database.writing() as connection:
-        if not await delete(connection, alert_rules, caller.organization_id, id):
+        if not await delete_row(connection, alert_rules, caller.organization_id, id):
             raise not_found("alert", id)
         await rows.delete_deliveries(connection, id)
         await note(connection, hub, caller, "delete", "alert", id)
 
 
 async def list_deliveries(hub: Hub, caller: Caller, id: str, *, limit: int | None = None, cursor: str | None = None) -> dict[str, Json]:
-    """A page of what a rule sent, and what it tried to."""
+    """Return a page of the messages that a rule sent or tried to send."""
     require_writer(caller, "alerts are read")
     async with hub.database.reading() as connection:
-        await _found(connection, caller, id)
+        await _find_rule(connection, caller, id)
         query = list_query(alert_deliveries, {"organization_id": caller.organization_id, "rule_id": id})
-        return shown_page(await paged(connection, query, alert_deliveries, limit=limit, cursor=cursor), _shown_delivery)
+        return shown_page(await paged(connection, query, alert_deliveries, limit=limit, cursor=cursor), _show_delivery)
 
 
 async def send_test(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
-    """Have a message sent that says it is a test."""
+    """Queue a message that says it is a test."""
     require_writer(caller, "alerts are tested")
     async with hub.database.writing() as connection:
-        rule = await _found(connection, caller, id)
-        row = await _queue(connection, hub, rule, "alert.test", {})
+        rule = await _find_rule(connection, caller, id)
+        row = await _queue_delivery(connection, hub, rule, "alert.test", {})
         await note(connection, hub, caller, "test", "alert", id)
-    return _shown_delivery(row)
+    return _show_delivery(row)
 
 
 async def check_rules(hub: Hub) -> int:
-    """Look at every active rule once; how many changed their state."""
+    """Look at every active rule once and return how many changed their state."""
     async with hub.database.reading() as connection:
-        watched = await rows.active_rules(connection)
+        watched = await rows.list_active_rules(connection)
     changed = 0
     for rule in watched:
         changed += await _check_rule(hub, rule)
@@ -182,7 +182,7 @@ async def _check_rule(hub: Hub, rule: Row) -> bool:
     settings = {**DEFAULTS[rule["kind"]], **(rule["settings"] or {})}
     since = stamp(hub.clock() - float(settings["window_s"]))
     async with hub.database.reading() as connection:
-        counts = await rows.observed(
+        counts = await rows.count_outcomes(
             connection,
             rule["organization_id"],
             rule["project_id"],
@@ -201,12 +201,12 @@ async def _check_rule(hub: Hub, rule: Row) -> bool:
             return False
         # A rule that was never looked at and is quiet has nothing to say.
         if before is not None or firing:
-            await _queue(connection, hub, rule, "alert.firing" if firing else "alert.resolved", seen)
+            await _queue_delivery(connection, hub, rule, "alert.firing" if firing else "alert.resolved", seen)
     return True
 
 
 def _judge(kind: str, settings: Mapping[str, Json], counts: list[tuple[str, str | None, int]]) -> tuple[dict[str, Json], bool | None]:
-    """What was seen, and whether the rule fires; None when there is too little to say."""
+    """Return what was counted, and whether the rule fires; None when there is too little to say."""
     decided = sum(count for outcome, _, count in counts if outcome != "skip")
     passed = sum(count for outcome, _, count in counts if outcome == "pass")
     lacking = sum(count for _, code, count in counts if code == "missing_evidence")
@@ -222,17 +222,17 @@ def _judge(kind: str, settings: Mapping[str, Json], counts: list[tuple[str, str 
     return seen, lacking / decided > settings["above"]
 
 
-async def _queue(connection: AsyncConnection, hub: Hub, rule: Row, event: str, seen: dict[str, Json]) -> Row:
+async def _queue_delivery(connection: AsyncConnection, hub: Hub, rule: Row, event: str, seen: dict[str, Json]) -> Row:
     now = hub.now()
     id = new_id("ald")
     told = {name: rule[name] for name in ("id", "name", "kind", "project_id", "agent_id", "settings")}
     payload: dict[str, Json] = {"id": id, "event": event, "at": now, "rule": told, "observed": seen}
     values = {"id": id, "organization_id": rule["organization_id"], "rule_id": rule["id"], "payload": payload, "next_at": hub.clock()}
-    return await insert(connection, alert_deliveries, {**values, "created_at": now, "updated_at": now})
+    return await insert_row(connection, alert_deliveries, {**values, "created_at": now, "updated_at": now})
 
 
-async def _found(connection: AsyncConnection, caller: Caller, id: str) -> Row:
-    row = await find(connection, alert_rules, caller.organization_id, id)
+async def _find_rule(connection: AsyncConnection, caller: Caller, id: str) -> Row:
+    row = await find_row(connection, alert_rules, caller.organization_id, id)
     if row is None:
         raise not_found("alert", id)
     return row
@@ -240,7 +240,7 @@ async def _found(connection: AsyncConnection, caller: Caller, id: str) -> Row:
 
 async def _check_case(connection: AsyncConnection, caller: Caller, settings: Mapping[str, Json]) -> None:
     case_id = settings.get("case_id")
-    if case_id is not None and await find(connection, cases, caller.organization_id, case_id) is None:
+    if case_id is not None and await find_row(connection, cases, caller.organization_id, case_id) is None:
         raise not_found("case", case_id)
 
 
@@ -258,11 +258,11 @@ def _check_secret(secret: str) -> None:
         raise Refusal("VALIDATION_ERROR", "the secret cannot be used", fields={"secret": ["expected 16 to 500 characters"]})
 
 
-def _settings(kind: str, given: Mapping[str, Json]) -> dict[str, Json]:
+def _read_settings(kind: str, given: Mapping[str, Json]) -> dict[str, Json]:
     defaults = DEFAULTS[kind]
     fields: dict[str, list[str]] = {}
     for name, value in given.items():
-        told = _wrong(name, value) if name in defaults else f"a {kind} rule does not have it; there are {', '.join(defaults)}"
+        told = _explain_wrong(name, value) if name in defaults else f"a {kind} rule does not have it; there are {', '.join(defaults)}"
         if told is not None:
             fields[f"settings.{name}"] = [told]
     if fields:
@@ -270,7 +270,7 @@ def _settings(kind: str, given: Mapping[str, Json]) -> dict[str, Json]:
     return {**defaults, **given}
 
 
-def _wrong(name: str, value: Any) -> str | None:
+def _explain_wrong(name: str, value: Any) -> str | None:
     if name == "case_id":
         return None if value is None or isinstance(value, str) else "expected the id of a case"
     if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -279,11 +279,11 @@ def _wrong(name: str, value: Any) -> str | None:
     return None if least <= value <= most else f"expected a number from {least} to {most}"
 
 
-def _shown(row: Row) -> dict[str, Json]:
+def _show_rule(row: Row) -> dict[str, Json]:
     return {name: row[name] for name in _SHOWN}
 
 
-def _shown_delivery(row: Row) -> dict[str, Json]:
+def _show_delivery(row: Row) -> dict[str, Json]:
     waiting = row["delivered_at"] is None and row["next_at"] is not None
     status = "delivered" if row["delivered_at"] is not None else "waiting" if waiting else "given up"
     return {**{name: row[name] for name in _DELIVERY}, "status": status}

@@ -1,4 +1,4 @@
-"""Verdicts told to an OpenTelemetry receiver as they come: a worker beside evaluation, which never waits for it.
+"""Exports verdicts to an OpenTelemetry receiver as they come: a worker beside evaluation, which never waits for it.
 
 Results that were written are noted in the same transaction (`store/exports.py`), so every one of them is sent at least once, also after a
 crash; `proctor.result.id` with `proctor.trace.revision` tells a receiver which it has seen. Requests are OTLP/HTTP: protobuf, gzip. One
@@ -25,11 +25,11 @@ from proctor.network.addresses import AddressRefused
 from proctor.report.evaluation_events import About, EvaluationEvent, group_by_request, iterate_events, to_protobuf
 from proctor.service.hub import Hub
 from proctor.service.redaction import redact_text
-from proctor.service.traces.evaluated_span import place_in
+from proctor.service.traces.evaluated_span import find_place
 from proctor.store.bodies import unpack
-from proctor.store.exports import end_exports, put_off_exports, results_to_export, take_exports, trace_to_export
+from proctor.store.exports import delete_exports, find_trace_to_export, list_results_to_export, postpone_exports, take_exports
 from proctor.store.pages import Row
-from proctor.store.traces import pieces_of
+from proctor.store.traces import list_pieces
 
 if TYPE_CHECKING:
     import httpx2
@@ -54,10 +54,10 @@ async def export_results(hub: Hub, stop: asyncio.Event) -> None:
     if hub.settings.export_otlp_endpoint is None:
         await stop.wait()
         return
-    async with Exporter.opened(hub) as exporter:
+    async with Exporter.open(hub) as exporter:
         while not stop.is_set():
             try:
-                wait_s = await exporter.step()
+                wait_s = await exporter.send_batch()
             except StoreError as error:
                 _LOG.warning("results cannot be exported now", extra={"error": str(error)})
                 wait_s = LOOK_S
@@ -66,7 +66,7 @@ async def export_results(hub: Hub, stop: asyncio.Event) -> None:
 
 
 class _Trace(msgspec.Struct, kw_only=True):
-    """A trace that was taken, and what is to be told about it."""
+    """A leased trace, and what is to be exported of it."""
 
     row: Row
     results: int = 0
@@ -74,7 +74,7 @@ class _Trace(msgspec.Struct, kw_only=True):
 
 
 class _Later(Exception):
-    """The receiver does not take anything just now."""
+    """Raised when the receiver takes nothing just now."""
 
     def __init__(self, why: str, retry_after_s: float | None = None) -> None:
         super().__init__(why)
@@ -82,7 +82,7 @@ class _Later(Exception):
 
 
 class _Refused(Exception):
-    """The receiver does not take this."""
+    """Raised when the receiver refuses this batch."""
 
 
 class Exporter:
@@ -95,23 +95,23 @@ class Exporter:
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def opened(cls, hub: Hub) -> AsyncGenerator[Exporter]:
-        """An exporter, its connections closed at the end."""
+    async def open(cls, hub: Hub) -> AsyncGenerator[Exporter]:
+        """Yield an exporter whose connections are closed at the end."""
         # Loading what speaks HTTP takes time, and most services export nothing.
         from proctor.network.guard import Guard, guarded_client
 
         async with guarded_client(Guard(hub.settings.allowed_addresses), timeout_s=TIMEOUT_S) as client:
             yield cls(hub, client)
 
-    async def step(self) -> float:
-        """Send one batch; after how many seconds to come again."""
+    async def send_batch(self) -> float:
+        """Send one batch and return after how many seconds to come again."""
         hub = self._hub
         now = hub.clock()
         async with hub.database.writing() as connection:
             taken = await take_exports(connection, now=now, until=now + _LEASE_S, limit=TRACES_AT_ONCE)
         if not taken:
             return LOOK_S
-        batch, later = await self._read(taken)
+        batch, later = await self._read_batch(taken)
         wait_s = 0.0
         gone: list[_Trace] = []
         try:
@@ -125,34 +125,34 @@ class Exporter:
             batch = []
             _LOG.warning("the receiver of results does not take them", extra={"error": redact_text(str(error)), "again_in_s": wait_s})
         async with hub.database.writing() as connection:
-            await end_exports(connection, [trace.row for trace in (*batch, *gone)])
-            await put_off_exports(connection, later, hub.clock() + wait_s)
+            await delete_exports(connection, [trace.row for trace in (*batch, *gone)])
+            await postpone_exports(connection, later, hub.clock() + wait_s)
         lost = sum(trace.results for trace in gone)
         hub.counters.add("results_not_exported", lost)
         hub.counters.add("results_exported", sum(trace.results for trace in batch) - (lost if batch else 0))
         return wait_s
 
-    async def _read(self, taken: Sequence[Row]) -> tuple[list[_Trace], list[Row]]:
-        """What there is to tell about these traces, as long as it is not too much at once; and those that come next."""
+    async def _read_batch(self, taken: Sequence[Row]) -> tuple[list[_Trace], list[Row]]:
+        """Return what there is to send of these traces, as long as it is not too much at once, and those that come next."""
         found: list[_Trace] = []
         size = 0
         async with self._hub.database.reading() as connection:
             for number, row in enumerate(taken):
                 if size > BYTES_AT_ONCE:
                     return found, list(taken[number:])
-                trace = await trace_to_export(connection, row)
-                results = await results_to_export(connection, row) if trace is not None else []
-                pieces = (await pieces_of(connection, [trace]))[row["trace_id"]] if trace is not None and results else []
+                trace = await find_trace_to_export(connection, row)
+                results = await list_results_to_export(connection, row) if trace is not None else []
+                pieces = (await list_pieces(connection, [trace]))[row["trace_id"]] if trace is not None and results else []
                 size += sum(map(len, pieces)) + sum(len(result["body"]) for result in results)
-                events = await asyncio.to_thread(_events, trace, pieces, results) if trace is not None and results else []
+                events = await asyncio.to_thread(_make_events, trace, pieces, results) if trace is not None and results else []
                 found.append(_Trace(row=row, results=len(results), events=events))
         return found, []
 
     async def _send(self, batch: Sequence[_Trace]) -> list[_Trace]:
-        """Send a batch; what of it was refused. Raises `_Later`."""
+        """Send a batch and return what of it was refused. Raises `_Later`."""
         try:
             for events in group_by_request(event for trace in batch for event in trace.events):
-                await self._post(await asyncio.to_thread(_body, events))
+                await self._post(await asyncio.to_thread(_encode_events, events))
             return []
         except _Refused as error:
             if len(batch) > 1:
@@ -173,7 +173,7 @@ class Exporter:
         }
         try:
             async with asyncio.timeout(TIMEOUT_S), self._client.stream("POST", endpoint, content=body, headers=headers) as answer:
-                told = await _beginning(answer)
+                told = await _read_bounded(answer)
         except TimeoutError:
             raise _Later(f"no answer within {TIMEOUT_S:g} s") from None
         except AddressRefused as error:
@@ -183,12 +183,12 @@ class Exporter:
         if answer.status_code in _REFUSED:
             raise _Refused(f"answered {answer.status_code}")
         if not 200 <= answer.status_code < 300:
-            raise _Later(f"answered {answer.status_code}", _retry_after(answer.headers.get("retry-after")))
+            raise _Later(f"answered {answer.status_code}", _read_retry_after_s(answer.headers.get("retry-after")))
         _note_rejected(told)
 
 
-async def _beginning(answer: httpx2.Response) -> bytes:
-    """What was answered, unless somebody answers without end."""
+async def _read_bounded(answer: httpx2.Response) -> bytes:
+    """Return the answer, or nothing of one without end."""
     told = b""
     async for part in answer.aiter_raw():
         told += part
@@ -197,12 +197,12 @@ async def _beginning(answer: httpx2.Response) -> bytes:
     return told
 
 
-def _retry_after(text: str | None) -> float | None:
+def _read_retry_after_s(text: str | None) -> float | None:
     return float(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
 def _note_rejected(told: bytes) -> None:
-    """A receiver may take a part only; what it did not take it will not take next time."""
+    """Log what a receiver that took only a part did not take: it will not take it next time."""
     from google.protobuf.message import DecodeError  # slow to load, and there by now
     from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
 
@@ -215,18 +215,18 @@ def _note_rejected(told: bytes) -> None:
         _LOG.warning("the receiver left out some results", extra={"events": partial.rejected_log_records, "error": why})
 
 
-def _body(events: Sequence[EvaluationEvent]) -> bytes:
+def _encode_events(events: Sequence[EvaluationEvent]) -> bytes:
     return gzip.compress(to_protobuf(events), 1)
 
 
-def _events(trace: Row, pieces: Sequence[bytes], results: Sequence[Row]) -> list[EvaluationEvent]:
-    place = place_in(pieces)
+def _make_events(trace: Row, pieces: Sequence[bytes], results: Sequence[Row]) -> list[EvaluationEvent]:
+    place = find_place(pieces)
     # A trace of OTLP is kept under its own id; spans in one piece say theirs, or nothing.
     trace_id = trace["external_id"] if trace["format"] == "otlp" else place.trace_id
     found: list[EvaluationEvent] = []
     for row in results:
         about = About(
-            time_ns=_nanoseconds(row["updated_at"]),
+            time_ns=_to_nanoseconds(row["updated_at"]),
             case=row["case_key"] or row["case_id"],
             trace_id=trace_id,
             span_id=place.span_id,
@@ -242,11 +242,11 @@ def _events(trace: Row, pieces: Sequence[bytes], results: Sequence[Row]) -> list
                 "proctor.document.version": row["case_version"],
             },
         )
-        found += iterate_events(_document(row), about)
+        found += iterate_events(_read_document(row), about)
     return found
 
 
-def _document(row: Row) -> dict[str, Any]:
+def _read_document(row: Row) -> dict[str, Any]:
     try:
         document = unpack(row["body"])
     except StoreError:
@@ -256,5 +256,5 @@ def _document(row: Row) -> dict[str, Any]:
     return {**document, **known} if isinstance(document, dict) else known
 
 
-def _nanoseconds(stamp: str) -> int:
+def _to_nanoseconds(stamp: str) -> int:
     return int(datetime.fromisoformat(stamp).timestamp() * 1_000) * 1_000_000

@@ -1,4 +1,4 @@
-"""Messages to webhooks: signed, sent until they are taken or it is hopeless, never to where they must not go.
+"""Sends messages to webhooks: signed, until they are taken or it is hopeless, never to where they must not go.
 
     x-proctor-delivery: ald_...                     the same for every attempt
     x-proctor-timestamp: 1794723000
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from proctor.errors import ProctorError, StoreError
 from proctor.network.addresses import AddressRefused
-from proctor.service.access.secrets import box_of
+from proctor.service.access.secrets import make_box
 from proctor.service.hub import Hub
 from proctor.service.notify.alerts import check_rules
 from proctor.service.redaction import redact_text
@@ -50,12 +50,12 @@ _LOG = logging.getLogger("proctor.serve")
 
 
 async def watch_alerts(hub: Hub, stop: asyncio.Event) -> None:
-    """Look at the rules and send what there is to send, until told to stop: a worker of the service."""
+    """Check the rules and send what is due, until told to stop: a worker of the service."""
     loop = asyncio.get_running_loop()
     rules_at = loop.time()
     stopped = asyncio.create_task(stop.wait())
     try:
-        async with Sending(hub) as sending:
+        async with WebhookSender(hub) as sending:
             while not stop.is_set():
                 started = 0
                 try:
@@ -73,15 +73,15 @@ async def watch_alerts(hub: Hub, stop: asyncio.Event) -> None:
 
 
 async def deliver_due(hub: Hub) -> int:
-    """Make one attempt at everything that is due; how many were taken."""
-    async with Sending(hub) as sending:
+    """Make one attempt at everything that is due and return how many were taken."""
+    async with WebhookSender(hub) as sending:
         while await sending.start_due() or sending.under_way:
             if sending.under_way:
                 await asyncio.wait(sending.under_way, return_when=asyncio.FIRST_COMPLETED)
         return sending.sent
 
 
-class Sending:
+class WebhookSender:
     """Messages that are under way. At the end of the block what is not answered soon is left to a later attempt."""
 
     def __init__(self, hub: Hub) -> None:
@@ -90,8 +90,8 @@ class Sending:
         self._client: httpx2.AsyncClient | None = None
         self._tasks: dict[asyncio.Task[None], Row] = {}
 
-    async def __aenter__(self) -> Sending:
-        """Ready; nothing is opened before there is something to send."""
+    async def __aenter__(self) -> WebhookSender:
+        """Return the sender; nothing is opened before there is something to send."""
         return self
 
     async def __aexit__(self, *error: object) -> None:
@@ -105,40 +105,40 @@ class Sending:
 
     @property
     def under_way(self) -> Collection[asyncio.Task[None]]:
-        """Those that have no answer yet."""
+        """The messages that have no answer yet."""
         return self._tasks.keys()
 
     async def start_due(self) -> int:
-        """Take what is due, as far as there is room, and send it; how many that were. Does not wait for answers."""
+        """Lease what is due, as far as there is room, start to send it, and return how many that were. Does not wait for answers."""
         room = AT_ONCE - len(self._tasks)
         if room <= 0:
             return 0
         now = self._hub.clock()
         shares = {"per_project": PER_PROJECT, "per_organization": PER_ORGANIZATION}
         async with self._hub.database.reading() as connection:
-            due = await rows.due_deliveries(connection, now, room, busy=self._busy(), **shares)
+            due = await rows.list_due_deliveries(connection, now, room, busy=self._count_busy(), **shares)
         if not due:
             return 0
         async with self._hub.database.writing() as connection:
-            taken = [row for row in due if await rows.take_delivery(connection, row, now + _LEASE_S)]
+            taken = [row for row in due if await rows.lease_delivery(connection, row, now + _LEASE_S)]
         for row in taken:
             task = asyncio.create_task(self._send(row))
             self._tasks[task] = row
-            task.add_done_callback(self._ended)
+            task.add_done_callback(self._forget_task)
         return len(taken)
 
-    def _busy(self) -> dict[str, int]:
+    def _count_busy(self) -> dict[str, int]:
         return dict(Counter(id for row in self._tasks.values() for id in (row["project_id"], row["organization_id"])))
 
     async def _send(self, row: Row) -> None:
-        error = await _attempt(self._hub, self._opened(), row)
+        error = await _send_message(self._hub, self._get_client(), row)
         async with self._hub.database.writing() as connection:
-            await rows.end_delivery(connection, row["id"], _after(self._hub, row, error))
+            await rows.finish_delivery(connection, row["id"], _make_changes(self._hub, row, error))
         if error is None:
             self.sent += 1
             self._hub.counters.add("alerts_sent")
 
-    def _opened(self) -> httpx2.AsyncClient:
+    def _get_client(self) -> httpx2.AsyncClient:
         if self._client is None:
             # Loading what speaks HTTP takes time, and most services have nothing to send.
             from proctor.network.guard import Guard, guarded_client
@@ -146,15 +146,15 @@ class Sending:
             self._client = guarded_client(Guard(self._hub.settings.allowed_addresses), timeout_s=TIMEOUT_S)
         return self._client
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _forget_task(self, task: asyncio.Task[None]) -> None:
         del self._tasks[task]
         if not task.cancelled() and (error := task.exception()) is not None:
             # Its lease runs out, and it is sent again.
             _LOG.warning("what became of an alert could not be kept", extra={"error": str(error)})
 
 
-async def _attempt(hub: Hub, client: httpx2.AsyncClient, row: Row) -> str | None:
-    """Send one message; why it was not taken, or None."""
+async def _send_message(hub: Hub, client: httpx2.AsyncClient, row: Row) -> str | None:
+    """Send one message and return why it was not taken, or None."""
     import httpx2  # as above
 
     body = to_json(row["payload"])
@@ -167,7 +167,7 @@ async def _attempt(hub: Hub, client: httpx2.AsyncClient, row: Row) -> str | None
     }
     try:
         if row["secret"] is not None:
-            headers["x-proctor-signature"] = f"sha256={signature(box_of(hub).unlock(row['secret']), timestamp, body)}"
+            headers["x-proctor-signature"] = f"sha256={sign_message(make_box(hub).unlock(row['secret']), timestamp, body)}"
         async with asyncio.timeout(TIMEOUT_S), client.stream("POST", row["webhook_url"], content=body, headers=headers) as answer:
             if 200 <= answer.status_code < 300:
                 return None
@@ -180,12 +180,12 @@ async def _attempt(hub: Hub, client: httpx2.AsyncClient, row: Row) -> str | None
         return f"{type(error).__name__}: {error}"
 
 
-def signature(secret: str, timestamp: str, body: bytes) -> str:
-    """What proves that a message came from here: in hexadecimal."""
+def sign_message(secret: str, timestamp: str, body: bytes) -> str:
+    """Return what proves that a message came from here, in hexadecimal."""
     return hmac.new(secret.encode(), timestamp.encode() + b"." + body, hashlib.sha256).hexdigest()
 
 
-def _after(hub: Hub, row: Row, error: str | None) -> dict[str, Any]:
+def _make_changes(hub: Hub, row: Row, error: str | None) -> dict[str, Any]:
     if error is None:
         return {"delivered_at": hub.now(), "next_at": None, "error": None, "updated_at": hub.now()}
     attempts = row["attempts"] + 1

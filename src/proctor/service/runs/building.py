@@ -38,10 +38,10 @@ from proctor.model.result import Ending
 from proctor.model.run import RunHeader
 from proctor.runner.ports import Target
 from proctor.runner.run import RunSettings
-from proctor.service.access.secrets import secret_values
+from proctor.service.access.secrets import read_secrets
 from proctor.service.decisions.messages import SuiteSource
 from proctor.service.hub import Hub
-from proctor.service.judge_memory import folder_of
+from proctor.service.judge_memory import get_folder
 from proctor.service.suites.documents import refusal_of
 from proctor.service.suites.mcplab_building import has_own_agents, own_agents, plan_of
 from proctor.service.suites.mcplab_library import LIBRARY_KEY, library_of
@@ -168,7 +168,7 @@ def ending_of(row: Row) -> Ending:
 
 async def ready_run(hub: Hub, organization_id: str, project: Row, suite: Suite, asked: Asked) -> ReadyRun:
     """Make ready what was asked for. Raises `Refusal`, with every problem in what was sent."""
-    values = await secret_values(hub, organization_id, project["id"])
+    values = await read_secrets(hub, organization_id, project["id"])
     # Building reads and prepares what the sender wrote, as much as that may be.
     return await asyncio.to_thread(_Builder(hub, project, values).build, suite, asked)
 
@@ -238,7 +238,7 @@ class _Builder:
         # The variables that providers' own tools read are looked for among the project's secrets, never in the service's environment.
         settings = model_settings(name, workspace, self._references, self._values)
         check_wait(settings.timeout_s, f"model {settings.model!r}")
-        self._secrets |= set(settings.secrets())
+        self._secrets |= set(settings.list_secrets())
         model = build_model(settings, transport=self._outbound.model_transport)
         self._models.append(model)
         return lambda tape: TapedModel(model, tape)
@@ -254,7 +254,7 @@ class _Builder:
             raise InputError("judge: `prompt` names a file, and a suite that was sent has none")
         _check_judge(workspace, workspace.judge, self._references)
         # A memory of its own: nobody else's replies serve it, and it spoils nobody else's.
-        folder = folder_of(home, self._project["id"])
+        folder = get_folder(home, self._project["id"])
         transport = self._outbound.model_transport
         return open_judge(None, workspace, self._references, self._values, home=folder, transport=transport, plain=plain)
 

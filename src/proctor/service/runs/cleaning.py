@@ -22,8 +22,8 @@ class Cleaner:
         # Longest first: one secret may be part of another.
         self._secrets = sorted({secret for secret in secrets if len(secret) >= _SHORTEST}, key=lambda secret: (-len(secret), secret))
 
-    def entry(self, entry: RunEntry) -> bytes:
-        """The entry as JSON that can be read again, whatever an agent answered."""
+    def clean_entry(self, entry: RunEntry) -> bytes:
+        """Return the entry as JSON that can be read again, whatever an agent answered."""
         value: Json = redact(msgspec.to_builtins(entry))
         try:
             data = msgspec.json.encode(value)
@@ -35,8 +35,8 @@ class Cleaner:
             data = data.replace(_in_json(secret), REDACTED.encode())
         return data
 
-    def text(self, text: str) -> str:
-        """A text without secrets."""
+    def clean_text(self, text: str) -> str:
+        """Return a text without secrets."""
         for secret in self._secrets:
             text = text.replace(secret, REDACTED)
         return redact_text(text)

@@ -23,7 +23,7 @@ from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
 from proctor.service.runs.requests import find_run
 from proctor.store.pages import Row
-from proctor.store.run_rows import UNFINISHED, events_after, status_of
+from proctor.store.run_rows import UNFINISHED, get_status, list_events_after
 
 LAST = ("completed", "cancelled", "failed")
 """Kinds of the event after which there is none."""
@@ -37,7 +37,7 @@ async def has_more(hub: Hub, caller: Caller, id: str, after: int) -> bool:
     """Whether there is anything to tell after an event, or will be. Refused when there is no such run."""
     async with hub.database.reading() as connection:
         run = await find_run(connection, caller, id)
-        return run["status"] in UNFINISHED or bool(await events_after(connection, id, after, limit=1))
+        return run["status"] in UNFINISHED or bool(await list_events_after(connection, id, after, limit=1))
 
 
 async def events(
@@ -49,8 +49,8 @@ async def events(
         while not stopping():
             async with hub.database.reading() as connection:
                 # One moment of both: a run that has ended then has all its events.
-                status = await status_of(connection, id)
-                found = await events_after(connection, id, after, limit=_AT_ONCE)
+                status = await get_status(connection, id)
+                found = await list_events_after(connection, id, after, limit=_AT_ONCE)
             for row in found:
                 after = row["number"]
                 quiet = 0.0

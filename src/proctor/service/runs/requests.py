@@ -37,7 +37,7 @@ from proctor.store.bodies import to_json
 from proctor.store.pages import Row
 from proctor.store.run_rows import add_events
 from proctor.store.tables import cases, projects, runs
-from proctor.store.tenants import find, insert
+from proctor.store.tenants import find_row, insert_row
 
 MOST_AT_ONCE = 64
 MOST_ATTEMPTS = 50_000
@@ -87,7 +87,7 @@ async def start_run(
         raise Refusal("VALIDATION_ERROR", "the run is too large", fields={"repeat": [told]})
     asked = msgspec.structs.replace(asked, attempts=ready.attempts)
     row = await _queue(hub, caller, project, read, text, ready.target.name, asked, note)
-    hub.run_signals.tell(QUEUED)
+    hub.run_signals.wake(QUEUED)
     return shown_run(row)
 
 
@@ -133,10 +133,10 @@ async def cancel_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
                 await add_events(connection, id, [("cancelling", {})], at)
         if row is not None:
             await noted(connection, hub, caller, "cancel", "run", id)
-        found = row or await find(connection, runs, caller.organization_id, id)
+        found = row or await find_row(connection, runs, caller.organization_id, id)
     if found is None:
         raise not_found("run", id)
-    hub.run_signals.tell(id)
+    hub.run_signals.wake(id)
     return shown_run(dict(found))
 
 
@@ -202,7 +202,7 @@ def _asked(target: str | dict[str, Json] | None, repeat: int, concurrency: int, 
 
 async def _project(hub: Hub, caller: Caller, project_id: str) -> Row:
     async with hub.database.reading() as connection:
-        project = await find(connection, projects, caller.organization_id, project_id)
+        project = await find_row(connection, projects, caller.organization_id, project_id)
     if project is None:
         raise not_found("project", project_id)
     if project["paused"]:
@@ -231,7 +231,7 @@ async def _suite_of_cases(hub: Hub, caller: Caller, project: Row, ids: list[str]
     settings: dict[str, Json] = {}
     for id in dict.fromkeys(ids):
         async with hub.database.reading() as connection:
-            row = await find(connection, cases, caller.organization_id, id, project_id=project["id"])
+            row = await find_row(connection, cases, caller.organization_id, id, project_id=project["id"])
         if row is None:
             raise not_found("case", id)
         suite, text = await read_sent_suite(
@@ -265,7 +265,7 @@ async def _queue(hub: Hub, caller: Caller, project: Row, suite: Suite, text: str
     async with hub.database.writing() as connection:
         if int((await connection.execute(waiting)).scalar_one()) >= MOST_QUEUED:
             raise Refusal("RATE_LIMITED", f"{MOST_QUEUED} runs wait already", retry_after_s=30)
-        row = await insert(
+        row = await insert_row(
             connection,
             runs,
             {

@@ -32,7 +32,7 @@ from proctor.service.runs.building import ending_of, header_of, read_kept_suite
 from proctor.service.runs.requests import find_run
 from proctor.store.list_queries import list_query
 from proctor.store.pages import Row
-from proctor.store.run_rows import kept_entries, read_entry
+from proctor.store.run_rows import iterate_entries, read_entry
 from proctor.store.tables import run_entries
 
 REPORTS = {
@@ -117,7 +117,7 @@ async def _kept(
     async with hub.database.reading() as connection:
         run = await find_run(connection, caller, id)
         whole = trim is not None or sum((run["counts"] or {}).values()) <= evidence_up_to
-        entries = [entry if trim is None else trim(entry) async for entry in kept_entries(connection, id, evidence=whole)]
+        entries = [entry if trim is None else trim(entry) async for entry in iterate_entries(connection, id, evidence=whole)]
     return run, entries
 
 

@@ -11,7 +11,7 @@ import asyncio
 
 from proctor.service.hub import Hub
 from proctor.store.pages import Row
-from proctor.store.run_rows import Waiting, claim, waiting_projects
+from proctor.store.run_rows import WaitingProject, claim_run, list_waiting_projects
 
 
 class RunTurns:
@@ -31,11 +31,11 @@ class RunTurns:
 
     async def _take(self, hub: Hub, owner: str) -> Row | None:
         async with hub.database.reading() as connection:
-            waiting = await waiting_projects(connection, now=hub.clock())
+            waiting = await list_waiting_projects(connection, now=hub.clock())
         self._forget(waiting)
         for project in sorted(waiting, key=self._place):
             async with hub.database.writing() as connection:
-                row = await claim(
+                row = await claim_run(
                     connection,
                     owner=owner,
                     now=hub.clock(),
@@ -50,11 +50,11 @@ class RunTurns:
                 return row
         return None
 
-    def _place(self, project: Waiting) -> tuple[int, int, str]:
+    def _place(self, project: WaitingProject) -> tuple[int, int, str]:
         served = self._organizations.get(project.organization_id, 0), self._projects.get(project.project_id, 0)
         return (*served, project.since)
 
-    def _forget(self, waiting: list[Waiting]) -> None:
+    def _forget(self, waiting: list[WaitingProject]) -> None:
         """Keep no memory of those who have stayed away while many others came."""
         if len(self._projects) > 10_000:
             known = {each.project_id for each in waiting}

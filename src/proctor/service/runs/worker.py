@@ -34,7 +34,7 @@ from proctor.model.run import RunEntry
 from proctor.model.verdict import OUTCOMES
 from proctor.runner.events import Event
 from proctor.runner.run import Runner, RunOutcome
-from proctor.service.decisions.messages import undecided_result
+from proctor.service.decisions.messages import make_undecided_result
 from proctor.service.decisions.suite_verdicts import SuiteDecisions
 from proctor.service.hub import Hub, new_id, stamp
 from proctor.service.refusals import Refusal
@@ -44,9 +44,19 @@ from proctor.service.runs.cleaning import Cleaner
 from proctor.service.runs.turns import RunTurns
 from proctor.service.suites.outbound import LONGEST_ATTEMPT_S
 from proctor.store.pages import Row
-from proctor.store.run_rows import LeaseLost, RunRows, done_attempts, end, kept_entries, let_go, renew, waiting_projects, wanted
+from proctor.store.run_rows import (
+    LeaseLost,
+    RunRows,
+    end_run,
+    is_cancel_requested,
+    iterate_entries,
+    list_done_attempts,
+    list_waiting_projects,
+    renew_lease,
+    requeue_run,
+)
 from proctor.store.tables import projects
-from proctor.store.tenants import find
+from proctor.store.tenants import find_row
 
 LOOK_EVERY_S = 0.3
 """How often a worker asks whether its run is to end. What is said in this process it hears at once."""
@@ -160,7 +170,7 @@ class _Drive:
 
     async def _ready(self) -> ReadyRun:
         async with self._hub.database.reading() as connection:
-            project = await find(connection, projects, self._row["organization_id"], self._row["project_id"])
+            project = await find_row(connection, projects, self._row["organization_id"], self._row["project_id"])
         if project is None:
             raise InputError("its project is gone")
         suite = await asyncio.to_thread(read_chosen_suite, self._row)
@@ -177,11 +187,11 @@ class _Drive:
             now=hub.now,
             new_id=new_id,
             clean=(cleaner := Cleaner(ready.secrets)),
-            told=lambda: hub.run_signals.tell(self._id),
+            told=lambda: hub.run_signals.wake(self._id),
         )
         async with hub.database.reading() as connection:
-            done = await done_attempts(connection, self._id)
-        rows.tell("running", {"attempts": ready.attempts, "finished": len(done), "claims": self._row["claims"]})
+            done = await list_done_attempts(connection, self._id)
+        rows.add_event("running", {"attempts": ready.attempts, "finished": len(done), "claims": self._row["claims"]})
         self._runner = runner = Runner(
             cases=ready.cases,
             target=ready.target,
@@ -199,7 +209,7 @@ class _Drive:
             why = await self._watched(running)
         finally:
             await _left(running)
-            await rows.settle()
+            await rows.wait_until_written()
         await self._finish(running, why, cleaner)
 
     def _decides(self, ready: ReadyRun) -> _RunDecisions:
@@ -217,8 +227,8 @@ class _Drive:
                 return
             body: dict[str, Json] = {"case": event.case, "attempt": event.attempt}
             if event.message:
-                body["message"] = cleaner.text(event.message)[:500]
-            rows.tell(event.kind, body)
+                body["message"] = cleaner.clean_text(event.message)[:500]
+            rows.add_event(event.kind, body)
 
         return listen
 
@@ -242,11 +252,11 @@ class _Drive:
         try:
             if now - self._held_at >= lease_s / 3:
                 async with hub.database.writing() as connection:
-                    cancelled = await renew(connection, self._id, self._owner, hub.clock() + lease_s)
+                    cancelled = await renew_lease(connection, self._id, self._owner, hub.clock() + lease_s)
                 self._held_at = now
             else:
                 async with hub.database.reading() as connection:
-                    cancelled = await wanted(connection, self._id, self._owner)
+                    cancelled = await is_cancel_requested(connection, self._id, self._owner)
             overdue = await self._make_room(now)
         except LeaseLost:
             return "lost"
@@ -266,7 +276,7 @@ class _Drive:
         self._began += PATIENCE_S
         clock = self._hub.clock()
         async with self._hub.database.reading() as connection:
-            waiting = await waiting_projects(connection, now=clock)
+            waiting = await list_waiting_projects(connection, now=clock)
         if any(each.project_id != self._row["project_id"] and each.since <= stamp(clock - PATIENCE_S) for each in waiting):
             self._makes_room, self._asked_to_go = True, now
             self._runner.wind_down(MADE_ROOM)
@@ -285,9 +295,9 @@ class _Drive:
 
     async def _let_go(self, reason: str) -> None:
         async with self._hub.database.writing() as connection:
-            await let_go(connection, self._id, self._owner, self._hub.now(), reason)
-        self._hub.run_signals.tell(self._id)
-        self._hub.run_signals.tell(QUEUED)
+            await requeue_run(connection, self._id, self._owner, self._hub.now(), reason)
+        self._hub.run_signals.wake(self._id)
+        self._hub.run_signals.wake(QUEUED)
 
     async def _finish(self, running: asyncio.Task[RunOutcome], why: Why | None, cleaner: Cleaner) -> None:
         try:
@@ -301,7 +311,7 @@ class _Drive:
             # Results that cannot be kept: whoever takes the run up next goes on from those that are.
             raise
         except TargetError as error:
-            return await self._end("failed", error=cleaner.text(f"{error.code}: {error.message}"))
+            return await self._end("failed", error=cleaner.clean_text(f"{error.code}: {error.message}"))
         except Exception as error:
             _LOG.exception("a run failed", extra={"run": self._id})
             return await self._end("failed", error=f"internal_error: a bug in proctor: {type(error).__name__}")
@@ -319,15 +329,15 @@ class _Drive:
         values = {"status": status, "outcome": outcome if status == "completed" else None, "error": error, "counts": counts}
         body: dict[str, Json] = {"counts": counts, "outcome": values["outcome"], "error": error}
         async with hub.database.writing() as connection:
-            await end(connection, self._id, self._owner, hub.now(), values, (status, body))
+            await end_run(connection, self._id, self._owner, hub.now(), values, (status, body))
         hub.counters.add("runs_finished")
-        hub.run_signals.tell(self._id)
+        hub.run_signals.wake(self._id)
 
     async def _tallied(self, status: Literal["completed", "cancelled", "failed"]) -> tuple[dict[str, int], str]:
         """How many attempts ended how, and what the run as a whole is."""
         entries: list[RunEntry] = []
         async with self._hub.database.reading() as connection:
-            async for entry in kept_entries(connection, self._id, evidence=False):
+            async for entry in iterate_entries(connection, self._id, evidence=False):
                 entries.append(entry)
         found = Counter(entry.outcome for entry in entries)
         counts = {outcome: found[outcome] for outcome in OUTCOMES if found[outcome]}
@@ -348,7 +358,7 @@ class _RunDecisions(SuiteDecisions):
         try:
             return await super().decide_one(case, evidence, attempt=attempt, clock=clock, ask=ask)
         except Refusal as error:
-            return undecided_result(case, "not_decided", error.message, attempt=attempt)
+            return make_undecided_result(case, "not_decided", error.message, attempt=attempt)
 
 
 async def _left(running: _Task) -> None:

@@ -1,1 +1,1 @@
-"""Traces: taken in, routed to their agent, evaluated against its cases, searched."""
+"""Traces: received, routed to their agent, evaluated against its cases, searched."""

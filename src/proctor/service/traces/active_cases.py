@@ -1,4 +1,4 @@
-"""The cases that traces are evaluated against, as they are kept."""
+"""Reads the cases that traces are evaluated against."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from proctor.service.decisions.trace_verdicts import CaseKey, CaseText
 from proctor.store.tables import cases
 
 
-async def active_cases(connection: AsyncConnection, project_ids: Sequence[str]) -> dict[str, list[ActiveCase]]:
-    """The active cases of some projects, oldest first, by project."""
+async def list_active_cases(connection: AsyncConnection, project_ids: Sequence[str]) -> dict[str, list[ActiveCase]]:
+    """Return the active cases of some projects, oldest first, by project."""
     columns = (cases.c.id, cases.c.version, cases.c.project_id, cases.c.agent_id, cases.c.name, cases.c.when_matches, cases.c.sample)
     query = sa.select(*columns).where(cases.c.project_id.in_(project_ids), cases.c.active).order_by(cases.c.created_at, cases.c.id)
     found: dict[str, list[ActiveCase]] = {}
@@ -23,8 +23,8 @@ async def active_cases(connection: AsyncConnection, project_ids: Sequence[str]) 
     return found
 
 
-async def texts_of(connection: AsyncConnection, wanted: Sequence[ActiveCase]) -> dict[CaseKey, CaseText]:
-    """The documents of some cases, read in the transaction that found them."""
+async def read_case_texts(connection: AsyncConnection, wanted: Sequence[ActiveCase]) -> dict[CaseKey, CaseText]:
+    """Return the documents of some cases, read in the transaction that found them."""
     if not wanted:
         return {}
     query = sa.select(cases.c.id, cases.c.version, cases.c.name, cases.c.document, cases.c.dialect)

@@ -25,9 +25,9 @@ from proctor.service.plain_secrets import refuse_secrets_in_suite
 from proctor.service.refusals import Refusal, not_found
 from proctor.service.suites.documents import read_sent_suite, shown_problems
 from proctor.store.clearing import delete_cases
-from proctor.store.pages import Row, clamped
+from proctor.store.pages import Row, clamp_limit
 from proctor.store.tables import case_versions, cases
-from proctor.store.tenants import change, find, insert
+from proctor.store.tenants import change_row, find_row, insert_row
 
 Document = str | dict[str, Json] | list[Json]
 _SHOWN = ("id", "project_id", "agent_id", "name", "dialect", "version", "active", "sample", "created_at", "updated_at")
@@ -46,15 +46,15 @@ async def create_case(
     when: dict[str, Json] | None = None,
     sample: float = 1.0,
 ) -> dict[str, Json]:
-    """A new case of a project: for one agent, or for all of them."""
+    """Create a case of a project, for one agent or for all of them."""
     require_writer(caller, "cases are created")
-    _check(name, when, sample)
+    _check_values(name, when, sample)
     suite, text = await read_sent_suite(document, dialect=dialect, name=name)
     await asyncio.to_thread(refuse_secrets_in_suite, suite, "document")
     now = hub.now()
     async with hub.database.writing() as connection:
         await check_place(connection, caller, project_id, agent_id)
-        row = await insert(
+        row = await insert_row(
             connection,
             cases,
             {
@@ -62,7 +62,7 @@ async def create_case(
                 "organization_id": caller.organization_id,
                 "project_id": project_id,
                 "agent_id": agent_id,
-                "name": (name or _name_of(suite))[:200],
+                "name": (name or _choose_name(suite))[:200],
                 "dialect": suite.dialect,
                 "document": text,
                 "version": 1,
@@ -75,7 +75,7 @@ async def create_case(
         )
         await _keep_version(connection, row, now)
         await note(connection, hub, caller, "create", "case", row["id"], {"name": row["name"], "dialect": suite.dialect})
-    return {**_shown_whole(row), "warnings": shown_problems(suite.warnings)}
+    return {**_show_whole_case(row), "warnings": shown_problems(suite.warnings)}
 
 
 async def list_cases(
@@ -88,27 +88,27 @@ async def list_cases(
     limit: int | None = None,
     cursor: str | None = None,
 ) -> dict[str, Json]:
-    """A page of the cases that the caller may see, without their documents."""
+    """Return a page of the cases that the caller may see, without their documents."""
     require_reader(caller)
     async with hub.database.reading() as connection:
         query = list_seen(cases, caller, project_id=project_id, agent_id=agent_id, active=active)
-        return shown_page(await paged(connection, query, cases, limit=limit, cursor=cursor), _shown)
+        return shown_page(await paged(connection, query, cases, limit=limit, cursor=cursor), _show_case)
 
 
 async def get_case(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
-    """One case with its document."""
+    """Return one case with its document."""
     require_reader(caller)
     async with hub.database.reading() as connection:
-        return _shown_whole(await find_seen(connection, cases, caller, "case", id))
+        return _show_whole_case(await find_seen(connection, cases, caller, "case", id))
 
 
 async def update_case(hub: Hub, caller: Caller, id: str, changes: Mapping[str, Json], *, action: str = "update") -> dict[str, Json]:
     """Change what is named in `changes`: name, agent_id, document, dialect, active, when, sample."""
     require_writer(caller, "cases are changed")
     required(changes, "name", "document", "active", "sample")
-    _check(changes.get("name"), changes.get("when"), changes.get("sample", 1.0))
+    _check_values(changes.get("name"), changes.get("when"), changes.get("sample", 1.0))
     async with hub.database.reading() as connection:
-        before = await find(connection, cases, caller.organization_id, id)
+        before = await find_row(connection, cases, caller.organization_id, id)
     if before is None:
         raise not_found("case", id)
     values: dict[str, Json] = {name: changes[name] for name in ("name", "agent_id", "active", "sample") if name in changes}
@@ -122,14 +122,14 @@ async def update_case(hub: Hub, caller: Caller, id: str, changes: Mapping[str, J
         await asyncio.to_thread(refuse_secrets_in_suite, suite, "document")
         values |= {"document": text, "dialect": suite.dialect}
         warnings = shown_problems(suite.warnings)
-    row = await _write(hub, caller, id, values, action)
-    return {**_shown_whole(row), "warnings": warnings}
+    row = await _write_case(hub, caller, id, values, action)
+    return {**_show_whole_case(row), "warnings": warnings}
 
 
-async def _write(hub: Hub, caller: Caller, id: str, values: dict[str, Json], action: str) -> Row:
+async def _write_case(hub: Hub, caller: Caller, id: str, values: dict[str, Json], action: str) -> Row:
     now = hub.now()
     async with hub.database.writing() as connection:
-        before = await find(connection, cases, caller.organization_id, id)
+        before = await find_row(connection, cases, caller.organization_id, id)
         if before is None:
             raise not_found("case", id)
         if values.get("agent_id") is not None:
@@ -137,7 +137,7 @@ async def _write(hub: Hub, caller: Caller, id: str, values: dict[str, Json], act
         another = any(values.get(name, before[name]) != before[name] for name in ("document", "dialect"))
         if another:
             values["version"] = before["version"] + 1
-        row = await change(connection, cases, caller.organization_id, id, {**values, "updated_at": now})
+        row = await change_row(connection, cases, caller.organization_id, id, {**values, "updated_at": now})
         if row is None:
             raise not_found("case", id)
         if another:
@@ -156,7 +156,7 @@ async def delete_case(hub: Hub, caller: Caller, id: str) -> None:
 
 
 async def list_versions(hub: Hub, caller: Caller, id: str, *, limit: int | None = None, cursor: str | None = None) -> dict[str, Json]:
-    """A page of what a case was and is, without the documents."""
+    """Return a page of the versions of a case, without the documents."""
     require_reader(caller)
     async with hub.database.reading() as connection:
         await find_seen(connection, cases, caller, "case", id)
@@ -165,7 +165,7 @@ async def list_versions(hub: Hub, caller: Caller, id: str, *, limit: int | None 
             if not cursor.isdecimal() or len(cursor) > 15:
                 raise Refusal("BAD_REQUEST", "the cursor is not one that a page gave out", hint="start again without a cursor")
             query = query.where(case_versions.c.version < int(cursor))
-        size = clamped(limit)
+        size = clamp_limit(limit)
         rows = [dict(row) for row in (await connection.execute(query.limit(size + 1))).mappings()]
     shown = [{name: row[name] for name in ("version", "dialect", "created_at")} for row in rows[:size]]
     # Versions have numbers, so the last one shown is all that a cursor needs to say.
@@ -174,7 +174,7 @@ async def list_versions(hub: Hub, caller: Caller, id: str, *, limit: int | None 
 
 
 async def get_version(hub: Hub, caller: Caller, id: str, version: int) -> dict[str, Json]:
-    """One version of a case with its document."""
+    """Return one version of a case with its document."""
     require_reader(caller)
     async with hub.database.reading() as connection:
         await find_seen(connection, cases, caller, "case", id)
@@ -190,14 +190,14 @@ async def _keep_version(connection: AsyncConnection, row: Row, now: str) -> None
     await connection.execute(case_versions.insert().values(kept))
 
 
-def _name_of(suite: Suite) -> str:
-    """What a document is called: after its only case, where it holds one."""
+def _choose_name(suite: Suite) -> str:
+    """Return the name of a document: that of its only case, where it holds one."""
     if len(suite.cases) == 1:
         return suite.cases[0].name or suite.cases[0].id
     return suite.name
 
 
-def _check(name: str | None, when: dict[str, Json] | None, sample: float) -> None:
+def _check_values(name: str | None, when: dict[str, Json] | None, sample: float) -> None:
     check_fields({"name": name})
     if not 0 <= sample <= 1:
         raise Refusal("VALIDATION_ERROR", "some fields cannot be used", fields={"sample": ["expected a share from 0 to 1"]})
@@ -209,9 +209,9 @@ def _check(name: str | None, when: dict[str, Json] | None, sample: float) -> Non
             raise Refusal("VALIDATION_ERROR", "the pattern cannot be used", fields={"when.input": [str(error)]}) from None
 
 
-def _shown(row: Row) -> dict[str, Json]:
+def _show_case(row: Row) -> dict[str, Json]:
     return {**{name: row[name] for name in _SHOWN}, "when": row["when_matches"]}
 
 
-def _shown_whole(row: Row) -> dict[str, Json]:
-    return {**_shown(row), "document": row["document"]}
+def _show_whole_case(row: Row) -> dict[str, Json]:
+    return {**_show_case(row), "document": row["document"]}

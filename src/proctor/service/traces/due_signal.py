@@ -1,4 +1,4 @@
-"""Wakes whoever evaluates traces in this process when some were kept that are due. Without it they are found a little later."""
+"""Wakes the evaluator of this process when traces were kept that are due; without it they are found a little later."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from proctor.store.database import Database
 _SIGNALS: WeakKeyDictionary[Database, asyncio.Event] = WeakKeyDictionary()
 
 
-def due_signal(database: Database) -> asyncio.Event:
-    """Set when traces were kept in a database by this process that may be evaluated now."""
+def get_due_signal(database: Database) -> asyncio.Event:
+    """Return the event that is set when this process kept traces in a database that may be evaluated now."""
     return _SIGNALS.setdefault(database, asyncio.Event())
 
 
-async def either(one: asyncio.Event, other: asyncio.Event, seconds: float) -> None:
-    """Wait until one of two things happens, but not for longer than some seconds."""
+async def wait_for_either(one: asyncio.Event, other: asyncio.Event, seconds: float) -> None:
+    """Wait until one of two events is set, at most so many seconds."""
     waiting = [asyncio.ensure_future(event.wait()) for event in (one, other)]
     try:
         await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)

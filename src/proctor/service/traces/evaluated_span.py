@@ -1,4 +1,4 @@
-"""Which span of a trace its results are about: the root, as evidence has it. Only ids are read, not what the spans hold.
+"""Finds the span of a trace that its results are about: the root, as evidence has it. Only ids are read, not what the spans hold.
 
 The root is the first span without a parent in the trace, by its start where every span has one.
 """
@@ -11,7 +11,7 @@ import msgspec
 
 from proctor.errors import StoreError
 from proctor.model.evidence import Json
-from proctor.store.bodies import expand, from_json
+from proctor.store.bodies import expand_bytes, from_json
 
 RESPONSE = "gen_ai.response.id"
 
@@ -51,42 +51,42 @@ class _Group(msgspec.Struct):
 _GROUPS = msgspec.json.Decoder(list[_Group])
 
 
-def place_in(pieces: Sequence[bytes]) -> Place:
-    """The place of a trace, from what is kept of it. What cannot be read has none."""
+def find_place(pieces: Sequence[bytes]) -> Place:
+    """Return the place of a trace from what is kept of it; an empty place where nothing can be read."""
     spans: dict[str, _Span] = {}
     try:
         for piece in pieces:
-            for span in _spans(expand(piece)):
+            for span in _read_spans(expand_bytes(piece)):
                 if not span.is_bare or span.id not in spans:
                     spans[span.id] = span
     except (StoreError, msgspec.MsgspecError, RecursionError):
         return Place()
-    return _place(list(spans.values()))
+    return _choose_place(list(spans.values()))
 
 
-def _spans(data: bytes) -> list[_Span]:
+def _read_spans(data: bytes) -> list[_Span]:
     if data[:1] == b"[":
         return [span for group in _GROUPS.decode(data) for span in group.spans]
     document = from_json(data)
     listed: Json = document.get("spans") if isinstance(document, dict) else None
-    return [_of_body(span) for span in listed if isinstance(span, dict)] if isinstance(listed, list) else []
+    return [_read_body_span(span) for span in listed if isinstance(span, dict)] if isinstance(listed, list) else []
 
 
-def _of_body(span: dict[str, Json]) -> _Span:
-    """A span of a body in one piece, by either spelling."""
+def _read_body_span(span: dict[str, Json]) -> _Span:
+    """Return a span of a body in one piece, by either spelling."""
     attributes = span.get("attributes")
     start = span.get("start_time_unix_nano", span.get("startTimeUnixNano"))
     return _Span(
-        id=_text(span.get("span_id", span.get("spanId"))),
-        trace_id=_text(span.get("trace_id", span.get("traceId"))),
-        parent_id=_text(span.get("parent_span_id", span.get("parentSpanId"))) or None,
-        name=_text(span.get("name")),
+        id=_read_text(span.get("span_id", span.get("spanId"))),
+        trace_id=_read_text(span.get("trace_id", span.get("traceId"))),
+        parent_id=_read_text(span.get("parent_span_id", span.get("parentSpanId"))) or None,
+        name=_read_text(span.get("name")),
         start_ns=int(start) if isinstance(start, (int, str)) and str(start).isascii() and str(start).isdigit() else 0,
         attributes=_Attributes(attributes.get(RESPONSE) if isinstance(attributes, dict) else None),
     )
 
 
-def _place(spans: list[_Span]) -> Place:
+def _choose_place(spans: list[_Span]) -> Place:
     spans = [span for span in spans if not span.is_bare] or spans
     if not spans:
         return Place()
@@ -99,5 +99,5 @@ def _place(spans: list[_Span]) -> Place:
     return Place(trace_id=root.trace_id, span_id=root.id, response_id=told[-1] if told else None)
 
 
-def _text(value: Json) -> str:
+def _read_text(value: Json) -> str:
     return value if isinstance(value, str) else ""

@@ -1,4 +1,4 @@
-"""Whose traces are evaluated next: agents in turn, those that took long behind the others, and now and then what somebody left behind."""
+"""Chooses whose traces are evaluated next: agents in turn, those that took long behind the others, and now and then abandoned traces."""
 
 from __future__ import annotations
 
@@ -7,72 +7,74 @@ from collections.abc import Iterable
 import msgspec
 
 from proctor.service.hub import Hub
-from proctor.store.trace_work import MOST_AGENTS, Turn, anything_left_behind, choose, lease, lease_left_behind, take
+from proctor.store.trace_work import MOST_AGENTS, BatchRequest, choose_batch, has_abandoned, lease_abandoned, lease_batch, lease_chosen
 
-FEW = 25
-"""Traces that are taken at once when whoever worked on them before is gone."""
+FEW_TRACES = 25
+"""How many abandoned traces are leased at once: one of them may end the worker again, and takes the others along."""
 
 
-class Taking:
-    """What one worker takes, batch by batch."""
+class EvaluationQueue:
+    """Chooses and leases what one worker evaluates, batch by batch."""
 
     def __init__(self, hub: Hub, owner: str) -> None:
         self._hub = hub
         self._owner = owner
         self._look_behind = False
         self._resting: dict[str, float] = {}
-        self.after = ""
+        self.last_agent = ""
         """The agent whose turn was last."""
-        self.more = False
+        self.has_more = False
         """Whether there is probably more than what was taken last."""
 
-    def turn(self, limit: int, most_bytes: int, *, without: frozenset[str]) -> Turn:
-        """The next turn, in which some agents have no part."""
+    def make_request(self, limit: int, most_bytes: int, *, without: frozenset[str]) -> BatchRequest:
+        """Return the request for the next batch, in which some agents have no part."""
         now = self._hub.clock()
         until = now + self._hub.settings.lease_s
-        return Turn(owner=self._owner, now=now, until=until, limit=limit, most_bytes=most_bytes, after=self.after, without=without)
+        return BatchRequest(
+            owner=self._owner, now=now, until=until, limit=limit, most_bytes=most_bytes, after=self.last_agent, without=without
+        )
 
-    def rest(self, agents: Iterable[str], until: float) -> None:
+    def postpone_agents(self, agents: Iterable[str], until: float) -> None:
         """Let agents wait until then, as long as others want something."""
         self._resting |= dict.fromkeys(agents, until)
 
-    async def leased(self, turn: Turn) -> list[str]:
-        """Ids of what is due, and now and then of what others have left behind."""
+    async def lease_next(self, turn: BatchRequest) -> list[str]:
+        """Lease what is due, and now and then abandoned traces, and return the ids."""
         self._resting = {agent: until for agent, until in self._resting.items() if until > turn.now}
         self._look_behind = not self._look_behind
-        if self._look_behind and (ids := await self._left_behind(turn)):
+        if self._look_behind and (ids := await self._lease_abandoned(turn)):
             return ids
         chosen: list[tuple[str, str]] = []
         if self._resting:
-            chosen = await self._lease(msgspec.structs.replace(turn, without=turn.without | frozenset(self._resting)))
+            chosen = await self._lease_due(msgspec.structs.replace(turn, without=turn.without | frozenset(self._resting)))
         # Those who rest have their turn all the same when nobody else wants anything.
-        chosen = chosen or await self._lease(turn)
+        chosen = chosen or await self._lease_due(turn)
         if not chosen:
-            return [] if self._look_behind else await self._left_behind(turn)
-        self.more = len(chosen) >= turn.limit
+            return [] if self._look_behind else await self._lease_abandoned(turn)
+        self.has_more = len(chosen) >= turn.limit
         first_round = list(dict.fromkeys(agent for _, agent in chosen))
-        self.after = first_round[0 if len(first_round) < MOST_AGENTS else -1]
+        self.last_agent = first_round[0 if len(first_round) < MOST_AGENTS else -1]
         return [id for id, _ in chosen]
 
-    async def _lease(self, turn: Turn) -> list[tuple[str, str]]:
+    async def _lease_due(self, turn: BatchRequest) -> list[tuple[str, str]]:
         database = self._hub.database
         if database.dialect == "postgresql":
             # Chosen and locked at once, and what others have locked is passed over.
             async with database.writing() as connection:
-                return await lease(connection, turn)
+                return await lease_batch(connection, turn)
         # There is one writer, and nobody to be passed over: it is kept waiting for as short as possible.
         async with database.reading() as connection:
-            chosen = await choose(connection, turn)
+            chosen = await choose_batch(connection, turn)
         if chosen:
             async with database.writing() as connection:
-                await take(connection, turn, chosen)
+                await lease_chosen(connection, turn, chosen)
         return chosen
 
-    async def _left_behind(self, turn: Turn) -> list[str]:
+    async def _lease_abandoned(self, turn: BatchRequest) -> list[str]:
         async with self._hub.database.reading() as connection:
-            if not await anything_left_behind(connection, turn.now):
+            if not await has_abandoned(connection, turn.now):
                 return []
         async with self._hub.database.writing() as connection:
-            ids = await lease_left_behind(connection, turn, FEW)
-        self.more = True
+            ids = await lease_abandoned(connection, turn, FEW_TRACES)
+        self.has_more = True
         return ids

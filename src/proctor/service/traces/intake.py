@@ -1,5 +1,5 @@
-"""Traces that come in: read, routed, freed of secrets and made ready to be kept. Nothing is written here but
-agents that their own service names make.
+"""Receives traces: reads, routes and redacts them, and makes them ready to be kept. Nothing is written here but agents that their own
+service names make.
 
 Bodies in one piece, of every generation of Mibo: `{"spans": [...]}`, `{"data": ...}`, and a node map with `status` and `data`. OTLP: the
 spans of a request by trace and agent; what cannot be used is counted and the rest is taken. A trace in OTLP is complete when its root has
@@ -27,10 +27,10 @@ from proctor.service.agent import Agent
 from proctor.service.hub import Hub, new_id
 from proctor.service.redaction import may_hold_a_secret, names_a_secret, redact, redact_text
 from proctor.service.refusals import Place, Refusal
-from proctor.service.traces.routing import PLATFORM_ATTRIBUTE, Address, resolve
+from proctor.service.traces.routing import PLATFORM_ATTRIBUTE, Address, find_agent_of
 from proctor.service.traces.unknown_agents import resolve_or_make
 from proctor.store.bodies import pack
-from proctor.store.many import plain_json, plain_text
+from proctor.store.many import clean_json, clean_text
 from proctor.store.traces import Arrival
 
 LONGEST_EXTERNAL_ID = 255
@@ -41,7 +41,7 @@ _AT_ONCE = 200
 
 
 class Intake(msgspec.Struct, kw_only=True):
-    """What a request brings, ready to be kept."""
+    """The traces of one request, ready to be kept."""
 
     arrivals: list[Arrival]
     spans_of: list[int] = []
@@ -59,34 +59,34 @@ Run = Callable[..., Awaitable[Any]]
 """Calls a function with arguments, somewhere, and gives what it returns."""
 
 
-async def at_once(work: Callable[..., Any], *arguments: Any) -> Any:
-    """Here and now."""
+async def run_here(work: Callable[..., Any], *arguments: Any) -> Any:
+    """Call the function here and now."""
     return work(*arguments)
 
 
-async def read_body(hub: Hub, caller: Caller, document: Json, *, request_id: str | None = None, run: Run = at_once) -> Intake:
-    """A Mibo body of any generation. What takes long for a large one is done by `run`. Raises `Refusal`."""
-    external_id, address = await run(_checked, document, request_id)
-    agent = await resolve(hub, caller, address)
-    return Intake(arrivals=[await run(_body_arrival, caller, agent, external_id, document, hub.clock())])
+async def read_body(hub: Hub, caller: Caller, document: Json, *, request_id: str | None = None, run: Run = run_here) -> Intake:
+    """Return the trace in a Mibo body of any generation. What takes long for a large one is done by `run`. Raises `Refusal`."""
+    external_id, address = await run(_check_body, document, request_id)
+    agent = await find_agent_of(hub, caller, address)
+    return Intake(arrivals=[await run(_make_arrival, caller, agent, external_id, document, hub.clock())])
 
 
-def _checked(document: Json, request_id: str | None) -> tuple[str, Address]:
-    """By what id a body is known, and what it says about where it belongs."""
+def _check_body(document: Json, request_id: str | None) -> tuple[str, Address]:
+    """Return the id that a body is known by, and what it says about where it belongs."""
     if not isinstance(document, dict):
-        raise _invalid("", f"expected an object, found {kind_of(document)}")
+        raise _refuse_field("", f"expected an object, found {kind_of(document)}")
     second = "spans" not in document
     if second and not isinstance(document.get("data"), (dict, list, str)):
-        raise _invalid("spans", "expected `spans` (a list), `data` (a body of the second generation) or `resourceSpans` (OTLP)")
+        raise _refuse_field("spans", "expected `spans` (a list), `data` (a body of the second generation) or `resourceSpans` (OTLP)")
     if not second:
         _check_spans(document["spans"])
-    external_id = _external_id(request_id, document)
-    metadata = _object(document, "metadata")
-    _object(document, "externalMetadata")
-    return external_id, _address(document, metadata, second=second)
+    external_id = _read_external_id(request_id, document)
+    metadata = _read_object(document, "metadata")
+    _read_object(document, "externalMetadata")
+    return external_id, _read_address(document, metadata, second=second)
 
 
-def _body_arrival(caller: Caller, agent: Agent, external_id: str, document: dict[str, Json], now: float) -> Arrival:
+def _make_arrival(caller: Caller, agent: Agent, external_id: str, document: dict[str, Json], now: float) -> Arrival:
     clean = redact(document)
     return Arrival(
         id=new_id("trc"),
@@ -96,32 +96,32 @@ def _body_arrival(caller: Caller, agent: Agent, external_id: str, document: dict
         external_id=external_id,
         format="mibo",
         body=pack(clean),
-        metadata=_small(clean.get("metadata")),
+        metadata=_keep_small(clean.get("metadata")),
         due_at=now,
         quiet_due_at=now,
     )
 
 
 async def read_spans(
-    hub: Hub, caller: Caller, received: Received, *, request_id: str | None = None, flush: bool = False, run: Run = at_once
+    hub: Hub, caller: Caller, received: Received, *, request_id: str | None = None, flush: bool = False, run: Run = run_here
 ) -> Intake:
-    """The traces of an OTLP request. `flush` says that nothing more will come. Raises `Refusal` when nothing in it can be used.
+    """Return the traces of an OTLP request. `flush` says that nothing more will come. Raises `Refusal` when nothing in it can be used.
 
     With a request id and one trace in the request, the request is that trace in one piece, known by that id. What takes long for a large
     request is done by `run`.
     """
-    found = await _resolved(hub, caller, received)
+    found = await _resolve_groups(hub, caller, received)
     agents = [agent for agent in found if isinstance(agent, Agent)]
     refusals = [refusal for refusal in found if isinstance(refusal, Refusal)]
     if not agents and refusals:
         raise refusals[-1]
     if not agents and received.refused:
         raise Refusal("VALIDATION_ERROR", f"none of {received.refused} {received.noun} can be used: {'; '.join(received.reasons)}")
-    return await run(_spans_intake, hub, caller, received, found, request_id, flush)
+    return await run(_make_intake, hub, caller, received, found, request_id, flush)
 
 
-async def _resolved(hub: Hub, caller: Caller, received: Received) -> list[Agent | Refusal | None]:
-    """The agent of every group of spans, or why there is none; nothing for a group without spans."""
+async def _resolve_groups(hub: Hub, caller: Caller, received: Received) -> list[Agent | Refusal | None]:
+    """Return the agent of every group of spans, or why there is none; None for a group without spans."""
     known: dict[Address, Agent | Refusal] = {}
     found: list[Agent | Refusal | None] = []
     for number, group in enumerate(received.groups):
@@ -130,7 +130,7 @@ async def _resolved(hub: Hub, caller: Caller, received: Received) -> list[Agent 
         if not group.spans:
             found.append(None)
             continue
-        address = _resource_address(group.resource)
+        address = _read_resource_address(group.resource)
         one = known.get(address)
         if one is None:
             try:
@@ -144,7 +144,7 @@ async def _resolved(hub: Hub, caller: Caller, received: Received) -> list[Agent 
     return found
 
 
-def _spans_intake(
+def _make_intake(
     hub: Hub, caller: Caller, received: Received, found: Sequence[Agent | Refusal | None], request_id: str | None, flush: bool
 ) -> Intake:
     buckets: dict[tuple[str, str], _Bucket] = {}
@@ -158,9 +158,9 @@ def _spans_intake(
             if bucket is None:
                 bucket = buckets[key] = _Bucket(agent)
             bucket.add(resource, span, received.count(span))
-    whole = _external_id(request_id, {}) if request_id is not None and len(buckets) == 1 else None
+    whole = _read_external_id(request_id, {}) if request_id is not None and len(buckets) == 1 else None
     now = hub.clock()
-    arrivals = [bucket.arrival(hub, caller, whole or trace_id, now, flush) for (_, trace_id), bucket in buckets.items()]
+    arrivals = [bucket.make_arrival(hub, caller, whole or trace_id, now, flush) for (_, trace_id), bucket in buckets.items()]
     if whole is not None:
         arrivals[0].replaces = True
     counts = [bucket.count for bucket in buckets.values()]
@@ -188,35 +188,35 @@ class _Bucket:
         if span.parent_id is None and span.end_ns:
             self.ended = True
 
-    def arrival(self, hub: Hub, caller: Caller, external_id: str, now: float, flush: bool) -> Arrival:
-        quiet = 0.0 if flush else _quiet_period(self.agent, hub)
+    def make_arrival(self, hub: Hub, caller: Caller, external_id: str, now: float, flush: bool) -> Arrival:
+        quiet = 0.0 if flush else _get_quiet_period_s(self.agent, hub)
         ended = self.ended or flush
-        groups = [SpanGroup(group.resource, redacted_spans(group.spans)) for group in self.groups]
+        groups = [SpanGroup(group.resource, redact_spans(group.spans)) for group in self.groups]
         return Arrival(
             id=new_id("trc"),
             organization_id=caller.organization_id,
             project_id=self.agent.project_id,
             agent_id=self.agent.id,
-            external_id=plain_text(external_id),
+            external_id=clean_text(external_id),
             format="otlp",
             replaces=False,
             body=pack(groups),
-            metadata=_small(self.groups[0].resource),
+            metadata=_keep_small(self.groups[0].resource),
             ended=ended,
             due_at=now + quiet if ended else now + max(LONGEST_WAIT_S, quiet),
             quiet_due_at=now + quiet,
         )
 
 
-def _quiet_period(agent: Agent, hub: Hub) -> float:
+def _get_quiet_period_s(agent: Agent, hub: Hub) -> float:
     own = agent.settings.get("quiet_period_s")
     if isinstance(own, (int, float)) and not isinstance(own, bool) and 0 <= own <= 86_400:
         return float(own)
     return hub.settings.quiet_period_s
 
 
-def redacted_spans(spans: list[Span]) -> list[Span]:
-    """Spans without secrets. Most have none, and all their texts are looked at together: that is several times as fast as one by one."""
+def redact_spans(spans: list[Span]) -> list[Span]:
+    """Return spans without secrets. Most have none, so all their texts are searched together first: several times as fast as one by one."""
     texts: list[str] = []
     note = texts.append
     clean = True
@@ -235,10 +235,10 @@ def redacted_spans(spans: list[Span]) -> list[Span]:
             clean = False
     if clean and not may_hold_a_secret("\n".join(texts)):
         return spans
-    return [_redacted(span) for span in spans]
+    return [_redact_span(span) for span in spans]
 
 
-def _redacted(span: Span) -> Span:
+def _redact_span(span: Span) -> Span:
     return msgspec.structs.replace(
         span,
         name=redact_text(span.name),
@@ -250,89 +250,93 @@ def _redacted(span: Span) -> Span:
     )
 
 
-def _resource_address(resource: dict[str, Json]) -> Address:
-    return Address(platform_id=_text(resource.get(PLATFORM_ATTRIBUTE)), service_name=_text(resource.get("service.name")))
+def _read_resource_address(resource: dict[str, Json]) -> Address:
+    return Address(platform_id=_read_text(resource.get(PLATFORM_ATTRIBUTE)), service_name=_read_text(resource.get("service.name")))
 
 
-def _address(document: dict[str, Json], metadata: dict[str, Json], *, second: bool) -> Address:
+def _read_address(document: dict[str, Json], metadata: dict[str, Json], *, second: bool) -> Address:
     platform = document.get("platformId")
     if platform is not None and not isinstance(platform, str):
-        raise _invalid("platformId", f"expected text, found {kind_of(platform)}")
+        raise _refuse_field("platformId", f"expected text, found {kind_of(platform)}")
     nested = metadata.get("mibo")
     named = (
-        _text(platform) or _text(metadata.get(PLATFORM_ATTRIBUTE)) or _text(nested.get("platform_id") if isinstance(nested, dict) else None)
+        _read_text(platform)
+        or _read_text(metadata.get(PLATFORM_ATTRIBUTE))
+        or _read_text(nested.get("platform_id") if isinstance(nested, dict) else None)
     )
     if not second:
         return Address(platform_id=named)
     external = document.get("externalMetadata")
     places = (metadata, external if isinstance(external, dict) else {})
-    ref = next((text for place in places for key in ("chatflowId", "workflowId", "workflow_id") if (text := _text(place.get(key)))), None)
+    ref = next(
+        (text for place in places for key in ("chatflowId", "workflowId", "workflow_id") if (text := _read_text(place.get(key)))), None
+    )
     return Address(platform_id=named, external_ref=ref, generation="second")
 
 
-def _external_id(request_id: str | None, document: dict[str, Json]) -> str:
+def _read_external_id(request_id: str | None, document: dict[str, Json]) -> str:
     given: Json = request_id if request_id is not None else document.get("externalId")
     where, place = ("x-request-id", "headers") if request_id is not None else ("externalId", "body")
     if given is None or given == "":
         return str(uuid.uuid4())
     if not isinstance(given, str):
-        raise _invalid(where, f"expected text, found {kind_of(given)}", place)
+        raise _refuse_field(where, f"expected text, found {kind_of(given)}", place)
     if len(given) > LONGEST_EXTERNAL_ID:
-        raise _invalid(where, f"expected at most {LONGEST_EXTERNAL_ID} characters, found {len(given)}", place)
-    return plain_text(given)
+        raise _refuse_field(where, f"expected at most {LONGEST_EXTERNAL_ID} characters, found {len(given)}", place)
+    return clean_text(given)
 
 
 def _check_spans(spans: Json) -> None:
     if not isinstance(spans, list):
-        raise _invalid("spans", f"expected a list, found {kind_of(spans)}")
+        raise _refuse_field("spans", f"expected a list, found {kind_of(spans)}")
     if not spans:
-        raise _invalid("spans", "expected at least one span")
+        raise _refuse_field("spans", "expected at least one span")
     seen: set[str] = set()
     for index, span in enumerate(spans):
         place = f"spans[{index}]"
         if not isinstance(span, dict):
-            raise _invalid(place, f"expected an object, found {kind_of(span)}")
+            raise _refuse_field(place, f"expected an object, found {kind_of(span)}")
         for field, of_otlp in (("span_id", "spanId"), ("name", "name")):
             value = span.get(field, span.get(of_otlp))
             if not isinstance(value, str) or not value:
-                raise _invalid(f"{place}.{field}", f"expected text, found {kind_of(value)}")
+                raise _refuse_field(f"{place}.{field}", f"expected text, found {kind_of(value)}")
         _check_span(span, place)
         id = str(span.get("span_id", span.get("spanId")))
         if id in seen:
-            raise _invalid(f"{place}.span_id", "another span of this trace has the same id")
+            raise _refuse_field(f"{place}.span_id", "another span of this trace has the same id")
         seen.add(id)
 
 
 def _check_span(span: dict[str, Any], place: str) -> None:
     attributes = span.get("attributes")
     if attributes is not None and not isinstance(attributes, (dict, list)):
-        raise _invalid(f"{place}.attributes", f"expected an object, found {kind_of(attributes)}")
+        raise _refuse_field(f"{place}.attributes", f"expected an object, found {kind_of(attributes)}")
     parent = span.get("parent_span_id", span.get("parentSpanId"))
     if parent is not None and not isinstance(parent, str):
-        raise _invalid(f"{place}.parent_span_id", f"expected text or null, found {kind_of(parent)}")
+        raise _refuse_field(f"{place}.parent_span_id", f"expected text or null, found {kind_of(parent)}")
     try:
         read_span(span, place)
     except EvidenceError as error:
-        raise _invalid(place, error.message) from None
+        raise _refuse_field(place, error.message) from None
 
 
-def _object(document: dict[str, Json], name: str) -> dict[str, Json]:
+def _read_object(document: dict[str, Json], name: str) -> dict[str, Json]:
     value = document.get(name)
     if value is not None and not isinstance(value, dict):
-        raise _invalid(name, f"expected an object, found {kind_of(value)}")
+        raise _refuse_field(name, f"expected an object, found {kind_of(value)}")
     return value or {}
 
 
-def _invalid(path: str, message: str, place: Place = "body") -> Refusal:
+def _refuse_field(path: str, message: str, place: Place = "body") -> Refusal:
     return Refusal("VALIDATION_ERROR", "the trace cannot be used", fields={path: [message]}, places={path: place})
 
 
-def _text(value: Json) -> str | None:
+def _read_text(value: Json) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-def _small(metadata: Json) -> dict[str, Json] | None:
-    """What stands beside a trace, as long as it is small: for `when` and for search. The whole of it is in the body."""
+def _keep_small(metadata: Json) -> dict[str, Json] | None:
+    """Return the metadata beside a trace as long as it is small, for `when` and for search. The whole of it is in the body."""
     if not isinstance(metadata, dict) or not metadata:
         return None
     left = _MOST_METADATA
@@ -343,5 +347,5 @@ def _small(metadata: Json) -> dict[str, Json] | None:
         )
         if left < 0:
             break
-        kept[plain_text(name)] = plain_json(value)
+        kept[clean_text(name)] = clean_json(value)
     return kept

@@ -1,4 +1,4 @@
-"""What a judge says about traces: which judge that is, and what is left of a trace for it to decide.
+"""Asks a judge about traces: opens the judge, and decides what is left of a trace for it.
 
 A case that needs a judge has other assertions too. They are decided where everything is decided (`decisions/pool.py`), anew for every round
 of questions, so that nobody holds a process while the judge thinks.
@@ -28,8 +28,8 @@ JUDGE_S = 300.0
 _LOG = logging.getLogger("proctor.serve")
 
 
-def judge_of_workspace(hub: Hub, environment: Mapping[str, str]) -> Judge | None:
-    """The judge that the workspace of the service names, if it can be used."""
+def open_workspace_judge(hub: Hub, environment: Mapping[str, str]) -> Judge | None:
+    """Return the judge that the workspace of the service names, if it can be used."""
     home = hub.settings.home
     try:
         opened = open_judge(None, workspace_file(home), References(dict(environment)), environment, home=home)
@@ -39,8 +39,8 @@ def judge_of_workspace(hub: Hub, environment: Mapping[str, str]) -> Judge | None
     return None if opened is None else opened.judge
 
 
-async def judgements(judge: Judge, task: Task, wanted: Sequence[tuple[int, CaseText]], decisions: Decisions, who: Who) -> list[Finding]:
-    """What a judge decides of one trace: of some cases, by their positions, everything that needs one."""
+async def judge_trace(judge: Judge, task: Task, wanted: Sequence[tuple[int, CaseText]], decisions: Decisions, who: Who) -> list[Finding]:
+    """Return what a judge decides of one trace: of some cases, by their positions, everything that needs one."""
 
     async def ask(case: str, questions: Sequence[Question]) -> Sequence[Opinion]:
         try:
@@ -64,7 +64,7 @@ async def judgements(judge: Judge, task: Task, wanted: Sequence[tuple[int, CaseT
             )
             (answer,) = await decisions.answers(who, [work], {})
             if answer.error is not None:
-                found.append(_not_decided(position, *answer.error))
+                found.append(_make_undecided(position, *answer.error))
                 break
             asked = {step.id: unpack_plain(step.questions, tuple[Question, ...]) for step in answer.steps if step.questions is not None}
             if not asked:
@@ -75,7 +75,7 @@ async def judgements(judge: Judge, task: Task, wanted: Sequence[tuple[int, CaseT
     return found
 
 
-def _not_decided(position: int, code: str, reason: str) -> Finding:
-    """A document that could not be decided on a trace."""
+def _make_undecided(position: int, code: str, reason: str) -> Finding:
+    """Return the finding of a document that could not be decided on a trace."""
     told = {"id": None, "outcome": "error", "code": code, "reason": reason, "assertions": []}
     return Finding(case=position, key="", outcome="error", score=None, verdict=None, code=code, body=pack(told))

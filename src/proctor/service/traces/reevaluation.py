@@ -1,4 +1,4 @@
-"""Traces evaluated again on request: against the cases as they are now, and also those that were given up."""
+"""Evaluates traces again on request: against the cases as they are now, and also those that failed for good."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from proctor.service.hub import Hub
 from proctor.service.refusals import not_found
 from proctor.service.traces.search import read_moment
 from proctor.store.tables import agents, cases, projects, traces
-from proctor.store.tenants import find
+from proctor.store.tenants import find_row
 
 
-class Again(msgspec.Struct, frozen=True, kw_only=True):
-    """Which traces are to be evaluated again; what is None does not count."""
+class ReevaluationRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """The traces that are to be evaluated again; what is None does not count."""
 
     project_id: str | None = None
     agent_id: str | None = None
@@ -29,12 +29,12 @@ class Again(msgspec.Struct, frozen=True, kw_only=True):
     until: str | None = None
 
 
-async def reevaluate(hub: Hub, caller: Caller, wanted: Again) -> dict[str, Json]:
+async def request_reevaluation(hub: Hub, caller: Caller, wanted: ReevaluationRequest) -> dict[str, Json]:
     """Have traces evaluated again, against the cases as they are now. A changed case by itself only counts for new traces."""
     require_writer(caller, "traces are evaluated again")
     async with hub.database.writing() as connection:
         query = sa.update(traces).where(traces.c.organization_id == caller.organization_id, traces.c.status != "open")
-        query = query.where(*await _places(connection, caller, wanted))
+        query = query.where(*await _match_places(connection, caller, wanted))
         if wanted.trace_ids is not None:
             query = query.where(traces.c.id.in_(wanted.trace_ids))
         if wanted.since is not None:
@@ -47,18 +47,18 @@ async def reevaluate(hub: Hub, caller: Caller, wanted: Again) -> dict[str, Json]
     return {"traces": done.rowcount}
 
 
-async def _places(connection: AsyncConnection, caller: Caller, wanted: Again) -> list[sa.ColumnElement[bool]]:
+async def _match_places(connection: AsyncConnection, caller: Caller, wanted: ReevaluationRequest) -> list[sa.ColumnElement[bool]]:
     places: list[sa.ColumnElement[bool]] = []
     if wanted.project_id is not None:
-        if await find(connection, projects, caller.organization_id, wanted.project_id) is None:
+        if await find_row(connection, projects, caller.organization_id, wanted.project_id) is None:
             raise not_found("project", wanted.project_id)
         places.append(traces.c.project_id == wanted.project_id)
     if wanted.agent_id is not None:
-        if await find(connection, agents, caller.organization_id, wanted.agent_id) is None:
+        if await find_row(connection, agents, caller.organization_id, wanted.agent_id) is None:
             raise not_found("agent", wanted.agent_id)
         places.append(traces.c.agent_id == wanted.agent_id)
     if wanted.case_id is not None:
-        case = await find(connection, cases, caller.organization_id, wanted.case_id)
+        case = await find_row(connection, cases, caller.organization_id, wanted.case_id)
         if case is None:
             raise not_found("case", wanted.case_id)
         places.append(traces.c.project_id == case["project_id"])

@@ -1,4 +1,4 @@
-"""What came of a trace, as it is kept."""
+"""Makes the rows that are written for an evaluated trace."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from proctor.scoring.reduce import reduce_attempts
 from proctor.service.decisions.case_selection import ActiveCase
 from proctor.service.decisions.trace_verdicts import Decision, Finding
 from proctor.service.hub import new_id
-from proctor.store.many import plain_text
+from proctor.store.many import clean_text
 from proctor.store.pages import Row
-from proctor.store.trace_work import Done
+from proctor.store.trace_work import FinishedTrace
 
 
-def done_with(row: Row, decision: Decision) -> Done:
-    """The end of the work on a trace."""
+def make_finished(row: Row, decision: Decision) -> FinishedTrace:
+    """Return the end of the work on a trace."""
     if decision.error is not None:
-        return Done(row=row, status="failed", error=decision.error)
+        return FinishedTrace(row=row, status="failed", error=decision.error)
     if decision.no_run is not None:
-        return Done(row=row, status="evaluated", no_run=decision.no_run, input_text=decision.asked)
+        return FinishedTrace(row=row, status="evaluated", no_run=decision.no_run, input_text=decision.asked)
     counts: dict[str, int] = {}
     for finding in decision.findings:
         counts[finding.outcome] = counts.get(finding.outcome, 0) + 1
     outcome = reduce_attempts(counts) if counts else None
-    return Done(row=row, status="evaluated", outcome=outcome, input_text=decision.asked)
+    return FinishedTrace(row=row, status="evaluated", outcome=outcome, input_text=decision.asked)
 
 
-def result_row(row: Row, case: ActiveCase, finding: Finding, now: str) -> dict[str, Any]:
-    """A result of the trace in `row`."""
+def make_result_row(row: Row, case: ActiveCase, finding: Finding, now: str) -> dict[str, Any]:
+    """Return the row of one result of the trace in `row`."""
     return {
         "id": new_id("res"),
         "organization_id": row["organization_id"],
@@ -36,7 +36,7 @@ def result_row(row: Row, case: ActiveCase, finding: Finding, now: str) -> dict[s
         "trace_id": row["id"],
         "case_id": case.id,
         "case_version": case.version,
-        "case_key": plain_text(finding.key),
+        "case_key": clean_text(finding.key),
         "trace_revision": row["revision"],
         "outcome": finding.outcome,
         "score": finding.score,

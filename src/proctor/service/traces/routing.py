@@ -1,4 +1,4 @@
-"""Which agent a trace belongs to.
+"""Finds the agent that a trace belongs to.
 
 Current generation, in this order: the one agent a key is restricted to; the agent that is named (`platformId`, `metadata.mibo.platform_id`,
 or the resource attribute `mibo.platform_id`); for OTLP the agent whose service name is the resource's `service.name`. What resolves to
@@ -27,8 +27,8 @@ _HINT = (
 )
 
 
-class NoAgent(Refusal):
-    """There is no agent for a trace, and none that it could have meant."""
+class NoAgentFound(Refusal):
+    """Raised for a trace that has no agent, and none that it could have meant."""
 
 
 class Address(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,14 +40,14 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
     generation: Literal["second", "current"] = "current"
 
 
-async def resolve(hub: Hub, caller: Caller, address: Address) -> Agent:
-    """The agent of a trace. Raises `Refusal`."""
+async def find_agent_of(hub: Hub, caller: Caller, address: Address) -> Agent:
+    """Return the agent of a trace. Raises `Refusal`."""
     if caller.kind not in ("organization", "project"):
         raise Refusal("FORBIDDEN", f"a {caller.kind} key does not send traces")
-    found = _resolved(await load_agents(hub, caller.organization_id), caller, address)
+    found = _choose_agent(await load_agents(hub, caller.organization_id), caller, address)
     if isinstance(found, Refusal):
         # Made just now, perhaps.
-        found = _resolved(await load_agents(hub, caller.organization_id, at_most_s=_ASKED_AGAIN_S), caller, address)
+        found = _choose_agent(await load_agents(hub, caller.organization_id, at_most_s=_ASKED_AGAIN_S), caller, address)
     if isinstance(found, Refusal):
         raise found
     if found.paused:
@@ -55,7 +55,7 @@ async def resolve(hub: Hub, caller: Caller, address: Address) -> Agent:
     return found
 
 
-def _resolved(known: Mapping[str, Agent], caller: Caller, address: Address) -> Agent | Refusal:
+def _choose_agent(known: Mapping[str, Agent], caller: Caller, address: Address) -> Agent | Refusal:
     seen = [agent for agent in known.values() if caller.project_id is None or agent.project_id == caller.project_id]
     if caller.agent_ids is not None and len(caller.agent_ids) == 1:
         only = next((agent for agent in seen if agent.id == caller.agent_ids[0]), None)
@@ -77,4 +77,4 @@ def _resolved(known: Mapping[str, Agent], caller: Caller, address: Address) -> A
     said = f" (service.name is {address.service_name[:100]!r})" if address.service_name else ""
     told = ["no agent could be found for this trace" + said]
     hint = f"{_HINT}; with --unknown-agents create the service makes it by itself" if address.service_name else _HINT
-    return NoAgent("VALIDATION_ERROR", "the trace belongs to no agent" + said, fields={"platformId": told}, hint=hint)
+    return NoAgentFound("VALIDATION_ERROR", "the trace belongs to no agent" + said, fields={"platformId": told}, hint=hint)

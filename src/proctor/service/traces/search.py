@@ -1,4 +1,4 @@
-"""Looking for traces and results: filtered lists without bodies, and one of them whole.
+"""Searches traces and results: filtered lists without bodies, and one of them whole.
 
 What was received is shown as it is kept: redacted, compressed only on disk. A trace that came in pieces is shown as the list of its pieces;
 of one that is too large to be looked at nothing of it is shown.
@@ -17,18 +17,18 @@ import sqlalchemy as sa
 from proctor.errors import EvidenceError, StoreError
 from proctor.model.evidence import Json
 from proctor.service.access.callers import Caller
-from proctor.service.access.permissions import find_seen, list_seen, require_reader, seen
+from proctor.service.access.permissions import find_seen, list_seen, query_seen, require_reader
 from proctor.service.agent import Agent
-from proctor.service.decisions.trace_evidence import evidence_in, opened
+from proctor.service.decisions.trace_evidence import expand_pieces, read_agent_evidence
 from proctor.service.hub import Hub, stamp
 from proctor.service.paging import paged, shown_page
 from proctor.service.refusals import Refusal
 from proctor.store.bodies import from_json, unpack
 from proctor.store.list_queries import ListQuery
-from proctor.store.many import plain_text
+from proctor.store.many import clean_text
 from proctor.store.pages import Row
 from proctor.store.tables import agents, results, trace_parts, traces
-from proctor.store.tenants import find
+from proctor.store.tenants import find_row
 
 _TRACE = (
     "id", "project_id", "agent_id", "external_id", "format", "status", "revision", "size", "metadata", "input_text", "outcome",
@@ -43,8 +43,8 @@ _MOST_RESULTS = 1_000
 _METADATA = re.compile(r"([\w.-]{1,100})=(.{0,500})", re.DOTALL)
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """What a list of traces or results is narrowed to; what is None does not count."""
+class TraceFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """The filter of a list of traces or results; what is None does not count."""
 
     project_id: str | None = None
     agent_id: str | None = None
@@ -58,7 +58,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 async def list_traces(
     hub: Hub,
     caller: Caller,
-    wanted: Wanted | None = None,
+    wanted: TraceFilter | None = None,
     *,
     status: str | None = None,
     external_id: str | None = None,
@@ -67,45 +67,45 @@ async def list_traces(
     limit: int | None = None,
     cursor: str | None = None,
 ) -> dict[str, Json]:
-    """A page of traces. `query` is looked for in what was asked and in the external id; `metadata` are texts `name=value`."""
+    """Return a page of traces. `query` is looked for in what was asked and in the external id; `metadata` are texts `name=value`."""
     require_reader(caller)
     beside: list[sa.ColumnElement[bool]] = []
     if query:
         if len(query) > _LONGEST_QUERY:
             raise Refusal("VALIDATION_ERROR", "the query is too long", fields={"query": [f"expected at most {_LONGEST_QUERY} characters"]})
-        low = plain_text(query).lower()
+        low = clean_text(query).lower()
         places = (traces.c.input_text, traces.c.external_id)
         beside.append(sa.or_(*(sa.func.lower(place).contains(low, autoescape=True) for place in places)))
     for pair in metadata:
         found = _METADATA.fullmatch(pair)
         if found is None:
             raise Refusal("VALIDATION_ERROR", "the filter cannot be used", fields={"metadata": ["expected name=value"]})
-        beside.append(traces.c.metadata[found[1]].as_string() == plain_text(found[2]))
-    search = _narrowed(traces, caller, wanted, _TRACE, beside, status=status, external_id=external_id)
+        beside.append(traces.c.metadata[found[1]].as_string() == clean_text(found[2]))
+    search = _make_query(traces, caller, wanted, _TRACE, beside, status=status, external_id=external_id)
     async with hub.database.reading() as connection:
-        return shown_page(await paged(connection, search, traces, limit=limit, cursor=cursor), _shown_trace)
+        return shown_page(await paged(connection, search, traces, limit=limit, cursor=cursor), _show_trace)
 
 
 async def get_trace(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
-    """One trace with what was received, the evidence in it, and its results."""
+    """Return one trace with what was received, the evidence in it, and its results."""
     require_reader(caller)
     async with hub.database.reading() as connection:
         row = await find_seen(connection, traces, caller, "trace", id)
         found = await connection.execute(sa.select(trace_parts.c.body).where(trace_parts.c.trace_id == id).order_by(trace_parts.c.number))
         parts: list[bytes] = list(found.scalars())
-        decided = seen(results, caller, trace_id=id).with_only_columns(*(results.c[name] for name in _RESULT))
+        decided = query_seen(results, caller, trace_id=id).with_only_columns(*(results.c[name] for name in _RESULT))
         decided = decided.order_by(results.c.created_at.desc(), results.c.id.desc()).limit(_MOST_RESULTS)
-        of_trace: list[dict[str, Json]] = [_shown_result(dict(one)) for one in (await connection.execute(decided)).mappings()]
-        agent = await find(connection, agents, caller.organization_id, row["agent_id"])
+        of_trace: list[dict[str, Json]] = [_show_result(dict(one)) for one in (await connection.execute(decided)).mappings()]
+        agent = await find_row(connection, agents, caller.organization_id, row["agent_id"])
     pieces = ([] if row["body"] is None else [row["body"]]) + parts
-    received, evidence = await asyncio.to_thread(_opened, pieces, agent)
-    return {**_shown_trace(row), "received": received, "evidence": evidence, "results": of_trace}
+    received, evidence = await asyncio.to_thread(_read_received, pieces, agent)
+    return {**_show_trace(row), "received": received, "evidence": evidence, "results": of_trace}
 
 
 async def list_results(
     hub: Hub,
     caller: Caller,
-    wanted: Wanted | None = None,
+    wanted: TraceFilter | None = None,
     *,
     case_id: str | None = None,
     trace_id: str | None = None,
@@ -113,30 +113,30 @@ async def list_results(
     limit: int | None = None,
     cursor: str | None = None,
 ) -> dict[str, Json]:
-    """A page of results of traces."""
+    """Return a page of results of traces."""
     require_reader(caller)
-    search = _narrowed(results, caller, wanted, _RESULT, (), case_id=case_id, trace_id=trace_id, code=code)
+    search = _make_query(results, caller, wanted, _RESULT, (), case_id=case_id, trace_id=trace_id, code=code)
     async with hub.database.reading() as connection:
-        return shown_page(await paged(connection, search, results, limit=limit, cursor=cursor), _shown_result)
+        return shown_page(await paged(connection, search, results, limit=limit, cursor=cursor), _show_result)
 
 
 async def get_result(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
-    """One result with every assertion, its verdict and the evidence for it."""
+    """Return one result with every assertion, its verdict and the evidence for it."""
     require_reader(caller)
     async with hub.database.reading() as connection:
         row = await find_seen(connection, results, caller, "result", id)
-    return {**_shown_result(row), "result": await asyncio.to_thread(unpack, row["body"])}
+    return {**_show_result(row), "result": await asyncio.to_thread(unpack, row["body"])}
 
 
-def _narrowed(
+def _make_query(
     table: sa.Table,
     caller: Caller,
-    wanted: Wanted | None,
+    wanted: TraceFilter | None,
     columns: tuple[str, ...],
     beside: Sequence[sa.ColumnElement[bool]],
     **equal: object,
 ) -> ListQuery:
-    wanted = wanted or Wanted()
+    wanted = wanted or TraceFilter()
     equal |= {"project_id": wanted.project_id, "agent_id": wanted.agent_id, "outcome": wanted.outcome}
     along: list[sa.ColumnElement[bool]] = []
     if wanted.since is not None:
@@ -147,7 +147,7 @@ def _narrowed(
 
 
 def read_moment(text: str, field: str) -> str:
-    """A time that somebody wrote, as times are stored; in UTC unless it says otherwise."""
+    """Return a time that somebody wrote, in the form in which times are stored; in UTC unless it says otherwise."""
     try:
         at = datetime.fromisoformat(text)
         return stamp((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp())
@@ -156,27 +156,27 @@ def read_moment(text: str, field: str) -> str:
         raise Refusal("VALIDATION_ERROR", "the time cannot be read", fields={field: told}) from None
 
 
-def _opened(pieces: list[bytes], agent: Row | None) -> tuple[Json, Json]:
-    """What was received, and the evidence that cases are decided on; none where it is too much or nothing can be read out of it."""
+def _read_received(pieces: list[bytes], agent: Row | None) -> tuple[Json, Json]:
+    """Return what was received, and the evidence that cases are decided on; None where it is too much or cannot be read."""
     try:
-        documents: list[Json] = [from_json(data) for data in opened(pieces)]
+        documents: list[Json] = [from_json(data) for data in expand_pieces(pieces)]
     except EvidenceError:
         return None, None
     received = documents[0] if len(documents) == 1 else (documents or None)
     try:
-        evidence = evidence_in(pieces, None if agent is None else _agent(agent))
+        evidence = read_agent_evidence(pieces, None if agent is None else _make_agent(agent))
     except (EvidenceError, StoreError):
         return received, None
     return received, msgspec.to_builtins(evidence)
 
 
-def _agent(row: Row) -> Agent:
+def _make_agent(row: Row) -> Agent:
     return Agent(**{name: row[name] for name in Agent.__struct_fields__ if name != "settings"}, settings=row["settings"] or {})
 
 
-def _shown_trace(row: Row) -> dict[str, Json]:
+def _show_trace(row: Row) -> dict[str, Json]:
     return {name: row[name] for name in _TRACE}
 
 
-def _shown_result(row: Row) -> dict[str, Json]:
+def _show_result(row: Row) -> dict[str, Json]:
     return {name: row[name] for name in _RESULT}

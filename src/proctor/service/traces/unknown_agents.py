@@ -1,4 +1,4 @@
-"""Agents that traces make: a service name that no agent has becomes one, where that is allowed.
+"""Makes agents for traces: a service name that no agent has becomes one, where that is allowed.
 
 For the local user of a service without keys it is, unless the administrator says otherwise; on a shared service only if the administrator
 says so (`unknown_agents`), and never with a key that is restricted to some agents. The agent is made in the project of the key; for
@@ -20,11 +20,11 @@ from proctor.service.agent import Agent
 from proctor.service.changes import LONGEST_NAME
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal, not_found
-from proctor.service.traces.routing import Address, NoAgent, resolve
-from proctor.store.many import plain_text
+from proctor.service.traces.routing import Address, NoAgentFound, find_agent_of
+from proctor.store.many import clean_text
 from proctor.store.pages import Row
 from proctor.store.tables import agents, organizations, projects
-from proctor.store.tenants import ensure_organization, find, owned
+from proctor.store.tenants import ensure_organization, find_row, query_owned
 
 MOST_MADE = 100
 """How many agents of an organization may come into being this way."""
@@ -34,14 +34,14 @@ MADE_BY: dict[str, Json] = {"made_by": "trace"}
 
 
 async def resolve_or_make(hub: Hub, caller: Caller, address: Address) -> Agent:
-    """The agent of a trace, made if need be. Raises `Refusal`."""
+    """Return the agent of a trace, made if need be. Raises `Refusal`."""
     try:
-        return await resolve(hub, caller, address)
-    except NoAgent:
+        return await find_agent_of(hub, caller, address)
+    except NoAgentFound:
         if address.service_name is None or not _may_make(hub, caller):
             raise
-    await _make(hub, caller, address.service_name)
-    return await resolve(hub, caller, address)
+    await _make_agent(hub, caller, address.service_name)
+    return await find_agent_of(hub, caller, address)
 
 
 def _may_make(hub: Hub, caller: Caller) -> bool:
@@ -49,29 +49,29 @@ def _may_make(hub: Hub, caller: Caller) -> bool:
     return wanted == "create" and caller.agent_ids is None
 
 
-async def _make(hub: Hub, caller: Caller, name: str) -> None:
+async def _make_agent(hub: Hub, caller: Caller, name: str) -> None:
     """Make the agent of a service name; it is there afterwards, whoever made it."""
-    if not name.strip() or len(name) > LONGEST_NAME or plain_text(name) != name:
+    if not name.strip() or len(name) > LONGEST_NAME or clean_text(name) != name:
         raise Refusal("VALIDATION_ERROR", f"no agent can be named after service.name: expected 1 to {LONGEST_NAME} characters")
     # One request may name thousands of services: what a look into memory can refuse does not wait for the database.
     if sum(MADE_BY.items() <= agent.settings.items() for agent in await list_known_agents(hub, caller.organization_id)) >= MOST_MADE:
-        raise _too_many(name)
+        raise _refuse_too_many(name)
     async with hub.database.writing() as connection:
-        await _take_turns(connection, hub, caller)
+        await _lock_organization(connection, hub, caller)
         there = {"service_name": name} if caller.project_id is None else {"service_name": name, "project_id": caller.project_id}
-        if (await connection.execute(owned(agents, caller.organization_id, **there).limit(1))).first() is None:
-            made = owned(agents, caller.organization_id).where(
+        if (await connection.execute(query_owned(agents, caller.organization_id, **there).limit(1))).first() is None:
+            made = query_owned(agents, caller.organization_id).where(
                 *(agents.c.settings[key].as_string() == value for key, value in MADE_BY.items())
             )
             if (await connection.execute(sa.select(sa.func.count()).select_from(made.subquery()))).scalar_one() >= MOST_MADE:
-                raise _too_many(name)
-            project = await _project(connection, hub, caller)
+                raise _refuse_too_many(name)
+            project = await _find_project(connection, hub, caller)
             values: dict[str, Json] = {"name": name, "kind": "otlp", "service_name": name, "external_ref": None, "settings": MADE_BY}
             await add_agent(connection, hub, caller, project["id"], values)
     forget_agents(hub, caller.organization_id)
 
 
-async def _take_turns(connection: AsyncConnection, hub: Hub, caller: Caller) -> None:
+async def _lock_organization(connection: AsyncConnection, hub: Hub, caller: Caller) -> None:
     """Hold up whoever else makes agents of the organization: of two servers with the same new name, one makes it and the other finds it."""
     if caller.organization_id == DEFAULT_ORGANIZATION:
         await ensure_organization(connection, DEFAULT_ORGANIZATION, "default", hub.now())
@@ -79,29 +79,29 @@ async def _take_turns(connection: AsyncConnection, hub: Hub, caller: Caller) -> 
     await connection.execute(sa.select(organizations.c.id).where(organizations.c.id == caller.organization_id).with_for_update())
 
 
-async def _project(connection: AsyncConnection, hub: Hub, caller: Caller) -> Row:
-    """The project that an agent is made in."""
+async def _find_project(connection: AsyncConnection, hub: Hub, caller: Caller) -> Row:
+    """Return the project that an agent is made in."""
     if caller.project_id is not None:
-        own = await find(connection, projects, caller.organization_id, caller.project_id)
+        own = await find_row(connection, projects, caller.organization_id, caller.project_id)
         if own is None:
             raise not_found("project", caller.project_id)
-        return _open(own)
-    query = owned(projects, caller.organization_id).order_by(projects.c.created_at, projects.c.id)
+        return _refuse_paused(own)
+    query = query_owned(projects, caller.organization_id).order_by(projects.c.created_at, projects.c.id)
     several = (await connection.execute(query.limit(2))).mappings().all()
     if len(several) == 1:
-        return _open(dict(several[0]))
+        return _refuse_paused(dict(several[0]))
     named = (await connection.execute(query.where(projects.c.name == DEFAULT_PROJECT).limit(1))).mappings().first()
     if named is not None:
-        return _open(dict(named))
+        return _refuse_paused(dict(named))
     return await add_project(connection, hub, caller, {"name": DEFAULT_PROJECT, "description": None, "settings": {}})
 
 
-def _open(project: Row) -> Row:
+def _refuse_paused(project: Row) -> Row:
     if project["paused"]:
         raise Refusal("FORBIDDEN", "the project is paused: no agents are made in it, and its traces are not taken")
     return project
 
 
-def _too_many(name: str) -> Refusal:
+def _refuse_too_many(name: str) -> Refusal:
     told = f"{MOST_MADE} agents were made by the service names of traces, and no more are (service.name is {name[:100]!r})"
     return Refusal("VALIDATION_ERROR", told, hint="make the agent with POST /api/agents, or delete some that nobody needs")

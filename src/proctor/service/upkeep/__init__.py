@@ -1,1 +1,1 @@
-"""What keeps the service in order: retention, its health, and a clock that was put back."""
+"""Keeps the service in order: retention, its health, and a clock that was put back."""

@@ -1,4 +1,4 @@
-"""The worker that finds what waits for a time that no clock of this service meant: the machine's clock was put back meanwhile."""
+"""The worker that repairs waits for a time that no clock of this service meant: the machine's clock was put back meanwhile."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from proctor.errors import StoreError
 from proctor.service.hub import Hub
 from proctor.service.notify.export import LONGEST_WAIT_S as LONGEST_EXPORT_WAIT_S
 from proctor.service.notify.webhooks import ATTEMPTS_AFTER_S
-from proctor.service.traces.due_signal import due_signal
+from proctor.service.traces.due_signal import get_due_signal
 from proctor.service.traces.intake import LONGEST_WAIT_S
-from proctor.store.clock_repair import anything_in_future, bring_back
+from proctor.store.clock_repair import has_future_waits, make_due
 
 LOOK_EVERY_S = 30.0
 _LOG = logging.getLogger("proctor.service")
 
 
 async def watch_clock(hub: Hub, stop: asyncio.Event) -> None:
-    """Look at the start and now and then for work that waits too long, until told to stop."""
+    """Repair waits at the start and now and then, until told to stop."""
     while not stop.is_set():
         try:
             found = await repair_waits(hub)
@@ -40,9 +40,9 @@ async def repair_waits(hub: Hub) -> int:
         "longest_delivery_s": max(ATTEMPTS_AFTER_S),
     }
     async with hub.database.reading() as connection:
-        if not await anything_in_future(connection, **bounds):
+        if not await has_future_waits(connection, **bounds):
             return 0
     async with hub.database.writing() as connection:
-        found = await bring_back(connection, **bounds)
-    due_signal(hub.database).set()
+        found = await make_due(connection, **bounds)
+    get_due_signal(hub.database).set()
     return found

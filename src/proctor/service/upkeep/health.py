@@ -1,4 +1,4 @@
-"""How the service is, in degrees, found out in bounded time.
+"""Says how the service is, in degrees, within a bounded time.
 
 `ok`: everything works. `degraded`: it works, and somebody should look (the disk fills up, traces wait long, another program holds the
 database). `failing`: what is sent cannot be kept. Each reason has a stable word. Looking takes at most about a second whatever the database
@@ -45,7 +45,7 @@ class ServiceHealth(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HealthWatch:
-    """Looks after one service; what was found is kept for a moment."""
+    """Watches one service; what was found is remembered for a moment."""
 
     def __init__(self, hub: Hub, *, look_s: float = LOOK_S) -> None:
         self._hub = hub
@@ -54,24 +54,24 @@ class HealthWatch:
         self._found: ServiceHealth | None = None
         self._looked_at = 0.0
 
-    async def look(self) -> ServiceHealth:
-        """Say how the service is."""
+    async def get_health(self) -> ServiceHealth:
+        """Return how the service is."""
         async with self._looking:
             now = asyncio.get_running_loop().time()
             if self._found is None or now - self._looked_at >= self._look_s:
-                self._found = await look_at(self._hub, look_s=self._look_s)
+                self._found = await find_health(self._hub, look_s=self._look_s)
                 self._looked_at = asyncio.get_running_loop().time()
             return self._found
 
 
-async def look_at(hub: Hub, *, look_s: float = LOOK_S) -> ServiceHealth:
+async def find_health(hub: Hub, *, look_s: float = LOOK_S) -> ServiceHealth:
     """Find out how a service is."""
-    reasons = list(_disk_reasons(hub))
-    read = await _reading_reason(hub, look_s)
+    reasons = list(_check_disk(hub))
+    read = await _check_reading(hub, look_s)
     if isinstance(read, Reason):
         reasons.append(read)
     else:
-        reasons += await _writing_reasons(hub, look_s)
+        reasons += await _check_writing(hub, look_s)
         if read is not None and hub.clock() - read > BEHIND_S:
             told = f"a trace that could have been evaluated has waited for {hub.clock() - read:.0f} s"
             reasons.append(Reason(code="queue_behind", message=told, degree="degraded"))
@@ -80,8 +80,8 @@ async def look_at(hub: Hub, *, look_s: float = LOOK_S) -> ServiceHealth:
     return ServiceHealth(status=status, database="unreachable" if isinstance(read, Reason) else "reachable", reasons=tuple(reasons))
 
 
-async def _reading_reason(hub: Hub, look_s: float) -> Reason | float | None:
-    """Why the database cannot be read; else when the trace that waits longest was due, if any does."""
+async def _check_reading(hub: Hub, look_s: float) -> Reason | float | None:
+    """Return why the database cannot be read; else when the trace that waits longest was due, if any does."""
     try:
         async with asyncio.timeout(look_s), hub.database.reading() as connection:
             first = sa.select(sa.func.min(traces.c.due_at)).where(traces.c.due_at.is_not(None))
@@ -89,24 +89,24 @@ async def _reading_reason(hub: Hub, look_s: float) -> Reason | float | None:
     except TimeoutError:
         return Reason(code="database_unreachable", message=f"the database did not answer within {look_s:g} s", degree="failing")
     except StoreError as error:
-        return Reason(code="database_unreachable", message=_in_general(error), degree="failing")
+        return Reason(code="database_unreachable", message=_drop_details(error), degree="failing")
 
 
-async def _writing_reasons(hub: Hub, look_s: float) -> list[Reason]:
-    away = hub.database.away()
+async def _check_writing(hub: Hub, look_s: float) -> list[Reason]:
+    away = hub.database.get_outage()
     if away is not None:
-        return [Reason(code="database_not_written", message=_in_general(away), degree="failing")]
+        return [Reason(code="database_not_written", message=_drop_details(away), degree="failing")]
     if await hub.database.is_locked(within_s=look_s / 2):
         return [Reason(code="database_locked", message="another program holds the lock for writing", degree="degraded")]
     return []
 
 
-def _disk_reasons(hub: Hub) -> list[Reason]:
-    """What is wrong with the disk of the workspace, and with that of a database in a file."""
+def _check_disk(hub: Hub) -> list[Reason]:
+    """Return what is wrong with the disk of the workspace, and with that of a database in a file."""
     found: list[Reason] = []
     folders = {hub.settings.home, *([hub.database.file.parent] if hub.database.file is not None else [])}
     for folder in sorted(folders):
-        free = _free_bytes(folder)
+        free = _measure_free_bytes(folder)
         if free is not None and free < DISK_LOW_BYTES:
             full = free < DISK_FULL_BYTES
             told = f"{free:,} bytes are free on the disk"
@@ -115,8 +115,8 @@ def _disk_reasons(hub: Hub) -> list[Reason]:
     return found
 
 
-def _in_general(error: StoreError) -> str:
-    """What is wrong, without names and addresses: anybody may ask how the service is."""
+def _drop_details(error: StoreError) -> str:
+    """Return what is wrong, without names and addresses: anybody may ask how the service is."""
     text = str(error)
     for word, told in (
         ("full", "its disk is full"),
@@ -128,7 +128,7 @@ def _in_general(error: StoreError) -> str:
     return "the database cannot be used"
 
 
-def _free_bytes(folder: Path) -> int | None:
+def _measure_free_bytes(folder: Path) -> int | None:
     try:
         return shutil.disk_usage(folder).free
     except OSError:

@@ -1,4 +1,4 @@
-"""Keeping the database as small as the settings say: by age (`retention_days`) and by size (`retention_bytes`).
+"""Keeps the database as small as the settings say: by age (`retention_days`) and by size (`retention_bytes`).
 
 The size is that of traces, runs and benchmark runs (with the states that were uploaded for them) as they are kept; indexes and free pages
 of the database come on top. Space that becomes free is used again. Audit notes, cases and what benchmarks are made of stay. What the
@@ -14,16 +14,16 @@ import msgspec
 
 from proctor.errors import StoreError
 from proctor.service.hub import Hub, stamp
-from proctor.service.judge_memory import forget_older
-from proctor.store.retention import Kept, delete_kept, delete_remains, kept_bytes, oldest
+from proctor.service.judge_memory import delete_older
+from proctor.store.retention import Deletable, delete_listed, delete_remains, list_oldest, sum_kept_bytes
 
 IDLE_S = 7 * 86_400.0
 """A benchmark run that has not ended counts as given up when nothing was done to it for so long."""
 _BATCH = 200
 
 
-class Swept(msgspec.Struct):
-    """What was deleted."""
+class SweepCounts(msgspec.Struct):
+    """What a sweep deleted."""
 
     traces: int = 0
     runs: int = 0
@@ -32,7 +32,7 @@ class Swept(msgspec.Struct):
     others: int = 0
     replies: int = 0
 
-    def add(self, gone: list[Kept]) -> None:
+    def add_batch(self, gone: list[Deletable]) -> None:
         """Count one batch."""
         self.traces += sum(kept.kind == "trace" for kept in gone)
         self.runs += sum(kept.kind == "run" for kept in gone)
@@ -40,49 +40,49 @@ class Swept(msgspec.Struct):
         self.bytes += sum(kept.size for kept in gone)
 
 
-async def sweep(hub: Hub, *, batch: int = _BATCH) -> Swept:
+async def sweep_once(hub: Hub, *, batch: int = _BATCH) -> SweepCounts:
     """Delete what is too old, then the oldest of what is too much. Others get their turn between batches."""
-    swept = Swept()
+    swept = SweepCounts()
     if hub.settings.retention_days is not None:
         oldest_kept = hub.clock() - hub.settings.retention_days * 86_400
         before = stamp(oldest_kept)
         while gone := await _delete_oldest(hub, batch, before=before):
-            swept.add(gone)
+            swept.add_batch(gone)
         async with hub.database.writing() as connection:
             swept.others = await delete_remains(connection, before)
-        swept.replies = await asyncio.to_thread(forget_older, hub.settings.home, oldest_kept)
+        swept.replies = await asyncio.to_thread(delete_older, hub.settings.home, oldest_kept)
     if hub.settings.retention_bytes is not None:
         async with hub.database.reading() as connection:
-            too_much = await kept_bytes(connection) - hub.settings.retention_bytes
+            too_much = await sum_kept_bytes(connection) - hub.settings.retention_bytes
         while too_much > 0 and (gone := await _delete_oldest(hub, batch, at_least=too_much)):
-            swept.add(gone)
+            swept.add_batch(gone)
             too_much -= sum(kept.size for kept in gone)
     return swept
 
 
-async def keep_sweeping(hub: Hub, *, every_s: float = 3_600, told: Callable[[Swept | StoreError], None] = lambda _: None) -> None:
+async def keep_sweeping(hub: Hub, *, every_s: float = 3_600, told: Callable[[SweepCounts | StoreError], None] = lambda _: None) -> None:
     """Sweep now and then until cancelled; `told` hears of every sweep, also of one that the database refused."""
     if hub.settings.retention_days is None and hub.settings.retention_bytes is None:
         return
     while True:
         try:
-            told(await sweep(hub))
+            told(await sweep_once(hub))
         except StoreError as error:
             told(error)
         await asyncio.sleep(every_s)
 
 
-async def _delete_oldest(hub: Hub, batch: int, *, before: str | None = None, at_least: int | None = None) -> list[Kept]:
+async def _delete_oldest(hub: Hub, batch: int, *, before: str | None = None, at_least: int | None = None) -> list[Deletable]:
     async with hub.database.writing() as connection:
-        found = await oldest(connection, limit=batch, now=hub.clock(), idle=stamp(hub.clock() - IDLE_S), before=before)
+        found = await list_oldest(connection, limit=batch, now=hub.clock(), idle=stamp(hub.clock() - IDLE_S), before=before)
         if at_least is not None:
-            found = _first(found, at_least)
-        await delete_kept(connection, found)
+            found = _take_enough(found, at_least)
+        await delete_listed(connection, found)
     return found
 
 
-def _first(found: list[Kept], at_least: int) -> list[Kept]:
-    """No more than it takes."""
+def _take_enough(found: list[Deletable], at_least: int) -> list[Deletable]:
+    """Return no more than it takes."""
     total = 0
     for number, kept in enumerate(found, 1):
         total += kept.size

@@ -15,7 +15,7 @@ import msgspec
 from proctor.model.evidence import Json
 from proctor.model.numbers import is_finite
 from proctor.model.show import kind_of, nearest, show
-from proctor.service.plain_secrets import plain_secrets
+from proctor.service.plain_secrets import list_plain_secrets
 from proctor.service.refusals import Refusal
 
 LONGEST_TEXT = 10_000
@@ -131,7 +131,7 @@ def an_object(value: Json) -> dict[str, Json]:
 def a_config(value: Json) -> dict[str, Json]:
     """An object with settings, in which no secret stands in plain."""
     config = an_object(value)
-    wrong = plain_secrets(config, "config")
+    wrong = list_plain_secrets(config, "config")
     if wrong:
         raise ValueError(f"{wrong[0]} looks like a secret; write ${{NAME}} in its place")
     return config

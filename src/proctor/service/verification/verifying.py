@@ -27,7 +27,7 @@ from proctor.scoring.score import decide_case_verdict, find_weighted_mean, score
 from proctor.service.decisions.messages import SuiteSource
 from proctor.service.decisions.pool import Who
 from proctor.service.decisions.suite_verdicts import SuiteDecisions
-from proctor.service.decisions.waiting_client import while_client_waits
+from proctor.service.decisions.waiting_client import run_while_client_waits
 from proctor.service.hub import Hub
 from proctor.store.bodies import to_json
 
@@ -90,7 +90,7 @@ async def _decided(hub: Hub, who: Who, snapshot: Mapping[str, Json], evidence: E
     opened = _judge(hub, suite) if any(registry.get(a.check).judged for a in case.assertions) else None
     decisions = SuiteDecisions(hub.decisions, who, source, suite.cases)
     if opened is None:
-        result = await while_client_waits(decisions.decide_one(case, evidence, clock=hub.now()))
+        result = await run_while_client_waits(decisions.decide_one(case, evidence, clock=hub.now()))
     else:
         judge = opened.judge
 
@@ -98,7 +98,7 @@ async def _decided(hub: Hub, who: Who, snapshot: Mapping[str, Json], evidence: E
             return await judge.judge(questions, case=case.id, attempt=0, tape=LIVE)
 
         try:
-            result = await while_client_waits(decisions.decide_one(case, evidence, clock=hub.now(), ask=ask))
+            result = await run_while_client_waits(decisions.decide_one(case, evidence, clock=hub.now(), ask=ask))
         finally:
             await judge.close()
     return case.assertions, result.verdicts

@@ -1,0 +1,134 @@
+"""The leases of one worker that evaluates traces: takes a batch, renews what it holds, gives back what it does not finish.
+
+A trace is worked on by whoever holds its lease. Leases are renewed while the work lasts, so that a worker may take as long as it needs,
+and run out by themselves when it dies. What cannot be finished is given back as it was; a trace that may be to blame for that is
+abandoned instead, which counts as one more attempt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import OrderedDict
+from collections.abc import Collection
+from typing import Any
+
+import msgspec
+
+from proctor.errors import StoreError
+from proctor.service.decisions.case_selection import ActiveCase
+from proctor.service.decisions.trace_verdicts import CaseKey, CaseText
+from proctor.service.hub import Hub, new_id
+from proctor.service.traces.active_cases import list_active_cases, read_case_texts
+from proctor.service.traces.evaluation_queue import EvaluationQueue
+from proctor.store.trace_work import abandon_leases, find_next_due, list_leased, renew_leases, return_leases
+from proctor.store.traces import list_pieces
+
+BATCH_TRACES = 500
+"""How many traces are leased at once: enough that one read and one write serve many of them."""
+BATCH_BYTES = 16_000_000
+"""How many bytes of traces are leased at once, so that a batch of large ones does not fill the memory."""
+_MOST_TEXTS = 500
+"""How many documents of cases are remembered between batches."""
+_SHORTEST_BEAT_S = 0.05
+
+
+class LeasedBatch(msgspec.Struct, kw_only=True):
+    """A batch of leased traces, and what is needed to decide it."""
+
+    rows: list[dict[str, Any]]
+    pieces: dict[str, list[bytes]] = {}
+    cases: list[ActiveCase] = []
+
+
+class EvaluationLeases:
+    """The leases of one worker, and the documents of the cases it has read."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self._texts: OrderedDict[CaseKey, CaseText] = OrderedDict()
+        self.owner = new_id("wrk")
+        """The name under which this worker holds leases."""
+        self.queue = EvaluationQueue(hub, self.owner)
+        self.held: set[str] = set()
+        """The ids of the traces that this worker is still working on."""
+
+    @property
+    def texts(self) -> dict[CaseKey, CaseText]:
+        """A copy of the documents of the cases that were read."""
+        return dict(self._texts)
+
+    async def has_due(self) -> bool:
+        """Return whether a trace is due that nobody holds."""
+        # Looking does not hold up whoever writes; leasing does.
+        async with self._hub.database.reading() as connection:
+            due = await find_next_due(connection, self._hub.clock())
+        return due is not None and due <= self._hub.clock()
+
+    async def get_wait_s(self, at_most_s: float) -> float:
+        """Return how many seconds to wait before looking again: until the next trace is due, but not longer than `at_most_s`."""
+        try:
+            async with self._hub.database.reading() as connection:
+                due = await find_next_due(connection, self._hub.clock())
+        except StoreError:
+            return at_most_s
+        return at_most_s if due is None else min(at_most_s, max(0.01, due - self._hub.clock()))
+
+    async def take_batch(self, *, without: frozenset[str]) -> LeasedBatch:
+        """Lease a batch, except traces of the agents in `without`, and read all that is needed to decide it."""
+        turn = self.queue.make_request(BATCH_TRACES, BATCH_BYTES, without=without)
+        # A lease may run out while the database is away. What this worker still works on is not begun a second time then.
+        ids = [id for id in await self.queue.lease_next(turn) if id not in self.held]
+        if not ids:
+            return LeasedBatch(rows=[])
+        self.held |= set(ids)
+        try:
+            batch = await self._read_batch(ids)
+        except BaseException:
+            self.held -= set(ids)
+            with contextlib.suppress(StoreError):
+                await self.give_back(ids)
+            raise
+        # Somebody else may have been quicker with some of them.
+        self.held -= set(ids) - {row["id"] for row in batch.rows}
+        return batch
+
+    async def _read_batch(self, ids: list[str]) -> LeasedBatch:
+        # A read transaction holds up no writer. What arrives from here on is not missed: a trace that has changed since stays due.
+        async with self._hub.database.reading() as connection:
+            rows = await list_leased(connection, self.owner, ids)
+            pieces = await list_pieces(connection, rows)
+            active = await list_active_cases(connection, sorted({row["project_id"] for row in rows}))
+            wanted = [case for of_one in active.values() for case in of_one]
+            missing = [case for case in wanted if (case.id, case.version) not in self._texts]
+            self._texts |= await read_case_texts(connection, missing)
+        for case in wanted:
+            if (case.id, case.version) in self._texts:
+                self._texts.move_to_end((case.id, case.version))
+        # The least recently used go first, but never those of this batch.
+        while len(self._texts) > max(_MOST_TEXTS, len(wanted)):
+            self._texts.popitem(last=False)
+        return LeasedBatch(rows=rows, pieces=pieces, cases=wanted)
+
+    async def give_back(self, ids: Collection[str]) -> None:
+        """Return traces to the queue as they were."""
+        if ids:
+            async with self._hub.database.writing() as connection:
+                await return_leases(connection, owner=self.owner, ids=sorted(ids))
+
+    async def abandon(self, ids: Collection[str]) -> None:
+        """Return traces to the queue and count the failed attempt; if not even that can be written, their leases run out."""
+        with contextlib.suppress(StoreError):
+            async with self._hub.database.writing() as connection:
+                await abandon_leases(connection, owner=self.owner, ids=sorted(ids))
+
+    async def keep_renewing(self) -> None:
+        """Renew the leases of what is held, until cancelled."""
+        while True:
+            # Three times within a lease: two renewals may fail before others take the traces over.
+            await asyncio.sleep(max(_SHORTEST_BEAT_S, self._hub.settings.lease_s / 3))
+            with contextlib.suppress(StoreError):
+                if self.held:
+                    async with self._hub.database.writing() as connection:
+                        until = self._hub.clock() + self._hub.settings.lease_s
+                        await renew_leases(connection, owner=self.owner, ids=sorted(self.held), until=until)

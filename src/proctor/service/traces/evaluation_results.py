@@ -1,0 +1,83 @@
+"""Writes the results of evaluated traces with the lease in hand: one result for each trace, case and version, whoever else tried.
+
+The store writes nothing for a trace whose lease was lost meanwhile, so a slow worker cannot overwrite what another one found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from sqlalchemy.exc import IntegrityError
+
+from proctor.errors import StoreError
+from proctor.service.decisions.case_selection import ActiveCase
+from proctor.service.decisions.trace_verdicts import CaseKey, CaseText, Decision, Task, make_failed
+from proctor.service.hub import Hub
+from proctor.service.traces.results import make_finished, make_result_row
+from proctor.store.database import is_gone
+from proctor.store.exports import queue_exports
+from proctor.store.trace_work import FinishedTrace, finish_traces
+
+_LONGEST_ERROR = 1_000
+"""How many characters of the database's complaint a failed trace keeps."""
+
+
+class TraceJob(msgspec.Struct, kw_only=True):
+    """One trace of a batch, and what was decided so far."""
+
+    row: dict[str, Any]
+    task: Task
+    cases: Sequence[ActiveCase]
+    """Those of the whole batch; the task says which of them count."""
+    texts: Mapping[CaseKey, CaseText]
+    decision: Decision | None = None
+
+    def get_decision(self) -> Decision:
+        """Return the decision, which must have been made by now."""
+        assert self.decision is not None
+        return self.decision
+
+
+class ResultWriter:
+    """Writes what one worker decided."""
+
+    def __init__(self, hub: Hub, owner: str) -> None:
+        self._hub = hub
+        self._owner = owner
+
+    async def finish(self, jobs: Sequence[TraceJob]) -> None:
+        """Write the results of traces and end their leases. Raises `StoreError` when the database is away."""
+        if not jobs:
+            return
+        now = self._hub.now()
+        try:
+            await self._write([make_finished(job.row, job.get_decision()) for job in jobs], self._make_rows(jobs, now))
+        except (StoreError, IntegrityError) as error:
+            if is_gone(error):
+                raise
+            # One of them spoils the whole transaction: written one by one, the others get through.
+            for job in jobs:
+                await self._finish_alone(job, now)
+
+    async def _finish_alone(self, job: TraceJob, now: str) -> None:
+        """Write one trace by itself; if the database is there and refuses these results, the trace fails with its reason."""
+        try:
+            await self._write([make_finished(job.row, job.get_decision())], self._make_rows([job], now))
+        except (StoreError, IntegrityError) as error:
+            if is_gone(error):
+                raise
+            await self._write([make_finished(job.row, make_failed("store_error", str(error)[:_LONGEST_ERROR]))], [])
+
+    def _make_rows(self, jobs: Sequence[TraceJob], now: str) -> list[dict[str, Any]]:
+        return [make_result_row(job.row, job.cases[finding.case], finding, now) for job in jobs for finding in job.get_decision().findings]
+
+    async def _write(self, finished: Sequence[FinishedTrace], rows: Sequence[dict[str, Any]]) -> None:
+        async with self._hub.database.writing() as connection:
+            count = await finish_traces(connection, owner=self._owner, done=finished, found=rows)
+            # In the same transaction: a result that was written is exported even if this process dies now.
+            if self._hub.settings.export_otlp_endpoint is not None:
+                await queue_exports(connection, rows, self._hub.clock())
+        self._hub.counters.add("traces_evaluated", count)
+        self._hub.counters.add("evaluations", len(rows))
