@@ -1,4 +1,4 @@
-"""Benchmark runs, task runs and criterion runs as records: how they are made, shown, and how they end.
+"""Benchmark runs, task runs and criterion runs as records: how they are made, found and locked, and how they end.
 
 A benchmark run is `created` until its first task starts, then `started`, then `completed`; likewise a task run. Whoever changes one locks
 the benchmark run first, so that two callers never start, complete or finalize at once. A started task run that is over its time has
@@ -18,17 +18,12 @@ from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub, new_id
 from proctor.service.refusals import Refusal, not_found
 from proctor.service.verification.playgrounds import close_playground, open_playground
-from proctor.service.verification.resources import required, stamps
+from proctor.service.verification.resources import required
+from proctor.service.verification.run_nouns import CRITERION_RUN, RUN, TASK_RUN
 from proctor.service.verification.verifying import Verified, run_verdict
 from proctor.store.bodies import pack, unpack
 from proctor.store.pages import Row
 from proctor.store.records import add_record, change_record, children, find_record, read_blob
-
-RUN, TASK_RUN, CRITERION_RUN = "benchmark_run", "task_run", "criterion_run"
-_RUN_FIELDS = ("status", "phase", "scored", "verdict", "score", "outcome", "agent", "published", "benchmark", "solver_id")
-_TASK_RUN_FIELDS = ("task_id", "name", "playground_id", "status", "phase", "verdict", "score", "axes", "outcome", "timeout")
-_CRITERION_RUN_FIELDS = ("criterion_id", "passed", "score", "details", "evidence", "outcome", "code", "started_at", "completed_at")
-
 
 # --- making -----------------------------------------------------------------------------------------------------------
 
@@ -50,28 +45,17 @@ async def add_run(
     now = hub.now()
     run = await add_record(
         connection,
-        id=new_id("br"),
+        id=new_id(RUN.prefix),
         organization_id=caller.organization_id,
-        kind=RUN,
+        kind=RUN.kind,
         now=now,
         parent_id=snapshot["id"],
-        body={
-            "status": "active",
-            "phase": "created",
-            "scored": scored,
-            "verdict": None,
-            "score": None,
-            "outcome": None,
-            "agent": agent,
-            "published": False,
-            "solver_id": solver_id,
-            "benchmark": {name: snapshot[name] for name in ("slug", "version", "name")},
-            "started_at": None,
-            "completed_at": None,
-        },
+        body=RUN.fill(
+            scored=scored, agent=agent, solver_id=solver_id, benchmark={name: snapshot[name] for name in ("slug", "version", "name")}
+        ),
     )
     rows = [await _add_task_run(connection, hub, caller, run, snapshot, number) for number in range(len(tasks))]
-    await note(connection, hub, caller, "create", RUN, run["id"], {"benchmark_id": snapshot["id"]})
+    await note(connection, hub, caller, "create", RUN.kind, run["id"], {"benchmark_id": snapshot["id"]})
     return run, rows
 
 
@@ -84,26 +68,13 @@ async def _add_task_run(
     # The environment of an old version may be gone.
     if environment_id is not None and await find_record(connection, caller.organization_id, "environment", environment_id) is not None:
         playground_id = (await open_playground(connection, hub, caller, environment_id))["id"]
-    body: dict[str, Json] = {
-        "task_id": task["id"],
-        "name": task["name"],
-        "playground_id": playground_id,
-        "status": "active",
-        "phase": "created",
-        "verdict": None,
-        "score": None,
-        "axes": {},
-        "outcome": None,
-        "timeout": task.get("timeout") or snapshot.get("timeout"),
-        "started_at": None,
-        "completed_at": None,
-        "position": position,
-    }
+    timeout = task.get("timeout") or snapshot.get("timeout")
+    body = TASK_RUN.fill(task_id=task["id"], name=task["name"], playground_id=playground_id, timeout=timeout, position=position)
     return await add_record(
         connection,
-        id=new_id("tr"),
+        id=new_id(TASK_RUN.prefix),
         organization_id=caller.organization_id,
-        kind=TASK_RUN,
+        kind=TASK_RUN.kind,
         now=run["created_at"],
         parent_id=run["id"],
         body=body,
@@ -111,40 +82,17 @@ async def _add_task_run(
     )
 
 
-# --- showing ----------------------------------------------------------------------------------------------------------
-
-
-def shown_run(row: Row) -> dict[str, Json]:
-    """A benchmark run in the shape of the wire."""
-    return {"id": row["id"], "benchmark_id": row["parent_id"], **_some(row, _RUN_FIELDS), **_times(row), **stamps(row)}
-
-
-def shown_task_run(row: Row) -> dict[str, Json]:
-    """A task run in the shape of the wire, without its snapshot."""
-    return {"id": row["id"], "benchmark_run_id": row["parent_id"], **_some(row, _TASK_RUN_FIELDS), **_times(row), **stamps(row)}
-
-
-def shown_criterion_run(row: Row) -> dict[str, Json]:
-    """A criterion run in the shape of the wire."""
-    return {"id": row["id"], "task_run_id": row["parent_id"], **_some(row, _CRITERION_RUN_FIELDS), **stamps(row)}
-
-
-def _some(row: Row, names: Sequence[str]) -> dict[str, Json]:
-    return {name: row["body"].get(name) for name in names}
-
-
-def _times(row: Row) -> dict[str, Json]:
-    return {"started_at": row["body"]["started_at"], "completed_at": row["body"]["completed_at"]}
+# --- reading ----------------------------------------------------------------------------------------------------------
 
 
 async def task_runs_of(connection: AsyncConnection, organization_id: str, run_id: str) -> list[Row]:
     """The task runs of a benchmark run, in the order of its tasks."""
-    return _in_order(await children(connection, organization_id, TASK_RUN, run_id))
+    return _in_order(await children(connection, organization_id, TASK_RUN.kind, run_id))
 
 
 async def criterion_runs_of(connection: AsyncConnection, organization_id: str, task_runs: str | Sequence[str]) -> list[Row]:
     """The criterion runs of task runs, in the order of the criteria."""
-    return _in_order(await children(connection, organization_id, CRITERION_RUN, task_runs))
+    return _in_order(await children(connection, organization_id, CRITERION_RUN.kind, task_runs))
 
 
 async def snapshot_of_task(connection: AsyncConnection, organization_id: str, task_run_id: str) -> dict[str, Json]:
@@ -162,19 +110,19 @@ def _in_order(rows: list[Row]) -> list[Row]:
 
 async def locked_run(connection: AsyncConnection, hub: Hub, caller: Caller, id: str) -> Row:
     """A benchmark run that nobody else changes meanwhile; what is over its time has been ended."""
-    run = await required(connection, caller, RUN, id, lock=True)
+    run = await required(connection, caller, RUN.kind, id, lock=True)
     if await end_overdue(connection, hub, caller, run):
-        run = await required(connection, caller, RUN, id, lock=True)
+        run = await required(connection, caller, RUN.kind, id, lock=True)
     return run
 
 
 async def locked_task_run(connection: AsyncConnection, hub: Hub, caller: Caller, id: str) -> tuple[Row, Row]:
     """A task run and its benchmark run, likewise; of a run token only one of its own run."""
-    found = await required(connection, caller, TASK_RUN, id)
+    found = await required(connection, caller, TASK_RUN.kind, id)
     if caller.kind == "run" and found["parent_id"] != caller.benchmark_run_id:
         raise not_found("task run", id)
     run = await locked_run(connection, hub, caller, found["parent_id"])
-    return await required(connection, caller, TASK_RUN, id, lock=True), run
+    return await required(connection, caller, TASK_RUN.kind, id, lock=True), run
 
 
 def refuse_finished(row: Row) -> None:
@@ -196,7 +144,7 @@ def is_overdue(hub: Hub, row: Row) -> bool:
 
 async def end_overdue(connection: AsyncConnection, hub: Hub, caller: Caller, run: Row) -> bool:
     """Write down every task run that is over its time: `fail`, score 0. Whether there was one."""
-    late = [row for row in await children(connection, caller.organization_id, TASK_RUN, run["id"]) if is_overdue(hub, row)]
+    late = [row for row in await children(connection, caller.organization_id, TASK_RUN.kind, run["id"]) if is_overdue(hub, row)]
     for row in late:
         await end_task_run(connection, hub, caller, row, "timed_out", score=0.0, verdict="fail", outcome="fail")
     if late:
@@ -211,7 +159,7 @@ async def end_task_run(connection: AsyncConnection, hub: Hub, caller: Caller, ro
     assert changed is not None  # its run was locked
     if body["playground_id"] is not None:
         await close_playground(connection, hub, caller, body["playground_id"])
-    await note(connection, hub, caller, status, TASK_RUN, row["id"])
+    await note(connection, hub, caller, status, TASK_RUN.kind, row["id"])
     return changed
 
 
@@ -223,9 +171,9 @@ async def keep_verified(
     criterion_runs = [
         await add_record(
             connection,
-            id=new_id("crun"),
+            id=new_id(CRITERION_RUN.prefix),
             organization_id=caller.organization_id,
-            kind=CRITERION_RUN,
+            kind=CRITERION_RUN.kind,
             now=now,
             parent_id=row["id"],
             body={**criterion, "started_at": started_at, "completed_at": now, "position": position},
@@ -239,7 +187,7 @@ async def keep_verified(
 
 async def finalize(connection: AsyncConnection, hub: Hub, caller: Caller, run: Row) -> Row:
     """End a benchmark run whose last task run has ended: the plain mean of those that were decided."""
-    tasks = [row["body"] for row in await children(connection, caller.organization_id, TASK_RUN, run["id"])]
+    tasks = [row["body"] for row in await children(connection, caller.organization_id, TASK_RUN.kind, run["id"])]
     if run["body"]["status"] != "active" or any(task["status"] == "active" for task in tasks):
         return run
     decided = [task for task in tasks if task["status"] != "cancelled"]
@@ -263,5 +211,5 @@ async def change_run(connection: AsyncConnection, hub: Hub, caller: Caller, run:
     changed = await change_record(connection, caller.organization_id, run["id"], now=hub.now(), body={**run["body"], **fields})
     assert changed is not None
     if "status" in fields:
-        await note(connection, hub, caller, fields["status"], RUN, run["id"])
+        await note(connection, hub, caller, fields["status"], RUN.kind, run["id"])
     return changed
