@@ -13,13 +13,13 @@ from proctor.service.hub import Hub
 from proctor.service.paging import paged
 from proctor.service.refusals import Refusal, not_found
 from proctor.service.verification import resources
-from proctor.service.verification.benchmarks import snapshot_of
+from proctor.service.verification.benchmarks import take_snapshot
 from proctor.service.verification.declaration import Operation
-from proctor.service.verification.resources import Paging, authorize, required
+from proctor.service.verification.resources import Paging, authorize, require_record
 from proctor.service.verification.run_nouns import CRITERION_RUN, KEPT_STATE, RUN, TASK_RUN, UPLOAD
-from proctor.service.verification.run_records import add_run, change_run, criterion_runs_of, end_task_run, locked_run, task_runs_of
-from proctor.service.verification.states import keep_state, read_uploaded
-from proctor.service.verification.task_runs import complete_task_run, look_at_run
+from proctor.service.verification.run_records import add_run, change_run, end_task_run, list_criterion_runs_of, list_task_runs_of, lock_run
+from proctor.service.verification.states import keep_state, read_upload
+from proctor.service.verification.task_runs import complete_task_run, end_overdue_tasks
 from proctor.store.bodies import unpack
 from proctor.store.pages import Row
 from proctor.store.records import find_by_slug, read_blob, records_of
@@ -33,7 +33,7 @@ async def list_benchmark_runs(hub: Hub, caller: Caller, *, benchmark_id: str | N
     async with hub.database.reading() as connection:
         query = records_of(caller.organization_id, RUN.kind, parent_id=benchmark_id)
         page = await paged(connection, query, records, **paging)
-    return resources.page_of(page, [RUN.show(row) for row in page.rows])
+    return resources.make_page(page, [RUN.show(row) for row in page.rows])
 
 
 @Operation(RUN, "POST /benchmark-runs", takes=RUN.new, gives=RUN.whole, creates=True, tool=("start", "create"))
@@ -42,8 +42,8 @@ async def create_benchmark_run(hub: Hub, caller: Caller, given: Mapping[str, Jso
     authorize(caller)
     fields = RUN.read(given)
     async with hub.database.writing() as connection:
-        benchmark = await required(connection, caller, "benchmark", fields["benchmark_id"], lock=True)
-        snapshot = await _snapshot(connection, caller, benchmark, fields["version"])
+        benchmark = await require_record(connection, caller, "benchmark", fields["benchmark_id"], lock=True)
+        snapshot = await _read_snapshot(connection, caller, benchmark, fields["version"])
         run, _ = await add_run(connection, hub, caller, snapshot, scored=fields["scored"], agent=fields["agent"])
         return await _show_in_full(connection, caller, run)
 
@@ -52,18 +52,18 @@ async def create_benchmark_run(hub: Hub, caller: Caller, given: Mapping[str, Jso
 async def get_benchmark_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
     """Read a benchmark run with its task runs and criterion runs."""
     authorize(caller)
-    await look_at_run(hub, caller, id)
+    await end_overdue_tasks(hub, caller, id)
     async with hub.database.reading() as connection:
-        return await _show_in_full(connection, caller, await required(connection, caller, RUN.kind, id))
+        return await _show_in_full(connection, caller, await require_record(connection, caller, RUN.kind, id))
 
 
 @Operation(RUN, "PUT /benchmark-runs/{benchmark_run_id}/state", takes=UPLOAD, takes_whole=True, gives=KEPT_STATE, tool="putState")
 async def put_benchmark_run_state(hub: Hub, caller: Caller, id: str, given: Mapping[str, Json]) -> dict[str, Json]:
     """Upload the state that all tasks of a run share; with an organization key only, as an agent must not grade itself."""
     authorize(caller, "the state of a run is uploaded")
-    kept = read_uploaded(given)
+    kept = read_upload(given)
     async with hub.database.writing() as connection:
-        run = await locked_run(connection, hub, caller, id)
+        run = await lock_run(connection, hub, caller, id)
         if run["body"]["status"] == "active":
             return {"benchmark_run_id": id, **await keep_state(connection, hub, caller, run, kept)}
     raise _finished(run)
@@ -74,8 +74,8 @@ async def complete_benchmark_run(hub: Hub, caller: Caller, id: str) -> dict[str,
     """Verify every task run that is still open, and with the last one complete the run."""
     authorize(caller)
     async with hub.database.writing() as connection:
-        run = await locked_run(connection, hub, caller, id)
-        tasks = await task_runs_of(connection, caller.organization_id, id)
+        run = await lock_run(connection, hub, caller, id)
+        tasks = await list_task_runs_of(connection, caller.organization_id, id)
     if run["body"]["status"] != "active":
         raise _finished(run)
     for task in tasks:
@@ -89,9 +89,9 @@ async def cancel_benchmark_run(hub: Hub, caller: Caller, id: str) -> dict[str, J
     """End a run; what its completed tasks came to is kept."""
     authorize(caller)
     async with hub.database.writing() as connection:
-        run = await locked_run(connection, hub, caller, id)
+        run = await lock_run(connection, hub, caller, id)
         if run["body"]["status"] == "active":
-            for task in await task_runs_of(connection, caller.organization_id, id):
+            for task in await list_task_runs_of(connection, caller.organization_id, id):
                 if task["body"]["status"] == "active":
                     await end_task_run(connection, hub, caller, task, "cancelled")
             run = await change_run(connection, hub, caller, run, status="cancelled", phase="completed", completed_at=hub.now())
@@ -113,24 +113,24 @@ async def unpublish_benchmark_run(hub: Hub, caller: Caller, id: str) -> dict[str
 
 async def _set_published(hub: Hub, caller: Caller, id: str, *, published: bool) -> dict[str, Json]:
     authorize(caller)
-    await look_at_run(hub, caller, id)
+    await end_overdue_tasks(hub, caller, id)
     async with hub.database.writing() as connection:
-        run = await required(connection, caller, RUN.kind, id, lock=True)
+        run = await require_record(connection, caller, RUN.kind, id, lock=True)
         if published and run["body"]["status"] != "completed":
             raise Refusal("CONFLICT", f"only a completed run can be published; this one is {run['body']['status']}")
         return await _show_in_full(connection, caller, await change_run(connection, hub, caller, run, published=published))
 
 
-async def _snapshot(connection: AsyncConnection, caller: Caller, benchmark: Row, version: int | None) -> dict[str, Json]:
+async def _read_snapshot(connection: AsyncConnection, caller: Caller, benchmark: Row, version: int | None) -> dict[str, Json]:
     if version is None:
-        return await snapshot_of(connection, caller, benchmark)
+        return await take_snapshot(connection, caller, benchmark)
     found = await find_by_slug(connection, caller.organization_id, "benchmark_version", f"{benchmark['slug']}@{version}")
     if found is None:
         raise not_found("version of this benchmark", str(version))
-    return await version_snapshot(connection, found)
+    return await read_version_snapshot(connection, found)
 
 
-async def version_snapshot(connection: AsyncConnection, version: Row) -> dict[str, Json]:
+async def read_version_snapshot(connection: AsyncConnection, version: Row) -> dict[str, Json]:
     """Return the frozen copy that a version is."""
     blob = await read_blob(connection, version["organization_id"], version["id"])
     assert blob is not None  # written with the version
@@ -138,9 +138,9 @@ async def version_snapshot(connection: AsyncConnection, version: Row) -> dict[st
 
 
 async def _show_in_full(connection: AsyncConnection, caller: Caller, run: Row) -> dict[str, Json]:
-    tasks = await task_runs_of(connection, caller.organization_id, run["id"])
+    tasks = await list_task_runs_of(connection, caller.organization_id, run["id"])
     by_task: dict[str, list[Json]] = {task["id"]: [] for task in tasks}
-    for row in await criterion_runs_of(connection, caller.organization_id, list(by_task)):
+    for row in await list_criterion_runs_of(connection, caller.organization_id, list(by_task)):
         by_task[row["parent_id"]].append(CRITERION_RUN.show(row))
     return {**RUN.show(run), "task_runs": [{**TASK_RUN.show(task), "criterion_runs": by_task[task["id"]]} for task in tasks]}
 

@@ -34,8 +34,8 @@ from proctor.service.verification.fields import (
     shown_id,
     whole,
 )
-from proctor.service.verification.resources import Paging, authorize, required
-from proctor.service.verification.soundness import criterion_document, entities_of, entity_document
+from proctor.service.verification.resources import Paging, authorize, require_record
+from proctor.service.verification.soundness import list_entities_of, make_criterion_document, make_entity_document
 from proctor.service.verification.tasks import TASK
 from proctor.store.bodies import pack
 from proctor.store.pages import Row
@@ -121,9 +121,9 @@ async def create_benchmark(hub: Hub, caller: Caller, given: Mapping[str, Json]) 
     authorize(caller)
     body = BENCHMARK.read(given)
     async with hub.database.writing() as connection:
-        slug = body.pop("slug") or await _free_slug(connection, caller, body["name"])
+        slug = body.pop("slug") or await _find_free_slug(connection, caller, body["name"])
         await _check_environment(connection, caller, body)
-        row = await resources.keep(connection, hub, caller, BENCHMARK, body, slug=slug)
+        row = await resources.keep_record(connection, hub, caller, BENCHMARK, body, slug=slug)
         await _link_environment(connection, hub, row["id"], body)
         return BENCHMARK.show(row)
 
@@ -140,12 +140,12 @@ async def update_benchmark(hub: Hub, caller: Caller, id: str, given: Mapping[str
     authorize(caller)
     changes = BENCHMARK.read(given, partial=True)
     async with hub.database.writing() as connection:
-        row = await required(connection, caller, "benchmark", id, lock=True)
+        row = await require_record(connection, caller, "benchmark", id, lock=True)
         slug = changes.pop("slug", row["slug"])
         if slug != row["slug"] and row["body"].get("version"):
             raise Refusal("CONFLICT", f"the benchmark is published as {row['slug']}; its slug cannot change any more")
         await _check_environment(connection, caller, changes)
-        row = await resources.rewrite(connection, hub, caller, BENCHMARK, row, changes, slug=slug)
+        row = await resources.rewrite_record(connection, hub, caller, BENCHMARK, row, changes, slug=slug)
         if "environment_id" in changes:
             await _link_environment(connection, hub, id, changes)
         await _link_slug(connection, hub, row)
@@ -157,12 +157,12 @@ async def delete_benchmark(hub: Hub, caller: Caller, id: str) -> None:
     """Delete a benchmark with its tasks, criteria and versions; runs keep what they were made of."""
     authorize(caller)
     async with hub.database.writing() as connection:
-        await required(connection, caller, "benchmark", id, lock=True)
+        await require_record(connection, caller, "benchmark", id, lock=True)
         organization_id = caller.organization_id
         tasks = [row["id"] for row in await children(connection, organization_id, "task", id)]
         criteria = [row["id"] for row in await children(connection, organization_id, "criterion", tasks)]
         versions = [row["id"] for row in await children(connection, organization_id, "benchmark_version", id)]
-        await resources.remove(connection, hub, caller, BENCHMARK, [id, *tasks, *criteria, *versions])
+        await resources.remove_records(connection, hub, caller, BENCHMARK, [id, *tasks, *criteria, *versions])
 
 
 @Operation(
@@ -173,15 +173,15 @@ async def publish_benchmark(hub: Hub, caller: Caller, id: str, given: Mapping[st
     authorize(caller)
     changes = {name: value for name, value in read_fields(_PUBLICATION.fields, given or {}, "publication").items() if value is not None}
     async with hub.database.writing() as connection:
-        row = await required(connection, caller, "benchmark", id, lock=True)
-        snapshot = await snapshot_of(connection, caller, row)
+        row = await require_record(connection, caller, "benchmark", id, lock=True)
+        snapshot = await take_snapshot(connection, caller, row)
         if not snapshot["tasks"]:
             raise Refusal("CONFLICT", "a benchmark without tasks cannot be published")
         number = (row["body"].get("version") or 0) + 1
-        row = await resources.rewrite(connection, hub, caller, BENCHMARK, row, {**changes, "version": number}, action="publish")
+        row = await resources.rewrite_record(connection, hub, caller, BENCHMARK, row, {**changes, "version": number}, action="publish")
         snapshot["version"] = number
         body: dict[str, Json] = {"benchmark_id": id, "version": number, "name": row["body"]["name"]}
-        await resources.keep(connection, hub, caller, VERSION, body, slug=f"{row['slug']}@{number}", blob=pack(snapshot))
+        await resources.keep_record(connection, hub, caller, VERSION, body, slug=f"{row['slug']}@{number}", blob=pack(snapshot))
         await _link_slug(connection, hub, row)
         return BENCHMARK.show(row)
 
@@ -195,14 +195,14 @@ async def list_versions(hub: Hub, caller: Caller, id: str, **paging: Unpack[Pagi
 # --- snapshots and versions -------------------------------------------------------------------------------------------
 
 
-async def snapshot_of(connection: AsyncConnection, caller: Caller, row: Row) -> dict[str, Json]:
-    """Everything a run of the benchmark needs, as it is now."""
+async def take_snapshot(connection: AsyncConnection, caller: Caller, row: Row) -> dict[str, Json]:
+    """Return everything a run of the benchmark needs, as it is now."""
     tasks = await children(connection, caller.organization_id, "task", row["id"])
     ids = [task["id"] for task in tasks]
-    entities = await entities_of(connection, caller, ids)
+    entities = await list_entities_of(connection, caller, ids)
     criteria: dict[str, list[Json]] = {id: [] for id in ids}
     for criterion in await children(connection, caller.organization_id, "criterion", ids):
-        criteria[criterion["parent_id"]].append(criterion_document(criterion["id"], criterion["body"]))
+        criteria[criterion["parent_id"]].append(make_criterion_document(criterion["id"], criterion["body"]))
     benchmark = BENCHMARK.show(row)
     head = {name: benchmark[name] for name in ("id", "name", "description", "environment_id", "timeout", "concurrency", "slug")}
     return {
@@ -211,7 +211,7 @@ async def snapshot_of(connection: AsyncConnection, caller: Caller, row: Row) -> 
         "tasks": [
             {
                 **{name: value for name, value in TASK.show(task).items() if name not in ("organization_id", "created_at", "updated_at")},
-                "entities": [entity_document(entity) for entity in entities[task["id"]]],
+                "entities": [make_entity_document(entity) for entity in entities[task["id"]]],
                 "criteria": criteria[task["id"]],
             }
             for task in tasks
@@ -219,8 +219,8 @@ async def snapshot_of(connection: AsyncConnection, caller: Caller, row: Row) -> 
     }
 
 
-async def published_version(connection: AsyncConnection, caller: Caller, reference: str) -> Row:
-    """The version that `slug@version` names: the caller's own, else a public one. Without `@version`, the newest."""
+async def find_published_version(connection: AsyncConnection, caller: Caller, reference: str) -> Row:
+    """Return the version that `slug@version` names: the caller's own, else a public one. Without `@version`, the newest."""
     slug, at, number = reference.partition("@")
     if not _SLUG.fullmatch(slug) or (at and not (number.isascii() and number.isdigit() and len(number) < 10)):
         raise Refusal("VALIDATION_ERROR", "the benchmark cannot be named so", fields={"benchmark": ["expected slug@version"]})
@@ -240,7 +240,7 @@ async def published_version(connection: AsyncConnection, caller: Caller, referen
 async def _check_environment(connection: AsyncConnection, caller: Caller, body: Mapping[str, Json]) -> None:
     if body.get("environment_id") is not None:
         # Locked, so that it is not deleted meanwhile.
-        await required(connection, caller, "environment", body["environment_id"], lock=True)
+        await require_record(connection, caller, "environment", body["environment_id"], lock=True)
 
 
 async def _link_environment(connection: AsyncConnection, hub: Hub, id: str, body: Mapping[str, Json]) -> None:
@@ -250,7 +250,7 @@ async def _link_environment(connection: AsyncConnection, hub: Hub, id: str, body
 
 
 async def _link_slug(connection: AsyncConnection, hub: Hub, row: Row) -> None:
-    """The benchmark is to be found by everybody exactly when it is published and Public."""
+    """Let everybody find the benchmark exactly when it is published and Public."""
     if not row["body"].get("version") or row["body"]["visibility"] != "Public":
         await unlink(connection, row["id"], PUBLIC)
         return
@@ -260,7 +260,7 @@ async def _link_slug(connection: AsyncConnection, hub: Hub, row: Row) -> None:
     await link(connection, row["id"], PUBLIC, row["slug"], hub.now())
 
 
-async def _free_slug(connection: AsyncConnection, caller: Caller, name: str) -> str:
+async def _find_free_slug(connection: AsyncConnection, caller: Caller, name: str) -> str:
     base = _NOT_IN_SLUG.sub("-", name.lower()).strip("-")[:60].strip("-") or "benchmark"
     slug, number = base, 1
     while await find_by_slug(connection, caller.organization_id, "benchmark", slug) is not None:

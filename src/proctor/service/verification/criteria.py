@@ -20,8 +20,8 @@ from proctor.service.refusals import Refusal
 from proctor.service.verification import resources
 from proctor.service.verification.declaration import Operation, Resource, ToolWords
 from proctor.service.verification.fields import FLAG, LONGEST_TEXT, OBJECT, Field, Kind, id_of, invalid, number, one_of, text
-from proctor.service.verification.resources import Paging, authorize, required
-from proctor.service.verification.soundness import criterion_document, criterion_problems, entities_of, entity_document
+from proctor.service.verification.resources import Paging, authorize, require_record
+from proctor.service.verification.soundness import find_criterion_problems, list_entities_of, make_criterion_document, make_entity_document
 from proctor.store.bodies import from_json
 from proctor.store.pages import Row
 from proctor.store.records import count_children
@@ -108,11 +108,11 @@ async def create_criterion(hub: Hub, caller: Caller, given: Mapping[str, Json]) 
 async def add_criterion(hub: Hub, caller: Caller, body: dict[str, Json]) -> dict[str, Json]:
     """Keep a criterion whose fields were read."""
     async with hub.database.writing() as connection:
-        await required(connection, caller, "task", body["task_id"], lock=True)
+        await require_record(connection, caller, "task", body["task_id"], lock=True)
         if await count_children(connection, caller.organization_id, "criterion", body["task_id"]) >= MOST_CRITERIA:
             raise Refusal("CONFLICT", f"a task has at most {MOST_CRITERIA} criteria")
         await _refuse_unsound(connection, caller, body["task_id"], body)
-        return CRITERION.show(await resources.keep(connection, hub, caller, CRITERION, body))
+        return CRITERION.show(await resources.keep_record(connection, hub, caller, CRITERION, body))
 
 
 @Operation(CRITERION, "GET /criteria/{criterion_id}", gives=CRITERION.whole, tool="get")
@@ -131,9 +131,9 @@ async def update_criterion(hub: Hub, caller: Caller, id: str, given: Mapping[str
 async def change_criterion(hub: Hub, caller: Caller, id: str, changes: dict[str, Json]) -> dict[str, Json]:
     """Change the fields of a criterion that were read."""
     async with hub.database.writing() as connection:
-        row = await required(connection, caller, "criterion", id, lock=True)
+        row = await require_record(connection, caller, "criterion", id, lock=True)
         await _refuse_unsound(connection, caller, row["parent_id"], {**row["body"], **changes})
-        return CRITERION.show(await resources.rewrite(connection, hub, caller, CRITERION, row, changes))
+        return CRITERION.show(await resources.rewrite_record(connection, hub, caller, CRITERION, row, changes))
 
 
 @Operation(CRITERION, "DELETE /criteria/{criterion_id}", tool="delete")
@@ -149,12 +149,12 @@ def show_in_task(row: Row) -> dict[str, Json]:
 
 
 async def _refuse_unsound(connection: AsyncConnection, caller: Caller, task_id: str, body: Mapping[str, Json]) -> None:
-    bound = await entities_of(connection, caller, [task_id])
-    entities = [entity_document(row) for row in bound[task_id]]
+    bound = await list_entities_of(connection, caller, [task_id])
+    entities = [make_entity_document(row) for row in bound[task_id]]
     wanted = body.get("input_entity_id")
     if wanted is not None and all(entity["id"] != wanted for entity in entities):
         told = "the task has no such entity; bind it first (POST /tasks/{id}/entities)"
         raise invalid("criterion", {"input_entity_id": [told]})
-    problems = criterion_problems(criterion_document("criterion", body), entities)
+    problems = find_criterion_problems(make_criterion_document("criterion", body), entities)
     if problems:
         raise invalid("criterion", problems)

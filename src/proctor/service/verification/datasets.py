@@ -30,8 +30,8 @@ from proctor.service.verification.fields import (
     shown_id,
     text,
 )
-from proctor.service.verification.resources import Paging, authorize, required
-from proctor.service.verification.soundness import check_tasks, tasks_with
+from proctor.service.verification.resources import Paging, authorize, require_record
+from proctor.service.verification.soundness import check_tasks, find_tasks_with
 from proctor.store.bodies import pack, unpack
 from proctor.store.pages import Row
 from proctor.store.records import children, count_children, read_blob
@@ -87,7 +87,7 @@ async def create_dataset(hub: Hub, caller: Caller, given: Mapping[str, Json]) ->
     body = DATASET.read(given)
     data = body.pop("data")
     async with hub.database.writing() as connection:
-        row = await resources.keep(connection, hub, caller, DATASET, body, blob=None if data is None else pack(data))
+        row = await resources.keep_record(connection, hub, caller, DATASET, body, blob=None if data is None else pack(data))
     return show_dataset(row, data)
 
 
@@ -96,7 +96,7 @@ async def get_dataset(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
     """Read a dataset with its data."""
     authorize(caller)
     async with hub.database.reading() as connection:
-        row = await required(connection, caller, "dataset", id)
+        row = await require_record(connection, caller, "dataset", id)
         return show_dataset(row, await _read_data(connection, caller, id))
 
 
@@ -110,8 +110,8 @@ async def update_dataset(hub: Hub, caller: Caller, id: str, given: Mapping[str, 
         data = changes.pop("data")
         columns["blob"] = None if data is None else pack(data)
     async with hub.database.writing() as connection:
-        row = await required(connection, caller, "dataset", id, lock=True)
-        row = await resources.rewrite(connection, hub, caller, DATASET, row, changes, **columns)
+        row = await require_record(connection, caller, "dataset", id, lock=True)
+        row = await resources.rewrite_record(connection, hub, caller, DATASET, row, changes, **columns)
         return show_dataset(row, await _read_data(connection, caller, id))
 
 
@@ -120,17 +120,17 @@ async def delete_dataset(hub: Hub, caller: Caller, id: str) -> None:
     """Delete a dataset and its entities; refused while a criterion needs one of them."""
     authorize(caller)
     async with hub.database.writing() as connection:
-        await required(connection, caller, "dataset", id, lock=True)
+        await require_record(connection, caller, "dataset", id, lock=True)
         entities = [row["id"] for row in await children(connection, caller.organization_id, "entity", id)]
-        tasks = await tasks_with(connection, caller, entities)
-        await resources.remove(connection, hub, caller, DATASET, [id, *entities])
+        tasks = await find_tasks_with(connection, caller, entities)
+        await resources.remove_records(connection, hub, caller, DATASET, [id, *entities])
         await check_tasks(connection, caller, tasks, "the dataset cannot be deleted")
 
 
 async def branch_dataset(connection: AsyncConnection, hub: Hub, caller: Caller, row: Row) -> Row:
     """Keep a copy of a dataset for a sandbox to change."""
     blob = await read_blob(connection, caller.organization_id, row["id"])
-    return await resources.keep(connection, hub, caller, DATASET, {**row["body"], "parent_id": row["id"]}, blob=blob)
+    return await resources.keep_record(connection, hub, caller, DATASET, {**row["body"], "parent_id": row["id"]}, blob=blob)
 
 
 # --- entities ---------------------------------------------------------------------------------------------------------
@@ -155,10 +155,10 @@ async def create_entity(hub: Hub, caller: Caller, dataset_id: str, given: Mappin
     authorize(caller)
     body = ENTITY.read({**given, "dataset_id": dataset_id})
     async with hub.database.writing() as connection:
-        await required(connection, caller, "dataset", dataset_id, lock=True)
+        await require_record(connection, caller, "dataset", dataset_id, lock=True)
         if await count_children(connection, caller.organization_id, "entity", dataset_id) >= MOST_ENTITIES:
             raise Refusal("CONFLICT", f"a dataset has at most {MOST_ENTITIES} entities")
-        return ENTITY.show(await resources.keep(connection, hub, caller, ENTITY, body))
+        return ENTITY.show(await resources.keep_record(connection, hub, caller, ENTITY, body))
 
 
 @Operation(DATASET, "GET /datasets/{dataset_id}/entities/{entity_id}", gives=ENTITY.whole)
@@ -176,8 +176,8 @@ async def update_entity(hub: Hub, caller: Caller, dataset_id: str, id: str, give
     changes = ENTITY.read(given, partial=True)
     async with hub.database.writing() as connection:
         row = await _find_entity(connection, caller, dataset_id, id, lock=True)
-        row = await resources.rewrite(connection, hub, caller, ENTITY, row, changes)
-        await check_tasks(connection, caller, await tasks_with(connection, caller, [id]), "the entity cannot be changed")
+        row = await resources.rewrite_record(connection, hub, caller, ENTITY, row, changes)
+        await check_tasks(connection, caller, await find_tasks_with(connection, caller, [id]), "the entity cannot be changed")
         return ENTITY.show(row)
 
 
@@ -187,13 +187,13 @@ async def delete_entity(hub: Hub, caller: Caller, dataset_id: str, id: str) -> N
     authorize(caller)
     async with hub.database.writing() as connection:
         await _find_entity(connection, caller, dataset_id, id, lock=True)
-        tasks = await tasks_with(connection, caller, [id])
-        await resources.remove(connection, hub, caller, ENTITY, [id])
+        tasks = await find_tasks_with(connection, caller, [id])
+        await resources.remove_records(connection, hub, caller, ENTITY, [id])
         await check_tasks(connection, caller, tasks, "the entity cannot be deleted")
 
 
 async def _find_entity(connection: AsyncConnection, caller: Caller, dataset_id: str, id: str, *, lock: bool = False) -> Row:
-    row = await required(connection, caller, "entity", id, lock=lock)
+    row = await require_record(connection, caller, "entity", id, lock=lock)
     if row["parent_id"] != dataset_id:
         raise not_found("entity", id)
     return row

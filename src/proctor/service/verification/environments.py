@@ -15,7 +15,7 @@ from proctor.service.refusals import Refusal, not_found
 from proctor.service.verification import resources
 from proctor.service.verification.declaration import Operation, Resource, ToolWords
 from proctor.service.verification.fields import DESCRIPTION, NAME, nested
-from proctor.service.verification.resources import Paging, authorize, required
+from proctor.service.verification.resources import Paging, authorize, require_record
 from proctor.service.verification.simulators import SIMULATOR
 from proctor.store.pages import Row
 from proctor.store.records import link, linked, linking, unlink
@@ -48,8 +48,8 @@ async def list_environments(hub: Hub, caller: Caller, **paging: Unpack[Paging]) 
     """List environments, newest first."""
     page, data = await resources.list_rows(hub, caller, ENVIRONMENT, **paging)
     async with hub.database.reading() as connection:
-        simulators = await simulators_of(connection, caller, [entry["id"] for entry in data])
-    return resources.page_of(page, [{**entry, "simulators": _show_simulators(simulators[entry["id"]])} for entry in data])
+        simulators = await list_simulators_of(connection, caller, [entry["id"] for entry in data])
+    return resources.make_page(page, [{**entry, "simulators": _show_simulators(simulators[entry["id"]])} for entry in data])
 
 
 @Operation(ENVIRONMENT, "POST /environments", takes=ENVIRONMENT.new, gives=ENVIRONMENT.whole, creates=True, tool="create")
@@ -63,7 +63,7 @@ async def get_environment(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
     """Read an environment."""
     authorize(caller)
     async with hub.database.reading() as connection:
-        return await _show(connection, caller, await required(connection, caller, "environment", id))
+        return await _show(connection, caller, await require_record(connection, caller, "environment", id))
 
 
 @Operation(ENVIRONMENT, "PATCH /environments/{environment_id}", takes=ENVIRONMENT.changes, gives=ENVIRONMENT.whole, tool="update")
@@ -78,11 +78,11 @@ async def delete_environment(hub: Hub, caller: Caller, id: str) -> None:
     """Delete an environment that no benchmark names."""
     authorize(caller)
     async with hub.database.writing() as connection:
-        await required(connection, caller, "environment", id, lock=True)
+        await require_record(connection, caller, "environment", id, lock=True)
         users = await linking(connection, caller.organization_id, USED_BY, [id], "benchmark")
         if users:
             raise Refusal("CONFLICT", f"the environment is used by the benchmark {users[0]['id']!r}")
-        await resources.remove(connection, hub, caller, ENVIRONMENT, [id])
+        await resources.remove_records(connection, hub, caller, ENVIRONMENT, [id])
 
 
 @Operation(ENVIRONMENT, "POST /environments/{environment_id}/simulators/{simulator_id}", gives=ENVIRONMENT.whole, tool="addSimulator")
@@ -90,8 +90,8 @@ async def add_simulator(hub: Hub, caller: Caller, id: str, simulator_id: str) ->
     """Put a simulator into an environment."""
     authorize(caller)
     async with hub.database.writing() as connection:
-        row = await required(connection, caller, "environment", id, lock=True)
-        await required(connection, caller, "simulator", simulator_id)
+        row = await require_record(connection, caller, "environment", id, lock=True)
+        await require_record(connection, caller, "simulator", simulator_id)
         if await link(connection, id, SIMULATORS, simulator_id, hub.now()):
             await note(connection, hub, caller, "add_simulator", "environment", id, {"simulator_id": simulator_id})
         return await _show(connection, caller, row)
@@ -102,20 +102,20 @@ async def remove_simulator(hub: Hub, caller: Caller, id: str, simulator_id: str)
     """Take a simulator out of an environment."""
     authorize(caller)
     async with hub.database.writing() as connection:
-        row = await required(connection, caller, "environment", id, lock=True)
+        row = await require_record(connection, caller, "environment", id, lock=True)
         if not await unlink(connection, id, SIMULATORS, simulator_id):
             raise not_found("simulator in this environment", simulator_id)
         await note(connection, hub, caller, "remove_simulator", "environment", id, {"simulator_id": simulator_id})
         return await _show(connection, caller, row)
 
 
-async def simulators_of(connection: AsyncConnection, caller: Caller, environments: Sequence[str]) -> dict[str, list[Row]]:
-    """The simulators of environments, by environment."""
+async def list_simulators_of(connection: AsyncConnection, caller: Caller, environments: Sequence[str]) -> dict[str, list[Row]]:
+    """Return the simulators of environments, by environment."""
     return await linked(connection, caller.organization_id, SIMULATORS, environments, "simulator")
 
 
 async def _show(connection: AsyncConnection, caller: Caller, row: Row) -> dict[str, Json]:
-    simulators = await simulators_of(connection, caller, [row["id"]])
+    simulators = await list_simulators_of(connection, caller, [row["id"]])
     return {**ENVIRONMENT.show(row), "simulators": _show_simulators(simulators[row["id"]])}
 
 

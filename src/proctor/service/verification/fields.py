@@ -119,7 +119,7 @@ def read_fields(table: Table, given: Mapping[str, Json], what: str, *, partial: 
     """Return the fields in `given`; with `partial` only those that are there. Raises a `Refusal` that names every mistake."""
     wrong: dict[str, list[str]] = {}
     found: dict[str, Json] = {}
-    given = _by_first_names(table, given)
+    given = _use_first_names(table, given)
     for name in given:
         if name not in table:
             near = nearest(name, table)
@@ -141,7 +141,7 @@ def read_fields(table: Table, given: Mapping[str, Json], what: str, *, partial: 
     return found
 
 
-def _by_first_names(table: Table, given: Mapping[str, Json]) -> dict[str, Json]:
+def _use_first_names(table: Table, given: Mapping[str, Json]) -> dict[str, Json]:
     found = dict(given)
     for name, field in table.items():
         if field.also in found and name not in found:
@@ -167,7 +167,7 @@ def text(longest: int = 200, shortest: int = 1) -> Kind:
             raise ValueError(f"expected text, got {kind_of(value)}")
         if not shortest <= len(value) <= longest or (shortest and not value.strip()):
             raise ValueError(f"expected {shortest} to {longest} characters, got {len(value)}")
-        return _keepable(value)
+        return _check_keepable(value)
 
     limits: Schema = {"minLength": shortest, "maxLength": longest} if shortest else {"maxLength": longest}
     return Kind({"type": "string", **limits}, read)
@@ -225,7 +225,7 @@ def _read_flag(value: Json) -> bool:
 def _read_object(value: Json) -> dict[str, Json]:
     if not isinstance(value, dict):
         raise ValueError(f"expected an object, got {kind_of(value)}")
-    return _keepable(cast(dict[str, Json], value))
+    return _check_keepable(cast(dict[str, Json], value))
 
 
 def _read_config(value: Json) -> dict[str, Json]:
@@ -239,7 +239,7 @@ def _read_config(value: Json) -> dict[str, Json]:
 def _read_object_or_list(value: Json) -> Json:
     if not isinstance(value, (dict, list)):
         raise ValueError(f"expected an object or a list, got {kind_of(value)}")
-    return _keepable(cast(Json, value))
+    return _check_keepable(cast(Json, value))
 
 
 def _read_texts(value: Json) -> list[str]:
@@ -248,7 +248,7 @@ def _read_texts(value: Json) -> list[str]:
     found = cast(list[str], value)
     if len(found) > _MOST_TAGS or any(not 1 <= len(entry) <= _LONGEST_TAG for entry in found):
         raise ValueError(f"expected at most {_MOST_TAGS} texts of 1 to {_LONGEST_TAG} characters")
-    return list(dict.fromkeys(_keepable(found)))
+    return list(dict.fromkeys(_check_keepable(found)))
 
 
 FLAG = Kind({"type": "boolean"}, _read_flag)
@@ -262,12 +262,12 @@ TEXTS = Kind({"type": "array", "items": {"type": "string", "minLength": 1, "maxL
 
 def one_of(*words: str, aliases: Mapping[str, str] | None = None, exact: bool = False) -> Kind:
     """One of some words, in any case and with or without punctuation; with `exact` the doors take none but these."""
-    known = {_bare(word): word for word in words} | {_bare(word): meant for word, meant in (aliases or {}).items()}
+    known = {_strip_marks(word): word for word in words} | {_strip_marks(word): meant for word, meant in (aliases or {}).items()}
 
     def read(value: Json) -> str:
         if not isinstance(value, str):
             raise ValueError(f"expected one of {', '.join(words)}, got {kind_of(value)}")
-        if (found := known.get(_bare(value))) is None:
+        if (found := known.get(_strip_marks(value))) is None:
             near = nearest(value, words)
             raise ValueError(
                 f"expected one of {', '.join(words)}, got {show(value, 60)}" + (f"; nearest: {', '.join(near)}" if near else "")
@@ -277,11 +277,11 @@ def one_of(*words: str, aliases: Mapping[str, str] | None = None, exact: bool = 
     return Kind({"type": "string", "enum": list(words)} if exact else {"type": "string"}, read)
 
 
-def _bare(word: str) -> str:
+def _strip_marks(word: str) -> str:
     return "".join(letter for letter in word[:100].lower() if letter.isalnum())
 
 
-def _keepable(value: T) -> T:
+def _check_keepable(value: T) -> T:
     """Return the same value; what no encoding and no other program can carry is refused."""
     try:
         json.dumps(value, allow_nan=False, ensure_ascii=False).encode()

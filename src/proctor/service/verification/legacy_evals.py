@@ -92,7 +92,7 @@ OLDER_RUN = Resource(
 async def list_evals(hub: Hub, caller: Caller, *, task_id: str | None = None, **paging: Unpack[Paging]) -> dict[str, Json]:
     """List evals, newest first."""
     page, data = await resources.list_rows(hub, caller, CRITERION, parent_id=task_id, **paging)
-    return resources.page_of(page, [_show_eval(entry) for entry in data])
+    return resources.make_page(page, [_show_eval(entry) for entry in data])
 
 
 @Operation(EVAL, "POST /evals", takes=EVAL.new, gives=EVAL.whole, creates=True, tool="create")

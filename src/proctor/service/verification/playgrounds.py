@@ -18,9 +18,9 @@ from proctor.service.refusals import Refusal, not_found
 from proctor.service.verification import resources
 from proctor.service.verification.datasets import DATASET, branch_dataset, show_dataset
 from proctor.service.verification.declaration import Operation, Resource
-from proctor.service.verification.environments import simulators_of
+from proctor.service.verification.environments import list_simulators_of
 from proctor.service.verification.fields import Field, id_of, nested, shown, shown_id
-from proctor.service.verification.resources import Paging, authorize, required
+from proctor.service.verification.resources import Paging, authorize, require_record
 from proctor.store.pages import Row
 from proctor.store.records import children, delete_records, find_record, link, linked
 
@@ -75,9 +75,9 @@ async def create_playground(hub: Hub, caller: Caller, given: Mapping[str, Json])
     authorize(caller)
     environment_id = PLAYGROUND.read(given)["environment_id"]
     async with hub.database.writing() as connection:
-        await required(connection, caller, "environment", environment_id)
+        await require_record(connection, caller, "environment", environment_id)
         row = await open_playground(connection, hub, caller, environment_id)
-        return await _with_sandboxes(connection, caller, row)
+        return await _show_with_sandboxes(connection, caller, row)
 
 
 @Operation(PLAYGROUND, "GET /playgrounds/{playground_id}", gives=PLAYGROUND.whole)
@@ -85,7 +85,7 @@ async def get_playground(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
     """Read a playground with its sandboxes."""
     authorize(caller)
     async with hub.database.reading() as connection:
-        return await _with_sandboxes(connection, caller, await required(connection, caller, "playground", id))
+        return await _show_with_sandboxes(connection, caller, await require_record(connection, caller, "playground", id))
 
 
 @Operation(PLAYGROUND, "POST /playgrounds/{playground_id}/teardown", gives=PLAYGROUND.whole)
@@ -93,29 +93,29 @@ async def tear_down_playground(hub: Hub, caller: Caller, id: str) -> dict[str, J
     """End a playground; its logs are kept."""
     authorize(caller)
     async with hub.database.writing() as connection:
-        row = await required(connection, caller, "playground", id, lock=True)
+        row = await require_record(connection, caller, "playground", id, lock=True)
         _refuse_torn_down(row)
         await close_playground(connection, hub, caller, id)
-        return await _with_sandboxes(connection, caller, await required(connection, caller, "playground", id))
+        return await _show_with_sandboxes(connection, caller, await require_record(connection, caller, "playground", id))
 
 
 async def open_playground(connection: AsyncConnection, hub: Hub, caller: Caller, environment_id: str) -> Row:
-    """A playground and its sandboxes."""
+    """Keep a playground of an environment, and one sandbox per simulator."""
     body: dict[str, Json] = {"environment_id": environment_id, "status": "active"}
-    row = await resources.keep(connection, hub, caller, PLAYGROUND, body)
-    for simulator in (await simulators_of(connection, caller, [environment_id]))[environment_id]:
-        await resources.keep(connection, hub, caller, SANDBOX, _new_sandbox(simulator, row["id"]))
+    row = await resources.keep_record(connection, hub, caller, PLAYGROUND, body)
+    for simulator in (await list_simulators_of(connection, caller, [environment_id]))[environment_id]:
+        await resources.keep_record(connection, hub, caller, SANDBOX, _make_sandbox(simulator, row["id"]))
     return row
 
 
 async def close_playground(connection: AsyncConnection, hub: Hub, caller: Caller, id: str) -> None:
-    """The playground and its sandboxes have ended; one that has already, or was deleted, stays as it is."""
+    """End a playground and its sandboxes. Leave one that has ended, or was deleted, as it is."""
     row = await find_record(connection, caller.organization_id, "playground", id, lock=True)
     if row is None or row["body"]["status"] == "teardown":
         return
     for sandbox in await children(connection, caller.organization_id, "sandbox", id):
-        await resources.rewrite(connection, hub, caller, SANDBOX, sandbox, _DOWN, action="teardown")
-    await resources.rewrite(connection, hub, caller, PLAYGROUND, row, {"status": "teardown"}, action="teardown")
+        await resources.rewrite_record(connection, hub, caller, SANDBOX, sandbox, _DOWN, action="teardown")
+    await resources.rewrite_record(connection, hub, caller, PLAYGROUND, row, {"status": "teardown"}, action="teardown")
 
 
 # --- sandboxes --------------------------------------------------------------------------------------------------------
@@ -133,8 +133,8 @@ async def create_sandbox(hub: Hub, caller: Caller, given: Mapping[str, Json]) ->
     authorize(caller)
     simulator_id = SANDBOX.read(given)["simulator_id"]
     async with hub.database.writing() as connection:
-        simulator = await required(connection, caller, "simulator", simulator_id)
-        return SANDBOX.show(await resources.keep(connection, hub, caller, SANDBOX, _new_sandbox(simulator, None)))
+        simulator = await require_record(connection, caller, "simulator", simulator_id)
+        return SANDBOX.show(await resources.keep_record(connection, hub, caller, SANDBOX, _make_sandbox(simulator, None)))
 
 
 @Operation(SANDBOX, "GET /sandboxes/{sandbox_id}", gives=SANDBOX.whole)
@@ -147,7 +147,7 @@ async def get_sandbox(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
 async def list_sandbox_events(hub: Hub, caller: Caller, id: str, **paging: Unpack[Paging]) -> dict[str, Json]:
     """List what happened in a sandbox, newest first."""
     page, _ = await resources.list_rows(hub, caller, EVENT, parent_id=id, **paging)
-    return resources.page_of(page, [{**EVENT.show(row), **row["body"]} for row in page.rows])
+    return resources.make_page(page, [{**EVENT.show(row), **row["body"]} for row in page.rows])
 
 
 @Operation(SANDBOX, "POST /sandboxes/{sandbox_id}/teardown", gives=SANDBOX.whole)
@@ -155,9 +155,9 @@ async def tear_down_sandbox(hub: Hub, caller: Caller, id: str) -> dict[str, Json
     """End a sandbox; its credentials die with it."""
     authorize(caller)
     async with hub.database.writing() as connection:
-        row = await required(connection, caller, "sandbox", id, lock=True)
+        row = await require_record(connection, caller, "sandbox", id, lock=True)
         _refuse_torn_down(row)
-        return SANDBOX.show(await resources.rewrite(connection, hub, caller, SANDBOX, row, _DOWN, action="teardown"))
+        return SANDBOX.show(await resources.rewrite_record(connection, hub, caller, SANDBOX, row, _DOWN, action="teardown"))
 
 
 @Operation(SANDBOX, "POST /sandboxes/{sandbox_id}/datasets/{dataset_id}", gives=DATASET.summary, creates=True)
@@ -165,10 +165,10 @@ async def add_dataset(hub: Hub, caller: Caller, id: str, dataset_id: str) -> dic
     """Give a sandbox a branch of a dataset, and read the branch."""
     authorize(caller)
     async with hub.database.writing() as connection:
-        sandbox = await required(connection, caller, "sandbox", id, lock=True)
+        sandbox = await require_record(connection, caller, "sandbox", id, lock=True)
         _refuse_torn_down(sandbox)
-        dataset = await required(connection, caller, "dataset", dataset_id)
-        if any(branch["body"].get("parent_id") == dataset_id for branch in await _branches(connection, caller, id)):
+        dataset = await require_record(connection, caller, "dataset", dataset_id)
+        if any(branch["body"].get("parent_id") == dataset_id for branch in await _list_branches(connection, caller, id)):
             raise Refusal("CONFLICT", "the sandbox has a branch of this dataset already")
         branch = await branch_dataset(connection, hub, caller, dataset)
         await link(connection, id, BRANCHES, branch["id"], hub.now())
@@ -180,8 +180,8 @@ async def remove_dataset(hub: Hub, caller: Caller, id: str, dataset_id: str) -> 
     """Take a dataset (by its own id, or that of the branch) from a sandbox; its branch is deleted."""
     authorize(caller)
     async with hub.database.writing() as connection:
-        await required(connection, caller, "sandbox", id, lock=True)
-        for branch in await _branches(connection, caller, id):
+        await require_record(connection, caller, "sandbox", id, lock=True)
+        for branch in await _list_branches(connection, caller, id):
             if dataset_id in (branch["id"], branch["body"].get("parent_id")):
                 entities = await children(connection, caller.organization_id, "entity", branch["id"])
                 await delete_records(connection, caller.organization_id, [branch["id"], *(row["id"] for row in entities)])
@@ -189,21 +189,21 @@ async def remove_dataset(hub: Hub, caller: Caller, id: str, dataset_id: str) -> 
         raise not_found("dataset of this sandbox", dataset_id)
 
 
-async def sandboxes_of(connection: AsyncConnection, caller: Caller, playgrounds: list[str]) -> list[dict[str, Json]]:
-    """The sandboxes of playgrounds, with their simulators' types."""
+async def list_sandboxes_of(connection: AsyncConnection, caller: Caller, playgrounds: list[str]) -> list[dict[str, Json]]:
+    """Return the sandboxes of playgrounds, with their simulators' types."""
     rows = await children(connection, caller.organization_id, "sandbox", playgrounds)
     return [{**SANDBOX.show(row), "type": row["body"].get("type")} for row in rows]
 
 
-async def _branches(connection: AsyncConnection, caller: Caller, id: str) -> list[Row]:
+async def _list_branches(connection: AsyncConnection, caller: Caller, id: str) -> list[Row]:
     return (await linked(connection, caller.organization_id, BRANCHES, [id], "dataset"))[id]
 
 
-async def _with_sandboxes(connection: AsyncConnection, caller: Caller, row: Row) -> dict[str, Json]:
-    return {**PLAYGROUND.show(row), "sandboxes": await sandboxes_of(connection, caller, [row["id"]])}
+async def _show_with_sandboxes(connection: AsyncConnection, caller: Caller, row: Row) -> dict[str, Json]:
+    return {**PLAYGROUND.show(row), "sandboxes": await list_sandboxes_of(connection, caller, [row["id"]])}
 
 
-def _new_sandbox(simulator: Row, playground_id: str | None) -> dict[str, Json]:
+def _make_sandbox(simulator: Row, playground_id: str | None) -> dict[str, Json]:
     fields = SANDBOX.fill(simulator_id=simulator["id"], type=simulator["body"]["type"])
     return {**fields, "playground_id": playground_id}
 

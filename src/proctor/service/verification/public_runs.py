@@ -18,14 +18,14 @@ from proctor.service.access.callers import Caller
 from proctor.service.access.keys import issue_key
 from proctor.service.hub import Hub, stamp
 from proctor.service.refusals import Refusal, not_found
-from proctor.service.verification.benchmark_runs import version_snapshot
-from proctor.service.verification.benchmarks import published_version
+from proctor.service.verification.benchmark_runs import read_version_snapshot
+from proctor.service.verification.benchmarks import find_published_version
 from proctor.service.verification.declaration import Operation, Resource
 from proctor.service.verification.fields import Field, Shape, nested, shown, shown_id, text
-from proctor.service.verification.playgrounds import SANDBOX, sandboxes_of
+from proctor.service.verification.playgrounds import SANDBOX, list_sandboxes_of
 from proctor.service.verification.run_nouns import CRITERION_RUN, RUN, TASK_RUN
-from proctor.service.verification.run_records import add_run, task_runs_of
-from proctor.service.verification.task_runs import begin_task_run, look_at_run, verify_task_run
+from proctor.service.verification.run_records import add_run, list_task_runs_of
+from proctor.service.verification.task_runs import begin_task_run, end_overdue_tasks, verify_task_run
 from proctor.service.verification.tasks import TASK
 from proctor.store.pages import Row
 from proctor.store.records import find_record, link, shared_record
@@ -135,10 +135,10 @@ async def start_public_run(hub: Hub, caller: Caller, given: Mapping[str, Json]) 
     fields = PUBLIC_RUN.read(given)
     expires_at = stamp(hub.clock() + TOKEN_S)
     async with hub.database.writing() as connection:
-        version = await published_version(connection, caller, fields["benchmark"])
+        version = await find_published_version(connection, caller, fields["benchmark"])
         # The owner of the benchmark owns the run; the note says whose key it was.
         owner = msgspec.structs.replace(caller, organization_id=version["organization_id"])
-        snapshot = await version_snapshot(connection, version)
+        snapshot = await read_version_snapshot(connection, version)
         run, tasks = await add_run(
             connection, hub, owner, snapshot, scored=fields["scored"], agent=fields["agent"], solver_id=caller.solver_id
         )
@@ -163,10 +163,10 @@ async def get_public_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
     async with hub.database.reading() as connection:
         run = await _find_visible(connection, caller, id)
     owner = msgspec.structs.replace(caller, organization_id=run["organization_id"])
-    await look_at_run(hub, owner, id)
+    await end_overdue_tasks(hub, owner, id)
     async with hub.database.reading() as connection:
         run = await _find_visible(connection, caller, id)
-        tasks = await task_runs_of(connection, owner.organization_id, id)
+        tasks = await list_task_runs_of(connection, owner.organization_id, id)
         own = caller.organization_id == owner.organization_id
         sandboxes = await _list_sandboxes(connection, owner, tasks) if own else []
     figures = {name: value for name, value in RUN.show(run).items() if name in _FIGURES}
@@ -213,7 +213,7 @@ def _show_to_do(row: Row) -> dict[str, Json]:
 
 async def _list_sandboxes(connection: AsyncConnection, owner: Caller, tasks: list[Row]) -> list[dict[str, Json]]:
     playgrounds = [row["body"]["playground_id"] for row in tasks if row["body"]["playground_id"] is not None]
-    return [_pick(_RUN_SANDBOX, sandbox) for sandbox in await sandboxes_of(connection, owner, playgrounds)]
+    return [_pick(_RUN_SANDBOX, sandbox) for sandbox in await list_sandboxes_of(connection, owner, playgrounds)]
 
 
 def _pick(shape: Shape, record: Mapping[str, Json]) -> dict[str, Json]:

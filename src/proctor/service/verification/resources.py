@@ -36,7 +36,9 @@ def authorize(caller: Caller, doing: str = "the verification API is used") -> No
         raise Refusal("FORBIDDEN", f"{doing} with an organization key")
 
 
-async def required(connection: AsyncConnection, caller: Caller, kind: str, id: str, *, what: str | None = None, lock: bool = False) -> Row:
+async def require_record(
+    connection: AsyncConnection, caller: Caller, kind: str, id: str, *, what: str | None = None, lock: bool = False
+) -> Row:
     """Return a record of the caller's organization."""
     found = await find_record(connection, caller.organization_id, kind, id, lock=lock)
     if found is None:
@@ -53,13 +55,13 @@ async def list_rows(
         if parent_id is not None and resource.parent is not None:
             parent = resource.fields[resource.parent].kind.refers
             assert parent is not None  # it is the id of a record
-            await required(connection, caller, parent, parent_id)
+            await require_record(connection, caller, parent, parent_id)
         query = records_of(caller.organization_id, resource.kind, parent_id=parent_id)
         found = await paged(connection, query, records, **paging)
     return found, [resource.show(row) for row in found.rows]
 
 
-def page_of(found: Page, data: list[dict[str, Json]]) -> dict[str, Json]:
+def make_page(found: Page, data: list[dict[str, Json]]) -> dict[str, Json]:
     """Return a page as answers have it."""
     return {"data": data, "_meta": {"next": found.next, "prev": found.prev, "limit": found.limit}}
 
@@ -68,7 +70,7 @@ async def list_plain(
     hub: Hub, caller: Caller, resource: Resource, *, parent_id: str | None = None, **paging: Unpack[Paging]
 ) -> dict[str, Json]:
     """List records without any rule of their own."""
-    return page_of(*await list_rows(hub, caller, resource, parent_id=parent_id, **paging))
+    return make_page(*await list_rows(hub, caller, resource, parent_id=parent_id, **paging))
 
 
 async def create_plain(hub: Hub, caller: Caller, resource: Resource, given: Mapping[str, Json]) -> dict[str, Json]:
@@ -76,7 +78,7 @@ async def create_plain(hub: Hub, caller: Caller, resource: Resource, given: Mapp
     authorize(caller)
     body = resource.read(given)
     async with hub.database.writing() as connection:
-        row = await keep(connection, hub, caller, resource, body)
+        row = await keep_record(connection, hub, caller, resource, body)
     return resource.show(row)
 
 
@@ -84,7 +86,7 @@ async def get_plain(hub: Hub, caller: Caller, resource: Resource, id: str) -> di
     """Read a record without any rule of its own."""
     authorize(caller)
     async with hub.database.reading() as connection:
-        return resource.show(await required(connection, caller, resource.kind, id, what=resource.called))
+        return resource.show(await require_record(connection, caller, resource.kind, id, what=resource.called))
 
 
 async def update_plain(hub: Hub, caller: Caller, resource: Resource, id: str, given: Mapping[str, Json]) -> dict[str, Json]:
@@ -92,22 +94,22 @@ async def update_plain(hub: Hub, caller: Caller, resource: Resource, id: str, gi
     authorize(caller)
     changes = resource.read(given, partial=True)
     async with hub.database.writing() as connection:
-        row = await required(connection, caller, resource.kind, id, what=resource.called, lock=True)
-        return resource.show(await rewrite(connection, hub, caller, resource, row, changes))
+        row = await require_record(connection, caller, resource.kind, id, what=resource.called, lock=True)
+        return resource.show(await rewrite_record(connection, hub, caller, resource, row, changes))
 
 
 async def delete_plain(hub: Hub, caller: Caller, resource: Resource, id: str) -> None:
     """Delete a record that nothing depends on."""
     authorize(caller)
     async with hub.database.writing() as connection:
-        await required(connection, caller, resource.kind, id, what=resource.called, lock=True)
-        await remove(connection, hub, caller, resource, [id])
+        await require_record(connection, caller, resource.kind, id, what=resource.called, lock=True)
+        await remove_records(connection, hub, caller, resource, [id])
 
 
 # --- inside a transaction ---------------------------------------------------------------------------------------------
 
 
-async def keep(
+async def keep_record(
     connection: AsyncConnection,
     hub: Hub,
     caller: Caller,
@@ -141,7 +143,7 @@ async def keep(
     return row
 
 
-async def rewrite(
+async def rewrite_record(
     connection: AsyncConnection,
     hub: Hub,
     caller: Caller,
@@ -164,7 +166,7 @@ async def rewrite(
     return changed
 
 
-async def remove(connection: AsyncConnection, hub: Hub, caller: Caller, resource: Resource, ids: list[str]) -> None:
+async def remove_records(connection: AsyncConnection, hub: Hub, caller: Caller, resource: Resource, ids: list[str]) -> None:
     """Delete records, with a note for the first, which is the one that was asked for."""
     await delete_records(connection, caller.organization_id, ids)
     await note(connection, hub, caller, "delete", resource.kind, ids[0])

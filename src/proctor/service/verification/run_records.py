@@ -18,9 +18,9 @@ from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub, new_id
 from proctor.service.refusals import Refusal, not_found
 from proctor.service.verification.playgrounds import close_playground, open_playground
-from proctor.service.verification.resources import required
+from proctor.service.verification.resources import require_record
 from proctor.service.verification.run_nouns import CRITERION_RUN, RUN, TASK_RUN
-from proctor.service.verification.verifying import Verified, run_verdict
+from proctor.service.verification.verifying import Verified, score_run
 from proctor.store.bodies import pack, unpack
 from proctor.store.pages import Row
 from proctor.store.records import add_record, change_record, children, find_record, read_blob
@@ -38,7 +38,7 @@ async def add_run(
     agent: str | None = None,
     solver_id: str | None = None,
 ) -> tuple[Row, list[Row]]:
-    """A run of a benchmark as the snapshot has it, with one task run per task. `caller` is, or stands for, its owner."""
+    """Keep a run of the benchmark in `snapshot`, with one task run per task. `caller` is, or stands for, its owner."""
     tasks: list[dict[str, Json]] = snapshot["tasks"]
     if not tasks:
         raise Refusal("CONFLICT", "the benchmark has no tasks")
@@ -85,44 +85,44 @@ async def _add_task_run(
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
-async def task_runs_of(connection: AsyncConnection, organization_id: str, run_id: str) -> list[Row]:
-    """The task runs of a benchmark run, in the order of its tasks."""
-    return _in_order(await children(connection, organization_id, TASK_RUN.kind, run_id))
+async def list_task_runs_of(connection: AsyncConnection, organization_id: str, run_id: str) -> list[Row]:
+    """Return the task runs of a benchmark run, in the order of its tasks."""
+    return _sort_by_position(await children(connection, organization_id, TASK_RUN.kind, run_id))
 
 
-async def criterion_runs_of(connection: AsyncConnection, organization_id: str, task_runs: str | Sequence[str]) -> list[Row]:
-    """The criterion runs of task runs, in the order of the criteria."""
-    return _in_order(await children(connection, organization_id, CRITERION_RUN.kind, task_runs))
+async def list_criterion_runs_of(connection: AsyncConnection, organization_id: str, task_runs: str | Sequence[str]) -> list[Row]:
+    """Return the criterion runs of task runs, in the order of the criteria."""
+    return _sort_by_position(await children(connection, organization_id, CRITERION_RUN.kind, task_runs))
 
 
-async def snapshot_of_task(connection: AsyncConnection, organization_id: str, task_run_id: str) -> dict[str, Json]:
-    """The task as it was when the run was made."""
+async def read_task_snapshot(connection: AsyncConnection, organization_id: str, task_run_id: str) -> dict[str, Json]:
+    """Return the task as it was when the run was made."""
     blob = await read_blob(connection, organization_id, task_run_id)
     return {} if blob is None else unpack(blob)
 
 
-def _in_order(rows: list[Row]) -> list[Row]:
+def _sort_by_position(rows: list[Row]) -> list[Row]:
     return sorted(rows, key=lambda row: row["body"].get("position", 0))
 
 
 # --- finding and locking ----------------------------------------------------------------------------------------------
 
 
-async def locked_run(connection: AsyncConnection, hub: Hub, caller: Caller, id: str) -> Row:
-    """A benchmark run that nobody else changes meanwhile; what is over its time has been ended."""
-    run = await required(connection, caller, RUN.kind, id, lock=True)
+async def lock_run(connection: AsyncConnection, hub: Hub, caller: Caller, id: str) -> Row:
+    """Lock a benchmark run, so that nobody else changes it, and end its tasks that are over their time."""
+    run = await require_record(connection, caller, RUN.kind, id, lock=True)
     if await end_overdue(connection, hub, caller, run):
-        run = await required(connection, caller, RUN.kind, id, lock=True)
+        run = await require_record(connection, caller, RUN.kind, id, lock=True)
     return run
 
 
-async def locked_task_run(connection: AsyncConnection, hub: Hub, caller: Caller, id: str) -> tuple[Row, Row]:
-    """A task run and its benchmark run, likewise; of a run token only one of its own run."""
-    found = await required(connection, caller, TASK_RUN.kind, id)
+async def lock_task_run(connection: AsyncConnection, hub: Hub, caller: Caller, id: str) -> tuple[Row, Row]:
+    """Lock a task run and its benchmark run. The token of a run finds only the tasks of that run."""
+    found = await require_record(connection, caller, TASK_RUN.kind, id)
     if caller.kind == "run" and found["parent_id"] != caller.benchmark_run_id:
         raise not_found("task run", id)
-    run = await locked_run(connection, hub, caller, found["parent_id"])
-    return await required(connection, caller, TASK_RUN.kind, id, lock=True), run
+    run = await lock_run(connection, hub, caller, found["parent_id"])
+    return await require_record(connection, caller, TASK_RUN.kind, id, lock=True), run
 
 
 def refuse_finished(row: Row) -> None:
@@ -135,7 +135,7 @@ def refuse_finished(row: Row) -> None:
 
 
 def is_overdue(hub: Hub, row: Row) -> bool:
-    """Whether a started task run is over its time."""
+    """Return whether a started task run is over its time."""
     body = row["body"]
     if body["status"] != "active" or body["started_at"] is None or body["timeout"] is None:
         return False
@@ -153,7 +153,7 @@ async def end_overdue(connection: AsyncConnection, hub: Hub, caller: Caller, run
 
 
 async def end_task_run(connection: AsyncConnection, hub: Hub, caller: Caller, row: Row, status: str, **fields: Json) -> Row:
-    """A task run has ended, and its playground with it."""
+    """End a task run, and its playground with it."""
     body = {**row["body"], **fields, "status": status, "completed_at": hub.now(), "phase": "completed"}
     changed = await change_record(connection, caller.organization_id, row["id"], now=hub.now(), body=body)
     assert changed is not None  # its run was locked
@@ -191,7 +191,7 @@ async def finalize(connection: AsyncConnection, hub: Hub, caller: Caller, run: R
     if run["body"]["status"] != "active" or any(task["status"] == "active" for task in tasks):
         return run
     decided = [task for task in tasks if task["status"] != "cancelled"]
-    figures = run_verdict(decided) if decided else {}
+    figures = score_run(decided) if decided else {}
     started = min((task["started_at"] for task in tasks if task["started_at"]), default=None)
     return await change_run(
         connection,

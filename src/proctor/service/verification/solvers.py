@@ -13,7 +13,7 @@ from proctor.service.refusals import not_found
 from proctor.service.verification import resources
 from proctor.service.verification.declaration import Operation, Resource
 from proctor.service.verification.fields import Field, Kind, Shape, matching, read_fields, shown, shown_id, text
-from proctor.service.verification.resources import Paging, authorize, required
+from proctor.service.verification.resources import Paging, authorize, require_record
 
 _ALIAS = matching(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,98}[A-Za-z0-9])?", "letters, digits, hyphens, dots and underscores, at most 100")
 _EMAIL = matching(r"[^@\s]{1,200}@[^@\s]{1,200}", "an e-mail address")
@@ -69,7 +69,7 @@ async def create_solver(hub: Hub, caller: Caller, given: Mapping[str, Json]) -> 
     authorize(caller)
     body = SOLVER.read(given)
     async with hub.database.writing() as connection:
-        return SOLVER.show(await resources.keep(connection, hub, caller, SOLVER, body, slug=body.pop("alias")))
+        return SOLVER.show(await resources.keep_record(connection, hub, caller, SOLVER, body, slug=body.pop("alias")))
 
 
 @Operation(SOLVER, "GET /solvers/{solver_id}", gives=SOLVER.whole)
@@ -84,9 +84,9 @@ async def update_solver(hub: Hub, caller: Caller, id: str, given: Mapping[str, J
     authorize(caller)
     changes = SOLVER.read(given, partial=True)
     async with hub.database.writing() as connection:
-        row = await required(connection, caller, "solver", id, lock=True)
+        row = await require_record(connection, caller, "solver", id, lock=True)
         alias = changes.pop("alias", row["slug"])
-        return SOLVER.show(await resources.rewrite(connection, hub, caller, SOLVER, row, changes, slug=alias))
+        return SOLVER.show(await resources.rewrite_record(connection, hub, caller, SOLVER, row, changes, slug=alias))
 
 
 @Operation(SOLVER, "DELETE /solvers/{solver_id}")

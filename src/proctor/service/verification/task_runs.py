@@ -19,22 +19,22 @@ from proctor.service.refusals import Refusal
 from proctor.service.verification import resources
 from proctor.service.verification.declaration import Operation
 from proctor.service.verification.fields import shown
-from proctor.service.verification.resources import Paging, authorize, required
+from proctor.service.verification.resources import Paging, authorize, require_record
 from proctor.service.verification.run_nouns import CRITERION_RUN, KEPT_STATE, RUN, TASK_RUN, TASK_RUN_OF_RUN, UPLOAD
 from proctor.service.verification.run_records import (
     change_run,
-    criterion_runs_of,
     end_task_run,
     finalize,
     is_overdue,
     keep_verified,
-    locked_run,
-    locked_task_run,
+    list_criterion_runs_of,
+    list_task_runs_of,
+    lock_run,
+    lock_task_run,
+    read_task_snapshot,
     refuse_finished,
-    snapshot_of_task,
-    task_runs_of,
 )
-from proctor.service.verification.states import keep_state, read_uploaded, uploaded_state
+from proctor.service.verification.states import keep_state, read_upload, read_uploaded_state
 from proctor.service.verification.tasks import TASK
 from proctor.service.verification.verifying import verify
 from proctor.store.pages import Row
@@ -52,7 +52,7 @@ async def list_task_runs(hub: Hub, caller: Caller, *, benchmark_run_id: str | No
     """List task runs, newest first."""
     authorize(caller)
     if benchmark_run_id is not None:
-        await look_at_run(hub, caller, benchmark_run_id)
+        await end_overdue_tasks(hub, caller, benchmark_run_id)
     return await resources.list_plain(hub, caller, TASK_RUN, parent_id=benchmark_run_id, **paging)
 
 
@@ -61,11 +61,11 @@ async def get_task_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
     """Read a task run with its snapshot and criterion runs."""
     authorize(caller)
     async with hub.database.reading() as connection:
-        row = await required(connection, caller, TASK_RUN.kind, id)
+        row = await require_record(connection, caller, TASK_RUN.kind, id)
     if is_overdue(hub, row):
-        await look_at_run(hub, caller, row["parent_id"])
+        await end_overdue_tasks(hub, caller, row["parent_id"])
     async with hub.database.reading() as connection:
-        row = await required(connection, caller, TASK_RUN.kind, id)
+        row = await require_record(connection, caller, TASK_RUN.kind, id)
         return await _show_in_full(connection, caller, row)
 
 
@@ -78,10 +78,10 @@ async def start_task_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
 
 async def begin_task_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
     """Start a task run, for its owner or with the token of its run."""
-    _agent_or_organization(caller)
+    _authorize_agent(caller)
     async with hub.database.writing() as connection:
-        row, run = await locked_task_run(connection, hub, caller, id)
-        refusal = await _not_to_start(connection, caller, row, run)
+        row, run = await lock_task_run(connection, hub, caller, id)
+        refusal = await _find_reason_not_to_start(connection, caller, row, run)
         if refusal is None:
             now = hub.now()
             body = {**row["body"], "phase": "started", "started_at": now}
@@ -90,7 +90,7 @@ async def begin_task_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
             if run["body"]["phase"] == "created":
                 await change_run(connection, hub, caller, run, phase="started", started_at=now)
             await note(connection, hub, caller, "start", TASK_RUN.kind, id)
-            snapshot = await snapshot_of_task(connection, caller.organization_id, id)
+            snapshot = await read_task_snapshot(connection, caller.organization_id, id)
             return {**TASK_RUN.show(changed), "task_item": snapshot.get("task_item")}
     raise refusal
 
@@ -99,9 +99,9 @@ async def begin_task_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
 async def put_task_run_state(hub: Hub, caller: Caller, id: str, given: Mapping[str, Json]) -> dict[str, Json]:
     """Upload the state a task run is verified on; with an organization key only, as an agent must not grade itself."""
     authorize(caller, "the state of a run is uploaded")
-    kept = read_uploaded(given)
+    kept = read_upload(given)
     async with hub.database.writing() as connection:
-        row, _ = await locked_task_run(connection, hub, caller, id)
+        row, _ = await lock_task_run(connection, hub, caller, id)
         if row["body"]["status"] == "active":
             return {"task_run_id": id, **await keep_state(connection, hub, caller, row, kept)}
     # Raised outside: that it is over its time, if it is, stays written down.
@@ -121,24 +121,24 @@ async def verify_task_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
 
     A run token completes what it has started; an organization key also what was never started.
     """
-    _agent_or_organization(caller)
+    _authorize_agent(caller)
     for _ in range(_TRIES):
         async with hub.database.writing() as connection:
             # Looked at before what is over its time is ended: completing that is an answer, not a mistake.
-            before = await required(connection, caller, TASK_RUN.kind, id)
-            row, run = await locked_task_run(connection, hub, caller, id)
+            before = await require_record(connection, caller, TASK_RUN.kind, id)
+            row, run = await lock_task_run(connection, hub, caller, id)
             if before["body"]["status"] == "active" and row["body"]["status"] == "timed_out":
                 return {**TASK_RUN.show(row), "criterion_runs": [], "scored": run["body"]["scored"]}
-            snapshot = await snapshot_of_task(connection, caller.organization_id, id)
-            uploaded = await uploaded_state(connection, caller.organization_id, row)
+            snapshot = await read_task_snapshot(connection, caller.organization_id, id)
+            uploaded = await read_uploaded_state(connection, caller.organization_id, row)
         _refuse_to_complete(caller, row)
         started_at = hub.now()
         verified = await verify(hub, snapshot, uploaded.evidence, who=(caller.organization_id, caller.actor))
         async with hub.database.writing() as connection:
-            run = await required(connection, caller, RUN.kind, row["parent_id"], lock=True)
-            row = await required(connection, caller, TASK_RUN.kind, id, lock=True)
+            run = await require_record(connection, caller, RUN.kind, row["parent_id"], lock=True)
+            row = await require_record(connection, caller, TASK_RUN.kind, id, lock=True)
             refuse_finished(row)
-            if (await uploaded_state(connection, caller.organization_id, row)).stamps == uploaded.stamps:
+            if (await read_uploaded_state(connection, caller.organization_id, row)).stamps == uploaded.stamps:
                 row, criteria = await keep_verified(connection, hub, caller, row, verified, started_at)
                 await finalize(connection, hub, caller, run)
                 criterion_runs = [CRITERION_RUN.show(criterion) for criterion in criteria]
@@ -151,7 +151,7 @@ async def cancel_task_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
     """End a task run without verifying it; it does not count in the score of its benchmark run."""
     authorize(caller)
     async with hub.database.writing() as connection:
-        row, run = await locked_task_run(connection, hub, caller, id)
+        row, run = await lock_task_run(connection, hub, caller, id)
         if row["body"]["status"] == "active":
             row = await end_task_run(connection, hub, caller, row, "cancelled")
             await finalize(connection, hub, caller, run)
@@ -159,22 +159,22 @@ async def cancel_task_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
     raise _finished(row)
 
 
-async def look_at_run(hub: Hub, caller: Caller, run_id: str) -> None:
+async def end_overdue_tasks(hub: Hub, caller: Caller, run_id: str) -> None:
     """Write down which tasks of a benchmark run are over their time."""
     async with hub.database.reading() as connection:
-        late = any(is_overdue(hub, row) for row in await task_runs_of(connection, caller.organization_id, run_id))
+        late = any(is_overdue(hub, row) for row in await list_task_runs_of(connection, caller.organization_id, run_id))
     if late:
         async with hub.database.writing() as connection:
-            await locked_run(connection, hub, caller, run_id)
+            await lock_run(connection, hub, caller, run_id)
 
 
 async def _show_in_full(connection: AsyncConnection, caller: Caller, row: Row) -> dict[str, Json]:
-    criteria = await criterion_runs_of(connection, caller.organization_id, row["id"])
-    snapshot = await snapshot_of_task(connection, caller.organization_id, row["id"])
+    criteria = await list_criterion_runs_of(connection, caller.organization_id, row["id"])
+    snapshot = await read_task_snapshot(connection, caller.organization_id, row["id"])
     return {**TASK_RUN.show(row), "snapshot": snapshot, "criterion_runs": [CRITERION_RUN.show(criterion) for criterion in criteria]}
 
 
-def _agent_or_organization(caller: Caller) -> None:
+def _authorize_agent(caller: Caller) -> None:
     if caller.kind not in ("organization", "run"):
         raise Refusal("FORBIDDEN", "task runs are started and completed with the run's token or an organization key")
 
@@ -183,12 +183,12 @@ def _finished(row: Row) -> Refusal:
     return Refusal("CONFLICT", f"the task run is {row['body']['status']} already")
 
 
-async def _not_to_start(connection: AsyncConnection, caller: Caller, row: Row, run: Row) -> Refusal | None:
+async def _find_reason_not_to_start(connection: AsyncConnection, caller: Caller, row: Row, run: Row) -> Refusal | None:
     if row["body"]["status"] != "active":
         return _finished(row)
     if row["body"]["phase"] != "created":
         return Refusal("CONFLICT", "the task run is started already")
-    for other in await task_runs_of(connection, caller.organization_id, run["id"]):
+    for other in await list_task_runs_of(connection, caller.organization_id, run["id"]):
         if other["body"]["status"] == "active" and other["body"]["phase"] == "started":
             return Refusal("CONFLICT", f"the task run {other['id']!r} is started; complete it first")
     return None

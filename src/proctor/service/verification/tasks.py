@@ -18,8 +18,8 @@ from proctor.service.verification.criteria import IN_TASK, show_in_task
 from proctor.service.verification.datasets import ENTITY
 from proctor.service.verification.declaration import Operation, Resource, ToolWords
 from proctor.service.verification.fields import NAME, OBJECT, TEXTS, Field, Shape, id_of, nested, number, read_fields
-from proctor.service.verification.resources import Paging, authorize, required
-from proctor.service.verification.soundness import ENTITIES, check_tasks, entities_of
+from proctor.service.verification.resources import Paging, authorize, require_record
+from proctor.service.verification.soundness import ENTITIES, check_tasks, list_entities_of
 from proctor.store.pages import Row
 from proctor.store.records import children, count_children, link, linked_query, unlink
 from proctor.store.tables import records
@@ -60,8 +60,8 @@ async def list_tasks(hub: Hub, caller: Caller, *, benchmark_id: str | None = Non
     """List tasks, newest first."""
     page, data = await resources.list_rows(hub, caller, TASK, parent_id=benchmark_id, **paging)
     async with hub.database.reading() as connection:
-        bound = await entities_of(connection, caller, [entry["id"] for entry in data])
-    return resources.page_of(page, [{**entry, "entities": [ENTITY.show(row) for row in bound[entry["id"]]]} for entry in data])
+        bound = await list_entities_of(connection, caller, [entry["id"] for entry in data])
+    return resources.make_page(page, [{**entry, "entities": [ENTITY.show(row) for row in bound[entry["id"]]]} for entry in data])
 
 
 @Operation(TASK, "POST /tasks", takes=TASK.new, gives=TASK.summary, creates=True, tool="create")
@@ -70,10 +70,10 @@ async def create_task(hub: Hub, caller: Caller, given: Mapping[str, Json]) -> di
     authorize(caller)
     body = TASK.read(given)
     async with hub.database.writing() as connection:
-        await required(connection, caller, "benchmark", body["benchmark_id"], lock=True)
+        await require_record(connection, caller, "benchmark", body["benchmark_id"], lock=True)
         if await count_children(connection, caller.organization_id, "task", body["benchmark_id"]) >= MOST_TASKS:
             raise Refusal("CONFLICT", f"a benchmark has at most {MOST_TASKS} tasks")
-        row = await resources.keep(connection, hub, caller, TASK, body)
+        row = await resources.keep_record(connection, hub, caller, TASK, body)
     return {**TASK.show(row), "entities": []}
 
 
@@ -82,7 +82,7 @@ async def get_task(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
     """Read a task with its criteria."""
     authorize(caller)
     async with hub.database.reading() as connection:
-        row = await required(connection, caller, "task", id)
+        row = await require_record(connection, caller, "task", id)
         criteria = await children(connection, caller.organization_id, "criterion", id)
         return {**await _show(connection, caller, row), "criteria": [show_in_task(criterion) for criterion in criteria]}
 
@@ -93,8 +93,8 @@ async def update_task(hub: Hub, caller: Caller, id: str, given: Mapping[str, Jso
     authorize(caller)
     changes = TASK.read(given, partial=True)
     async with hub.database.writing() as connection:
-        row = await required(connection, caller, "task", id, lock=True)
-        row = await resources.rewrite(connection, hub, caller, TASK, row, changes)
+        row = await require_record(connection, caller, "task", id, lock=True)
+        row = await resources.rewrite_record(connection, hub, caller, TASK, row, changes)
         return await _show(connection, caller, row)
 
 
@@ -103,9 +103,9 @@ async def delete_task(hub: Hub, caller: Caller, id: str) -> None:
     """Delete a task and its criteria."""
     authorize(caller)
     async with hub.database.writing() as connection:
-        await required(connection, caller, "task", id, lock=True)
+        await require_record(connection, caller, "task", id, lock=True)
         criteria = [row["id"] for row in await children(connection, caller.organization_id, "criterion", id)]
-        await resources.remove(connection, hub, caller, TASK, [id, *criteria])
+        await resources.remove_records(connection, hub, caller, TASK, [id, *criteria])
 
 
 # --- entities ---------------------------------------------------------------------------------------------------------
@@ -116,10 +116,10 @@ async def list_task_entities(hub: Hub, caller: Caller, id: str, **paging: Unpack
     """List the entities bound to a task, newest first."""
     authorize(caller)
     async with hub.database.reading() as connection:
-        await required(connection, caller, "task", id)
+        await require_record(connection, caller, "task", id)
         query = linked_query(caller.organization_id, ENTITIES, id, "entity")
         page = await paged(connection, query, records, **paging)
-    return resources.page_of(page, [ENTITY.show(row) for row in page.rows])
+    return resources.make_page(page, [ENTITY.show(row) for row in page.rows])
 
 
 @Operation(TASK, "POST /tasks/{task_id}/entities", takes=_BINDING, gives=ENTITY.whole, creates=True, tool="addEntity")
@@ -128,10 +128,10 @@ async def bind_entity(hub: Hub, caller: Caller, id: str, given: Mapping[str, Jso
     authorize(caller)
     entity_id = read_fields(_BINDING.fields, given, "binding")["entity_id"]
     async with hub.database.writing() as connection:
-        await required(connection, caller, "task", id, lock=True)
-        entity = await required(connection, caller, "entity", entity_id)
+        await require_record(connection, caller, "task", id, lock=True)
+        entity = await require_record(connection, caller, "entity", entity_id)
         if await link(connection, id, ENTITIES, entity_id, hub.now()):
-            if len((await entities_of(connection, caller, [id]))[id]) > MOST_ENTITIES:
+            if len((await list_entities_of(connection, caller, [id]))[id]) > MOST_ENTITIES:
                 raise Refusal("CONFLICT", f"a task has at most {MOST_ENTITIES} entities")
             await check_tasks(connection, caller, [id], "the entity cannot be bound")
             await note(connection, hub, caller, "bind_entity", "task", id, {"entity_id": entity_id})
@@ -143,7 +143,7 @@ async def unbind_entity(hub: Hub, caller: Caller, id: str, entity_id: str) -> No
     """Take an entity off a task; refused while a criterion needs it."""
     authorize(caller)
     async with hub.database.writing() as connection:
-        await required(connection, caller, "task", id, lock=True)
+        await require_record(connection, caller, "task", id, lock=True)
         if not await unlink(connection, id, ENTITIES, entity_id):
             raise not_found("entity of this task", entity_id)
         await check_tasks(connection, caller, [id], "the entity cannot be taken off the task")
@@ -151,5 +151,5 @@ async def unbind_entity(hub: Hub, caller: Caller, id: str, entity_id: str) -> No
 
 
 async def _show(connection: AsyncConnection, caller: Caller, row: Row) -> dict[str, Json]:
-    bound = await entities_of(connection, caller, [row["id"]])
+    bound = await list_entities_of(connection, caller, [row["id"]])
     return {**TASK.show(row), "entities": [ENTITY.show(entity) for entity in bound[row["id"]]]}
