@@ -13,7 +13,17 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from docs import fidelity_rows, framework_table, house_table, limits_table, mcp_pages, python_names, reference_pages, service_pages
+from docs import (
+    fidelity_rows,
+    framework_table,
+    house_table,
+    limits_table,
+    mcp_pages,
+    python_names,
+    reference_pages,
+    service_pages,
+    verification_pages,
+)
 
 HERE = Path(__file__).parent
 
@@ -25,6 +35,7 @@ WHOLE: dict[str, Callable[[], str]] = {
     "reference/native-schema.json": reference_pages.native_schema_text,
     "reference/rest.md": service_pages.rest_page,
     "reference/mcp.md": mcp_pages.mcp_page,
+    "reference/verification.md": verification_pages.verification_page,
     "reference/service-settings.md": service_pages.settings_page,
     "../src/proctor/__init__.pyi": python_names.stub_text,
 }

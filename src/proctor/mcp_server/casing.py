@@ -7,7 +7,6 @@ passed on as it is, and so are the names of axes.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import cast
 
 from proctor.model.evidence import Json
@@ -61,8 +60,3 @@ def camel_path(path: str) -> str:
     """The place of a mistake: `input_entity_id` as `inputEntityId`; below the first name everything is the author's."""
     head, mark, rest = re.match(r"([^.\[]*)([.\[]?)(.*)", path, re.DOTALL).groups()  # type: ignore[union-attr]  # matches anything
     return f"{to_camel(head)}{mark}{rest}"
-
-
-def snake_names(arguments: Mapping[str, Json]) -> dict[str, Json]:
-    """Arguments by the names of the service."""
-    return {to_snake(name): value for name, value in arguments.items()}

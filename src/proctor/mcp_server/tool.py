@@ -84,7 +84,6 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     single: Action | None = None
     """Of a verb."""
     destroys: bool = False
-    idempotent: bool = False
     open_world: bool = False
     """Whether it reaches agents and models outside."""
 
@@ -168,16 +167,6 @@ def amount(about: str, *, least: float | None = None, most: float | None = None,
     return {"type": [kind, "null"] if null else kind, "description": about, **bounds}
 
 
-def flag(about: str) -> Schema:
-    """True or false."""
-    return {"type": "boolean", "description": about}
-
-
-def an_object(about: str, *, null: bool = False) -> Schema:
-    """An object, whatever is in it."""
-    return {"type": ["object", "null"] if null else "object", "description": about}
-
-
 def a_list(about: str, items: Schema | None = None) -> Schema:
     """A list."""
     return {"type": "array", "description": about, "items": items if items is not None else {}}
@@ -193,12 +182,7 @@ def shape(required: dict[str, Schema], **optional: Schema) -> Schema:
     return {"type": "object", "properties": {**required, **optional}, "required": list(required)}
 
 
-def optional_text() -> Schema:
-    """A text or null, in a result."""
-    return {"type": ["string", "null"]}
-
-
-PAGE_META = shape({"next": optional_text(), "prev": optional_text(), "limit": {"type": "integer"}})
+PAGE_META = shape({"next": {"type": ["string", "null"]}, "prev": {"type": ["string", "null"]}, "limit": {"type": "integer"}})
 
 
 def page_of(record: Schema) -> Schema:

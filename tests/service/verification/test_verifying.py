@@ -216,7 +216,7 @@ def test_sentences_are_judged_where_there_is_a_judge(
     database: TestDatabase, monkeypatch: pytest.MonkeyPatch, outcome: str, passed: bool, verdict: str
 ) -> None:
     judge = ScriptedJudge(outcome)
-    monkeypatch.setattr(verifying, "_judge", lambda *_: type("Opened", (), {"judge": judge}))
+    monkeypatch.setattr(verifying, "_open_judge", lambda *_: type("Opened", (), {"judge": judge}))
 
     async def use(hub: Hub) -> None:
         run = await run_of(hub, assertion="A claim was filed.")
@@ -265,7 +265,7 @@ FIGURES: list[tuple[list[dict[str, Any]], dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("tasks", "figures"), FIGURES)
 def test_a_run_is_the_plain_mean_of_its_tasks(tasks: list[dict[str, Any]], figures: dict[str, Any]) -> None:
-    assert verifying.run_verdict(tasks) == figures
+    assert verifying.score_run(tasks) == figures
 
 
 def test_every_write_is_in_the_audit_log_without_content(database: TestDatabase) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Unpack
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -12,83 +13,69 @@ from proctor.service.hub import Hub
 from proctor.service.paging import paged
 from proctor.service.refusals import Refusal, not_found
 from proctor.service.verification import resources
-from proctor.service.verification.benchmarks import snapshot_of
-from proctor.service.verification.fields import Field, flag, read_fields, text, whole
-from proctor.service.verification.resources import authorize, required
-from proctor.service.verification.run_records import (
-    RUN,
-    add_run,
-    change_run,
-    criterion_runs_of,
-    end_task_run,
-    locked_run,
-    shown_criterion_run,
-    shown_run,
-    shown_task_run,
-    task_runs_of,
-)
-from proctor.service.verification.states import keep_state, read_uploaded
-from proctor.service.verification.task_runs import complete_task_run, look_at_run
+from proctor.service.verification.benchmarks import take_snapshot
+from proctor.service.verification.declaration import Operation
+from proctor.service.verification.resources import Paging, authorize, require_record
+from proctor.service.verification.run_nouns import CRITERION_RUN, KEPT_STATE, RUN, TASK_RUN, UPLOAD
+from proctor.service.verification.run_records import add_run, change_run, end_task_run, list_criterion_runs_of, list_task_runs_of, lock_run
+from proctor.service.verification.states import keep_state, read_upload
+from proctor.service.verification.task_runs import complete_task_run, end_overdue_tasks
 from proctor.store.bodies import unpack
 from proctor.store.pages import Row
 from proctor.store.records import find_by_slug, read_blob, records_of
 from proctor.store.tables import records
 
-_NEW = {
-    "benchmark_id": Field(text(200), required=True, null=False),
-    "version": Field(whole(most=10**9)),
-    "scored": Field(flag, default=False, null=False),
-    "agent": Field(text(200)),
-}
 
-
-async def list_benchmark_runs(
-    hub: Hub, caller: Caller, *, benchmark_id: str | None = None, limit: int | None = None, cursor: str | None = None
-) -> dict[str, Json]:
-    """A page of benchmark runs, of one benchmark where it is named (also of one that was deleted)."""
+@Operation(RUN, "GET /benchmark-runs", gives=RUN.summary, pages=True, within="benchmark_id", tool="list")
+async def list_benchmark_runs(hub: Hub, caller: Caller, *, benchmark_id: str | None = None, **paging: Unpack[Paging]) -> dict[str, Json]:
+    """List benchmark runs, newest first; also those of a benchmark that was deleted."""
     authorize(caller)
     async with hub.database.reading() as connection:
-        query = records_of(caller.organization_id, RUN, parent_id=benchmark_id)
-        page = await paged(connection, query, records, limit=limit, cursor=cursor)
-    return resources.page_of(page, [shown_run(row) for row in page.rows])
+        query = records_of(caller.organization_id, RUN.kind, parent_id=benchmark_id)
+        page = await paged(connection, query, records, **paging)
+    return resources.make_page(page, [RUN.show(row) for row in page.rows])
 
 
+@Operation(RUN, "POST /benchmark-runs", takes=RUN.new, gives=RUN.whole, creates=True, tool=("start", "create"))
 async def create_benchmark_run(hub: Hub, caller: Caller, given: Mapping[str, Json]) -> dict[str, Json]:
-    """A run of a benchmark (`benchmark_id`), as it is now or as it was published (`version?`); `scored?`, `agent?`."""
+    """Make a run of a benchmark, with one task run per task."""
     authorize(caller)
-    fields = read_fields(_NEW, given, "benchmark run")
+    fields = RUN.read(given)
     async with hub.database.writing() as connection:
-        benchmark = await required(connection, caller, "benchmark", fields["benchmark_id"], lock=True)
-        snapshot = await _snapshot(connection, caller, benchmark, fields["version"])
+        benchmark = await require_record(connection, caller, "benchmark", fields["benchmark_id"], lock=True)
+        snapshot = await _read_snapshot(connection, caller, benchmark, fields["version"])
         run, _ = await add_run(connection, hub, caller, snapshot, scored=fields["scored"], agent=fields["agent"])
-        return await _in_full(connection, caller, run)
+        return await _show_in_full(connection, caller, run)
 
 
+@Operation(RUN, "GET /benchmark-runs/{benchmark_run_id}", gives=RUN.whole, tool="get")
 async def get_benchmark_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
-    """One benchmark run with its task runs and their criterion runs."""
+    """Read a benchmark run with its task runs and criterion runs."""
     authorize(caller)
-    await look_at_run(hub, caller, id)
+    await end_overdue_tasks(hub, caller, id)
     async with hub.database.reading() as connection:
-        return await _in_full(connection, caller, await required(connection, caller, RUN, id))
+        return await _show_in_full(connection, caller, await require_record(connection, caller, RUN.kind, id))
 
 
+@Operation(RUN, "PUT /benchmark-runs/{benchmark_run_id}/state", takes=UPLOAD, takes_whole=True, gives=KEPT_STATE, tool="putState")
 async def put_benchmark_run_state(hub: Hub, caller: Caller, id: str, given: Mapping[str, Json]) -> dict[str, Json]:
-    """Upload the state that all tasks of a run share; one it had is replaced."""
+    """Upload the state that all tasks of a run share; with an organization key only, as an agent must not grade itself."""
     authorize(caller, "the state of a run is uploaded")
-    kept = read_uploaded(given)
+    kept = read_upload(given)
     async with hub.database.writing() as connection:
-        run = await locked_run(connection, hub, caller, id)
+        run = await lock_run(connection, hub, caller, id)
         if run["body"]["status"] == "active":
             return {"benchmark_run_id": id, **await keep_state(connection, hub, caller, run, kept)}
     raise _finished(run)
 
 
+@Operation(RUN, "POST /benchmark-runs/{benchmark_run_id}/complete", gives=RUN.whole, tool="complete")
 async def complete_benchmark_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
-    """Complete every task run that is still open, one after the other, and with the last one the run."""
+    """Verify every task run that is still open, and with the last one complete the run."""
     authorize(caller)
     async with hub.database.writing() as connection:
-        run = await locked_run(connection, hub, caller, id)
-        tasks = await task_runs_of(connection, caller.organization_id, id)
+        run = await lock_run(connection, hub, caller, id)
+        tasks = await list_task_runs_of(connection, caller.organization_id, id)
     if run["body"]["status"] != "active":
         raise _finished(run)
     for task in tasks:
@@ -97,53 +84,65 @@ async def complete_benchmark_run(hub: Hub, caller: Caller, id: str) -> dict[str,
     return await get_benchmark_run(hub, caller, id)
 
 
+@Operation(RUN, "POST /benchmark-runs/{benchmark_run_id}/cancel", gives=RUN.whole, tool="cancel")
 async def cancel_benchmark_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
     """End a run; what its completed tasks came to is kept."""
     authorize(caller)
     async with hub.database.writing() as connection:
-        run = await locked_run(connection, hub, caller, id)
+        run = await lock_run(connection, hub, caller, id)
         if run["body"]["status"] == "active":
-            for task in await task_runs_of(connection, caller.organization_id, id):
+            for task in await list_task_runs_of(connection, caller.organization_id, id):
                 if task["body"]["status"] == "active":
                     await end_task_run(connection, hub, caller, task, "cancelled")
             run = await change_run(connection, hub, caller, run, status="cancelled", phase="completed", completed_at=hub.now())
-            return await _in_full(connection, caller, run)
+            return await _show_in_full(connection, caller, run)
     raise _finished(run)
 
 
-async def publish_benchmark_run(hub: Hub, caller: Caller, id: str, *, published: bool = True) -> dict[str, Json]:
-    """Put a completed run on the leaderboard, or with `published=False` take it off."""
+@Operation(RUN, "POST /benchmark-runs/{benchmark_run_id}/publish", gives=RUN.whole, tool="publish")
+async def publish_benchmark_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
+    """Put a completed run on the leaderboard."""
+    return await _set_published(hub, caller, id, published=True)
+
+
+@Operation(RUN, "POST /benchmark-runs/{benchmark_run_id}/unpublish", gives=RUN.whole, tool="unpublish")
+async def unpublish_benchmark_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
+    """Take a run off the leaderboard."""
+    return await _set_published(hub, caller, id, published=False)
+
+
+async def _set_published(hub: Hub, caller: Caller, id: str, *, published: bool) -> dict[str, Json]:
     authorize(caller)
-    await look_at_run(hub, caller, id)
+    await end_overdue_tasks(hub, caller, id)
     async with hub.database.writing() as connection:
-        run = await required(connection, caller, RUN, id, lock=True)
+        run = await require_record(connection, caller, RUN.kind, id, lock=True)
         if published and run["body"]["status"] != "completed":
             raise Refusal("CONFLICT", f"only a completed run can be published; this one is {run['body']['status']}")
-        return await _in_full(connection, caller, await change_run(connection, hub, caller, run, published=published))
+        return await _show_in_full(connection, caller, await change_run(connection, hub, caller, run, published=published))
 
 
-async def _snapshot(connection: AsyncConnection, caller: Caller, benchmark: Row, version: int | None) -> dict[str, Json]:
+async def _read_snapshot(connection: AsyncConnection, caller: Caller, benchmark: Row, version: int | None) -> dict[str, Json]:
     if version is None:
-        return await snapshot_of(connection, caller, benchmark)
+        return await take_snapshot(connection, caller, benchmark)
     found = await find_by_slug(connection, caller.organization_id, "benchmark_version", f"{benchmark['slug']}@{version}")
     if found is None:
         raise not_found("version of this benchmark", str(version))
-    return await version_snapshot(connection, found)
+    return await read_version_snapshot(connection, found)
 
 
-async def version_snapshot(connection: AsyncConnection, version: Row) -> dict[str, Json]:
-    """The frozen copy that a version is."""
+async def read_version_snapshot(connection: AsyncConnection, version: Row) -> dict[str, Json]:
+    """Return the frozen copy that a version is."""
     blob = await read_blob(connection, version["organization_id"], version["id"])
     assert blob is not None  # written with the version
     return unpack(blob)
 
 
-async def _in_full(connection: AsyncConnection, caller: Caller, run: Row) -> dict[str, Json]:
-    tasks = await task_runs_of(connection, caller.organization_id, run["id"])
+async def _show_in_full(connection: AsyncConnection, caller: Caller, run: Row) -> dict[str, Json]:
+    tasks = await list_task_runs_of(connection, caller.organization_id, run["id"])
     by_task: dict[str, list[Json]] = {task["id"]: [] for task in tasks}
-    for row in await criterion_runs_of(connection, caller.organization_id, list(by_task)):
-        by_task[row["parent_id"]].append(shown_criterion_run(row))
-    return {**shown_run(run), "task_runs": [{**shown_task_run(task), "criterion_runs": by_task[task["id"]]} for task in tasks]}
+    for row in await list_criterion_runs_of(connection, caller.organization_id, list(by_task)):
+        by_task[row["parent_id"]].append(CRITERION_RUN.show(row))
+    return {**RUN.show(run), "task_runs": [{**TASK_RUN.show(task), "criterion_runs": by_task[task["id"]]} for task in tasks]}
 
 
 def _finished(run: Row) -> Refusal:

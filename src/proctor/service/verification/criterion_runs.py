@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Unpack
+
 from proctor.model.evidence import Json
 from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
-from proctor.service.paging import paged
 from proctor.service.verification import resources
-from proctor.service.verification.resources import authorize, required
-from proctor.service.verification.run_records import CRITERION_RUN, TASK_RUN, shown_criterion_run
-from proctor.store.records import records_of
-from proctor.store.tables import records
+from proctor.service.verification.declaration import Operation
+from proctor.service.verification.resources import Paging
+from proctor.service.verification.run_nouns import CRITERION_RUN
 
 
-async def list_criterion_runs(
-    hub: Hub, caller: Caller, *, task_run_id: str | None = None, limit: int | None = None, cursor: str | None = None
-) -> dict[str, Json]:
-    """A page of criterion runs, of one task run where it is named."""
-    authorize(caller)
-    async with hub.database.reading() as connection:
-        if task_run_id is not None:
-            await required(connection, caller, TASK_RUN, task_run_id)
-        query = records_of(caller.organization_id, CRITERION_RUN, parent_id=task_run_id)
-        page = await paged(connection, query, records, limit=limit, cursor=cursor)
-    return resources.page_of(page, [shown_criterion_run(row) for row in page.rows])
+@Operation(CRITERION_RUN, "GET /criterion-runs", gives=CRITERION_RUN.summary, pages=True, within="task_run_id", tool="list")
+async def list_criterion_runs(hub: Hub, caller: Caller, *, task_run_id: str | None = None, **paging: Unpack[Paging]) -> dict[str, Json]:
+    """List criterion runs, newest first."""
+    return await resources.list_plain(hub, caller, CRITERION_RUN, parent_id=task_run_id, **paging)
 
 
+@Operation(CRITERION_RUN, "GET /criterion-runs/{criterion_run_id}", gives=CRITERION_RUN.whole, tool="get")
 async def get_criterion_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
-    """One criterion run."""
-    authorize(caller)
-    async with hub.database.reading() as connection:
-        return shown_criterion_run(await required(connection, caller, CRITERION_RUN, id))
+    """Read a criterion run with its evidence."""
+    return await resources.get_plain(hub, caller, CRITERION_RUN, id)

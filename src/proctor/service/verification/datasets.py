@@ -7,7 +7,7 @@ that data. Linking a dataset to a sandbox makes a branch: a copy that names its 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Unpack
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -16,9 +16,22 @@ from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal, not_found
 from proctor.service.verification import resources
-from proctor.service.verification.fields import Field, a_config, an_object, an_object_or_list, one_of, text
-from proctor.service.verification.resources import Parent, Resource, authorize, required
-from proctor.service.verification.soundness import check_tasks, tasks_with
+from proctor.service.verification.declaration import Operation, Resource, ToolWords
+from proctor.service.verification.fields import (
+    CONFIG,
+    DESCRIPTION,
+    NAME,
+    OBJECT,
+    OBJECT_OR_LIST,
+    Field,
+    id_of,
+    one_of,
+    shown,
+    shown_id,
+    text,
+)
+from proctor.service.verification.resources import Paging, authorize, require_record
+from proctor.service.verification.soundness import check_tasks, find_tasks_with
 from proctor.store.bodies import pack, unpack
 from proctor.store.pages import Row
 from proctor.store.records import children, count_children, read_blob
@@ -30,159 +43,167 @@ _FORMATS = {"FHIR": "fhir", "Files": "files"}
 DATASET = Resource(
     kind="dataset",
     prefix="ds",
-    what="dataset",
-    table={
-        "name": Field(text(200), required=True, null=False),
-        "description": Field(text(1000, 0)),
-        "type": Field(one_of("FHIR", "Files"), default="FHIR", null=False),
-        "config": Field(a_config),
-        "data": Field(an_object_or_list),
+    name="Dataset",
+    about="What a simulated system is filled with.",
+    tag="datasets",
+    tool=ToolWords(
+        "datasets", "Datasets", "Author datasets: what a simulated system is filled with, and the entities in it that tasks are about."
+    ),
+    fields={
+        "name": NAME,
+        "description": DESCRIPTION,
+        # REST says `type`, the MCP tool says `format`.
+        "type": Field(one_of("FHIR", "Files"), "FHIR or Files, in any case", default="FHIR", null=False, also="format"),
+        "format": shown("string", "the type in the words of the MCP tool", compute=lambda row: _FORMATS[row["body"]["type"]]),
+        "config": Field(CONFIG, "settings"),
+        "parent_id": shown_id("dataset", "of a branch: what it is a copy of", null=True),
+        "data": Field(OBJECT_OR_LIST, "of a FHIR dataset: a Bundle", full=True),
     },
 )
 ENTITY = Resource(
     kind="entity",
     prefix="ent",
-    what="entity",
-    table={
-        "dataset_id": Field(text(200), required=True, null=False),
-        "name": Field(text(200)),
-        "data": Field(an_object, default={}, null=False),
+    name="Entity",
+    about="One record of a dataset that tasks can be about.",
+    fields={
+        "dataset_id": Field(id_of("dataset"), "the dataset it belongs to", required=True, null=False, changeable=False),
+        "name": Field(text(200), "what it is called"),
+        "data": Field(OBJECT, "the fields of an entity, which `{entity.field}` in a criterion reads", default={}, null=False),
     },
-    parent=Parent("dataset_id", "dataset", "dataset"),
+    parent="dataset_id",
 )
 
 
-async def list_datasets(hub: Hub, caller: Caller, *, limit: int | None = None, cursor: str | None = None) -> dict[str, Json]:
-    """A page of datasets, without their data."""
-    authorize(caller)
-    page, _ = await resources.list_rows(hub, caller, DATASET, limit=limit, cursor=cursor)
-    return resources.page_of(page, [shown_dataset(row) for row in page.rows])
+@Operation(DATASET, "GET /datasets", gives=DATASET.summary, pages=True, tool="list")
+async def list_datasets(hub: Hub, caller: Caller, **paging: Unpack[Paging]) -> dict[str, Json]:
+    """List datasets, newest first, without their data."""
+    return await resources.list_plain(hub, caller, DATASET, **paging)
 
 
+@Operation(DATASET, "POST /datasets", takes=DATASET.new, gives=DATASET.whole, creates=True, tool="create")
 async def create_dataset(hub: Hub, caller: Caller, given: Mapping[str, Json]) -> dict[str, Json]:
-    """A new dataset: `name`, `type` (also called `format`), `description?`, `config?`, `data?`."""
+    """Create a dataset."""
     authorize(caller)
-    body = DATASET.read(_with_type(given))
+    body = DATASET.read(given)
     data = body.pop("data")
     async with hub.database.writing() as connection:
-        row = await resources.keep(connection, hub, caller, DATASET, body, blob=None if data is None else pack(data))
-    return shown_dataset(row, data)
+        row = await resources.keep_record(connection, hub, caller, DATASET, body, blob=None if data is None else pack(data))
+    return show_dataset(row, data)
 
 
+@Operation(DATASET, "GET /datasets/{dataset_id}", gives=DATASET.whole, tool="get")
 async def get_dataset(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
-    """One dataset with its data."""
+    """Read a dataset with its data."""
     authorize(caller)
     async with hub.database.reading() as connection:
-        row = await required(connection, caller, "dataset", id)
-        return shown_dataset(row, await _data(connection, caller, id))
+        row = await require_record(connection, caller, "dataset", id)
+        return show_dataset(row, await _read_data(connection, caller, id))
 
 
+@Operation(DATASET, "PATCH /datasets/{dataset_id}", takes=DATASET.changes, gives=DATASET.whole, tool="update")
 async def update_dataset(hub: Hub, caller: Caller, id: str, given: Mapping[str, Json]) -> dict[str, Json]:
     """Change a dataset; branches that were made of it keep what they have."""
     authorize(caller)
-    changes = DATASET.read(_with_type(given), partial=True)
+    changes = DATASET.read(given, partial=True)
     columns: dict[str, Any] = {}
     if "data" in changes:
         data = changes.pop("data")
         columns["blob"] = None if data is None else pack(data)
     async with hub.database.writing() as connection:
-        row = await required(connection, caller, "dataset", id, lock=True)
-        row = await resources.rewrite(connection, hub, caller, DATASET, row, changes, **columns)
-        return shown_dataset(row, await _data(connection, caller, id))
+        row = await require_record(connection, caller, "dataset", id, lock=True)
+        row = await resources.rewrite_record(connection, hub, caller, DATASET, row, changes, **columns)
+        return show_dataset(row, await _read_data(connection, caller, id))
 
 
+@Operation(DATASET, "DELETE /datasets/{dataset_id}", tool="delete")
 async def delete_dataset(hub: Hub, caller: Caller, id: str) -> None:
     """Delete a dataset and its entities; refused while a criterion needs one of them."""
     authorize(caller)
     async with hub.database.writing() as connection:
-        await required(connection, caller, "dataset", id, lock=True)
+        await require_record(connection, caller, "dataset", id, lock=True)
         entities = [row["id"] for row in await children(connection, caller.organization_id, "entity", id)]
-        tasks = await tasks_with(connection, caller, entities)
-        await resources.remove(connection, hub, caller, DATASET, [id, *entities])
+        tasks = await find_tasks_with(connection, caller, entities)
+        await resources.remove_records(connection, hub, caller, DATASET, [id, *entities])
         await check_tasks(connection, caller, tasks, "the dataset cannot be deleted")
 
 
 async def branch_dataset(connection: AsyncConnection, hub: Hub, caller: Caller, row: Row) -> Row:
-    """A copy of a dataset for a sandbox to change."""
+    """Keep a copy of a dataset for a sandbox to change."""
     blob = await read_blob(connection, caller.organization_id, row["id"])
-    return await resources.keep(connection, hub, caller, DATASET, {**row["body"], "parent_id": row["id"]}, blob=blob)
+    return await resources.keep_record(connection, hub, caller, DATASET, {**row["body"], "parent_id": row["id"]}, blob=blob)
 
 
 # --- entities ---------------------------------------------------------------------------------------------------------
 
 
-async def list_entities(
-    hub: Hub, caller: Caller, dataset_id: str, *, limit: int | None = None, cursor: str | None = None
-) -> dict[str, Json]:
-    """A page of a dataset's entities."""
-    return await resources.list_plain(hub, caller, ENTITY, parent_id=dataset_id, limit=limit, cursor=cursor)
+@Operation(DATASET, "GET /datasets/{dataset_id}/entities", gives=ENTITY.summary, pages=True, tool="listEntities")
+async def list_entities(hub: Hub, caller: Caller, dataset_id: str, **paging: Unpack[Paging]) -> dict[str, Json]:
+    """List the entities of a dataset, newest first."""
+    return await resources.list_plain(hub, caller, ENTITY, parent_id=dataset_id, **paging)
 
 
+@Operation(
+    DATASET,
+    "POST /datasets/{dataset_id}/entities",
+    takes=ENTITY.new_within("dataset_id"),
+    gives=ENTITY.whole,
+    creates=True,
+    tool="createEntity",
+)
 async def create_entity(hub: Hub, caller: Caller, dataset_id: str, given: Mapping[str, Json]) -> dict[str, Json]:
-    """A new entity of a dataset: `name?`, `data?`."""
+    """Create an entity of a dataset."""
     authorize(caller)
     body = ENTITY.read({**given, "dataset_id": dataset_id})
     async with hub.database.writing() as connection:
-        await required(connection, caller, "dataset", dataset_id, lock=True)
+        await require_record(connection, caller, "dataset", dataset_id, lock=True)
         if await count_children(connection, caller.organization_id, "entity", dataset_id) >= MOST_ENTITIES:
             raise Refusal("CONFLICT", f"a dataset has at most {MOST_ENTITIES} entities")
-        return ENTITY.shown(await resources.keep(connection, hub, caller, ENTITY, body))
+        return ENTITY.show(await resources.keep_record(connection, hub, caller, ENTITY, body))
 
 
+@Operation(DATASET, "GET /datasets/{dataset_id}/entities/{entity_id}", gives=ENTITY.whole)
 async def get_entity(hub: Hub, caller: Caller, dataset_id: str, id: str) -> dict[str, Json]:
-    """One entity of a dataset."""
+    """Read an entity."""
     authorize(caller)
     async with hub.database.reading() as connection:
-        return ENTITY.shown(await _entity(connection, caller, dataset_id, id))
+        return ENTITY.show(await _find_entity(connection, caller, dataset_id, id))
 
 
+@Operation(DATASET, "PATCH /datasets/{dataset_id}/entities/{entity_id}", takes=ENTITY.changes, gives=ENTITY.whole, tool="updateEntity")
 async def update_entity(hub: Hub, caller: Caller, dataset_id: str, id: str, given: Mapping[str, Json]) -> dict[str, Json]:
     """Change an entity; refused where a criterion would lose a field it reads."""
     authorize(caller)
     changes = ENTITY.read(given, partial=True)
     async with hub.database.writing() as connection:
-        row = await _entity(connection, caller, dataset_id, id, lock=True)
-        row = await resources.rewrite(connection, hub, caller, ENTITY, row, changes)
-        await check_tasks(connection, caller, await tasks_with(connection, caller, [id]), "the entity cannot be changed")
-        return ENTITY.shown(row)
+        row = await _find_entity(connection, caller, dataset_id, id, lock=True)
+        row = await resources.rewrite_record(connection, hub, caller, ENTITY, row, changes)
+        await check_tasks(connection, caller, await find_tasks_with(connection, caller, [id]), "the entity cannot be changed")
+        return ENTITY.show(row)
 
 
+@Operation(DATASET, "DELETE /datasets/{dataset_id}/entities/{entity_id}", tool="deleteEntity")
 async def delete_entity(hub: Hub, caller: Caller, dataset_id: str, id: str) -> None:
     """Delete an entity; refused while a criterion needs it."""
     authorize(caller)
     async with hub.database.writing() as connection:
-        await _entity(connection, caller, dataset_id, id, lock=True)
-        tasks = await tasks_with(connection, caller, [id])
-        await resources.remove(connection, hub, caller, ENTITY, [id])
+        await _find_entity(connection, caller, dataset_id, id, lock=True)
+        tasks = await find_tasks_with(connection, caller, [id])
+        await resources.remove_records(connection, hub, caller, ENTITY, [id])
         await check_tasks(connection, caller, tasks, "the entity cannot be deleted")
 
 
-async def _entity(connection: AsyncConnection, caller: Caller, dataset_id: str, id: str, *, lock: bool = False) -> Row:
-    row = await required(connection, caller, "entity", id, lock=lock)
+async def _find_entity(connection: AsyncConnection, caller: Caller, dataset_id: str, id: str, *, lock: bool = False) -> Row:
+    row = await require_record(connection, caller, "entity", id, lock=lock)
     if row["parent_id"] != dataset_id:
         raise not_found("entity", id)
     return row
 
 
-async def _data(connection: AsyncConnection, caller: Caller, id: str) -> Json:
+async def _read_data(connection: AsyncConnection, caller: Caller, id: str) -> Json:
     blob = await read_blob(connection, caller.organization_id, id)
     return None if blob is None else unpack(blob)
 
 
-def shown_dataset(row: Row, data: Json = _NO_DATA) -> dict[str, Json]:
-    """A dataset in the shape of the wire; with its data where that was read."""
-    found = DATASET.shown(row)
-    found |= {"format": _FORMATS[found["type"]], "parent_id": row["body"].get("parent_id")}
-    if data is _NO_DATA:
-        del found["data"]
-    else:
-        found["data"] = data
-    return found
-
-
-def _with_type(given: Mapping[str, Json]) -> dict[str, Json]:
-    """REST says `type`, the MCP tool says `format`."""
-    fields = dict(given)
-    if "format" in fields and "type" not in fields:
-        fields["type"] = fields.pop("format")
-    return fields
+def show_dataset(row: Row, data: Json = _NO_DATA) -> dict[str, Json]:
+    """Return a dataset as answers have it; with its data where that was read."""
+    return DATASET.show(row) if data is _NO_DATA else {**DATASET.show(row), "data": data}

@@ -7,6 +7,7 @@ Nothing runs behind them yet. `open_playground` is the place where live simulato
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Unpack
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -15,148 +16,172 @@ from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal, not_found
 from proctor.service.verification import resources
-from proctor.service.verification.datasets import branch_dataset, shown_dataset
-from proctor.service.verification.environments import simulators_of
-from proctor.service.verification.fields import Field, read_fields, text
-from proctor.service.verification.resources import Parent, Resource, authorize, required
+from proctor.service.verification.datasets import DATASET, branch_dataset, show_dataset
+from proctor.service.verification.declaration import Operation, Resource
+from proctor.service.verification.environments import list_simulators_of
+from proctor.service.verification.fields import Field, id_of, nested, shown, shown_id
+from proctor.service.verification.resources import Paging, authorize, require_record
 from proctor.store.pages import Row
 from proctor.store.records import children, delete_records, find_record, link, linked
 
-PLAYGROUND = Resource(
-    kind="playground",
-    prefix="pg",
-    what="playground",
-    table={"environment_id": Field(text(200), required=True, null=False), "status": Field(text(), default="active")},
-    parent=Parent("environment_id", "environment", "environment"),
-)
 SANDBOX = Resource(
     kind="sandbox",
     prefix="sb",
-    what="sandbox",
-    table={
-        "simulator_id": Field(text(200), required=True, null=False),
-        "status": Field(text(), default="active"),
-        "credentials": Field(text()),
+    name="Sandbox",
+    about="An instance of a simulator.",
+    tag="playgrounds",
+    fields={
+        "simulator_id": Field(id_of("simulator"), "the simulator it is an instance of", required=True, null=False),
+        "playground_id": shown_id("playground", "none: it stands alone", null=True),
+        "status": shown("string", "active or teardown", default="active"),
+        "credentials": shown("object", "how to reach it; none: nothing runs behind it", null=True),
     },
-    parent=Parent("playground_id", "playground", "playground"),
+    parent="playground_id",
 )
-EVENT = Resource(kind="event", prefix="ev", what="event", table={}, parent=Parent("sandbox_id", "sandbox", "sandbox"))
+PLAYGROUND = Resource(
+    kind="playground",
+    prefix="pg",
+    name="Playground",
+    about="An instance of an environment.",
+    tag="playgrounds",
+    fields={
+        "environment_id": Field(id_of("environment"), "the environment it is an instance of", required=True, null=False),
+        "status": shown("string", "active or teardown", default="active"),
+        "sandboxes": nested(SANDBOX.whole, "one per simulator", full=True),
+    },
+    parent="environment_id",
+)
+EVENT = Resource(
+    kind="event",
+    prefix="ev",
+    name="SandboxEvent",
+    about="Something that happened in a sandbox.",
+    fields={"sandbox_id": shown_id("sandbox", "where it happened")},
+    parent="sandbox_id",
+)
 BRANCHES = "sandbox_dataset"
 _DOWN: dict[str, Json] = {"status": "teardown", "credentials": None}
-_NEW_PLAYGROUND = {"environment_id": PLAYGROUND.table["environment_id"]}
-_NEW_SANDBOX = {"simulator_id": SANDBOX.table["simulator_id"]}
 
 
-async def list_playgrounds(hub: Hub, caller: Caller, *, limit: int | None = None, cursor: str | None = None) -> dict[str, Json]:
-    """A page of playgrounds."""
-    return await resources.list_plain(hub, caller, PLAYGROUND, limit=limit, cursor=cursor)
+@Operation(PLAYGROUND, "GET /playgrounds", gives=PLAYGROUND.summary, pages=True)
+async def list_playgrounds(hub: Hub, caller: Caller, **paging: Unpack[Paging]) -> dict[str, Json]:
+    """List playgrounds, newest first."""
+    return await resources.list_plain(hub, caller, PLAYGROUND, **paging)
 
 
+@Operation(PLAYGROUND, "POST /playgrounds", takes=PLAYGROUND.new, gives=PLAYGROUND.whole, creates=True)
 async def create_playground(hub: Hub, caller: Caller, given: Mapping[str, Json]) -> dict[str, Json]:
-    """A playground of an environment (`environment_id`), with one sandbox per simulator."""
+    """Create a playground of an environment, with one sandbox per simulator."""
     authorize(caller)
-    environment_id = read_fields(_NEW_PLAYGROUND, given, "playground")["environment_id"]
+    environment_id = PLAYGROUND.read(given)["environment_id"]
     async with hub.database.writing() as connection:
-        await required(connection, caller, "environment", environment_id)
+        await require_record(connection, caller, "environment", environment_id)
         row = await open_playground(connection, hub, caller, environment_id)
-        return await _with_sandboxes(connection, caller, row)
+        return await _show_with_sandboxes(connection, caller, row)
 
 
+@Operation(PLAYGROUND, "GET /playgrounds/{playground_id}", gives=PLAYGROUND.whole)
 async def get_playground(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
-    """One playground with its sandboxes and their credentials."""
+    """Read a playground with its sandboxes."""
     authorize(caller)
     async with hub.database.reading() as connection:
-        return await _with_sandboxes(connection, caller, await required(connection, caller, "playground", id))
+        return await _show_with_sandboxes(connection, caller, await require_record(connection, caller, "playground", id))
 
 
+@Operation(PLAYGROUND, "POST /playgrounds/{playground_id}/teardown", gives=PLAYGROUND.whole)
 async def tear_down_playground(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
     """End a playground; its logs are kept."""
     authorize(caller)
     async with hub.database.writing() as connection:
-        row = await required(connection, caller, "playground", id, lock=True)
+        row = await require_record(connection, caller, "playground", id, lock=True)
         _refuse_torn_down(row)
         await close_playground(connection, hub, caller, id)
-        return await _with_sandboxes(connection, caller, await required(connection, caller, "playground", id))
+        return await _show_with_sandboxes(connection, caller, await require_record(connection, caller, "playground", id))
 
 
 async def open_playground(connection: AsyncConnection, hub: Hub, caller: Caller, environment_id: str) -> Row:
-    """A playground and its sandboxes."""
+    """Keep a playground of an environment, and one sandbox per simulator."""
     body: dict[str, Json] = {"environment_id": environment_id, "status": "active"}
-    row = await resources.keep(connection, hub, caller, PLAYGROUND, body)
-    for simulator in (await simulators_of(connection, caller, [environment_id]))[environment_id]:
-        await resources.keep(connection, hub, caller, SANDBOX, _new_sandbox(simulator, row["id"]))
+    row = await resources.keep_record(connection, hub, caller, PLAYGROUND, body)
+    for simulator in (await list_simulators_of(connection, caller, [environment_id]))[environment_id]:
+        await resources.keep_record(connection, hub, caller, SANDBOX, _make_sandbox(simulator, row["id"]))
     return row
 
 
 async def close_playground(connection: AsyncConnection, hub: Hub, caller: Caller, id: str) -> None:
-    """The playground and its sandboxes have ended; one that has already, or was deleted, stays as it is."""
+    """End a playground and its sandboxes. Leave one that has ended, or was deleted, as it is."""
     row = await find_record(connection, caller.organization_id, "playground", id, lock=True)
     if row is None or row["body"]["status"] == "teardown":
         return
     for sandbox in await children(connection, caller.organization_id, "sandbox", id):
-        await resources.rewrite(connection, hub, caller, SANDBOX, sandbox, _DOWN, action="teardown")
-    await resources.rewrite(connection, hub, caller, PLAYGROUND, row, {"status": "teardown"}, action="teardown")
+        await resources.rewrite_record(connection, hub, caller, SANDBOX, sandbox, _DOWN, action="teardown")
+    await resources.rewrite_record(connection, hub, caller, PLAYGROUND, row, {"status": "teardown"}, action="teardown")
 
 
 # --- sandboxes --------------------------------------------------------------------------------------------------------
 
 
-async def list_sandboxes(
-    hub: Hub, caller: Caller, *, playground_id: str | None = None, limit: int | None = None, cursor: str | None = None
-) -> dict[str, Json]:
-    """A page of sandboxes, of one playground where it is named."""
-    return await resources.list_plain(hub, caller, SANDBOX, parent_id=playground_id, limit=limit, cursor=cursor)
+@Operation(SANDBOX, "GET /sandboxes", gives=SANDBOX.summary, pages=True, within="playground_id")
+async def list_sandboxes(hub: Hub, caller: Caller, *, playground_id: str | None = None, **paging: Unpack[Paging]) -> dict[str, Json]:
+    """List sandboxes, newest first."""
+    return await resources.list_plain(hub, caller, SANDBOX, parent_id=playground_id, **paging)
 
 
+@Operation(SANDBOX, "POST /sandboxes", takes=SANDBOX.new, gives=SANDBOX.whole, creates=True)
 async def create_sandbox(hub: Hub, caller: Caller, given: Mapping[str, Json]) -> dict[str, Json]:
-    """A sandbox of a simulator (`simulator_id`) that stands alone."""
+    """Create a sandbox that stands alone."""
     authorize(caller)
-    simulator_id = read_fields(_NEW_SANDBOX, given, "sandbox")["simulator_id"]
+    simulator_id = SANDBOX.read(given)["simulator_id"]
     async with hub.database.writing() as connection:
-        simulator = await required(connection, caller, "simulator", simulator_id)
-        return SANDBOX.shown(await resources.keep(connection, hub, caller, SANDBOX, _new_sandbox(simulator, None)))
+        simulator = await require_record(connection, caller, "simulator", simulator_id)
+        return SANDBOX.show(await resources.keep_record(connection, hub, caller, SANDBOX, _make_sandbox(simulator, None)))
 
 
+@Operation(SANDBOX, "GET /sandboxes/{sandbox_id}", gives=SANDBOX.whole)
 async def get_sandbox(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
-    """One sandbox."""
+    """Read a sandbox."""
     return await resources.get_plain(hub, caller, SANDBOX, id)
 
 
-async def list_sandbox_events(hub: Hub, caller: Caller, id: str, *, limit: int | None = None, cursor: str | None = None) -> dict[str, Json]:
-    """A page of what happened in a sandbox."""
-    page, _ = await resources.list_rows(hub, caller, EVENT, parent_id=id, limit=limit, cursor=cursor)
-    return resources.page_of(page, [{**EVENT.shown(row), **row["body"]} for row in page.rows])
+@Operation(SANDBOX, "GET /sandboxes/{sandbox_id}/events", gives=EVENT.summary, pages=True)
+async def list_sandbox_events(hub: Hub, caller: Caller, id: str, **paging: Unpack[Paging]) -> dict[str, Json]:
+    """List what happened in a sandbox, newest first."""
+    page, _ = await resources.list_rows(hub, caller, EVENT, parent_id=id, **paging)
+    return resources.make_page(page, [{**EVENT.show(row), **row["body"]} for row in page.rows])
 
 
+@Operation(SANDBOX, "POST /sandboxes/{sandbox_id}/teardown", gives=SANDBOX.whole)
 async def tear_down_sandbox(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
     """End a sandbox; its credentials die with it."""
     authorize(caller)
     async with hub.database.writing() as connection:
-        row = await required(connection, caller, "sandbox", id, lock=True)
+        row = await require_record(connection, caller, "sandbox", id, lock=True)
         _refuse_torn_down(row)
-        return SANDBOX.shown(await resources.rewrite(connection, hub, caller, SANDBOX, row, _DOWN, action="teardown"))
+        return SANDBOX.show(await resources.rewrite_record(connection, hub, caller, SANDBOX, row, _DOWN, action="teardown"))
 
 
+@Operation(SANDBOX, "POST /sandboxes/{sandbox_id}/datasets/{dataset_id}", gives=DATASET.summary, creates=True)
 async def add_dataset(hub: Hub, caller: Caller, id: str, dataset_id: str) -> dict[str, Json]:
-    """Give a sandbox a branch of a dataset; shows the branch."""
+    """Give a sandbox a branch of a dataset, and read the branch."""
     authorize(caller)
     async with hub.database.writing() as connection:
-        sandbox = await required(connection, caller, "sandbox", id, lock=True)
+        sandbox = await require_record(connection, caller, "sandbox", id, lock=True)
         _refuse_torn_down(sandbox)
-        dataset = await required(connection, caller, "dataset", dataset_id)
-        if any(branch["body"].get("parent_id") == dataset_id for branch in await _branches(connection, caller, id)):
+        dataset = await require_record(connection, caller, "dataset", dataset_id)
+        if any(branch["body"].get("parent_id") == dataset_id for branch in await _list_branches(connection, caller, id)):
             raise Refusal("CONFLICT", "the sandbox has a branch of this dataset already")
         branch = await branch_dataset(connection, hub, caller, dataset)
         await link(connection, id, BRANCHES, branch["id"], hub.now())
-        return shown_dataset(branch)
+        return show_dataset(branch)
 
 
+@Operation(SANDBOX, "DELETE /sandboxes/{sandbox_id}/datasets/{dataset_id}")
 async def remove_dataset(hub: Hub, caller: Caller, id: str, dataset_id: str) -> None:
-    """Take a dataset (its own id, or that of the branch) from a sandbox; the branch is deleted."""
+    """Take a dataset (by its own id, or that of the branch) from a sandbox; its branch is deleted."""
     authorize(caller)
     async with hub.database.writing() as connection:
-        await required(connection, caller, "sandbox", id, lock=True)
-        for branch in await _branches(connection, caller, id):
+        await require_record(connection, caller, "sandbox", id, lock=True)
+        for branch in await _list_branches(connection, caller, id):
             if dataset_id in (branch["id"], branch["body"].get("parent_id")):
                 entities = await children(connection, caller.organization_id, "entity", branch["id"])
                 await delete_records(connection, caller.organization_id, [branch["id"], *(row["id"] for row in entities)])
@@ -164,23 +189,23 @@ async def remove_dataset(hub: Hub, caller: Caller, id: str, dataset_id: str) -> 
         raise not_found("dataset of this sandbox", dataset_id)
 
 
-async def sandboxes_of(connection: AsyncConnection, caller: Caller, playgrounds: list[str]) -> list[dict[str, Json]]:
-    """The sandboxes of playgrounds, with their simulators' types."""
+async def list_sandboxes_of(connection: AsyncConnection, caller: Caller, playgrounds: list[str]) -> list[dict[str, Json]]:
+    """Return the sandboxes of playgrounds, with their simulators' types."""
     rows = await children(connection, caller.organization_id, "sandbox", playgrounds)
-    return [{**SANDBOX.shown(row), "type": row["body"].get("type")} for row in rows]
+    return [{**SANDBOX.show(row), "type": row["body"].get("type")} for row in rows]
 
 
-async def _branches(connection: AsyncConnection, caller: Caller, id: str) -> list[Row]:
+async def _list_branches(connection: AsyncConnection, caller: Caller, id: str) -> list[Row]:
     return (await linked(connection, caller.organization_id, BRANCHES, [id], "dataset"))[id]
 
 
-async def _with_sandboxes(connection: AsyncConnection, caller: Caller, row: Row) -> dict[str, Json]:
-    return {**PLAYGROUND.shown(row), "sandboxes": await sandboxes_of(connection, caller, [row["id"]])}
+async def _show_with_sandboxes(connection: AsyncConnection, caller: Caller, row: Row) -> dict[str, Json]:
+    return {**PLAYGROUND.show(row), "sandboxes": await list_sandboxes_of(connection, caller, [row["id"]])}
 
 
-def _new_sandbox(simulator: Row, playground_id: str | None) -> dict[str, Json]:
-    fields = {"simulator_id": simulator["id"], "type": simulator["body"]["type"], "status": "active", "credentials": None}
-    return {"playground_id": playground_id, **fields}
+def _make_sandbox(simulator: Row, playground_id: str | None) -> dict[str, Json]:
+    fields = SANDBOX.fill(simulator_id=simulator["id"], type=simulator["body"]["type"])
+    return {**fields, "playground_id": playground_id}
 
 
 def _refuse_torn_down(row: Row) -> None:

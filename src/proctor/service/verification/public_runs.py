@@ -7,6 +7,7 @@ evidence.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 
 import msgspec
@@ -17,12 +18,15 @@ from proctor.service.access.callers import Caller
 from proctor.service.access.keys import issue_key
 from proctor.service.hub import Hub, stamp
 from proctor.service.refusals import Refusal, not_found
-from proctor.service.verification.benchmark_runs import version_snapshot
-from proctor.service.verification.benchmarks import published_version
-from proctor.service.verification.fields import Field, flag, read_fields, text
-from proctor.service.verification.playgrounds import sandboxes_of
-from proctor.service.verification.run_records import RUN, add_run, shown_run, shown_task_run, task_runs_of
-from proctor.service.verification.task_runs import complete_task_run, look_at_run, start_task_run
+from proctor.service.verification.benchmark_runs import read_version_snapshot
+from proctor.service.verification.benchmarks import find_published_version
+from proctor.service.verification.declaration import Operation, Resource
+from proctor.service.verification.fields import Field, Shape, nested, shown, shown_id, text
+from proctor.service.verification.playgrounds import SANDBOX, list_sandboxes_of
+from proctor.service.verification.run_nouns import CRITERION_RUN, RUN, TASK_RUN
+from proctor.service.verification.run_records import add_run, list_task_runs_of
+from proctor.service.verification.task_runs import begin_task_run, end_overdue_tasks, verify_task_run
+from proctor.service.verification.tasks import TASK
 from proctor.store.pages import Row
 from proctor.store.records import find_record, link, shared_record
 
@@ -31,26 +35,110 @@ TOKEN_S = 24 * 3600.0
 RUN_BY = "run_by"
 """The link from a run to the organization of the solver, where that is another one than the owner's."""
 
-_NEW = {
-    "benchmark": Field(text(200), required=True, null=False),
-    "scored": Field(flag, default=False, null=False),
-    "agent": Field(text(200)),
-}
+_RUN_SANDBOX = Shape(
+    "RunSandbox",
+    "A sandbox of a run.",
+    {
+        **{name: SANDBOX.whole.fields[name] for name in ("id", "simulator_id", "status", "credentials")},
+        "playground_id": shown_id("playground"),
+        "type": shown("string", null=True),
+    },
+)
+_REFERENCE = Shape(
+    "Reference", "Which benchmark was run.", {"slug": shown("string"), "version": shown("integer", null=True), "name": shown("string")}
+)
+_HEAD = Shape(
+    "RunHead",
+    "A run.",
+    {
+        "benchmark_run_id": shown_id("benchmark_run"),
+        "benchmark": nested(_REFERENCE, many=False),
+        "scored": shown("boolean"),
+        "phase": shown("string"),
+        "status": shown("string"),
+        "sandboxes": nested(_RUN_SANDBOX),
+    },
+)
+_TASK_FIELDS = ("id", "task_id", "name", "phase")
+_TO_DO = Shape(
+    "TaskToDo",
+    "A task of a run that was just made.",
+    {
+        **{name: TASK_RUN.whole.fields[name] for name in _TASK_FIELDS},
+        "start_url": shown("string", "where it is started"),
+        "complete_url": shown("string", "where it is completed"),
+    },
+)
+_DONE = TASK_RUN.whole.pick("TaskDone", "How a task of a run stands.", *_TASK_FIELDS, "status", "verdict", "score")
+_FIGURES = ("verdict", "score", "started_at", "completed_at")
+_STARTED = _HEAD.extend(
+    "StartedRun",
+    "A run that was just made; the token is shown this once.",
+    {
+        "bearer_token": shown("string"),
+        "bearer_token_expires_at": shown("string"),
+        "endpoints": shown("object", additionalProperties={"type": "string"}),
+        "task_runs": nested(_TO_DO),
+    },
+)
+_STATUS = _HEAD.extend("RunStatus", "How a run stands.", {**{name: RUN.fields[name] for name in _FIGURES}, "task_runs": nested(_DONE)})
+_STARTED_TASK = Shape(
+    "StartedTaskRun",
+    "A task that was just started, and what is to be done.",
+    {
+        "task_run_id": shown_id("task_run"),
+        **{name: TASK_RUN.fields[name] for name in ("benchmark_run_id", "task_id", "name", "phase", "status")},
+        "task_item": TASK.fields["task_item"],
+        "timeout": TASK_RUN.fields["timeout"],
+        "started_at": shown("string"),
+    },
+)
 _WITHHELD = ("details", "evidence", "code")
-_CRITERION = ("id", "task_run_id", "criterion_id", "passed", "score", "outcome", *_WITHHELD, "started_at", "completed_at")
+"""What the token of a scored run is not told."""
+_CHECKED = ("id", "task_run_id", "criterion_id", "passed", "score", "outcome", *_WITHHELD, "started_at", "completed_at")
+_CHECK = Shape(
+    "CriterionCheck",
+    "What a criterion came to; of a scored run without details and evidence.",
+    {name: dataclasses.replace(CRITERION_RUN.whole.fields[name], always=name not in _WITHHELD) for name in _CHECKED},
+)
+_VERIFIED = Shape(
+    "VerifiedTaskRun",
+    "A task run that was just verified.",
+    {
+        "task_run_id": shown_id("task_run"),
+        **{
+            name: TASK_RUN.fields[name]
+            for name in ("benchmark_run_id", "task_id", "phase", "status", "verdict", "score", "axes", "outcome")
+        },
+        "scored": shown("boolean"),
+        "criterion_runs": nested(_CHECK),
+    },
+)
+PUBLIC_RUN = Resource(
+    kind="benchmark_run",
+    name="Run",
+    about="A run of a published benchmark.",
+    tag="public runs",
+    fields={
+        "benchmark": Field(text(200), "slug@version; without @version the newest", required=True, null=False),
+        "scored": RUN.fields["scored"],
+        "agent": RUN.fields["agent"],
+    },
+)
 
 
+@Operation(PUBLIC_RUN, "POST /v1/benchmark-runs", takes=PUBLIC_RUN.new, gives=_STARTED, creates=True)
 async def start_public_run(hub: Hub, caller: Caller, given: Mapping[str, Json]) -> dict[str, Json]:
-    """A run of `benchmark` (`slug@version`), the caller's own or a public one; `scored?`, `agent?`. The token is shown this once."""
+    """Start a run of a published benchmark, an own or a public one; with a solver key. Gives the run's token."""
     if caller.kind not in ("solver", "organization"):
         raise Refusal("FORBIDDEN", "runs are started with a solver key")
-    fields = read_fields(_NEW, given, "benchmark run")
+    fields = PUBLIC_RUN.read(given)
     expires_at = stamp(hub.clock() + TOKEN_S)
     async with hub.database.writing() as connection:
-        version = await published_version(connection, caller, fields["benchmark"])
+        version = await find_published_version(connection, caller, fields["benchmark"])
         # The owner of the benchmark owns the run; the note says whose key it was.
         owner = msgspec.structs.replace(caller, organization_id=version["organization_id"])
-        snapshot = await version_snapshot(connection, version)
+        snapshot = await read_version_snapshot(connection, version)
         run, tasks = await add_run(
             connection, hub, owner, snapshot, scored=fields["scored"], agent=fields["agent"], solver_id=caller.solver_id
         )
@@ -59,72 +147,74 @@ async def start_public_run(hub: Hub, caller: Caller, given: Mapping[str, Json]) 
         name = f"run {run['id']}"
         _, token = await issue_key(connection, hub, owner, "run", name, benchmark_run_id=run["id"], expires_at=expires_at)
         return {
-            **_head(run),
+            **_show_head(run),
             "bearer_token": token,
             "bearer_token_expires_at": expires_at,
             # Filled where a live simulator stands behind a sandbox.
             "endpoints": {},
-            "task_runs": [_to_do(row) for row in tasks],
-            "sandboxes": await _sandboxes(connection, owner, tasks),
+            "task_runs": [_show_to_do(row) for row in tasks],
+            "sandboxes": await _list_sandboxes(connection, owner, tasks),
         }
 
 
+@Operation(PUBLIC_RUN, "GET /v1/benchmark-runs/{benchmark_run_id}", gives=_STATUS)
 async def get_public_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
-    """How a run stands, for its token, its owner, and the organization of its solver."""
+    """Read how a run stands; with the run's token, or a key of its owner or of its solver's organization."""
     async with hub.database.reading() as connection:
-        run = await _visible(connection, caller, id)
+        run = await _find_visible(connection, caller, id)
     owner = msgspec.structs.replace(caller, organization_id=run["organization_id"])
-    await look_at_run(hub, owner, id)
+    await end_overdue_tasks(hub, owner, id)
     async with hub.database.reading() as connection:
-        run = await _visible(connection, caller, id)
-        tasks = await task_runs_of(connection, owner.organization_id, id)
+        run = await _find_visible(connection, caller, id)
+        tasks = await list_task_runs_of(connection, owner.organization_id, id)
         own = caller.organization_id == owner.organization_id
-        sandboxes = await _sandboxes(connection, owner, tasks) if own else []
-    shown = [shown_task_run(task) for task in tasks]
-    summary = [{name: task[name] for name in ("id", "task_id", "name", "phase", "status", "verdict", "score")} for task in shown]
-    figures = {name: shown_run(run)[name] for name in ("verdict", "score", "started_at", "completed_at")}
-    return {**_head(run), **figures, "task_runs": summary, "sandboxes": sandboxes}
+        sandboxes = await _list_sandboxes(connection, owner, tasks) if own else []
+    figures = {name: value for name, value in RUN.show(run).items() if name in _FIGURES}
+    done = [_pick(_DONE, TASK_RUN.show(task)) for task in tasks]
+    return {**_show_head(run), **figures, "task_runs": done, "sandboxes": sandboxes}
 
 
+@Operation(PUBLIC_RUN, "POST /v1/task-runs/{task_run_id}/start", gives=_STARTED_TASK)
 async def start_public_task_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
-    """Start a task; says what the agent has to do (`task_item`)."""
-    found = await start_task_run(hub, caller, id)
-    shown = ("benchmark_run_id", "task_id", "name", "phase", "status", "task_item", "timeout", "started_at")
-    return {"task_run_id": id, **{name: found[name] for name in shown}}
+    """Start a task; with the run's token. One at a time."""
+    return _pick(_STARTED_TASK, {**await begin_task_run(hub, caller, id), "task_run_id": id})
 
 
+@Operation(PUBLIC_RUN, "POST /v1/task-runs/{task_run_id}/complete", gives=_VERIFIED)
 async def complete_public_task_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
-    """Complete a task and say how it went; to a token of a scored run, without details and evidence."""
-    found = await complete_task_run(hub, caller, id)
+    """Complete a task, which verifies it at once; with the run's token."""
+    found = await verify_task_run(hub, caller, id)
     withheld = _WITHHELD if found["scored"] and caller.kind == "run" else ()
-    criteria = [{name: entry[name] for name in _CRITERION if name not in withheld} for entry in found["criterion_runs"]]
-    shown = ("benchmark_run_id", "task_id", "phase", "status", "verdict", "score", "axes", "outcome", "scored")
-    return {"task_run_id": id, **{name: found[name] for name in shown}, "criterion_runs": criteria}
+    checks = [{name: entry[name] for name in _CHECKED if name not in withheld} for entry in found["criterion_runs"]]
+    return _pick(_VERIFIED, {**found, "task_run_id": id, "criterion_runs": checks})
 
 
-async def _visible(connection: AsyncConnection, caller: Caller, id: str) -> Row:
+async def _find_visible(connection: AsyncConnection, caller: Caller, id: str) -> Row:
     if caller.kind not in ("organization", "run"):
         raise Refusal("FORBIDDEN", "a run is read with its token or an organization key")
     if caller.kind == "run" and id != caller.benchmark_run_id:
         raise not_found("benchmark run", id)
-    found = await find_record(connection, caller.organization_id, RUN, id)
+    found = await find_record(connection, caller.organization_id, RUN.kind, id)
     if found is None and caller.kind == "organization":
-        found = await shared_record(connection, caller.organization_id, RUN, RUN_BY, id)
+        found = await shared_record(connection, caller.organization_id, RUN.kind, RUN_BY, id)
     if found is None:
         raise not_found("benchmark run", id)
     return found
 
 
-def _head(run: Row) -> dict[str, Json]:
+def _show_head(run: Row) -> dict[str, Json]:
     return {"benchmark_run_id": run["id"], **{name: run["body"][name] for name in ("benchmark", "scored", "phase", "status")}}
 
 
-def _to_do(row: Row) -> dict[str, Json]:
+def _show_to_do(row: Row) -> dict[str, Json]:
     paths = {name: f"/v1/task-runs/{row['id']}/{verb}" for name, verb in (("start_url", "start"), ("complete_url", "complete"))}
     return {"id": row["id"], **{name: row["body"][name] for name in ("task_id", "name", "phase")}, **paths}
 
 
-async def _sandboxes(connection: AsyncConnection, owner: Caller, tasks: list[Row]) -> list[dict[str, Json]]:
+async def _list_sandboxes(connection: AsyncConnection, owner: Caller, tasks: list[Row]) -> list[dict[str, Json]]:
     playgrounds = [row["body"]["playground_id"] for row in tasks if row["body"]["playground_id"] is not None]
-    shown = ("id", "playground_id", "simulator_id", "type", "status", "credentials")
-    return [{name: sandbox[name] for name in shown} for sandbox in await sandboxes_of(connection, owner, playgrounds)]
+    return [_pick(_RUN_SANDBOX, sandbox) for sandbox in await list_sandboxes_of(connection, owner, playgrounds)]
+
+
+def _pick(shape: Shape, record: Mapping[str, Json]) -> dict[str, Json]:
+    return {name: record[name] for name in shape.fields}

@@ -1,4 +1,4 @@
-"""What the nouns of the verification API have in common: a kind of record, its fields, and the five verbs on it.
+"""The records of the nouns: the five verbs that any of them has, and the steps inside a transaction that those with rules are made of.
 
 Everything is authored and read with an organization key. A record of somebody else is the same as one that is not there.
 """
@@ -6,8 +6,8 @@ Everything is authored and read with an organization key. A record of somebody e
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TypedDict, Unpack
 
-import msgspec
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -17,50 +17,17 @@ from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub, new_id
 from proctor.service.paging import paged
 from proctor.service.refusals import Refusal, not_found
-from proctor.service.verification.fields import Table, read_fields
+from proctor.service.verification.declaration import Resource
 from proctor.store.pages import Page, Row
 from proctor.store.records import add_record, change_record, delete_records, find_record, records_of
 from proctor.store.tables import records
 
 
-class Parent(msgspec.Struct, frozen=True):
-    """Where a record belongs: the field that names it, and what it is."""
+class Paging(TypedDict, total=False):
+    """Which page of a list is asked for."""
 
-    field: str
-    kind: str
-    what: str
-
-
-class Resource(msgspec.Struct, frozen=True, kw_only=True):
-    """One noun."""
-
-    kind: str
-    prefix: str
-    what: str
-    """In the words of people."""
-    table: Table
-    parent: Parent | None = None
-
-    def shown(self, row: Row) -> dict[str, Json]:
-        """A record in the shape of the wire."""
-        body: dict[str, Json] = row["body"]
-        head: dict[str, Json] = {"id": row["id"]}
-        if self.parent is not None:
-            head[self.parent.field] = row["parent_id"]
-        fields = {name: body.get(name, field.default) for name, field in self.table.items() if name not in head}
-        return {**head, **fields, **stamps(row)}
-
-    def read(self, given: Mapping[str, Json], *, partial: bool = False) -> dict[str, Json]:
-        """The fields of a request; of one that changes a record only those that may change."""
-        if not partial or self.parent is None:
-            return read_fields(self.table, given, self.what, partial=partial)
-        table = {name: field for name, field in self.table.items() if name != self.parent.field}
-        return read_fields(table, given, self.what, partial=True)
-
-
-def stamps(row: Row) -> dict[str, Json]:
-    """Whose a record is and when it was made and changed."""
-    return {name: row[name] for name in ("organization_id", "created_at", "updated_at")}
+    limit: int | None
+    cursor: str | None
 
 
 def authorize(caller: Caller, doing: str = "the verification API is used") -> None:
@@ -69,8 +36,10 @@ def authorize(caller: Caller, doing: str = "the verification API is used") -> No
         raise Refusal("FORBIDDEN", f"{doing} with an organization key")
 
 
-async def required(connection: AsyncConnection, caller: Caller, kind: str, id: str, *, what: str | None = None, lock: bool = False) -> Row:
-    """A record of the caller's organization."""
+async def require_record(
+    connection: AsyncConnection, caller: Caller, kind: str, id: str, *, what: str | None = None, lock: bool = False
+) -> Row:
+    """Return a record of the caller's organization."""
     found = await find_record(connection, caller.organization_id, kind, id, lock=lock)
     if found is None:
         raise not_found(what or kind.replace("_", " "), id)
@@ -78,44 +47,46 @@ async def required(connection: AsyncConnection, caller: Caller, kind: str, id: s
 
 
 async def list_rows(
-    hub: Hub, caller: Caller, resource: Resource, *, parent_id: str | None = None, limit: int | None = None, cursor: str | None = None
+    hub: Hub, caller: Caller, resource: Resource, *, parent_id: str | None = None, **paging: Unpack[Paging]
 ) -> tuple[Page, list[dict[str, Json]]]:
-    """A page of records, as they are shown; below one parent where it is named."""
+    """Return a page of records, and each of them as answers have it; below one parent where it is named."""
     authorize(caller)
     async with hub.database.reading() as connection:
         if parent_id is not None and resource.parent is not None:
-            await required(connection, caller, resource.parent.kind, parent_id, what=resource.parent.what)
+            parent = resource.fields[resource.parent].kind.refers
+            assert parent is not None  # it is the id of a record
+            await require_record(connection, caller, parent, parent_id)
         query = records_of(caller.organization_id, resource.kind, parent_id=parent_id)
-        found = await paged(connection, query, records, limit=limit, cursor=cursor)
-    return found, [resource.shown(row) for row in found.rows]
+        found = await paged(connection, query, records, **paging)
+    return found, [resource.show(row) for row in found.rows]
 
 
-def page_of(found: Page, data: list[dict[str, Json]]) -> dict[str, Json]:
-    """A page in the shape of the wire."""
+def make_page(found: Page, data: list[dict[str, Json]]) -> dict[str, Json]:
+    """Return a page as answers have it."""
     return {"data": data, "_meta": {"next": found.next, "prev": found.prev, "limit": found.limit}}
 
 
 async def list_plain(
-    hub: Hub, caller: Caller, resource: Resource, *, parent_id: str | None = None, limit: int | None = None, cursor: str | None = None
+    hub: Hub, caller: Caller, resource: Resource, *, parent_id: str | None = None, **paging: Unpack[Paging]
 ) -> dict[str, Json]:
-    """A page of records that are shown as they are."""
-    return page_of(*await list_rows(hub, caller, resource, parent_id=parent_id, limit=limit, cursor=cursor))
+    """List records without any rule of their own."""
+    return make_page(*await list_rows(hub, caller, resource, parent_id=parent_id, **paging))
 
 
 async def create_plain(hub: Hub, caller: Caller, resource: Resource, given: Mapping[str, Json]) -> dict[str, Json]:
-    """A new record without any rule of its own."""
+    """Create a record without any rule of its own."""
     authorize(caller)
     body = resource.read(given)
     async with hub.database.writing() as connection:
-        row = await keep(connection, hub, caller, resource, body)
-    return resource.shown(row)
+        row = await keep_record(connection, hub, caller, resource, body)
+    return resource.show(row)
 
 
 async def get_plain(hub: Hub, caller: Caller, resource: Resource, id: str) -> dict[str, Json]:
-    """One record that is shown as it is."""
+    """Read a record without any rule of its own."""
     authorize(caller)
     async with hub.database.reading() as connection:
-        return resource.shown(await required(connection, caller, resource.kind, id, what=resource.what))
+        return resource.show(await require_record(connection, caller, resource.kind, id, what=resource.called))
 
 
 async def update_plain(hub: Hub, caller: Caller, resource: Resource, id: str, given: Mapping[str, Json]) -> dict[str, Json]:
@@ -123,22 +94,22 @@ async def update_plain(hub: Hub, caller: Caller, resource: Resource, id: str, gi
     authorize(caller)
     changes = resource.read(given, partial=True)
     async with hub.database.writing() as connection:
-        row = await required(connection, caller, resource.kind, id, what=resource.what, lock=True)
-        return resource.shown(await rewrite(connection, hub, caller, resource, row, changes))
+        row = await require_record(connection, caller, resource.kind, id, what=resource.called, lock=True)
+        return resource.show(await rewrite_record(connection, hub, caller, resource, row, changes))
 
 
 async def delete_plain(hub: Hub, caller: Caller, resource: Resource, id: str) -> None:
     """Delete a record that nothing depends on."""
     authorize(caller)
     async with hub.database.writing() as connection:
-        await required(connection, caller, resource.kind, id, what=resource.what, lock=True)
-        await remove(connection, hub, caller, resource, [id])
+        await require_record(connection, caller, resource.kind, id, what=resource.called, lock=True)
+        await remove_records(connection, hub, caller, resource, [id])
 
 
 # --- inside a transaction ---------------------------------------------------------------------------------------------
 
 
-async def keep(
+async def keep_record(
     connection: AsyncConnection,
     hub: Hub,
     caller: Caller,
@@ -153,7 +124,7 @@ async def keep(
     parent_id: str | None = None
     if resource.parent is not None:
         body = dict(body)
-        parent_id = body.pop(resource.parent.field, None)
+        parent_id = body.pop(resource.parent, None)
     try:
         row = await add_record(
             connection,
@@ -172,7 +143,7 @@ async def keep(
     return row
 
 
-async def rewrite(
+async def rewrite_record(
     connection: AsyncConnection,
     hub: Hub,
     caller: Caller,
@@ -195,11 +166,11 @@ async def rewrite(
     return changed
 
 
-async def remove(connection: AsyncConnection, hub: Hub, caller: Caller, resource: Resource, ids: list[str]) -> None:
+async def remove_records(connection: AsyncConnection, hub: Hub, caller: Caller, resource: Resource, ids: list[str]) -> None:
     """Delete records, with a note for the first, which is the one that was asked for."""
     await delete_records(connection, caller.organization_id, ids)
     await note(connection, hub, caller, "delete", resource.kind, ids[0])
 
 
 def _taken(resource: Resource, slug: str | None) -> Refusal:
-    return Refusal("CONFLICT", f"there is already a {resource.what} called {slug!r}")
+    return Refusal("CONFLICT", f"there is already a {resource.called} called {slug!r}")

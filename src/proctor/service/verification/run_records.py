@@ -1,4 +1,4 @@
-"""Benchmark runs, task runs and criterion runs as records: how they are made, shown, and how they end.
+"""Benchmark runs, task runs and criterion runs as records: how they are made, found and locked, and how they end.
 
 A benchmark run is `created` until its first task starts, then `started`, then `completed`; likewise a task run. Whoever changes one locks
 the benchmark run first, so that two callers never start, complete or finalize at once. A started task run that is over its time has
@@ -18,17 +18,12 @@ from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub, new_id
 from proctor.service.refusals import Refusal, not_found
 from proctor.service.verification.playgrounds import close_playground, open_playground
-from proctor.service.verification.resources import required, stamps
-from proctor.service.verification.verifying import Verified, run_verdict
+from proctor.service.verification.resources import require_record
+from proctor.service.verification.run_nouns import CRITERION_RUN, RUN, TASK_RUN
+from proctor.service.verification.verifying import Verified, score_run
 from proctor.store.bodies import pack, unpack
 from proctor.store.pages import Row
 from proctor.store.records import add_record, change_record, children, find_record, read_blob
-
-RUN, TASK_RUN, CRITERION_RUN = "benchmark_run", "task_run", "criterion_run"
-_RUN_FIELDS = ("status", "phase", "scored", "verdict", "score", "outcome", "agent", "published", "benchmark", "solver_id")
-_TASK_RUN_FIELDS = ("task_id", "name", "playground_id", "status", "phase", "verdict", "score", "axes", "outcome", "timeout")
-_CRITERION_RUN_FIELDS = ("criterion_id", "passed", "score", "details", "evidence", "outcome", "code", "started_at", "completed_at")
-
 
 # --- making -----------------------------------------------------------------------------------------------------------
 
@@ -43,35 +38,24 @@ async def add_run(
     agent: str | None = None,
     solver_id: str | None = None,
 ) -> tuple[Row, list[Row]]:
-    """A run of a benchmark as the snapshot has it, with one task run per task. `caller` is, or stands for, its owner."""
+    """Keep a run of the benchmark in `snapshot`, with one task run per task. `caller` is, or stands for, its owner."""
     tasks: list[dict[str, Json]] = snapshot["tasks"]
     if not tasks:
         raise Refusal("CONFLICT", "the benchmark has no tasks")
     now = hub.now()
     run = await add_record(
         connection,
-        id=new_id("br"),
+        id=new_id(RUN.prefix),
         organization_id=caller.organization_id,
-        kind=RUN,
+        kind=RUN.kind,
         now=now,
         parent_id=snapshot["id"],
-        body={
-            "status": "active",
-            "phase": "created",
-            "scored": scored,
-            "verdict": None,
-            "score": None,
-            "outcome": None,
-            "agent": agent,
-            "published": False,
-            "solver_id": solver_id,
-            "benchmark": {name: snapshot[name] for name in ("slug", "version", "name")},
-            "started_at": None,
-            "completed_at": None,
-        },
+        body=RUN.fill(
+            scored=scored, agent=agent, solver_id=solver_id, benchmark={name: snapshot[name] for name in ("slug", "version", "name")}
+        ),
     )
     rows = [await _add_task_run(connection, hub, caller, run, snapshot, number) for number in range(len(tasks))]
-    await note(connection, hub, caller, "create", RUN, run["id"], {"benchmark_id": snapshot["id"]})
+    await note(connection, hub, caller, "create", RUN.kind, run["id"], {"benchmark_id": snapshot["id"]})
     return run, rows
 
 
@@ -84,26 +68,13 @@ async def _add_task_run(
     # The environment of an old version may be gone.
     if environment_id is not None and await find_record(connection, caller.organization_id, "environment", environment_id) is not None:
         playground_id = (await open_playground(connection, hub, caller, environment_id))["id"]
-    body: dict[str, Json] = {
-        "task_id": task["id"],
-        "name": task["name"],
-        "playground_id": playground_id,
-        "status": "active",
-        "phase": "created",
-        "verdict": None,
-        "score": None,
-        "axes": {},
-        "outcome": None,
-        "timeout": task.get("timeout") or snapshot.get("timeout"),
-        "started_at": None,
-        "completed_at": None,
-        "position": position,
-    }
+    timeout = task.get("timeout") or snapshot.get("timeout")
+    body = TASK_RUN.fill(task_id=task["id"], name=task["name"], playground_id=playground_id, timeout=timeout, position=position)
     return await add_record(
         connection,
-        id=new_id("tr"),
+        id=new_id(TASK_RUN.prefix),
         organization_id=caller.organization_id,
-        kind=TASK_RUN,
+        kind=TASK_RUN.kind,
         now=run["created_at"],
         parent_id=run["id"],
         body=body,
@@ -111,70 +82,47 @@ async def _add_task_run(
     )
 
 
-# --- showing ----------------------------------------------------------------------------------------------------------
+# --- reading ----------------------------------------------------------------------------------------------------------
 
 
-def shown_run(row: Row) -> dict[str, Json]:
-    """A benchmark run in the shape of the wire."""
-    return {"id": row["id"], "benchmark_id": row["parent_id"], **_some(row, _RUN_FIELDS), **_times(row), **stamps(row)}
+async def list_task_runs_of(connection: AsyncConnection, organization_id: str, run_id: str) -> list[Row]:
+    """Return the task runs of a benchmark run, in the order of its tasks."""
+    return _sort_by_position(await children(connection, organization_id, TASK_RUN.kind, run_id))
 
 
-def shown_task_run(row: Row) -> dict[str, Json]:
-    """A task run in the shape of the wire, without its snapshot."""
-    return {"id": row["id"], "benchmark_run_id": row["parent_id"], **_some(row, _TASK_RUN_FIELDS), **_times(row), **stamps(row)}
+async def list_criterion_runs_of(connection: AsyncConnection, organization_id: str, task_runs: str | Sequence[str]) -> list[Row]:
+    """Return the criterion runs of task runs, in the order of the criteria."""
+    return _sort_by_position(await children(connection, organization_id, CRITERION_RUN.kind, task_runs))
 
 
-def shown_criterion_run(row: Row) -> dict[str, Json]:
-    """A criterion run in the shape of the wire."""
-    return {"id": row["id"], "task_run_id": row["parent_id"], **_some(row, _CRITERION_RUN_FIELDS), **stamps(row)}
-
-
-def _some(row: Row, names: Sequence[str]) -> dict[str, Json]:
-    return {name: row["body"].get(name) for name in names}
-
-
-def _times(row: Row) -> dict[str, Json]:
-    return {"started_at": row["body"]["started_at"], "completed_at": row["body"]["completed_at"]}
-
-
-async def task_runs_of(connection: AsyncConnection, organization_id: str, run_id: str) -> list[Row]:
-    """The task runs of a benchmark run, in the order of its tasks."""
-    return _in_order(await children(connection, organization_id, TASK_RUN, run_id))
-
-
-async def criterion_runs_of(connection: AsyncConnection, organization_id: str, task_runs: str | Sequence[str]) -> list[Row]:
-    """The criterion runs of task runs, in the order of the criteria."""
-    return _in_order(await children(connection, organization_id, CRITERION_RUN, task_runs))
-
-
-async def snapshot_of_task(connection: AsyncConnection, organization_id: str, task_run_id: str) -> dict[str, Json]:
-    """The task as it was when the run was made."""
+async def read_task_snapshot(connection: AsyncConnection, organization_id: str, task_run_id: str) -> dict[str, Json]:
+    """Return the task as it was when the run was made."""
     blob = await read_blob(connection, organization_id, task_run_id)
     return {} if blob is None else unpack(blob)
 
 
-def _in_order(rows: list[Row]) -> list[Row]:
+def _sort_by_position(rows: list[Row]) -> list[Row]:
     return sorted(rows, key=lambda row: row["body"].get("position", 0))
 
 
 # --- finding and locking ----------------------------------------------------------------------------------------------
 
 
-async def locked_run(connection: AsyncConnection, hub: Hub, caller: Caller, id: str) -> Row:
-    """A benchmark run that nobody else changes meanwhile; what is over its time has been ended."""
-    run = await required(connection, caller, RUN, id, lock=True)
+async def lock_run(connection: AsyncConnection, hub: Hub, caller: Caller, id: str) -> Row:
+    """Lock a benchmark run, so that nobody else changes it, and end its tasks that are over their time."""
+    run = await require_record(connection, caller, RUN.kind, id, lock=True)
     if await end_overdue(connection, hub, caller, run):
-        run = await required(connection, caller, RUN, id, lock=True)
+        run = await require_record(connection, caller, RUN.kind, id, lock=True)
     return run
 
 
-async def locked_task_run(connection: AsyncConnection, hub: Hub, caller: Caller, id: str) -> tuple[Row, Row]:
-    """A task run and its benchmark run, likewise; of a run token only one of its own run."""
-    found = await required(connection, caller, TASK_RUN, id)
+async def lock_task_run(connection: AsyncConnection, hub: Hub, caller: Caller, id: str) -> tuple[Row, Row]:
+    """Lock a task run and its benchmark run. The token of a run finds only the tasks of that run."""
+    found = await require_record(connection, caller, TASK_RUN.kind, id)
     if caller.kind == "run" and found["parent_id"] != caller.benchmark_run_id:
         raise not_found("task run", id)
-    run = await locked_run(connection, hub, caller, found["parent_id"])
-    return await required(connection, caller, TASK_RUN, id, lock=True), run
+    run = await lock_run(connection, hub, caller, found["parent_id"])
+    return await require_record(connection, caller, TASK_RUN.kind, id, lock=True), run
 
 
 def refuse_finished(row: Row) -> None:
@@ -187,7 +135,7 @@ def refuse_finished(row: Row) -> None:
 
 
 def is_overdue(hub: Hub, row: Row) -> bool:
-    """Whether a started task run is over its time."""
+    """Return whether a started task run is over its time."""
     body = row["body"]
     if body["status"] != "active" or body["started_at"] is None or body["timeout"] is None:
         return False
@@ -196,7 +144,7 @@ def is_overdue(hub: Hub, row: Row) -> bool:
 
 async def end_overdue(connection: AsyncConnection, hub: Hub, caller: Caller, run: Row) -> bool:
     """Write down every task run that is over its time: `fail`, score 0. Whether there was one."""
-    late = [row for row in await children(connection, caller.organization_id, TASK_RUN, run["id"]) if is_overdue(hub, row)]
+    late = [row for row in await children(connection, caller.organization_id, TASK_RUN.kind, run["id"]) if is_overdue(hub, row)]
     for row in late:
         await end_task_run(connection, hub, caller, row, "timed_out", score=0.0, verdict="fail", outcome="fail")
     if late:
@@ -205,13 +153,13 @@ async def end_overdue(connection: AsyncConnection, hub: Hub, caller: Caller, run
 
 
 async def end_task_run(connection: AsyncConnection, hub: Hub, caller: Caller, row: Row, status: str, **fields: Json) -> Row:
-    """A task run has ended, and its playground with it."""
+    """End a task run, and its playground with it."""
     body = {**row["body"], **fields, "status": status, "completed_at": hub.now(), "phase": "completed"}
     changed = await change_record(connection, caller.organization_id, row["id"], now=hub.now(), body=body)
     assert changed is not None  # its run was locked
     if body["playground_id"] is not None:
         await close_playground(connection, hub, caller, body["playground_id"])
-    await note(connection, hub, caller, status, TASK_RUN, row["id"])
+    await note(connection, hub, caller, status, TASK_RUN.kind, row["id"])
     return changed
 
 
@@ -223,9 +171,9 @@ async def keep_verified(
     criterion_runs = [
         await add_record(
             connection,
-            id=new_id("crun"),
+            id=new_id(CRITERION_RUN.prefix),
             organization_id=caller.organization_id,
-            kind=CRITERION_RUN,
+            kind=CRITERION_RUN.kind,
             now=now,
             parent_id=row["id"],
             body={**criterion, "started_at": started_at, "completed_at": now, "position": position},
@@ -239,11 +187,11 @@ async def keep_verified(
 
 async def finalize(connection: AsyncConnection, hub: Hub, caller: Caller, run: Row) -> Row:
     """End a benchmark run whose last task run has ended: the plain mean of those that were decided."""
-    tasks = [row["body"] for row in await children(connection, caller.organization_id, TASK_RUN, run["id"])]
+    tasks = [row["body"] for row in await children(connection, caller.organization_id, TASK_RUN.kind, run["id"])]
     if run["body"]["status"] != "active" or any(task["status"] == "active" for task in tasks):
         return run
     decided = [task for task in tasks if task["status"] != "cancelled"]
-    figures = run_verdict(decided) if decided else {}
+    figures = score_run(decided) if decided else {}
     started = min((task["started_at"] for task in tasks if task["started_at"]), default=None)
     return await change_run(
         connection,
@@ -263,5 +211,5 @@ async def change_run(connection: AsyncConnection, hub: Hub, caller: Caller, run:
     changed = await change_record(connection, caller.organization_id, run["id"], now=hub.now(), body={**run["body"], **fields})
     assert changed is not None
     if "status" in fields:
-        await note(connection, hub, caller, fields["status"], RUN, run["id"])
+        await note(connection, hub, caller, fields["status"], RUN.kind, run["id"])
     return changed

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Unpack
 
 from proctor.model.evidence import Json
 from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
 from proctor.service.verification import resources
-from proctor.service.verification.fields import Field, a_config, one_of, text
-from proctor.service.verification.resources import Resource
+from proctor.service.verification.declaration import Operation, Resource, ToolWords
+from proctor.service.verification.fields import CONFIG, NAME, Field, one_of
+from proctor.service.verification.resources import Paging
 
 TYPES = ("FHIR", "HL7", "X12", "Voice", "Fax", "Payer", "Files", "Message", "CDSHooks")
 """The kinds there are, as they are written back; read in any case."""
@@ -18,35 +20,48 @@ _ALIASES = {"Clearinghouse": "X12", "SFTP": "Files", "Portal": "Payer", "WebPort
 SIMULATOR = Resource(
     kind="simulator",
     prefix="sim",
-    what="simulator",
-    table={
-        "name": Field(text(200), required=True, null=False),
-        "type": Field(one_of(*TYPES, aliases=_ALIASES), required=True, null=False),
-        "config": Field(a_config),
+    name="Simulator",
+    about="A simulated system.",
+    tag="environments",
+    tool=ToolWords("simulators", "Simulators", f"Author simulated systems. Types: {', '.join(TYPES)}, in any case."),
+    fields={
+        "name": NAME,
+        "type": Field(
+            one_of(*TYPES, aliases=_ALIASES),
+            f"what kind of system: {', '.join(TYPES[:-1])} or {TYPES[-1]}, in any case",
+            required=True,
+            null=False,
+        ),
+        "config": Field(CONFIG, "settings of its kind"),
     },
 )
 
 
-async def list_simulators(hub: Hub, caller: Caller, *, limit: int | None = None, cursor: str | None = None) -> dict[str, Json]:
-    """A page of simulators."""
-    return await resources.list_plain(hub, caller, SIMULATOR, limit=limit, cursor=cursor)
+@Operation(SIMULATOR, "GET /simulators", gives=SIMULATOR.summary, pages=True, tool="list")
+async def list_simulators(hub: Hub, caller: Caller, **paging: Unpack[Paging]) -> dict[str, Json]:
+    """List simulators, newest first."""
+    return await resources.list_plain(hub, caller, SIMULATOR, **paging)
 
 
+@Operation(SIMULATOR, "POST /simulators", takes=SIMULATOR.new, gives=SIMULATOR.whole, creates=True, tool="create")
 async def create_simulator(hub: Hub, caller: Caller, given: Mapping[str, Json]) -> dict[str, Json]:
-    """A new simulator: `name`, `type`, `config?`."""
+    """Create a simulator."""
     return await resources.create_plain(hub, caller, SIMULATOR, given)
 
 
+@Operation(SIMULATOR, "GET /simulators/{simulator_id}", gives=SIMULATOR.whole, tool="get")
 async def get_simulator(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
-    """One simulator."""
+    """Read a simulator."""
     return await resources.get_plain(hub, caller, SIMULATOR, id)
 
 
+@Operation(SIMULATOR, "PATCH /simulators/{simulator_id}", takes=SIMULATOR.changes, gives=SIMULATOR.whole, tool="update")
 async def update_simulator(hub: Hub, caller: Caller, id: str, given: Mapping[str, Json]) -> dict[str, Json]:
     """Change a simulator."""
     return await resources.update_plain(hub, caller, SIMULATOR, id, given)
 
 
+@Operation(SIMULATOR, "DELETE /simulators/{simulator_id}", tool="delete")
 async def delete_simulator(hub: Hub, caller: Caller, id: str) -> None:
     """Delete a simulator; environments that had it have one less."""
     await resources.delete_plain(hub, caller, SIMULATOR, id)

@@ -2,84 +2,96 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
+from typing import Unpack
 
 from proctor.model.evidence import Json
-from proctor.model.show import show
 from proctor.service.access.callers import Caller
 from proctor.service.access.keys import create_key, get_key, list_keys, revoke_key
 from proctor.service.hub import Hub
 from proctor.service.refusals import not_found
 from proctor.service.verification import resources
-from proctor.service.verification.fields import Field, read_fields, text
-from proctor.service.verification.resources import Resource, authorize, required
-from proctor.store.pages import Row
+from proctor.service.verification.declaration import Operation, Resource
+from proctor.service.verification.fields import Field, Kind, Shape, matching, read_fields, shown, shown_id, text
+from proctor.service.verification.resources import Paging, authorize, require_record
 
-_ALIAS = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,98}[A-Za-z0-9])?")
-_EMAIL = re.compile(r"[^@\s]{1,200}@[^@\s]{1,200}")
-
-
-def _alias(value: Json) -> str:
-    if not isinstance(value, str) or not _ALIAS.fullmatch(value):
-        raise ValueError(f"expected letters, digits, hyphens, dots and underscores, at most 100, got {show(value, 60)}")
-    return value
+_ALIAS = matching(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,98}[A-Za-z0-9])?", "letters, digits, hyphens, dots and underscores, at most 100")
+_EMAIL = matching(r"[^@\s]{1,200}@[^@\s]{1,200}", "an e-mail address")
 
 
-def _email(value: Json) -> str:
-    if not isinstance(value, str) or not _EMAIL.fullmatch(value):
-        raise ValueError(f"expected an e-mail address, got {show(value, 60)}")
-    return text(400)(value)
+def _read_email(value: Json) -> Json:
+    return text(400).read(_EMAIL.read(value))
 
 
 SOLVER = Resource(
     kind="solver",
     prefix="slv",
-    what="solver",
-    table={
-        "alias": Field(_alias, required=True, null=False),
-        "real_name": Field(text(200)),
-        "agent_description": Field(text(2000, 0)),
-        "agent_version": Field(text(200)),
-        "contact_email": Field(_email),
+    name="Solver",
+    about="An agent of an organization.",
+    tag="solvers",
+    fields={
+        "alias": Field(_ALIAS, "unique in the organization", required=True, null=False, compute=lambda row: row["slug"]),
+        "real_name": Field(text(200), "what it is called in public"),
+        "agent_description": Field(text(2000, 0), "what it is and does"),
+        "agent_version": Field(text(200), "which version of the agent it is"),
+        "contact_email": Field(Kind({"type": "string"}, _read_email), "whom to write to"),
     },
 )
-_NEW_KEY = {"name": Field(text(200))}
+_NEW_KEY = Shape("NewSolverKey", "What a key is called.", {"name": Field(text(200), "left out: the alias of the solver")})
+_KEY = Shape(
+    "SolverKey",
+    "A key of a solver, masked.",
+    {
+        "id": shown("string"),
+        "name": shown("string"),
+        "prefix": shown("string"),
+        "suffix": shown("string"),
+        "solver_id": shown_id("solver"),
+        "created_at": shown("string"),
+        # Verial writes this one name in camelCase.
+        "createdAt": shown("string"),
+        "last_used_at": shown("string", null=True),
+        "revoked_at": shown("string", null=True),
+    },
+)
+_FRESH_KEY = _KEY.extend("FreshSolverKey", "A key of a solver, in full; this once.", {"key": shown("string")})
 
 
-async def list_solvers(hub: Hub, caller: Caller, *, limit: int | None = None, cursor: str | None = None) -> dict[str, Json]:
-    """A page of solvers."""
-    page, _ = await resources.list_rows(hub, caller, SOLVER, limit=limit, cursor=cursor)
-    return resources.page_of(page, [_shown(row) for row in page.rows])
+@Operation(SOLVER, "GET /solvers", gives=SOLVER.summary, pages=True)
+async def list_solvers(hub: Hub, caller: Caller, **paging: Unpack[Paging]) -> dict[str, Json]:
+    """List solvers, newest first."""
+    return await resources.list_plain(hub, caller, SOLVER, **paging)
 
 
+@Operation(SOLVER, "POST /solvers", takes=SOLVER.new, gives=SOLVER.whole, creates=True)
 async def create_solver(hub: Hub, caller: Caller, given: Mapping[str, Json]) -> dict[str, Json]:
-    """A new solver: `alias`, `real_name?`, `agent_description?`, `agent_version?`, `contact_email?`."""
+    """Create a solver."""
     authorize(caller)
     body = SOLVER.read(given)
     async with hub.database.writing() as connection:
-        return _shown(await resources.keep(connection, hub, caller, SOLVER, body, slug=body.pop("alias")))
+        return SOLVER.show(await resources.keep_record(connection, hub, caller, SOLVER, body, slug=body.pop("alias")))
 
 
+@Operation(SOLVER, "GET /solvers/{solver_id}", gives=SOLVER.whole)
 async def get_solver(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
-    """One solver."""
-    authorize(caller)
-    async with hub.database.reading() as connection:
-        return _shown(await required(connection, caller, "solver", id))
+    """Read a solver."""
+    return await resources.get_plain(hub, caller, SOLVER, id)
 
 
+@Operation(SOLVER, "PATCH /solvers/{solver_id}", takes=SOLVER.changes, gives=SOLVER.whole)
 async def update_solver(hub: Hub, caller: Caller, id: str, given: Mapping[str, Json]) -> dict[str, Json]:
     """Change a solver."""
     authorize(caller)
     changes = SOLVER.read(given, partial=True)
     async with hub.database.writing() as connection:
-        row = await required(connection, caller, "solver", id, lock=True)
+        row = await require_record(connection, caller, "solver", id, lock=True)
         alias = changes.pop("alias", row["slug"])
-        return _shown(await resources.rewrite(connection, hub, caller, SOLVER, row, changes, slug=alias))
+        return SOLVER.show(await resources.rewrite_record(connection, hub, caller, SOLVER, row, changes, slug=alias))
 
 
+@Operation(SOLVER, "DELETE /solvers/{solver_id}")
 async def delete_solver(hub: Hub, caller: Caller, id: str) -> None:
-    """Delete a solver; its keys are revoked first, its runs stay."""
+    """Delete a solver and revoke its keys; its runs stay."""
     authorize(caller)
     await get_solver(hub, caller, id)
     cursor = None
@@ -97,37 +109,34 @@ async def delete_solver(hub: Hub, caller: Caller, id: str) -> None:
 # --- keys -------------------------------------------------------------------------------------------------------------
 
 
+@Operation(SOLVER, "POST /solvers/{solver_id}/api-keys", takes=_NEW_KEY, takes_optional=True, gives=_FRESH_KEY, creates=True)
 async def create_solver_key(hub: Hub, caller: Caller, id: str, given: Mapping[str, Json] | None = None) -> dict[str, Json]:
-    """A new key of a solver (`name?`); `key` is shown this once."""
+    """Make a key of a solver; `key` is shown this once."""
     authorize(caller)
     solver = await get_solver(hub, caller, id)
-    name = read_fields(_NEW_KEY, given or {}, "key")["name"] or solver["alias"]
+    name = read_fields(_NEW_KEY.fields, given or {}, "key")["name"] or solver["alias"]
     row, plain = await create_key(hub, caller, "solver", name, solver_id=id)
-    return {**_shown_key(row), "key": plain}
+    return {**_show_key(row), "key": plain}
 
 
-async def list_solver_keys(hub: Hub, caller: Caller, id: str, *, limit: int | None = None, cursor: str | None = None) -> dict[str, Json]:
-    """A page of a solver's keys, masked."""
+@Operation(SOLVER, "GET /solvers/{solver_id}/api-keys", gives=_KEY, pages=True)
+async def list_solver_keys(hub: Hub, caller: Caller, id: str, **paging: Unpack[Paging]) -> dict[str, Json]:
+    """List the keys of a solver, masked, newest first."""
     await get_solver(hub, caller, id)
-    page = await list_keys(hub, caller, kind="solver", solver_id=id, limit=limit, cursor=cursor)
-    return {**page, "data": [_shown_key(key) for key in page["data"]]}
+    page = await list_keys(hub, caller, kind="solver", solver_id=id, **paging)
+    return {**page, "data": [_show_key(key) for key in page["data"]]}
 
 
+@Operation(SOLVER, "DELETE /solvers/{solver_id}/api-keys/{key_id}", gives=_KEY)
 async def revoke_solver_key(hub: Hub, caller: Caller, id: str, key_id: str) -> dict[str, Json]:
-    """The key opens nothing from now on."""
+    """Revoke a key of a solver."""
     await get_solver(hub, caller, id)
     if (await get_key(hub, caller, key_id))["solver_id"] != id:
         raise not_found("key", key_id)
-    return _shown_key(await revoke_key(hub, caller, key_id))
+    return _show_key(await revoke_key(hub, caller, key_id))
 
 
-def _shown(row: Row) -> dict[str, Json]:
-    return {**SOLVER.shown(row), "alias": row["slug"]}
-
-
-def _shown_key(key: Mapping[str, Json]) -> dict[str, Json]:
+def _show_key(key: Mapping[str, Json]) -> dict[str, Json]:
     prefix, _, suffix = str(key["masked"]).partition("...")
-    shown: dict[str, Json] = {"id": key["id"], "name": key["name"], "prefix": prefix, "suffix": suffix, "solver_id": key["solver_id"]}
-    times = {name: key[name] for name in ("created_at", "last_used_at", "revoked_at")}
-    # Verial writes this one name in camelCase.
-    return {**shown, **times, "createdAt": key["created_at"]}
+    found = {**key, "prefix": prefix, "suffix": suffix, "createdAt": key["created_at"]}
+    return {name: found[name] for name in _KEY.fields}

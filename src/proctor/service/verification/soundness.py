@@ -26,24 +26,23 @@ ENTITIES = "task_entity"
 
 _CRITERION = "$.criteria[0]"
 _REFUSED = ("unsupported_assertion", "unknown_key", "unknown_entity")
-_FIELDS = ("label", "assertion", "weight", "axis", "input_entity_id", "required", "advisory", "when_missing")
 
 
-def criterion_document(id: str, body: Mapping[str, Json]) -> dict[str, Json]:
-    """A criterion as a Verial document writes it."""
-    return {"id": id, **{name: body[name] for name in _FIELDS if body.get(name) is not None}}
+def make_criterion_document(id: str, body: Mapping[str, Json]) -> dict[str, Json]:
+    """Return a criterion as a Verial document writes it."""
+    return {"id": id, **{name: value for name, value in body.items() if name != "task_id" and value is not None}}
 
 
-def entity_document(row: Row) -> dict[str, Json]:
-    """An entity as a Verial document writes it: its fields beside its id; also under `data`, for those of the same name."""
+def make_entity_document(row: Row) -> dict[str, Json]:
+    """Return an entity as a Verial document writes it: its fields beside its id, and under `data` for those of the same name."""
     body: dict[str, Json] = row["body"]
     data: dict[str, Json] = body.get("data") or {}
     name = {} if body.get("name") is None else {"name": body["name"]}
     return {**name, **data, "id": row["id"], "data": data}
 
 
-def criterion_problems(criterion: Mapping[str, Json], entities: Sequence[Mapping[str, Json]]) -> dict[str, list[str]]:
-    """What is wrong with a criterion, by the path inside it."""
+def find_criterion_problems(criterion: Mapping[str, Json], entities: Sequence[Mapping[str, Json]]) -> dict[str, list[str]]:
+    """Return what is wrong with a criterion, by the path inside it."""
     text = to_json({"task": {"name": "task", "entities": list(entities)}, "criteria": [dict(criterion)]}).decode()
     reading = Reading(file=None, text="")
     document = read_json(text, reading)
@@ -53,11 +52,11 @@ def criterion_problems(criterion: Mapping[str, Json], entities: Sequence[Mapping
     for problem in reading.problems:
         path = problem.origin.path or _CRITERION
         if path.startswith(_CRITERION) and (problem.level == "error" or problem.code in _REFUSED):
-            found.setdefault(path.removeprefix(_CRITERION).lstrip(".") or "assertion", []).append(_told(problem))
+            found.setdefault(path.removeprefix(_CRITERION).lstrip(".") or "assertion", []).append(_describe_problem(problem))
     return found
 
 
-def _told(problem: Problem) -> str:
+def _describe_problem(problem: Problem) -> str:
     message = problem.message.removesuffix("; the criterion will fail")
     if "bound to no entity" in message:
         message += "; bind one to the task (POST /tasks/{id}/entities), and name it in input_entity_id where there are several"
@@ -66,22 +65,22 @@ def _told(problem: Problem) -> str:
     return message + near + hint
 
 
-async def entities_of(connection: AsyncConnection, caller: Caller, tasks: Iterable[str]) -> dict[str, list[Row]]:
-    """The entities bound to tasks, by task, in the order they were bound."""
+async def list_entities_of(connection: AsyncConnection, caller: Caller, tasks: Iterable[str]) -> dict[str, list[Row]]:
+    """Return the entities bound to tasks, by task, in the order they were bound."""
     return await linked(connection, caller.organization_id, ENTITIES, tasks, "entity")
 
 
-async def tasks_with(connection: AsyncConnection, caller: Caller, entities: Iterable[str]) -> list[str]:
-    """The tasks that one of these entities is bound to."""
+async def find_tasks_with(connection: AsyncConnection, caller: Caller, entities: Iterable[str]) -> list[str]:
+    """Return the ids of tasks that one of these entities is bound to."""
     return [row["id"] for row in await linking(connection, caller.organization_id, ENTITIES, entities, "task")]
 
 
 async def check_tasks(connection: AsyncConnection, caller: Caller, tasks: Sequence[str], refused: str) -> None:
     """Refuse what was just done to entities where a criterion of these tasks cannot be understood any more."""
-    entities = await entities_of(connection, caller, tasks)
+    entities = await list_entities_of(connection, caller, tasks)
     for row in await children(connection, caller.organization_id, "criterion", tasks):
-        bound = [entity_document(entity) for entity in entities[row["parent_id"]]]
-        problems = criterion_problems(criterion_document(row["id"], row["body"]), bound)
+        bound = [make_entity_document(entity) for entity in entities[row["parent_id"]]]
+        problems = find_criterion_problems(make_criterion_document(row["id"], row["body"]), bound)
         if problems:
             path, texts = next(iter(problems.items()))
             raise Refusal("CONFLICT", f"{refused}: the criterion {row['id']!r} needs it ({path}: {texts[0]})")

@@ -40,14 +40,14 @@ class Uploaded(msgspec.Struct, frozen=True):
     """Different after every upload."""
 
 
-def read_uploaded(given: Mapping[str, Json]) -> dict[str, Json]:
-    """An upload that can be used, without its secrets. Raises a `Refusal` with the path of what is wrong."""
+def read_upload(given: Mapping[str, Json]) -> dict[str, Json]:
+    """Return an upload without its secrets. Raises a `Refusal` with the path of what is wrong."""
     whole = dict(given) if "state" in given else {"state": dict(given)}
-    problems = _unknown(whole, ("state", *_BESIDE), "") if "state" in given else {}
+    problems = _find_unknown(whole, ("state", *_BESIDE), "") if "state" in given else {}
     state = whole["state"]
     if not isinstance(state, dict):
         raise invalid("state", {"state": [f"expected an object, got {kind_of(state)}"]})
-    problems |= _unknown(cast(dict[str, Json], state), FAMILIES, "state." if "state" in given else "")
+    problems |= _find_unknown(cast(dict[str, Json], state), FAMILIES, "state." if "state" in given else "")
     if problems:
         raise invalid("state", problems)
     kept = redact(whole)
@@ -58,7 +58,7 @@ def read_uploaded(given: Mapping[str, Json]) -> dict[str, Json]:
     return kept
 
 
-def _unknown(given: Mapping[str, Json], known: tuple[str, ...], prefix: str) -> dict[str, list[str]]:
+def _find_unknown(given: Mapping[str, Json], known: tuple[str, ...], prefix: str) -> dict[str, list[str]]:
     # A family that is misspelt would count as not recorded.
     found: dict[str, list[str]] = {}
     for name in given:
@@ -94,8 +94,8 @@ async def keep_state(connection: AsyncConnection, hub: Hub, caller: Caller, run:
     return {"families": families, "bytes": len(blob), "updated_at": row["updated_at"]}
 
 
-async def uploaded_state(connection: AsyncConnection, organization_id: str, task_run: Row) -> Uploaded:
-    """What a task run is verified on: nothing recorded, where nothing was uploaded."""
+async def read_uploaded_state(connection: AsyncConnection, organization_id: str, task_run: Row) -> Uploaded:
+    """Return what a task run is verified on; evidence without anything in it where nothing was uploaded."""
     rows = await children(connection, organization_id, "state", [task_run["parent_id"], task_run["id"]], blobs=True)
     rows.sort(key=lambda row: row["parent_id"] == task_run["id"])
     whole: dict[str, Json] = {}

@@ -7,6 +7,7 @@ result, unless somebody else was first; where another state was uploaded meanwhi
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Unpack
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -14,81 +15,73 @@ from proctor.model.evidence import Json
 from proctor.service.access.audit import note
 from proctor.service.access.callers import Caller
 from proctor.service.hub import Hub
-from proctor.service.paging import paged
 from proctor.service.refusals import Refusal
 from proctor.service.verification import resources
-from proctor.service.verification.resources import authorize, required
+from proctor.service.verification.declaration import Operation
+from proctor.service.verification.fields import shown
+from proctor.service.verification.resources import Paging, authorize, require_record
+from proctor.service.verification.run_nouns import CRITERION_RUN, KEPT_STATE, RUN, TASK_RUN, TASK_RUN_OF_RUN, UPLOAD
 from proctor.service.verification.run_records import (
-    RUN,
-    TASK_RUN,
     change_run,
-    criterion_runs_of,
     end_task_run,
     finalize,
     is_overdue,
     keep_verified,
-    locked_run,
-    locked_task_run,
+    list_criterion_runs_of,
+    list_task_runs_of,
+    lock_run,
+    lock_task_run,
+    read_task_snapshot,
     refuse_finished,
-    shown_criterion_run,
-    shown_task_run,
-    snapshot_of_task,
-    task_runs_of,
 )
-from proctor.service.verification.states import keep_state, read_uploaded, uploaded_state
+from proctor.service.verification.states import keep_state, read_upload, read_uploaded_state
+from proctor.service.verification.tasks import TASK
 from proctor.service.verification.verifying import verify
 from proctor.store.pages import Row
-from proctor.store.records import change_record, records_of
-from proctor.store.tables import records
+from proctor.store.records import change_record
 
 _TRIES = 3
+_STARTED = TASK_RUN.summary.extend(
+    "TaskRunToDo", "A task run that was just started, and what is to be done.", {"task_item": TASK.fields["task_item"]}
+)
+_COMPLETED = TASK_RUN_OF_RUN.extend("CompletedTaskRun", "A task run that was just verified.", {"scored": shown("boolean")})
 
 
-async def list_task_runs(
-    hub: Hub, caller: Caller, *, benchmark_run_id: str | None = None, limit: int | None = None, cursor: str | None = None
-) -> dict[str, Json]:
-    """A page of task runs, of one benchmark run where it is named."""
+@Operation(TASK_RUN, "GET /task-runs", gives=TASK_RUN.summary, pages=True, within="benchmark_run_id", tool="list")
+async def list_task_runs(hub: Hub, caller: Caller, *, benchmark_run_id: str | None = None, **paging: Unpack[Paging]) -> dict[str, Json]:
+    """List task runs, newest first."""
     authorize(caller)
     if benchmark_run_id is not None:
-        await look_at_run(hub, caller, benchmark_run_id)
-    async with hub.database.reading() as connection:
-        if benchmark_run_id is not None:
-            await required(connection, caller, RUN, benchmark_run_id)
-        query = records_of(caller.organization_id, TASK_RUN, parent_id=benchmark_run_id)
-        page = await paged(connection, query, records, limit=limit, cursor=cursor)
-    return resources.page_of(page, [shown_task_run(row) for row in page.rows])
+        await end_overdue_tasks(hub, caller, benchmark_run_id)
+    return await resources.list_plain(hub, caller, TASK_RUN, parent_id=benchmark_run_id, **paging)
 
 
+@Operation(TASK_RUN, "GET /task-runs/{task_run_id}", gives=TASK_RUN.whole, tool="get")
 async def get_task_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
-    """One task run with its snapshot and its criterion runs."""
+    """Read a task run with its snapshot and criterion runs."""
     authorize(caller)
     async with hub.database.reading() as connection:
-        row = await required(connection, caller, TASK_RUN, id)
+        row = await require_record(connection, caller, TASK_RUN.kind, id)
     if is_overdue(hub, row):
-        await look_at_run(hub, caller, row["parent_id"])
+        await end_overdue_tasks(hub, caller, row["parent_id"])
     async with hub.database.reading() as connection:
-        row = await required(connection, caller, TASK_RUN, id)
-        return await _in_full(connection, caller, row)
+        row = await require_record(connection, caller, TASK_RUN.kind, id)
+        return await _show_in_full(connection, caller, row)
 
 
-async def put_task_run_state(hub: Hub, caller: Caller, id: str, given: Mapping[str, Json]) -> dict[str, Json]:
-    """Upload the state a task run is verified on; one it had is replaced."""
-    authorize(caller, "the state of a run is uploaded")
-    kept = read_uploaded(given)
-    async with hub.database.writing() as connection:
-        row, _ = await locked_task_run(connection, hub, caller, id)
-        if row["body"]["status"] == "active":
-            return {"task_run_id": id, **await keep_state(connection, hub, caller, row, kept)}
-    # Raised outside: that it is over its time, if it is, stays written down.
-    raise _finished(row)
-
-
+@Operation(TASK_RUN, "POST /task-runs/{task_run_id}/start", gives=_STARTED, rest=False, tool="start")
 async def start_task_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
-    """Start a task run; at most one of a benchmark run is started at a time."""
-    _agent_or_organization(caller)
+    """Start a task run; one of a benchmark run at a time."""
+    authorize(caller)
+    return await begin_task_run(hub, caller, id)
+
+
+async def begin_task_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
+    """Start a task run, for its owner or with the token of its run."""
+    _authorize_agent(caller)
     async with hub.database.writing() as connection:
-        row, run = await locked_task_run(connection, hub, caller, id)
-        refusal = await _not_to_start(connection, caller, row, run)
+        row, run = await lock_task_run(connection, hub, caller, id)
+        refusal = await _find_reason_not_to_start(connection, caller, row, run)
         if refusal is None:
             now = hub.now()
             body = {**row["body"], "phase": "started", "started_at": now}
@@ -96,70 +89,92 @@ async def start_task_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
             assert changed is not None
             if run["body"]["phase"] == "created":
                 await change_run(connection, hub, caller, run, phase="started", started_at=now)
-            await note(connection, hub, caller, "start", TASK_RUN, id)
-            snapshot = await snapshot_of_task(connection, caller.organization_id, id)
-            return {**shown_task_run(changed), "task_item": snapshot.get("task_item")}
+            await note(connection, hub, caller, "start", TASK_RUN.kind, id)
+            snapshot = await read_task_snapshot(connection, caller.organization_id, id)
+            return {**TASK_RUN.show(changed), "task_item": snapshot.get("task_item")}
     raise refusal
 
 
+@Operation(TASK_RUN, "PUT /task-runs/{task_run_id}/state", takes=UPLOAD, takes_whole=True, gives=KEPT_STATE, tool="putState")
+async def put_task_run_state(hub: Hub, caller: Caller, id: str, given: Mapping[str, Json]) -> dict[str, Json]:
+    """Upload the state a task run is verified on; with an organization key only, as an agent must not grade itself."""
+    authorize(caller, "the state of a run is uploaded")
+    kept = read_upload(given)
+    async with hub.database.writing() as connection:
+        row, _ = await lock_task_run(connection, hub, caller, id)
+        if row["body"]["status"] == "active":
+            return {"task_run_id": id, **await keep_state(connection, hub, caller, row, kept)}
+    # Raised outside: that it is over its time, if it is, stays written down.
+    raise _finished(row)
+
+
+@Operation(TASK_RUN, "POST /task-runs/{task_run_id}/complete", gives=_COMPLETED, tool="complete")
 async def complete_task_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
-    """Verify a task run on what was uploaded, at once. Shows it with its criterion runs, and whether the benchmark run is `scored`.
+    """Verify a task run on the state that was uploaded, at once."""
+    # The token of a run must not see what is withheld from it; it completes under /v1.
+    authorize(caller)
+    return await verify_task_run(hub, caller, id)
+
+
+async def verify_task_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
+    """Complete a task run, for its owner or with the token of its run; says whether the benchmark run is `scored`.
 
     A run token completes what it has started; an organization key also what was never started.
     """
-    _agent_or_organization(caller)
+    _authorize_agent(caller)
     for _ in range(_TRIES):
         async with hub.database.writing() as connection:
             # Looked at before what is over its time is ended: completing that is an answer, not a mistake.
-            before = await required(connection, caller, TASK_RUN, id)
-            row, run = await locked_task_run(connection, hub, caller, id)
+            before = await require_record(connection, caller, TASK_RUN.kind, id)
+            row, run = await lock_task_run(connection, hub, caller, id)
             if before["body"]["status"] == "active" and row["body"]["status"] == "timed_out":
-                return {**shown_task_run(row), "criterion_runs": [], "scored": run["body"]["scored"]}
-            snapshot = await snapshot_of_task(connection, caller.organization_id, id)
-            uploaded = await uploaded_state(connection, caller.organization_id, row)
+                return {**TASK_RUN.show(row), "criterion_runs": [], "scored": run["body"]["scored"]}
+            snapshot = await read_task_snapshot(connection, caller.organization_id, id)
+            uploaded = await read_uploaded_state(connection, caller.organization_id, row)
         _refuse_to_complete(caller, row)
         started_at = hub.now()
         verified = await verify(hub, snapshot, uploaded.evidence, who=(caller.organization_id, caller.actor))
         async with hub.database.writing() as connection:
-            run = await required(connection, caller, RUN, row["parent_id"], lock=True)
-            row = await required(connection, caller, TASK_RUN, id, lock=True)
+            run = await require_record(connection, caller, RUN.kind, row["parent_id"], lock=True)
+            row = await require_record(connection, caller, TASK_RUN.kind, id, lock=True)
             refuse_finished(row)
-            if (await uploaded_state(connection, caller.organization_id, row)).stamps == uploaded.stamps:
+            if (await read_uploaded_state(connection, caller.organization_id, row)).stamps == uploaded.stamps:
                 row, criteria = await keep_verified(connection, hub, caller, row, verified, started_at)
                 await finalize(connection, hub, caller, run)
-                shown = [shown_criterion_run(criterion) for criterion in criteria]
-                return {**shown_task_run(row), "criterion_runs": shown, "scored": run["body"]["scored"]}
+                criterion_runs = [CRITERION_RUN.show(criterion) for criterion in criteria]
+                return {**TASK_RUN.show(row), "criterion_runs": criterion_runs, "scored": run["body"]["scored"]}
     raise Refusal("CONFLICT", "the state of the run is being replaced again and again; complete it when the upload is done")
 
 
+@Operation(TASK_RUN, "POST /task-runs/{task_run_id}/cancel", gives=TASK_RUN.whole, tool="cancel")
 async def cancel_task_run(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
-    """End a task run without verifying it; it does not enter the score of its benchmark run."""
+    """End a task run without verifying it; it does not count in the score of its benchmark run."""
     authorize(caller)
     async with hub.database.writing() as connection:
-        row, run = await locked_task_run(connection, hub, caller, id)
+        row, run = await lock_task_run(connection, hub, caller, id)
         if row["body"]["status"] == "active":
             row = await end_task_run(connection, hub, caller, row, "cancelled")
             await finalize(connection, hub, caller, run)
-            return await _in_full(connection, caller, row)
+            return await _show_in_full(connection, caller, row)
     raise _finished(row)
 
 
-async def look_at_run(hub: Hub, caller: Caller, run_id: str) -> None:
+async def end_overdue_tasks(hub: Hub, caller: Caller, run_id: str) -> None:
     """Write down which tasks of a benchmark run are over their time."""
     async with hub.database.reading() as connection:
-        late = any(is_overdue(hub, row) for row in await task_runs_of(connection, caller.organization_id, run_id))
+        late = any(is_overdue(hub, row) for row in await list_task_runs_of(connection, caller.organization_id, run_id))
     if late:
         async with hub.database.writing() as connection:
-            await locked_run(connection, hub, caller, run_id)
+            await lock_run(connection, hub, caller, run_id)
 
 
-async def _in_full(connection: AsyncConnection, caller: Caller, row: Row) -> dict[str, Json]:
-    criteria = await criterion_runs_of(connection, caller.organization_id, row["id"])
-    snapshot = await snapshot_of_task(connection, caller.organization_id, row["id"])
-    return {**shown_task_run(row), "snapshot": snapshot, "criterion_runs": [shown_criterion_run(criterion) for criterion in criteria]}
+async def _show_in_full(connection: AsyncConnection, caller: Caller, row: Row) -> dict[str, Json]:
+    criteria = await list_criterion_runs_of(connection, caller.organization_id, row["id"])
+    snapshot = await read_task_snapshot(connection, caller.organization_id, row["id"])
+    return {**TASK_RUN.show(row), "snapshot": snapshot, "criterion_runs": [CRITERION_RUN.show(criterion) for criterion in criteria]}
 
 
-def _agent_or_organization(caller: Caller) -> None:
+def _authorize_agent(caller: Caller) -> None:
     if caller.kind not in ("organization", "run"):
         raise Refusal("FORBIDDEN", "task runs are started and completed with the run's token or an organization key")
 
@@ -168,12 +183,12 @@ def _finished(row: Row) -> Refusal:
     return Refusal("CONFLICT", f"the task run is {row['body']['status']} already")
 
 
-async def _not_to_start(connection: AsyncConnection, caller: Caller, row: Row, run: Row) -> Refusal | None:
+async def _find_reason_not_to_start(connection: AsyncConnection, caller: Caller, row: Row, run: Row) -> Refusal | None:
     if row["body"]["status"] != "active":
         return _finished(row)
     if row["body"]["phase"] != "created":
         return Refusal("CONFLICT", "the task run is started already")
-    for other in await task_runs_of(connection, caller.organization_id, run["id"]):
+    for other in await list_task_runs_of(connection, caller.organization_id, run["id"]):
         if other["body"]["status"] == "active" and other["body"]["phase"] == "started":
             return Refusal("CONFLICT", f"the task run {other['id']!r} is started; complete it first")
     return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Unpack
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -13,11 +14,12 @@ from proctor.service.hub import Hub
 from proctor.service.paging import paged
 from proctor.service.refusals import Refusal, not_found
 from proctor.service.verification import resources
-from proctor.service.verification.criteria import shown_in_task
+from proctor.service.verification.criteria import IN_TASK, show_in_task
 from proctor.service.verification.datasets import ENTITY
-from proctor.service.verification.fields import Field, an_object, number, read_fields, text, texts
-from proctor.service.verification.resources import Parent, Resource, authorize, required
-from proctor.service.verification.soundness import ENTITIES, check_tasks, entities_of
+from proctor.service.verification.declaration import Operation, Resource, ToolWords
+from proctor.service.verification.fields import NAME, OBJECT, TEXTS, Field, Shape, id_of, nested, number, read_fields
+from proctor.service.verification.resources import Paging, authorize, require_record
+from proctor.service.verification.soundness import ENTITIES, check_tasks, list_entities_of
 from proctor.store.pages import Row
 from proctor.store.records import children, count_children, link, linked_query, unlink
 from proctor.store.tables import records
@@ -28,109 +30,126 @@ MOST_ENTITIES = 100
 TASK = Resource(
     kind="task",
     prefix="task",
-    what="task",
-    table={
-        "benchmark_id": Field(text(200), required=True, null=False),
-        "name": Field(text(200), required=True, null=False),
-        "task_item": Field(an_object),
-        "scenario": Field(an_object),
-        "tags": Field(texts, default=[], null=False),
-        "timeout": Field(number(most=1e7)),
+    name="Task",
+    about="Something for an agent to do.",
+    tag="tasks",
+    tool=ToolWords(
+        "tasks",
+        "Tasks",
+        "Author the tasks of a benchmark: what the agent is asked (`taskItem`), and the entities it is about. On update null clears.",
+    ),
+    fields={
+        "benchmark_id": Field(id_of("benchmark"), "the benchmark it belongs to", required=True, null=False, changeable=False),
+        "name": NAME,
+        "task_item": Field(OBJECT, "handed to the agent; usually `instruction`, `trigger`, `expected_inputs`"),
+        "scenario": Field(OBJECT, "what happens before the agent starts"),
+        "entities": nested(ENTITY.whole, "what it is about"),
+        "tags": Field(TEXTS, "words to find it by", default=[], null=False),
+        "timeout": Field(number(most=1e7), "seconds, instead of the benchmark's; over it the task fails"),
+        "criteria": nested(IN_TASK, "by what it is verified", full=True),
     },
-    parent=Parent("benchmark_id", "benchmark", "benchmark"),
+    parent="benchmark_id",
 )
-_BINDING = {"entity_id": Field(text(200), required=True, null=False)}
+_BINDING = Shape(
+    "Binding", "An entity to bind.", {"entity_id": Field(id_of("entity"), "an entity of a dataset", required=True, null=False)}
+)
 
 
-async def list_tasks(
-    hub: Hub, caller: Caller, *, benchmark_id: str | None = None, limit: int | None = None, cursor: str | None = None
-) -> dict[str, Json]:
-    """A page of tasks, of one benchmark where it is named."""
-    page, data = await resources.list_rows(hub, caller, TASK, parent_id=benchmark_id, limit=limit, cursor=cursor)
+@Operation(TASK, "GET /tasks", gives=TASK.summary, pages=True, within="benchmark_id", tool="list")
+async def list_tasks(hub: Hub, caller: Caller, *, benchmark_id: str | None = None, **paging: Unpack[Paging]) -> dict[str, Json]:
+    """List tasks, newest first."""
+    page, data = await resources.list_rows(hub, caller, TASK, parent_id=benchmark_id, **paging)
     async with hub.database.reading() as connection:
-        bound = await entities_of(connection, caller, [entry["id"] for entry in data])
-    return resources.page_of(page, [{**entry, "entities": [ENTITY.shown(row) for row in bound[entry["id"]]]} for entry in data])
+        bound = await list_entities_of(connection, caller, [entry["id"] for entry in data])
+    return resources.make_page(page, [{**entry, "entities": [ENTITY.show(row) for row in bound[entry["id"]]]} for entry in data])
 
 
+@Operation(TASK, "POST /tasks", takes=TASK.new, gives=TASK.summary, creates=True, tool="create")
 async def create_task(hub: Hub, caller: Caller, given: Mapping[str, Json]) -> dict[str, Json]:
-    """A new task: `benchmark_id`, `name`, `task_item?`, `scenario?`, `tags?`, `timeout?`."""
+    """Create a task of a benchmark."""
     authorize(caller)
     body = TASK.read(given)
     async with hub.database.writing() as connection:
-        await required(connection, caller, "benchmark", body["benchmark_id"], lock=True)
+        await require_record(connection, caller, "benchmark", body["benchmark_id"], lock=True)
         if await count_children(connection, caller.organization_id, "task", body["benchmark_id"]) >= MOST_TASKS:
             raise Refusal("CONFLICT", f"a benchmark has at most {MOST_TASKS} tasks")
-        row = await resources.keep(connection, hub, caller, TASK, body)
-    return {**TASK.shown(row), "entities": []}
+        row = await resources.keep_record(connection, hub, caller, TASK, body)
+    return {**TASK.show(row), "entities": []}
 
 
+@Operation(TASK, "GET /tasks/{task_id}", gives=TASK.whole, tool="get")
 async def get_task(hub: Hub, caller: Caller, id: str) -> dict[str, Json]:
-    """One task with its entities and its criteria."""
+    """Read a task with its criteria."""
     authorize(caller)
     async with hub.database.reading() as connection:
-        row = await required(connection, caller, "task", id)
+        row = await require_record(connection, caller, "task", id)
         criteria = await children(connection, caller.organization_id, "criterion", id)
-        return {**await _shown(connection, caller, row), "criteria": [shown_in_task(criterion) for criterion in criteria]}
+        return {**await _show(connection, caller, row), "criteria": [show_in_task(criterion) for criterion in criteria]}
 
 
+@Operation(TASK, "PATCH /tasks/{task_id}", takes=TASK.changes, gives=TASK.summary, tool="update")
 async def update_task(hub: Hub, caller: Caller, id: str, given: Mapping[str, Json]) -> dict[str, Json]:
-    """Change a task; runs that were started before keep the one they started with."""
+    """Change a task; runs that were made before keep the one they were made with."""
     authorize(caller)
     changes = TASK.read(given, partial=True)
     async with hub.database.writing() as connection:
-        row = await required(connection, caller, "task", id, lock=True)
-        row = await resources.rewrite(connection, hub, caller, TASK, row, changes)
-        return await _shown(connection, caller, row)
+        row = await require_record(connection, caller, "task", id, lock=True)
+        row = await resources.rewrite_record(connection, hub, caller, TASK, row, changes)
+        return await _show(connection, caller, row)
 
 
+@Operation(TASK, "DELETE /tasks/{task_id}", tool="delete")
 async def delete_task(hub: Hub, caller: Caller, id: str) -> None:
     """Delete a task and its criteria."""
     authorize(caller)
     async with hub.database.writing() as connection:
-        await required(connection, caller, "task", id, lock=True)
+        await require_record(connection, caller, "task", id, lock=True)
         criteria = [row["id"] for row in await children(connection, caller.organization_id, "criterion", id)]
-        await resources.remove(connection, hub, caller, TASK, [id, *criteria])
+        await resources.remove_records(connection, hub, caller, TASK, [id, *criteria])
 
 
 # --- entities ---------------------------------------------------------------------------------------------------------
 
 
-async def list_task_entities(hub: Hub, caller: Caller, id: str, *, limit: int | None = None, cursor: str | None = None) -> dict[str, Json]:
-    """A page of the entities that are bound to a task."""
+@Operation(TASK, "GET /tasks/{task_id}/entities", gives=ENTITY.summary, pages=True, tool="listEntities")
+async def list_task_entities(hub: Hub, caller: Caller, id: str, **paging: Unpack[Paging]) -> dict[str, Json]:
+    """List the entities bound to a task, newest first."""
     authorize(caller)
     async with hub.database.reading() as connection:
-        await required(connection, caller, "task", id)
+        await require_record(connection, caller, "task", id)
         query = linked_query(caller.organization_id, ENTITIES, id, "entity")
-        page = await paged(connection, query, records, limit=limit, cursor=cursor)
-    return resources.page_of(page, [ENTITY.shown(row) for row in page.rows])
+        page = await paged(connection, query, records, **paging)
+    return resources.make_page(page, [ENTITY.show(row) for row in page.rows])
 
 
+@Operation(TASK, "POST /tasks/{task_id}/entities", takes=_BINDING, gives=ENTITY.whole, creates=True, tool="addEntity")
 async def bind_entity(hub: Hub, caller: Caller, id: str, given: Mapping[str, Json]) -> dict[str, Json]:
-    """Bind an entity to a task (`entity_id`); one that is bound stays bound."""
+    """Bind an entity to a task; one that is bound stays bound."""
     authorize(caller)
-    entity_id = read_fields(_BINDING, given, "binding")["entity_id"]
+    entity_id = read_fields(_BINDING.fields, given, "binding")["entity_id"]
     async with hub.database.writing() as connection:
-        await required(connection, caller, "task", id, lock=True)
-        entity = await required(connection, caller, "entity", entity_id)
+        await require_record(connection, caller, "task", id, lock=True)
+        entity = await require_record(connection, caller, "entity", entity_id)
         if await link(connection, id, ENTITIES, entity_id, hub.now()):
-            if len((await entities_of(connection, caller, [id]))[id]) > MOST_ENTITIES:
+            if len((await list_entities_of(connection, caller, [id]))[id]) > MOST_ENTITIES:
                 raise Refusal("CONFLICT", f"a task has at most {MOST_ENTITIES} entities")
             await check_tasks(connection, caller, [id], "the entity cannot be bound")
             await note(connection, hub, caller, "bind_entity", "task", id, {"entity_id": entity_id})
-        return ENTITY.shown(entity)
+        return ENTITY.show(entity)
 
 
+@Operation(TASK, "DELETE /tasks/{task_id}/entities/{entity_id}", tool="removeEntity")
 async def unbind_entity(hub: Hub, caller: Caller, id: str, entity_id: str) -> None:
     """Take an entity off a task; refused while a criterion needs it."""
     authorize(caller)
     async with hub.database.writing() as connection:
-        await required(connection, caller, "task", id, lock=True)
+        await require_record(connection, caller, "task", id, lock=True)
         if not await unlink(connection, id, ENTITIES, entity_id):
             raise not_found("entity of this task", entity_id)
         await check_tasks(connection, caller, [id], "the entity cannot be taken off the task")
         await note(connection, hub, caller, "unbind_entity", "task", id, {"entity_id": entity_id})
 
 
-async def _shown(connection: AsyncConnection, caller: Caller, row: Row) -> dict[str, Json]:
-    bound = await entities_of(connection, caller, [row["id"]])
-    return {**TASK.shown(row), "entities": [ENTITY.shown(entity) for entity in bound[row["id"]]]}
+async def _show(connection: AsyncConnection, caller: Caller, row: Row) -> dict[str, Json]:
+    bound = await list_entities_of(connection, caller, [row["id"]])
+    return {**TASK.show(row), "entities": [ENTITY.show(entity) for entity in bound[row["id"]]]}

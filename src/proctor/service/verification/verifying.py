@@ -49,8 +49,8 @@ class Verified(msgspec.Struct, frozen=True, kw_only=True):
 async def verify(hub: Hub, snapshot: Mapping[str, Json], evidence: Evidence, *, who: Who) -> Verified:
     """Verify the task of `snapshot` on `evidence`, on behalf of `who`."""
     criteria: list[dict[str, Json]] = list(snapshot.get("criteria") or ())
-    assertions, verdicts = await _decided(hub, who, snapshot, evidence)
-    wire = [_on_the_wire(verdict) for verdict in verdicts]
+    assertions, verdicts = await _decide(hub, who, snapshot, evidence)
+    wire = [_count_error_as_fail(verdict) for verdict in verdicts]
     found = score_case(assertions, wire, SCORING)
     broken = any(verdict.outcome == "error" and not a.advisory for a, verdict in zip(assertions, verdicts, strict=True))
     return Verified(
@@ -58,12 +58,12 @@ async def verify(hub: Hub, snapshot: Mapping[str, Json], evidence: Evidence, *, 
         score=found.score,
         verdict=_never_pass(found.verdict) if broken else found.verdict,
         axes=msgspec.to_builtins(found.axes or {}),
-        criteria=[_criterion(entry, verdict) for entry, verdict in zip(criteria, verdicts, strict=True)],
+        criteria=[_show_criterion(entry, verdict) for entry, verdict in zip(criteria, verdicts, strict=True)],
     )
 
 
-def run_verdict(tasks: Sequence[Mapping[str, Json]]) -> dict[str, Json]:
-    """Score, verdict and outcome of a benchmark run from its finished task runs: the plain mean."""
+def score_run(tasks: Sequence[Mapping[str, Json]]) -> dict[str, Json]:
+    """Return score (the plain mean), verdict and outcome of a benchmark run from its finished task runs."""
     scores = [task["score"] for task in tasks if task.get("score") is not None]
     score = find_weighted_mean((score, 1.0) for score in scores)
     verdict = None if score is None else decide_case_verdict(score, SCORING)
@@ -76,9 +76,9 @@ def _never_pass(verdict: str | None) -> str | None:
     return "partial" if verdict == "pass" else verdict
 
 
-async def _decided(hub: Hub, who: Who, snapshot: Mapping[str, Json], evidence: Evidence) -> tuple[Sequence[Assertion], Sequence[Verdict]]:
+async def _decide(hub: Hub, who: Who, snapshot: Mapping[str, Json], evidence: Evidence) -> tuple[Sequence[Assertion], Sequence[Verdict]]:
     criteria: list[Json] = list(snapshot.get("criteria") or ())
-    source = _source(snapshot)
+    source = _make_source(snapshot)
     try:
         suite = await asyncio.to_thread(source.read)
         case = suite.cases[0]
@@ -87,7 +87,7 @@ async def _decided(hub: Hub, who: Who, snapshot: Mapping[str, Json], evidence: E
         verdict = errored("unusable_spec", f"the snapshot cannot be read: {str(error).splitlines()[0]}")
         return [Assertion(check="unsupported", spec=Unsupported(reason=verdict.reason))] * len(criteria), [verdict] * len(criteria)
     registry = default_registry()
-    opened = _judge(hub, suite) if any(registry.get(a.check).judged for a in case.assertions) else None
+    opened = _open_judge(hub, suite) if any(registry.get(a.check).judged for a in case.assertions) else None
     decisions = SuiteDecisions(hub.decisions, who, source, suite.cases)
     if opened is None:
         result = await run_while_client_waits(decisions.decide_one(case, evidence, clock=hub.now()))
@@ -104,7 +104,7 @@ async def _decided(hub: Hub, who: Who, snapshot: Mapping[str, Json], evidence: E
     return case.assertions, result.verdicts
 
 
-def _source(snapshot: Mapping[str, Json]) -> SuiteSource:
+def _make_source(snapshot: Mapping[str, Json]) -> SuiteSource:
     task = {name: snapshot[name] for name in ("id", "name", "entities") if snapshot.get(name) is not None}
     item: Json = snapshot.get("task_item")
     if isinstance(item, dict) and isinstance(item.get("instruction"), str):
@@ -114,7 +114,7 @@ def _source(snapshot: Mapping[str, Json]) -> SuiteSource:
     return SuiteSource(text=text, dialect="verial", name=str(snapshot.get("name") or "task"))
 
 
-def _judge(hub: Hub, suite: Suite) -> OpenedJudge | None:
+def _open_judge(hub: Hub, suite: Suite) -> OpenedJudge | None:
     try:
         return configured_judge(suite, hub.settings.home, os.environ)
     except InputError:
@@ -122,11 +122,11 @@ def _judge(hub: Hub, suite: Suite) -> OpenedJudge | None:
         return None
 
 
-def _on_the_wire(verdict: Verdict) -> Verdict:
+def _count_error_as_fail(verdict: Verdict) -> Verdict:
     return Verdict("fail", 0.0, verdict.reason) if verdict.outcome == "error" else verdict
 
 
-def _criterion(criterion: Mapping[str, Json], verdict: Verdict) -> dict[str, Json]:
+def _show_criterion(criterion: Mapping[str, Json], verdict: Verdict) -> dict[str, Json]:
     evidence = {name: value for name, value in verdict.details.items() if name != "traceback"}
     if verdict.pointers:
         evidence["pointers"] = list(verdict.pointers)

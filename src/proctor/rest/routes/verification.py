@@ -1,0 +1,89 @@
+"""The verification API, in the shapes of Verial's clients: one route per operation that a noun declares."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi import Body as BodyOf
+from pydantic.alias_generators import to_camel
+
+from proctor.rest.resource_models import make_answer, make_body
+from proctor.rest.route_parts import PageOf, TheCaller, TheHub, ThePaging, given, routed
+from proctor.service.verification.declaration import Operation, Resource
+from proctor.service.verification.nouns import NOUNS
+
+
+def make_routes(noun: Resource) -> APIRouter:
+    """Return the routes of a noun."""
+    router = routed(noun.tag)
+    for operation in noun.operations:
+        if not operation.rest:
+            continue
+        answer: Any = None if operation.gives is None else make_answer(operation.gives)
+        router.add_api_route(
+            operation.path,
+            _make_endpoint(operation),
+            methods=[operation.method],
+            response_model=PageOf[answer] if operation.pages else answer,
+            # What is withheld from an answer is not written as null.
+            response_model_exclude_unset=True,
+            status_code=operation.status,
+        )
+    return router
+
+
+def _make_endpoint(operation: Operation) -> Callable[..., Awaitable[object]]:
+    """Return the function that FastAPI calls; its signature is what FastAPI reads."""
+
+    async def endpoint(request: Request, hub: TheHub, caller: TheCaller, **values: Any) -> object:
+        ids = [values[name] for name in operation.ids]
+        options: dict[str, Any] = {}
+        if operation.pages:
+            options = {"limit": values["paging"].limit, "cursor": values["paging"].cursor}
+        if operation.within is not None:
+            narrowed = values[operation.within]
+            options[operation.within] = narrowed if narrowed is not None else request.query_params.get(to_camel(operation.within))
+        if operation.takes is not None:
+            body = values["body"]
+            ids.append(body if operation.takes_whole or body is None else given(body))
+        found = await operation.call(hub, caller, *ids, **options)
+        return found if operation.gives is not None else Response(status_code=operation.status)
+
+    endpoint.__name__, endpoint.__doc__ = operation.name, operation.about
+    endpoint.__signature__ = inspect.Signature(_list_parameters(operation))  # pyright: ignore[reportFunctionMemberAccess] - functions take any attribute
+    return endpoint
+
+
+def _list_parameters(operation: Operation) -> list[inspect.Parameter]:
+    types: dict[str, Any] = {"request": Request, "hub": TheHub, "caller": TheCaller, **dict.fromkeys(operation.ids, str)}
+    defaults: dict[str, Any] = {}
+    if operation.takes is not None:
+        types["body"] = _type_of_body(operation)
+        if operation.takes_optional:
+            defaults["body"] = None
+    if operation.pages:
+        types["paging"] = ThePaging
+    if operation.within is not None:
+        parent = operation.within.removesuffix("_id").replace("_", " ")
+        types[operation.within] = Annotated[str | None, Query(description=f"of this {parent} only")]
+        defaults[operation.within] = None
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return [
+        inspect.Parameter(name, kind, annotation=one, default=defaults.get(name, inspect.Parameter.empty)) for name, one in types.items()
+    ]
+
+
+def _type_of_body(operation: Operation) -> Any:
+    assert operation.takes is not None
+    if operation.takes_whole:
+        return dict[str, Any]
+    model = make_body(operation.takes, operation.call.__module__, partial=operation.method == "PATCH")
+    return Annotated[model | None, BodyOf()] if operation.takes_optional else model
+
+
+router = APIRouter()
+for _noun in NOUNS:
+    router.include_router(make_routes(_noun))
