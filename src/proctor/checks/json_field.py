@@ -53,8 +53,8 @@ def json_field(spec: JsonField) -> Decide:
     expected = compile_expected(spec.value, field="value")
     pointer = (_point_at(spec.field),)
     wanted = spec.condition == "equals"
-    good = passed(f"{spec.field} is {'' if wanted else 'not '}{expected.shown()}", pointers=pointer)
-    without = passed(f"{spec.field} is missing, so it is not {expected.shown()}", pointers=pointer)
+    good = passed(f"{spec.field} is {'' if wanted else 'not '}{expected.describe()}", pointers=pointer)
+    without = passed(f"{spec.field} is missing, so it is not {expected.describe()}", pointers=pointer)
     dynamic = expected.dynamic
 
     def decide(evidence: Evidence) -> Verdict:
@@ -69,7 +69,8 @@ def json_field(spec: JsonField) -> Decide:
         if found is not None:
             return failed(found.describe(), details=found.to_record(), pointers=(found.path,))
         return failed(
-            f"{pointer[0]} is what it must not be: expected anything but {expected.shown()}, found {show_value(actual)}", pointers=pointer
+            f"{pointer[0]} is what it must not be: expected anything but {expected.describe()}, found {show_value(actual)}",
+            pointers=pointer,
         )
 
     return decide

@@ -7,6 +7,7 @@ that could be judged.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import msgspec
 
@@ -72,24 +73,31 @@ def _list_places(observed: list[tuple[int, Render]]) -> tuple[str, ...]:
     return tuple(f"$.renders[{index}]" for index, _ in observed[:100])
 
 
+def _decide_renders(tool: str | None, decide: Callable[[list[tuple[int, Render]]], Verdict]) -> Decide:
+    """Decide a claim on the renders of a tool; without any it fails, for it could hold of nothing."""
+
+    def decide_evidence(evidence: Evidence) -> Verdict:
+        observed = _select_renders(evidence, tool)
+        if observed is None:
+            return _MISSING_RENDERS
+        return decide(observed) if observed else _fail_nothing_seen(tool, evidence)
+
+    return decide_evidence
+
+
 @check("widget_rendered", shorthand="tool", example="widget_rendered: show_map", reads=Reads((), "presence"))
 def widget_rendered(spec: WidgetRendered) -> Decide:
     """At least one widget (of a tool) was rendered."""
     ok = passed(f"{_describe_owner(spec.tool)} was rendered")
 
-    def decide(evidence: Evidence) -> Verdict:
-        observed = _select_renders(evidence, spec.tool)
-        if observed is None:
-            return _MISSING_RENDERS
-        if not observed:
-            return _fail_nothing_seen(spec.tool, evidence)
+    def decide(observed: list[tuple[int, Render]]) -> Verdict:
         if any(render.status == "rendered" for _, render in observed):
             return ok
         return failed(
             f"expected {_describe_owner(spec.tool)} to be rendered; found {_list_statuses(observed)}", pointers=_list_places(observed)
         )
 
-    return decide
+    return _decide_renders(spec.tool, decide)
 
 
 @check("widget_rendered_within", shorthand="ms", example="widget_rendered_within: {ms: 500, tool: show_map}", reads=Reads((), "presence"))
@@ -99,14 +107,9 @@ def widget_rendered_within(spec: WidgetRenderedWithin) -> Decide:
         raise SpecError(f"ms: expected a number above 0, found {spec.ms}", field="ms")
     ok = passed(f"{_describe_owner(spec.tool)} was rendered in less than {spec.ms:g} ms")
 
-    def decide(evidence: Evidence) -> Verdict:
-        observed = _select_renders(evidence, spec.tool)
-        if observed is None:
-            return _MISSING_RENDERS
+    def decide(observed: list[tuple[int, Render]]) -> Verdict:
         rendered = [(index, render) for index, render in observed if render.status == "rendered"]
         if not rendered:
-            if not observed:
-                return _fail_nothing_seen(spec.tool, evidence)
             return failed(
                 f"expected {_describe_owner(spec.tool)} to be rendered; found {_list_statuses(observed)}", pointers=_list_places(observed)
             )
@@ -124,7 +127,7 @@ def widget_rendered_within(spec: WidgetRenderedWithin) -> Decide:
             pointers=(f"$.renders[{slowest}].elapsed_ms",),
         )
 
-    return decide
+    return _decide_renders(spec.tool, decide)
 
 
 @check("widget_no_console_errors", shorthand="tool", example="widget_no_console_errors: show_map", reads=Reads((), "absence"))
@@ -132,12 +135,7 @@ def widget_no_console_errors(spec: WidgetNoConsoleErrors) -> Decide:
     """No widget (of a tool) logged an error to the console."""
     ok = passed(f"{_describe_owner(spec.tool)} logged no error")
 
-    def decide(evidence: Evidence) -> Verdict:
-        observed = _select_renders(evidence, spec.tool)
-        if observed is None:
-            return _MISSING_RENDERS
-        if not observed:
-            return _fail_nothing_seen(spec.tool, evidence)
+    def decide(observed: list[tuple[int, Render]]) -> Verdict:
         noisy = [(index, render) for index, render in observed if render.console_errors]
         if not noisy:
             return ok
@@ -148,4 +146,4 @@ def widget_no_console_errors(spec: WidgetNoConsoleErrors) -> Decide:
             pointers=tuple(f"$.renders[{index}].console_errors" for index, _ in noisy[:100]),
         )
 
-    return decide
+    return _decide_renders(spec.tool, decide)

@@ -81,6 +81,7 @@ class _Pairing:
     def add(self, exchange: _Exchange, call: ToolCall) -> None:
         """Add a call that was made."""
         if exchange is not self._exchange:
+            # A result without an id can only answer the newest exchange: older ones ended with their answer.
             self._exchange, self._open, self._closed = exchange, {}, set()
         index = len(exchange.calls)
         exchange.calls.append(call)
@@ -117,6 +118,7 @@ class _Pairing:
 
     def _find_first_open(self, result: ToolResult) -> int | None:
         waiting = self._open.get((result.name, result.id is not None))
+        # Calls that were answered by id stay in the queue until they are met here, so that answering costs nothing for each call.
         while waiting:
             index = waiting.popleft()
             if index not in self._closed:
@@ -136,6 +138,7 @@ def build_evidence(messages: Sequence[Message], doubts: Doubts, *, usage: Usage 
     if usage is None:
         _doubt_partial_usage(messages, doubts)
     asked = [exchange for exchange in exchanges if exchange.asked is not None]
+    # A user message that nobody answered yet does not take the answer away.
     last = next((exchange for exchange in reversed(exchanges) if exchange.answered), None)
     if last is not None and last.is_waiting:
         doubts.doubt("answer", "the messages end with a call of a tool: what was answered after it is not here")
@@ -166,6 +169,7 @@ def _split_exchanges(messages: Sequence[Message], pairing: _Pairing) -> list[_Ex
             current.answered = True
             current.text = message.text
             current.body = message.body if message.body is not None else parse_json(message.text)
+            # Text beside a call that is still open was said before the tool ran, and cannot be the answer.
             current.is_waiting = bool(message.calls) and (not message.text or _asks_still(message))
             for call in message.calls:
                 pairing.add(current, call)

@@ -17,7 +17,7 @@ from proctor.evidence.account import Doubts
 from proctor.evidence.calls import CONTENT_ERROR, PROTOCOL_ERROR, mcp_error, says_error
 from proctor.evidence.conversation import Message, Role, describe_failure
 from proctor.evidence.messages_ai_sdk_ui import is_tool, is_ui, read_ui
-from proctor.evidence.messages_common import Draft, Entries, Fields, open_fields, read_role, require_key
+from proctor.evidence.messages_common import Draft, Entries, Fields, iterate_blocks, read_role, require_key
 from proctor.evidence.shape import dict_or_empty, find_first, list_of
 from proctor.evidence.usage import read_usage
 from proctor.model.evidence import Json, ToolCall
@@ -72,13 +72,8 @@ def _read_message(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
     fields = Fields(entry, at, doubts)
     draft = Draft(read_role(fields.take("role"), at, _ROLES, "ai-sdk messages"), at, doubts)
     content = fields.take("content")
-    if isinstance(content, list):
-        for index, value in enumerate(content):
-            part = open_fields(value, f"{at}.content[{index}]", doubts)
-            if part is not None:
-                _add_part(draft, part)
-    else:
-        draft.add_text(content, f"{at}.content")
+    for part in iterate_blocks(draft, content, f"{at}.content"):
+        _add_part(draft, part)
     drop_blank_text(draft)
     draft.usage = read_usage(dict_or_empty(entry.get("metadata")).get("usage")) or read_usage(entry.get("usage"))
     fields.close(_MESSAGE_KEYS, role=draft.role)

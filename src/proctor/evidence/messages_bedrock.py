@@ -19,10 +19,10 @@ from proctor.evidence.messages_common import (
     Entries,
     Fields,
     Opened,
+    iterate_blocks,
     join_text_parts,
     list_parts,
     list_with_paths,
-    open_fields,
     read_role,
     require_key,
 )
@@ -104,13 +104,8 @@ def _read_message(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
     fields = Fields(entry, at, doubts)
     draft = Draft(read_role(fields.take("role"), at, _ROLES, "bedrock messages"), at, doubts)
     content = fields.take("content")
-    if not isinstance(content, list):
-        draft.add_text(content, f"{at}.content")
-    else:
-        for index, value in enumerate(content):
-            block = open_fields(value, f"{at}.content[{index}]", doubts)
-            if block is not None:
-                _add_block(draft, block)
+    for block in iterate_blocks(draft, content, f"{at}.content"):
+        _add_block(draft, block)
     metadata = fields.take_object("metadata")
     if metadata is not None:
         draft.usage = metadata.take_usage("usage")

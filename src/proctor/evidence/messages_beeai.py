@@ -12,7 +12,7 @@ from typing import Any
 from proctor.evidence.account import Doubts
 from proctor.evidence.calls import read_arguments
 from proctor.evidence.conversation import Message, Role
-from proctor.evidence.messages_common import Draft, Entries, Fields, join_text_parts, open_fields, read_role, require_key
+from proctor.evidence.messages_common import Draft, Entries, Fields, iterate_blocks, join_text_parts, read_role, require_key
 from proctor.evidence.shape import dict_or_empty, list_of
 from proctor.evidence.text import as_text
 
@@ -36,12 +36,8 @@ def _read_message(entry: dict[str, Any], at: str, doubts: Doubts) -> Message | N
     fields = Fields(entry, at, doubts)
     draft = Draft(read_role(fields.take("role"), at, _ROLES, "beeai messages"), at, doubts)
     content = fields.take("content")
-    if not isinstance(content, list):
-        draft.add_text(content, f"{at}.content")
-    for index, value in enumerate(list_of(content)):
-        part = open_fields(value, f"{at}.content[{index}]", doubts)
-        if part is not None:
-            _add_part(draft, part)
+    for part in iterate_blocks(draft, content, f"{at}.content"):
+        _add_part(draft, part)
     fields.close(("id", "meta"), role=draft.role)
     return None if draft.role == "tool" and not draft.results else draft.build()
 

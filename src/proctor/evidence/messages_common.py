@@ -18,7 +18,7 @@ What it could hold is then not known, with the path and the word in the account.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -299,6 +299,17 @@ class Opened(msgspec.Struct, frozen=True, kw_only=True):
 
 Entries = list[tuple[str, dict[str, Any]]]
 Reader = Callable[[Entries, Doubts], list[Message]]
+
+
+def iterate_blocks(draft: Draft, content: Json, at: str) -> Iterator[Fields]:
+    """Yield the blocks of a message's content, and doubt what is no object; add content that is no list as text."""
+    if not isinstance(content, list):
+        draft.add_text(content, at)
+        return
+    for index, value in enumerate(content):
+        block = open_fields(value, f"{at}[{index}]", draft.doubts)
+        if block is not None:
+            yield block
 
 
 def list_with_paths(entries: Iterable[Json], at: str) -> list[tuple[str, Json]]:

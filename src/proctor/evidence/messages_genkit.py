@@ -11,7 +11,7 @@ from typing import Any
 
 from proctor.evidence.account import Doubts
 from proctor.evidence.conversation import Message, Role
-from proctor.evidence.messages_common import Draft, Entries, Fields, list_parts, open_fields, read_role, require_key
+from proctor.evidence.messages_common import Draft, Entries, Fields, iterate_blocks, list_parts, read_role, require_key
 from proctor.model.evidence import Json
 
 _ROLES: dict[str, Role] = {"user": "user", "model": "assistant", "tool": "tool", "system": "system"}
@@ -36,13 +36,8 @@ def _read_message(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
     fields = Fields(entry, at, doubts)
     draft = Draft(read_role(fields.take("role"), at, _ROLES, "genkit messages"), at, doubts)
     content: Json = fields.take("content")
-    if not isinstance(content, list):
-        draft.add_text(content, f"{at}.content")
-    else:
-        for index, value in enumerate(content):
-            part = open_fields(value, f"{at}.content[{index}]", doubts)
-            if part is not None:
-                _add_part(draft, part)
+    for part in iterate_blocks(draft, content, f"{at}.content"):
+        _add_part(draft, part)
     fields.close(("metadata",), role=draft.role)
     return draft.build()
 

@@ -13,7 +13,16 @@ from typing import Any
 from proctor.evidence.account import Doubts
 from proctor.evidence.calls import PROTOCOL_ERROR
 from proctor.evidence.conversation import Message, Role
-from proctor.evidence.messages_common import Draft, Entries, Fields, join_text_parts, list_parts, open_fields, read_role, require_key
+from proctor.evidence.messages_common import (
+    Draft,
+    Entries,
+    Fields,
+    iterate_blocks,
+    join_text_parts,
+    list_parts,
+    read_role,
+    require_key,
+)
 from proctor.evidence.shape import find_first, text_or_none
 from proctor.model.evidence import Json
 
@@ -43,13 +52,8 @@ def _read_message(entry: dict[str, Any], at: str, doubts: Doubts) -> Message:
     fields = Fields(entry, at, doubts)
     draft = Draft(read_role(fields.take("role", "_role"), at, _ROLES, "haystack messages"), at, doubts)
     content: Json = fields.take("content", "_content")
-    if not isinstance(content, list):
-        draft.add_text(content, f"{at}.content")
-    else:
-        for index, value in enumerate(content):
-            block = open_fields(value, f"{at}.content[{index}]", doubts)
-            if block is not None:
-                _add_block(draft, block)
+    for block in iterate_blocks(draft, content, f"{at}.content"):
+        _add_block(draft, block)
     meta = fields.take_object("meta", "_meta")
     if meta is not None:
         draft.usage = meta.take_usage("usage")

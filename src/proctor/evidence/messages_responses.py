@@ -23,10 +23,10 @@ from proctor.evidence.messages_common import (
     Entries,
     Fields,
     Opened,
+    iterate_blocks,
     join_text_parts,
     list_with_paths,
     not_a_message_error,
-    open_fields,
     read_role,
     require_key,
 )
@@ -217,12 +217,7 @@ def _read_message(fields: Fields) -> Message:
     content = fields.take("content")
     if draft.role == "tool":
         raise not_a_message_error(fields.at, "responses items", "results are items of type function_call_output")
-    if not isinstance(content, list):
-        draft.add_text(content, f"{fields.at}.content")
-    for index, value in enumerate(list_of(content)):
-        part = open_fields(value, f"{fields.at}.content[{index}]", fields.doubts)
-        if part is None:
-            continue
+    for part in iterate_blocks(draft, content, f"{fields.at}.content"):
         kind = part.take("type")
         if kind in _TEXT_PARTS:
             draft.add_text(part.take("text", "refusal"), part.at)

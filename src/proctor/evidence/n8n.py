@@ -237,6 +237,7 @@ class _Flow:
 def _build_nodes(runs: list[NodeRun], calls: list[tuple[int, ToolCall]], doubts: Doubts) -> tuple[Node, ...]:
     made: dict[tuple[str | None, int], list[ToolCall]] = {}
     for agent_run, call in calls:
+        # Keyed by the run too: an agent in a loop makes its calls anew in each of its runs.
         made.setdefault((call.node, agent_run), []).append(call)
     flow = _Flow(runs)
     nodes: list[Node] = []

@@ -133,6 +133,7 @@ def _compare_turns(observed: _Observed, turns: tuple[EvidenceTurn, ...] | None, 
     if observed.text is not None and last.text is not None and last.text.strip() not in observed.text:
         doubt_difference("answer", (f"{path}.text", here), "the last turn ends with another answer", doubts)
     usage, spent = observed.usage, add_usage(turn.usage for turn in turns)
+    # The root may count what no turn counts (a planner, a retry), never less than the turns.
     if usage is not None and spent is not None and (usage.total() or 0) < (spent.total() or 0):
         doubt_difference("usage", (f"{path}.usage", here), "the turns count more tokens", doubts)
     status = observed.http_status
@@ -213,6 +214,7 @@ def _judge_silent_turns(turns: tuple[EvidenceTurn, ...], account: Account | None
     recorded = [turn.tool_calls is not None or turn.nodes is not None for turn in turns]
     if all(recorded) or not any(recorded) or (account is not None and "tool_calls" in account.unknown):
         return turns, account
+    # Nobody wrote an empty list, so leaving the list out is how this recorder says that there was no call.
     if not any(turn.tool_calls == () for turn in turns):
         return tuple(
             turn if seen else msgspec.structs.replace(turn, tool_calls=()) for turn, seen in zip(turns, recorded, strict=True)
@@ -283,6 +285,7 @@ def _observe(entry: dict[str, Any], path: str, doubts: Doubts, *, is_turn: bool 
         calls = unite_calls(calls, inside, (f"{path}.tool_calls", f"{path}.nodes"), doubts)
     if entry.get("usage") is not None:
         doubt_usage(entry, calls, path, doubts)
+    # A text beside the body was written down by the recorder on purpose; the body alone may be a provider's answer that was cut.
     if text is None and weigh_answer:
         doubt_answer(body, calls, f"{path}.body", doubts)
     return _Observed(

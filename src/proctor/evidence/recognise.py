@@ -183,6 +183,8 @@ def _recognise(value: Json) -> Format:
     specific = [entry for entry in _ALL if entry.name not in messages.MESSAGE_FORMATS and entry.name != "plain" and entry.sniff(value)]
     specific.extend(FORMATS[name] for name in messages.recognise_formats(value))
     claims = list(specific)
+    # A document of a platform may carry keys of plain evidence (`case`, `now`) beside its own; it is plain only if such a key carries a
+    # part of the run that the platform's format does not use itself.
     if plain.sniff(value) and not any(plain.CARRYING.isdisjoint(value.keys() - entry.owns) for entry in specific):
         claims.insert(0, FORMATS["plain"])
     if not claims:

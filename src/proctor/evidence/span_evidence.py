@@ -53,12 +53,14 @@ def build_evidence(spans: Sequence[Span], *, canonical: bool = False) -> Evidenc
     `canonical`: spans that somebody wrote for Mibo. By its contract they are a run of an agent, the root has the answer where it has one,
     and a tool that is not among them was not called.
     """
+    # Before anything is read: a value that was cut must not be taken for something that was said.
     losses = find_losses(spans)
     tree = SpanTree(without_broken(spans, losses))
     exchanges = find_exchanges(tree)
     joined = join_calls(exchanges, find_tools(tree))
     made = [_with_node(tree, entry, canonical) for entry in without_outputs(tree, joined.made)]
     doubts = Doubts()
+    # The first doubt about a part is the one that is shown, so the causes come before what follows from them.
     doubt_losses(tree, losses, doubts)
     doubt_strays(joined, doubts)
     doubt_spans(tree, doubts, canonical=canonical)

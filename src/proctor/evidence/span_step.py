@@ -158,6 +158,7 @@ class Step:
             self.strange.extend(heard.strange)
             self._note_ends(heard, role)
             return heard.messages
+        # Flattened attributes are tried last: building them anew costs a walk over all attributes.
         for prefix in indexed:
             entries = unflatten(attributes, prefix)
             if entries:
@@ -193,10 +194,12 @@ class Step:
         self.finish |= {str(word or "").lower() for word in told if word or raw.get("object") == "chat.completion.chunk"}
         heard = Heard()
         heard.read(raw, "assistant")
+        # A raw answer that is not wholly understood must not replace messages that are.
         if not heard.messages or heard.strange:
             return
         # A list of blocks or items: what the provider itself ran would stand among them.
         self.is_whole = any(isinstance(raw.get(key), list) for key in ("content", "output"))
+        # Instrumentations lose calls when they translate an answer, never invent them: the telling with more calls is the truer one.
         if self.said is None or sum(len(message.calls) for message in heard.messages) > len(self.calls):
             self.said = heard.messages
 

@@ -56,6 +56,7 @@ def find_talk(tree: SpanTree, exchanges: Sequence[Exchange]) -> list[Exchange]:
     talking = {agent.id for exchange in outside if (agent := tree.find_nearest(exchange.span, _AGENT)) is not None}
     if len(talking) < 2:
         return outside
+    # An agent that another agent runs talks to that agent and not to the user.
     inner = {id for id in talking if _has_above(tree, id, talking)}
     return [exchange for exchange in outside if (agent := tree.find_nearest(exchange.span, _AGENT)) is None or agent.id not in inner]
 
@@ -101,8 +102,11 @@ def find_answer(
     """Return the text of the answer and its body: what the model said last, else what the outermost span gave back."""
     root = tree.root if tree.root is not None and tree.find_kind(tree.root) not in ("tool", "mcp") else None
     own = find_output_text(root) if root is not None and names.N8N_TYPE not in root.attributes else None
+    # By Mibo's contract the root carries the answer.
     if root_first and root is not None and own is not None and own.strip():
         return own, _find_body(own, root, tree)
+    # The model's own words first: what an outer span shows may be a draft, a summary or a wrapping object. Only where the outside is a
+    # part of what was said, or the last answer still calls a tool, the outside knows better.
     inner = _find_last_said(talk)
     giving = next((span for span in reversed(entries) if (text := find_output_text(span)) is not None and text.strip()), None)
     outer = find_output_text(giving) if giving is not None else None
@@ -123,6 +127,7 @@ def find_answer(
 def _doubt_inner_answer(tree: SpanTree, giving: Span, doubts: Doubts) -> None:
     """Doubt the answer of a step if a step around it returned something in which no answer was found."""
     above = tree.find_nearest(giving, _AROUND)
+    # Outwards from the step that gave the answer: any step around it may have replaced the answer by another.
     while above is not None and above is not giving and "answer" not in doubts.unknown:
         if decode_output(above) is not None and find_output_text(above) is None:
             doubts.doubt("answer", f"what the span {show(above.name)} gave back is not understood")
@@ -212,6 +217,7 @@ def _turn_of(entry: Made, owner: Sequence[int], inside: dict[str | None, int]) -
     if entry.holder in inside:
         return inside[entry.holder]
     number = entry.exchange
+    # Requests inside tools belong to no turn; the turn is that of the last request outside.
     while number >= 0 and owner[number] < 0:
         number -= 1
     return owner[number] if number >= 0 else 0
@@ -222,6 +228,7 @@ def _group_talk(talk: Sequence[Exchange]) -> list[tuple[str | None, list[Exchang
     before: list[str] = []
     for exchange in talk:
         asked = exchange.list_questions()
+        # Every request repeats the talk before it, so a new question shows as another last one or as one more.
         new = asked and (asked[-1] != (before[-1] if before else None) or len(asked) > len(before))
         if new and groups and groups[-1][0] is not None and _is_waiting(groups[-1][1][-1], exchange):
             groups[-1][1].append(exchange)

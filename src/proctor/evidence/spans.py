@@ -229,6 +229,7 @@ def _merge_two(before: Span, after: Span) -> Span:
         name=after.name or before.name,
         start_ns=after.start_ns or before.start_ns,
         end_ns=after.end_ns or before.end_ns,
+        # What came later is the newer state of the span; a failure that was told once stays one.
         attributes={**before.attributes, **after.attributes},
         failed=before.failed or after.failed,
         message=after.message or before.message,
@@ -236,6 +237,7 @@ def _merge_two(before: Span, after: Span) -> Span:
         resource={**before.resource, **after.resource},
         scope=after.scope or before.scope,
         case=after.case or before.case,
+        # Both count the losses of the same span, so they are not added.
         dropped=max(before.dropped, after.dropped),
     )
 

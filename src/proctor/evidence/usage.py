@@ -117,7 +117,7 @@ def holds_counts(value: Json) -> bool:
 
 
 def add_usage(parts: Iterable[Usage | None]) -> Usage | None:
-    """Add two usages; a count that one of them does not report stays unreported, and the total is the sum of totals."""
+    """Add usages; a kind of count that not all of them report stays unreported, and the total is the sum of totals."""
     known = [part for part in parts if part is not None]
     if not known:
         return None

@@ -46,13 +46,13 @@ def find_vacuous(check: str, spec: msgspec.Struct) -> Vacuous | None:
     if isinstance(spec, ToolCallsMatch) and (spec.negative or spec.positive_only or spec.max_extra is not None):
         return None
     always, never = _ALWAYS.get(check), _NEVER.get(check)
-    if always is not None and _empty(spec, always[0]):
+    if always is not None and _is_empty(spec, always[0]):
         return Vacuous(always[0], f"{check} {always[1]}", f"`{always[2]}")
-    if never is not None and _empty(spec, never[0]):
+    if never is not None and _is_empty(spec, never[0]):
         return Vacuous(never[0], f"{check} {never[1]}")
     return None
 
 
-def _empty(spec: msgspec.Struct, field: str) -> bool:
+def _is_empty(spec: msgspec.Struct, field: str) -> bool:
     value = getattr(spec, field, None)
     return isinstance(value, (str, tuple)) and not value

@@ -89,7 +89,7 @@ def _has_criteria(node: Located) -> bool:
 
 def read(document: Located, reading: Reading, *, name: str) -> Suite:
     """Return the suite in a document; problems go to `reading`."""
-    return _Reader(reading, name).suite(document)
+    return _Reader(reading, name).read_suite(document)
 
 
 class _Reader:
@@ -99,12 +99,12 @@ class _Reader:
         self.cases: list[Case] = []
         self._taken: set[str] = set()
 
-    def suite(self, document: Located) -> Suite:
+    def read_suite(self, document: Located) -> Suite:
         found = list_members(document)
         if "data" in found and found["data"].is_list:
             document, found = found["data"], {}
         if document.is_list:
-            self._mixed(list(document.items()))
+            self._read_mixed(list(document.items()))
         elif not document.is_object:
             self._report_not_verial(document)
         elif "tasks" in found or "benchmark" in found:
@@ -128,7 +128,7 @@ class _Reader:
             code="not_verial",
         )
 
-    def _mixed(self, entries: Sequence[Located]) -> None:
+    def _read_mixed(self, entries: Sequence[Located]) -> None:
         """Read a list: tasks with criteria inside become cases, criteria are grouped by their task."""
         loose: list[Located] = []
         for entry in entries:

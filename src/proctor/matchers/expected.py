@@ -51,7 +51,7 @@ class Expected:
         """Return None when `actual` fits, else the first thing that does not."""
         raise TypeError(f"{type(self).__name__} does not compare")
 
-    def shown(self) -> str:
+    def describe(self) -> str:
         """Return the expected value in a sentence."""
         return show(self.raw)
 

@@ -31,7 +31,7 @@ class Operand(msgspec.Struct, frozen=True):
         """Return the value to compare with."""
         return self.constant if self.expression is None else self.expression.evaluate(scope)
 
-    def shown(self, value: Json) -> str:
+    def describe(self, value: Json) -> str:
         """Return that value in a sentence."""
         return show(value) if self.expression is None else from_expression(value, self.expression.text)
 

@@ -111,10 +111,10 @@ def explain(
             return inner
     parts: list[str] = []
     if lacking:
-        parts.append("lacks " + ", ".join(elements[index].shown() for index in lacking[:3]) + _describe_more(lacking))
+        parts.append("lacks " + ", ".join(elements[index].describe() for index in lacking[:3]) + _describe_more(lacking))
     if extra:
         parts.append("has the unexpected " + ", ".join(show(actual[index], 60) for index in extra[:3]) + _describe_more(extra))
-    return Mismatch(path, " and ".join(parts), whole.shown(), actual)
+    return Mismatch(path, " and ".join(parts), whole.describe(), actual)
 
 
 def _describe_more(indexes: list[int]) -> str:

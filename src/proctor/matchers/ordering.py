@@ -60,7 +60,7 @@ class DateNear(Expected):
         value = self._operand.value(scope)
         wanted = _read_computed_moment(self._operand, value, scope)
         within = f" within {self._tolerance:g} minutes" if self._tolerance else ""
-        shown = self._operand.shown(value) + within
+        shown = self._operand.describe(value) + within
         if actual is MISSING:
             return absent_mismatch(path, shown)
         found = moment_of(actual, scope)
@@ -113,7 +113,7 @@ class Bound(Expected):
     def find_mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
         """Return None when the value lies on the right side."""
         value = self._operand.value(scope)
-        shown = f"{self._phrase} {self._operand.shown(value)}"
+        shown = f"{self._phrase} {self._operand.describe(value)}"
         if actual is MISSING:
             return absent_mismatch(path, shown)
         if _is_number(value):

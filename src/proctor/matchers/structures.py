@@ -38,7 +38,7 @@ class Computed(Expected):
     def find_mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
         """Return None when the values are equal, else their first difference."""
         value = self._operand.value(scope)
-        shown = self._operand.shown(value)
+        shown = self._operand.describe(value)
         if actual is MISSING:
             return absent_mismatch(path, shown)
         if isinstance(value, date):
@@ -139,7 +139,7 @@ class Not(Expected):
 
     def find_mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
         """Return None when the inner value does not fit."""
-        shown = f"anything but {self._inner.shown()}"
+        shown = f"anything but {self._inner.describe()}"
         if actual is MISSING:
             return absent_mismatch(path, shown)
         if self._inner.find_mismatch(actual, scope, path) is not None:
@@ -230,7 +230,7 @@ class SchemaVariant(Expected):
     def find_mismatch(self, actual: Json | Missing, scope: Scope, path: str = "$") -> Mismatch | None:
         """Return None when every key of the variant accepts the value."""
         if actual is MISSING:
-            return absent_mismatch(path, self.shown())
+            return absent_mismatch(path, self.describe())
         fits = not self._names or any(KINDS[name](actual) for name in self._names)
         if fits and self._pattern is not None:
             fits = isinstance(actual, str) and self._pattern.search(actual) is not None
@@ -239,7 +239,7 @@ class SchemaVariant(Expected):
             fits = all(any(choice.find_mismatch(actual, scope, path) is None for choice in group) for group in self._allowed)
         if fits and (self._minimum is not None or self._maximum is not None):
             fits = KINDS["number"](actual) and not self._is_out_of_bounds(actual)
-        return None if fits else Mismatch(path, "does not fit the variant", self.shown(), actual)
+        return None if fits else Mismatch(path, "does not fit the variant", self.describe(), actual)
 
     def _is_out_of_bounds(self, actual: Json) -> bool:
         return (self._minimum is not None and not actual >= self._minimum) or (self._maximum is not None and not actual <= self._maximum)
@@ -266,7 +266,7 @@ class OneOf(Expected):
         for variant in self._variants:
             if variant.find_mismatch(actual, scope, path) is None:
                 return None
-        shown = " or ".join(variant.shown() for variant in self._variants[:5])
+        shown = " or ".join(variant.describe() for variant in self._variants[:5])
         if len(self._variants) > 5:
             shown += f" or {len(self._variants) - 5} more"
         return (

@@ -35,10 +35,10 @@ class TextTest(Expected):
         """Return None when the test holds."""
         value = self._operand.value(scope)
         if actual is MISSING:
-            return absent_mismatch(path, f"text that {self._phrase}s {self._operand.shown(value)}")
+            return absent_mismatch(path, f"text that {self._phrase}s {self._operand.describe(value)}")
         if self._test(write_text_form(actual), write_text_form(value)):
             return None
-        return Mismatch(path, f"does not {self._phrase} the text", self._operand.shown(value), actual)
+        return Mismatch(path, f"does not {self._phrase} the text", self._operand.describe(value), actual)
 
 
 _TEXT_KEYS = {"value": "the text to look for", "expression": "an expression that gives it"}
