@@ -35,7 +35,7 @@ def make_quick_decision(case: Case, checks: Sequence[Decide], careful: DecideCas
             return careful(evidence, source, attempt, clock)
         clean, steps = remembered
         try:
-            for position, check, passed in steps:
+            for position, check, passed in steps:  # noqa: B007 - where it broke off is asked below
                 verdict = check(evidence)
                 if verdict is not passed:
                     break
