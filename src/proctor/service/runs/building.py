@@ -211,7 +211,7 @@ class _Builder:
     def _workspace(self, suite: Suite) -> Workspace:
         own = _told("suite", lambda: build_workspace(suite.settings))
         settings: dict[str, Json] = self._project["settings"] or {}
-        return own.over(_told("project", lambda: build_workspace(settings)))
+        return own.lay_over(_told("project", lambda: build_workspace(settings)))
 
     def _target(self, workspace: Workspace, asked: Asked) -> Target:
         if asked.inline_target is not None:
