@@ -30,7 +30,7 @@ ODD = """
 import os, signal, time, sys
 from proctor.service.decisions import process as deciding_process, record_verdicts, trace_verdicts
 record_verdicts.CASE_S, record_verdicts.SLICE_S = 0.3, 0.2
-decide = record_verdicts.CaseDecider._decided
+decide = record_verdicts.CaseDecider._decide_record
 def odd(self, work):
     if b"SEGFAULT" in work.evidence:
         os.kill(os.getpid(), signal.SIGSEGV)
@@ -41,7 +41,7 @@ def odd(self, work):
     if b"HUNGRY" in work.evidence:
         raise MemoryError
     return decide(self, work)
-record_verdicts.CaseDecider._decided = odd
+record_verdicts.CaseDecider._decide_record = odd
 deciding_process.main()
 """
 COMMAND = (sys.executable, "-c", ODD)
