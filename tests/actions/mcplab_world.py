@@ -7,6 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from proctor.actions.mcplab_run import Ready, Together, prepare_all
+from proctor.actions.run import LiveRun, drive
+from proctor.actions.run_policy import McplabOptions, Policy
+from proctor.actions.trust import trust_for
+from proctor.model.case import Suite
 from tests.llm.provider_server import Asked, Said
 
 AGENTS = """\
@@ -61,6 +66,20 @@ def workspace(folder: Path, url: str, *, auth: str = "", config: str = CONFIG, a
     path = folder / "evals" / "orders.yaml"
     path.write_text(config)
     return path
+
+
+async def drive_mcplab(suite: Any, *, environment: dict[str, str], **options: Any) -> LiveRun:
+    chosen = {name: options.pop(name) for name in McplabOptions.__struct_fields__ if name in options}
+    return await drive(suite, environment=environment, mcplab=McplabOptions(**chosen), **options)
+
+
+def prepare_together(suite: Suite, environment: dict[str, str], **options: Any) -> Together:
+    return prepare_all(suite, Policy(Path(), trust_for("running"), environment), McplabOptions(**options))
+
+
+def prepare_mcplab(suite: Suite, environment: dict[str, str], **options: Any) -> Ready:
+    (ready,) = prepare_together(suite, environment, **options).configs.values()
+    return ready
 
 
 def completion(text: str = "", calls: list[tuple[str, Any]] | None = None) -> Said:

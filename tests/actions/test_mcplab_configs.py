@@ -10,13 +10,12 @@ import pytest
 
 from proctor.actions.history import open_run
 from proctor.actions.mcplab_plan import plan, plan_all, read_overrides
-from proctor.actions.mcplab_run import drive_mcplab, prepare_all
 from proctor.actions.run import LiveRun
 from proctor.actions.suites import load_suite, load_suites
 from proctor.decide.selection import select
 from proctor.errors import InputError, TargetError
 from proctor.model.case import Suite
-from tests.actions.mcplab_world import CONFIG, answering, completion, workspace
+from tests.actions.mcplab_world import CONFIG, answering, completion, drive_mcplab, prepare_together, workspace
 from tests.actions.test_mcplab_command import model_server
 from tests.integration.running import proctor
 from tests.llm.provider_server import Asked, Provider, Said, provider
@@ -196,13 +195,13 @@ def test_what_is_missing_is_told_once_for_all_configs(tmp_path: Path) -> None:
     folder = two_configs(tmp_path)
     (folder / "note.txt").unlink()
     with pytest.raises(InputError) as caught:
-        prepare_all(load_suite(folder), environment={})
+        prepare_together(load_suite(folder), {})
     text = str(caught.value)
     assert text.count("agent 'gpt' needs the environment variable OPENAI_API_KEY") == 1
     assert text.count("agent 'mini' needs the environment variable OPENAI_API_KEY") == 1
     assert "scenario 'refund': the attachment" in text
     with pytest.raises(InputError, match="an OAuth token for 'shpo'"):
-        prepare_all(load_suite(folder), environment=KEYS, oauth_tokens={"shpo": "t"})
+        prepare_together(load_suite(folder), KEYS, oauth_tokens={"shpo": "t"})
 
 
 def test_secrets_in_the_files_of_any_config_are_kept_nowhere(tmp_path: Path) -> None:
@@ -228,7 +227,7 @@ def test_one_config_is_planned_by_itself_only(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="expected one MCPLab config, found 2"):
         plan(suite)
     with pytest.raises(InputError, match="no scenario to run"):
-        prepare_all(select(suite, "nothing_like_this"), environment=KEYS)
+        prepare_together(select(suite, "nothing_like_this"), KEYS)
 
 
 def test_configs_with_the_same_file_name_have_folders_of_their_own(tmp_path: Path) -> None:

@@ -15,14 +15,13 @@ from proctor.actions.evidence import read_all_evidence
 from proctor.actions.history import open_run
 from proctor.actions.mcplab_config import resolved_config
 from proctor.actions.mcplab_plan import ServerOverrides, plan, read_overrides, read_tokens
-from proctor.actions.mcplab_run import drive_mcplab, prepare_mcplab
 from proctor.actions.mcplab_target import Route, request_id
 from proctor.actions.run import LiveRun
 from proctor.actions.suites import load_suite
 from proctor.errors import InputError, TargetError
 from proctor.formats.yaml_text import to_yaml
 from proctor.model.case import Suite
-from tests.actions.mcplab_world import AGENTS, CONFIG, answering, clerk, completion, restless, workspace
+from tests.actions.mcplab_world import AGENTS, CONFIG, answering, clerk, completion, drive_mcplab, prepare_mcplab, restless, workspace
 from tests.llm.provider_server import Asked, Provider, Said, provider
 from tests.targets.mcp_twins import Gate, http_shop, local_shop, run
 
@@ -257,7 +256,7 @@ def test_a_run_is_resumed_only_with_its_own_agents(tmp_path: Path) -> None:
 
 
 def prepared(suite: Suite, environment: dict[str, str] | None = None, **options: Any) -> Any:
-    return prepare_mcplab(suite, environment=KEYS if environment is None else environment, **options)
+    return prepare_mcplab(suite, KEYS if environment is None else environment, **options)
 
 
 def test_every_missing_key_and_variable_is_told_at_once_without_values(tmp_path: Path) -> None:

@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 
-from proctor.actions.mcplab_run import drive_mcplab
 from proctor.actions.run import LiveRun
 from proctor.targets.mcp_settings import ServerSettings
-from tests.actions.mcplab_world import completion
+from tests.actions.mcplab_world import completion, drive_mcplab
 from tests.actions.test_mcplab_command import model_server
 from tests.live.test_mcp_servers import EVERYTHING, FILESYSTEM, everything_over_http, node, npm_servers, time_server
 from tests.llm.provider_server import Asked, Said, provider

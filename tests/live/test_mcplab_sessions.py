@@ -18,10 +18,9 @@ from typing import Any
 import pytest
 import uvicorn
 
-from proctor.actions.mcplab_run import drive_mcplab
 from proctor.actions.run import LiveRun
 from proctor.targets.mcp_settings import ServerSettings
-from tests.actions.mcplab_world import completion
+from tests.actions.mcplab_world import completion, drive_mcplab
 from tests.llm.provider_server import Asked, Provider, Said, provider
 from tests.targets.cart_server import cart_server
 from tests.targets.mcp_twins import ROOT, run
@@ -144,7 +143,7 @@ def test_a_shared_session_is_shared_by_choice(stdio: bool, tmp_path: Path) -> No
 def test_structured_content_alone_reaches_the_model_and_the_evidence(stdio: bool, tmp_path: Path) -> None:
     with served() as url:
         path = written(tmp_path, STRUCTURED, url)
-        live, seen = drive(path, reckoner, tmp_path / "home", repeat=2, reached_by=over_stdio() if stdio else None)
+        live, seen = drive(path, reckoner, tmp_path / "home", repeat=2, reached_by=over_stdio() if stdio else {})
     assert live.result.counts == {"pass": 2, "fail": 0, "error": 0, "skip": 0}
     told = json.loads(seen.asked[-1].body["messages"][-1]["content"])
     assert told == {"content": [], "structuredContent": {"total": 3, "currency": "EUR"}, "isError": False}

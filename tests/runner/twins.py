@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 
 from proctor.cassettes.ports import Tape
 from proctor.model.attempt import Attempt
 from proctor.model.evidence import Evidence
-from proctor.model.run import RunEntry, RunHeader
+from proctor.model.run import RunEntry
 
 Answer = Callable[[Attempt], Awaitable[Evidence]]
 
@@ -18,20 +18,9 @@ class MemoryLog:
 
     def __init__(self) -> None:
         self.kept: list[RunEntry] = []
-        self.ended = ""
-
-    @property
-    def header(self) -> RunHeader:
-        return RunHeader(run_id="r", started_at="2026-11-15T09:00:00Z")
 
     async def append(self, entry: RunEntry) -> None:
         self.kept.append(entry)
-
-    def entries(self) -> Iterator[RunEntry]:
-        return iter(self.kept)
-
-    def close(self, ended: str) -> None:
-        self.ended = ended
 
 
 class StubTarget:

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from proctor.actions.run_builder import BuiltRun
 from proctor.service.access.callers import LOCAL, Caller
 from proctor.service.access.projects import create_project
 from proctor.service.hub import Hub
 from proctor.service.runs import worker
-from proctor.service.runs.building import ReadyRun
 from proctor.service.runs.requests import cancel_run, get_run, start_run
 from proctor.service.runs.turns import RunTurns
 from proctor.service.runs.worker import run_worker, work_once
@@ -57,9 +57,9 @@ class SlowStart:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, where: str, seconds: float) -> None:
         self.begun = 0
-        real = worker.ready_run
+        real = worker.build_project_run
 
-        async def ready_run(*words: Any) -> ReadyRun:
+        async def build_project_run(*words: Any) -> BuiltRun:
             if where == "building":
                 self.begun += 1
                 await asyncio.sleep(seconds)
@@ -75,7 +75,7 @@ class SlowStart:
                 ready.target.open = opening  # type: ignore[method-assign] - the target of this run only
             return ready
 
-        monkeypatch.setattr(worker, "ready_run", ready_run)
+        monkeypatch.setattr(worker, "build_project_run", build_project_run)
 
 
 @pytest.mark.parametrize("where", ["building", "opening"])

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from proctor.actions.run_policy import Policy
 from proctor.service.access.callers import LOCAL, Caller
 from proctor.service.access.secrets import set_secret
 from proctor.service.hub import Hub
 from proctor.service.refusals import Refusal
+from proctor.service.runs.policy import ProjectPolicy
 from proctor.service.runs.requests import get_run, start_run
 from proctor.service.runs.results import list_run_results
 from proctor.service.runs.worker import work_once
@@ -158,3 +160,10 @@ def test_a_judge_of_the_project_goes_by_the_same_rules(sqlite: TestDatabase) -> 
             assert found["data"][0]["outcome"] == "error", found
 
     sqlite.run_hub(use, allowed_addresses=LOOPBACK)
+
+
+def test_the_service_replaces_every_rule_of_ones_own_machine() -> None:
+    rules = {name for name in vars(Policy) if not name.startswith("__")}
+    # Its surroundings depend on its settings.
+    left = rules - set(vars(ProjectPolicy)) - {"surroundings"}
+    assert not left, "a stranger's suite could do there what its own user may"

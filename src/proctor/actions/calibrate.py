@@ -10,11 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from proctor.actions.demo import examples_folder
-from proctor.actions.judges import JudgeOptions, OpenedJudge, open_judge
-from proctor.actions.settings import workspace_file
+from proctor.actions.judges import JudgeOptions, OpenedJudge, open_home_judge
 from proctor.cassettes.ports import LIVE, Tape
 from proctor.errors import InputError
-from proctor.formats.references import References
 from proctor.model.judgement import Material, Opinion, Question
 from proctor.model.labelled import JudgedAnswer, LabelledAnswer
 from proctor.runner.ports import Judge
@@ -34,8 +32,7 @@ def starter_labels() -> Path:
 
 def judge_to_calibrate(home: Path, options: JudgeOptions) -> OpenedJudge:
     """The judge that the workspace of `home`, the environment or the options name; raises `InputError` where none is."""
-    environment = dict(os.environ)
-    opened = open_judge(None, workspace_file(home), References(environment), environment, home=home, options=options)
+    opened = open_home_judge(home, os.environ, options=options)
     if opened is None:
         raise InputError(
             "there is no judge to calibrate\n"

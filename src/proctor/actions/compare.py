@@ -85,7 +85,10 @@ def compare_entries(
     min_effect: float = 0.0,
 ) -> RunComparison:
     """Compare what was kept of two runs; `suite` is the candidate's."""
-    (first, before), (second, after) = base, candidate
+    first, second = base[0], candidate[0]
+    order = {case.id: number for number, case in enumerate(suite.cases)}
+    # Attempts are kept as they end: two comparisons of the same runs must not differ by that.
+    before, after = (sorted(entries, key=lambda entry: order.get(entry.case, len(order))) for _, entries in (base, candidate))
     thresholds = {case.id: case.pass_threshold for case in suite.cases if case.pass_threshold is not None}
     return RunComparison(
         base=first,

@@ -262,6 +262,14 @@ def open_judge(
     return _opened(models, prices, chosen, secrets, home, cache=section.cache and options.cache, plain=plain, spent=spent)
 
 
+def open_home_judge(
+    home: Path, environment: Mapping[str, str], *, options: JudgeOptions = NO_OPTIONS, plain: bool | None = None
+) -> OpenedJudge | None:
+    """Open the judge that the workspace file beside `home` or the environment names. Raises `InputError`."""
+    variables = dict(environment)
+    return open_judge(None, workspace_file(home), References(variables), variables, home=home, options=options, plain=plain)
+
+
 def judge_problems(suite: Suite, home: Path) -> Sequence[Problem]:
     """What is wrong with the `judge:` of a suite, as far as that can be told without its keys."""
     if suite.dialect != "native" or not any(suite.settings.get(key) is not None for key in ("judge", "models")):

@@ -15,11 +15,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
-
-import msgspec
+from typing import Final
 
 from proctor.actions.mcplab_plan import Entry
+from proctor.actions.surroundings import COMMAND_LINE, Surroundings
 from proctor.errors import InputError, SpecError
 from proctor.llm.build import build_model
 from proctor.llm.ports import ChatModel
@@ -27,9 +26,6 @@ from proctor.llm.settings import ModelSettings
 from proctor.model.evidence import Json
 from proctor.model.problem import Problem
 from proctor.targets.mcp_settings import ApiKey, Auth, Bearer, ClientCredentials, ServerFault, ServerSettings
-
-if TYPE_CHECKING:
-    from proctor.targets.wire import MakeTransport
 
 # provider: the variables of its key and of its address
 PROVIDER_VARIABLES: Final = {
@@ -39,21 +35,6 @@ PROVIDER_VARIABLES: Final = {
 }
 _WHOLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _NOT_SENT: Final = "replayed"
-
-
-class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a workspace is run: what its variables are called there and how one is given, and how connections are made."""
-
-    variable: str = "the environment variable {name}"
-    remedy: str = "export {name}={value}"
-    login: str = "give its token: --oauth-token {server}=TOKEN"
-    model_transport: MakeTransport | None = None
-    server_transport: MakeTransport | None = None
-    dotenv: bool = False
-    """Whether the `.env` files of the workspace count."""
-
-
-COMMAND_LINE: Final = Surroundings(dotenv=True)
 
 
 class Access:

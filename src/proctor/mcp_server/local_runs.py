@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import msgspec
 
@@ -105,7 +104,19 @@ class LocalRuns:
     async def _started(self, suite: Suite, request: RunRequest) -> str:
         """Start driving; the id of the run, or whatever kept it from starting."""
         named: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        task = asyncio.create_task(self._drive(suite, request, named))
+        task = asyncio.create_task(
+            drive(
+                suite,
+                target=request.target,
+                home=self._home,
+                repeat=request.repeat,
+                concurrency=request.concurrency,
+                timeout_s=request.timeout_s,
+                note=request.note,
+                opened=named.set_result,
+                trust=self.trust,
+            )
+        )
         await asyncio.wait([task, named], return_when=asyncio.FIRST_COMPLETED)
         if not named.done():
             # It never had an id: the target, the judge or the suite cannot be used.
@@ -114,22 +125,6 @@ class LocalRuns:
             raise Refusal("INTERNAL_ERROR", "the run ended before it began")
         self._live[named.result()] = task
         return named.result()
-
-    async def _drive(self, suite: Suite, request: RunRequest, named: asyncio.Future[str]) -> LiveRun:
-        options: dict[str, Any] = {
-            "home": self._home,
-            "repeat": request.repeat,
-            "concurrency": request.concurrency,
-            "timeout_s": request.timeout_s,
-            "note": request.note,
-            "opened": named.set_result,
-            "trust": self.trust,
-        }
-        if suite.dialect == "mcplab" and request.target is None:
-            from proctor.actions.mcplab_run import drive_mcplab  # only MCPLab's own suites need it
-
-            return await drive_mcplab(suite, environment=dict(os.environ), **options)
-        return await drive(suite, target=request.target, **options)
 
     def _forget_ended(self) -> None:
         for id, task in list(self._live.items()):

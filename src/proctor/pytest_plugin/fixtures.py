@@ -166,18 +166,13 @@ class AskJudge:
 def proctor_judge(request: pytest.FixtureRequest) -> AskJudge:
     """Asks the judge of proctor.yaml or of the environment; a test that needs one is skipped where there is none."""
     from proctor.actions.history import find_home  # see above
-    from proctor.actions.judges import open_judge
-    from proctor.actions.settings import workspace_file
-    from proctor.formats.references import References
+    from proctor.actions.judges import open_home_judge
 
     home = find_home(None, request.path.parent)
 
-    def opened() -> OpenedJudge | None:
-        return open_judge(None, workspace_file(home), References(dict(os.environ)), os.environ, home=home)
-
-    if opened() is None:
+    if open_home_judge(home, os.environ) is None:
         pytest.skip("proctor_judge: no judge is configured; `judge:` in proctor.yaml or PROCTOR_JUDGE_MODEL names one")
-    return AskJudge(opened)
+    return AskJudge(lambda: open_home_judge(home, os.environ))
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ A target is given one case and answers with evidence. It owns its connections be
 a wire goes through the tape of the attempt.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from proctor.cassettes.ports import Tape
@@ -14,7 +14,7 @@ from proctor.model.case import Case
 from proctor.model.evidence import Evidence
 from proctor.model.judgement import Opinion, Question
 from proctor.model.result import CaseResult
-from proctor.model.run import RunEntry, RunHeader
+from proctor.model.run import RunEntry
 
 
 class Target(Protocol):
@@ -52,26 +52,10 @@ class Decider(Protocol):
 
 
 class RunLog(Protocol):
-    """One run being written, or read again.
-
-    An entry that was acknowledged survives a crash; one that was only half written is dropped when the run is opened again.
-    """
-
-    @property
-    def header(self) -> RunHeader:
-        """What the run was started with."""
-        ...
+    """Keeps the attempts of one run."""
 
     async def append(self, entry: RunEntry) -> None:
-        """Keep one finished attempt, durably once this returns. Raises `StoreError`."""
-        ...
-
-    def entries(self) -> Iterator[RunEntry]:
-        """Return everything kept so far, in order."""
-        ...
-
-    def close(self, ended: str) -> None:
-        """Note that no more is to come: `completed`, `interrupted` or `budget`."""
+        """Keep one finished attempt, so that it survives a crash once this returns. Raises `StoreError`."""
         ...
 
 

@@ -11,7 +11,7 @@ Events are numbered within their run, from 1, without gaps. The row of the run i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -20,7 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from proctor.errors import StoreError
 from proctor.model.evidence import Json
-from proctor.model.run import RunEntry, RunHeader
+from proctor.model.run import RunEntry
 from proctor.store.bodies import compress_bytes, expand_bytes
 from proctor.store.database import Database
 from proctor.store.pages import Row
@@ -219,7 +219,7 @@ class RunRows:
     def __init__(
         self,
         database: Database,
-        header: RunHeader,
+        run_id: str,
         *,
         owner: str,
         lease_s: float,
@@ -231,7 +231,7 @@ class RunRows:
     ) -> None:
         """`told` is called whenever something was written."""
         self._database = database
-        self._header = header
+        self._run_id = run_id
         self._owner = owner
         self._lease_s = lease_s
         self._clock = clock
@@ -239,27 +239,10 @@ class RunRows:
         self._new_id = new_id
         self._clean = clean
         self._told = told
-        self._bodies: list[bytes] = []
         self._entries: list[tuple[dict[str, Any], dict[str, Json], asyncio.Future[None]]] = []
         self._events: list[Event] = []
         self._writer: asyncio.Task[None] | None = None
         self._appending: set[asyncio.Task[None]] = set()
-
-    @property
-    def header(self) -> RunHeader:
-        """What the run was started with."""
-        return self._header
-
-    async def read(self) -> None:
-        """Fetch what is kept already, for `entries`."""
-        query = sa.select(run_entries.c.body).where(run_entries.c.run_id == self._header.run_id)
-        async with self._database.reading() as connection:
-            found = await connection.execute(query.order_by(run_entries.c.created_at, run_entries.c.id))
-            self._bodies = [row[0] for row in found]
-
-    def entries(self) -> Iterator[RunEntry]:
-        """Return what `read` found, in order. A long run is not held in memory for this while it goes on."""
-        return map(read_entry, self._bodies)
 
     async def append(self, entry: RunEntry) -> None:
         """Keep one finished attempt, durably once this returns. Raises `StoreError`, `LeaseLost` among them."""
@@ -285,13 +268,10 @@ class RunRows:
             waiting = [*self._appending, *([self._writer] if self._writer is not None else [])]
             await asyncio.gather(*waiting, return_exceptions=True)
 
-    def close(self, ended: str) -> None:
-        """Do nothing: how a run ended is written with `end_run`, by whoever holds it."""
-
     async def _append_entry(self, entry: RunEntry) -> None:
         # Evidence may be large: cleaning and packing it must not hold up the other runs.
         body = await asyncio.to_thread(self._pack_entry, entry)
-        row = {"run_id": self._header.run_id, "case_id": entry.case, "attempt": entry.attempt, "outcome": entry.outcome, "body": body}
+        row = {"run_id": self._run_id, "case_id": entry.case, "attempt": entry.attempt, "outcome": entry.outcome, "body": body}
         about: dict[str, Json] = {"case": entry.case, "attempt": entry.attempt, "outcome": entry.outcome, "score": entry.score}
         reason = self._clean.clean_text(entry.reason)[:500] if entry.reason else None
         about |= {"code": entry.code, "reason": reason, "duration_ms": entry.duration_ms}
@@ -330,7 +310,7 @@ class RunRows:
         events: Sequence[Event],
     ) -> None:
         at = self._now()
-        run_id = self._header.run_id
+        run_id = self._run_id
         values: dict[str, object] = {"leased_until": self._clock() + self._lease_s, "updated_at": at}
         # First of all: who lost the lease raises here and writes nothing. A run that makes progress is not counted as taken in vain.
         held = await _change_held(connection, run_id, self._owner, {**values, "claims": 0} if entries else values)

@@ -2,11 +2,11 @@
 
 import argparse
 import asyncio
-import os
 import sys
-from typing import Any
 
+from proctor.actions.mcplab_plan import names_in, read_overrides, read_tokens
 from proctor.actions.run import LiveRun, drive
+from proctor.actions.run_policy import McplabOptions
 from proctor.actions.suites import load_suites
 from proctor.cli.ending import end_by_signals
 from proctor.cli.exits import Exit
@@ -78,23 +78,30 @@ async def _drive_suite(suite: Suite, options: argparse.Namespace) -> LiveRun:
         fail_fast=options.fail_fast,
     )
     progress = make_listener(quiet=options.quiet)
-    common: dict[str, Any] = {
-        "home": options.home,
-        "settings": settings,
-        "record": options.record,
-        "replay": options.replay,
-        "resume": options.resume,
-        "note": options.note,
-        "trust": options.trust,
-        "listener": progress,
-        "judge_options": read_judge_options(options),
-        "allow_missing_judge": options.allow_missing_judge,
-        "announce": _print_line if not options.quiet else _print_nothing,
-    }
-    if suite.dialect == "mcplab" and options.target is None:
-        task = asyncio.create_task(_drive_mcplab(suite, options, common))
-    else:
-        task = asyncio.create_task(drive(suite, target=options.target, **common))
+    task = asyncio.create_task(
+        drive(
+            suite,
+            target=options.target,
+            home=options.home,
+            settings=settings,
+            record=options.record,
+            replay=options.replay,
+            resume=options.resume,
+            note=options.note,
+            trust=options.trust,
+            listener=progress,
+            judge_options=read_judge_options(options),
+            allow_missing_judge=options.allow_missing_judge,
+            announce=lambda text: None if options.quiet else print(text, file=sys.stderr),
+            mcplab=McplabOptions(
+                agents=names_in(options.agents) if options.agents else None,
+                agents_all=options.agents_all,
+                overrides=read_overrides(options.server_override_all, options.server_override),
+                oauth_tokens=read_tokens(options.oauth_token),
+                artifacts=options.artifacts == "mcplab",
+            ),
+        )
+    )
     try:
         with end_by_signals(task):
             return await task
@@ -105,22 +112,6 @@ async def _drive_suite(suite: Suite, options: argparse.Namespace) -> LiveRun:
         progress.finish()
 
 
-async def _drive_mcplab(suite: Suite, options: argparse.Namespace, common: dict[str, Any]) -> LiveRun:
-    from proctor.actions.mcplab_plan import names_in, read_overrides, read_tokens  # only MCPLab's own suites need it
-    from proctor.actions.mcplab_run import drive_mcplab
-
-    return await drive_mcplab(
-        suite,
-        environment=dict(os.environ),
-        agents=names_in(options.agents) if options.agents else None,
-        agents_all=options.agents_all,
-        overrides=read_overrides(options.server_override_all, options.server_override),
-        oauth_tokens=read_tokens(options.oauth_token),
-        artifacts=options.artifacts == "mcplab",
-        **common,
-    )
-
-
 def _load_suite(options: argparse.Namespace) -> Suite:
     suite = load_suites(options.suites, dialect=options.dialect)
     if options.k:
@@ -128,14 +119,6 @@ def _load_suite(options: argparse.Namespace) -> Suite:
 
         suite = select(suite, options.k)
     return suite
-
-
-def _print_line(text: str) -> None:
-    print(text, file=sys.stderr)
-
-
-def _print_nothing(text: str) -> None:
-    """Print nothing."""
 
 
 def _parse_share(text: str) -> float:

@@ -62,9 +62,9 @@ class SuiteSource(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
         )
         suite = select(suite, self.selection)
         if self.own_agents:
-            from proctor.service.suites.mcplab_building import plan_of  # brings in everything that drives agents
+            from proctor.service.suites.mcplab_rules import plan_sent_suite  # brings in everything that drives agents
 
-            suite = plan_of(suite).suite
+            suite = plan_sent_suite(suite).suite
         return suite
 
 

@@ -30,7 +30,7 @@ from proctor.service.paging import paged, shown_page
 from proctor.service.plain_secrets import refuse_plain_secrets, refuse_secrets_in_suite
 from proctor.service.refusals import Refusal, not_found
 from proctor.service.run_signals import QUEUED
-from proctor.service.runs.building import Asked, asked_of, decided, library_for, ready_run
+from proctor.service.runs.building import Asked, asked_of, build_project_run, decided, library_for
 from proctor.service.suites.documents import read_sent_suite, refusal_of
 from proctor.service.suites.outbound import LONGEST_ATTEMPT_S
 from proctor.store.bodies import to_json
@@ -80,13 +80,14 @@ async def start_run(
     await asyncio.to_thread(refuse_secrets_in_suite, read, "suite")
     asked = decided(_asked(target, repeat, concurrency, timeout_s, selection), read, project)
     chosen = _selected(read, selection)
-    ready = await ready_run(hub, caller.organization_id, project, chosen, asked)
-    await ready.close()
-    if ready.attempts > MOST_ATTEMPTS:
-        told = f"{ready.attempts} attempts; expected at most {MOST_ATTEMPTS}"
+    built = await build_project_run(hub, caller.organization_id, project, chosen, asked)
+    await built.close()
+    attempts = built.count_attempts(repeat)
+    if attempts > MOST_ATTEMPTS:
+        told = f"{attempts} attempts; expected at most {MOST_ATTEMPTS}"
         raise Refusal("VALIDATION_ERROR", "the run is too large", fields={"repeat": [told]})
-    asked = msgspec.structs.replace(asked, attempts=ready.attempts)
-    row = await _queue(hub, caller, project, read, text, ready.target.name, asked, note)
+    asked = msgspec.structs.replace(asked, attempts=attempts)
+    row = await _queue(hub, caller, project, read, text, built.target.name, asked, note)
     hub.run_signals.wake(QUEUED)
     return shown_run(row)
 

@@ -6,14 +6,16 @@ Everything can be read while the run goes on: it is then what is finished so far
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 import sqlalchemy as sa
 
 from proctor.actions.compare import compare_entries, how_much, tell_incomplete
-from proctor.actions.history import case_result, result_of
+from proctor.actions.history import TARGET, case_result, result_of
 from proctor.errors import InputError
+from proctor.evidence.account import find_known
+from proctor.model.account import Known
 from proctor.model.case import Case, Suite
 from proctor.model.evidence import Json
 from proctor.model.result import RunResult
@@ -86,11 +88,19 @@ async def run_report(hub: Hub, caller: Caller, id: str, format: str) -> bytes:
     """A report of a run; `format` is one of `REPORTS`."""
     if format not in REPORTS:
         raise Refusal("VALIDATION_ERROR", "the format is not known", fields={"format": [f"expected one of {', '.join(REPORTS)}"]})
-    if format == "otlp":
-        run, entries = await _kept(hub, caller, id, trim=_with_trace)
+    accounts: dict[tuple[str, int], Known] = {}
+
+    def only_account(entry: RunEntry) -> RunEntry:
+        """Return everything but the evidence, of which what is known is kept: a long run would not fit into memory with it."""
+        if entry.evidence is not None:
+            accounts[entry.case, entry.attempt] = find_known(entry.evidence, TARGET)
+        return msgspec.structs.replace(entry, evidence=None)
+
+    if format == "html":
+        run, entries = await _kept(hub, caller, id, evidence_up_to=MOST_SHOWN)
     else:
-        run, entries = await _kept(hub, caller, id, evidence_up_to=MOST_SHOWN if format == "html" else 0)
-    return await asyncio.to_thread(_rendered, run, entries, format)
+        run, entries = await _kept(hub, caller, id, trim=_with_trace if format == "otlp" else only_account)
+    return await asyncio.to_thread(_rendered, run, entries, format, accounts)
 
 
 async def compare_runs(hub: Hub, caller: Caller, id: str, base: str, *, alpha: float = 0.05) -> dict[str, Json]:
@@ -143,8 +153,11 @@ def _suite(run: Row) -> Suite:
         return Suite(name=run["suite_name"], dialect=run["dialect"])
 
 
-def _rendered(run: Row, entries: list[RunEntry], format: str) -> bytes:
+def _rendered(run: Row, entries: list[RunEntry], format: str, accounts: Mapping[tuple[str, int], Known]) -> bytes:
     result = result_of(header_of(run), _suite(run), entries, ending_of(run))
+    if accounts:
+        told = (msgspec.structs.replace(case, account=accounts.get((case.id, case.attempt))) for case in result.cases)
+        result = msgspec.structs.replace(result, cases=tuple(told))
     if format == "jsonl":
         encode = CaseEncoder().encode
         return b"".join(encode(case) + b"\n" for case in result.cases)

@@ -25,6 +25,7 @@ import msgspec
 
 from proctor.actions.check_stream import wall_clock
 from proctor.actions.history import result_of
+from proctor.actions.run_builder import BuiltRun
 from proctor.decide.judging import Ask
 from proctor.errors import InputError, StoreError, TargetError
 from proctor.model.case import Case
@@ -33,13 +34,13 @@ from proctor.model.result import CaseResult
 from proctor.model.run import RunEntry
 from proctor.model.verdict import OUTCOMES
 from proctor.runner.events import Event
-from proctor.runner.run import Runner, RunOutcome
+from proctor.runner.run import Runner, RunOutcome, RunSettings
 from proctor.service.decisions.messages import make_undecided_result
 from proctor.service.decisions.suite_verdicts import SuiteDecisions
 from proctor.service.hub import Hub, new_id, stamp
 from proctor.service.refusals import Refusal
 from proctor.service.run_signals import QUEUED
-from proctor.service.runs.building import ReadyRun, asked_of, header_of, read_chosen_suite, read_kept_suite, ready_run, source_of
+from proctor.service.runs.building import asked_of, build_project_run, header_of, read_chosen_suite, read_kept_suite, settings_of, source_of
 from proctor.service.runs.cleaning import Cleaner
 from proctor.service.runs.turns import RunTurns
 from proctor.service.suites.outbound import LONGEST_ATTEMPT_S
@@ -168,19 +169,19 @@ class _Drive:
         except LeaseLost:
             _LOG.info("a run was taken over by another worker", extra={"run": self._id})
 
-    async def _ready(self) -> ReadyRun:
+    async def _ready(self) -> BuiltRun:
         async with self._hub.database.reading() as connection:
             project = await find_row(connection, projects, self._row["organization_id"], self._row["project_id"])
         if project is None:
             raise InputError("its project is gone")
         suite = await asyncio.to_thread(read_chosen_suite, self._row)
-        return await ready_run(self._hub, self._row["organization_id"], project, suite, asked_of(self._row))
+        return await build_project_run(self._hub, self._row["organization_id"], project, suite, asked_of(self._row))
 
-    async def _run(self, ready: ReadyRun) -> None:
+    async def _run(self, ready: BuiltRun) -> None:
         hub = self._hub
         rows = RunRows(
             hub.database,
-            header_of(self._row),
+            self._id,
             owner=self._owner,
             lease_s=hub.settings.lease_s,
             clock=hub.clock,
@@ -191,17 +192,18 @@ class _Drive:
         )
         async with hub.database.reading() as connection:
             done = await list_done_attempts(connection, self._id)
-        rows.add_event("running", {"attempts": ready.attempts, "finished": len(done), "claims": self._row["claims"]})
+        rows.add_event("running", {"attempts": asked_of(self._row).attempts, "finished": len(done), "claims": self._row["claims"]})
+        settings = msgspec.structs.replace(settings_of(asked_of(self._row)), open_s=OPEN_S)
         self._runner = runner = Runner(
             cases=ready.cases,
             target=ready.target,
             log=rows,
             run_id=self._id,
-            settings=msgspec.structs.replace(ready.settings, open_s=OPEN_S),
+            settings=settings,
             listener=self._listener(rows, cleaner),
             now=wall_clock,
-            judge=ready.judge.judge if ready.judge is not None else None,
-            decides=self._decides(ready),
+            judge=ready.seat.judge,
+            decides=self._decides(ready, settings),
         )
         # In a task of its own: a runner that is cancelled ends with what it has, and swallows that it was.
         running = asyncio.create_task(runner.run(done), name=f"run {self._id}")
@@ -212,10 +214,10 @@ class _Drive:
             await rows.wait_until_written()
         await self._finish(running, why, cleaner)
 
-    def _decides(self, ready: ReadyRun) -> _RunDecisions:
+    def _decides(self, ready: BuiltRun, settings: RunSettings) -> _RunDecisions:
         who = (self._row["organization_id"], f"project {self._row['project_id']}")
         cases = [case.case for case in ready.cases]
-        return _RunDecisions(self._hub.decisions, who, source_of(self._row), cases, fail_fast=ready.settings.fail_fast)
+        return _RunDecisions(self._hub.decisions, who, source_of(self._row), cases, fail_fast=settings.fail_fast)
 
     def _listener(self, rows: RunRows, cleaner: Cleaner) -> Callable[[Event], None]:
         def listen(event: Event) -> None:

@@ -10,11 +10,9 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 
-from proctor.actions.judges import open_judge
-from proctor.actions.settings import workspace_file
+from proctor.actions.judges import open_home_judge
 from proctor.cassettes.ports import LIVE
 from proctor.errors import InputError
-from proctor.formats.references import References
 from proctor.model.judgement import Opinion, Question
 from proctor.runner.ports import Judge
 from proctor.service.decisions.messages import TraceWork, pack_plain, unpack_plain
@@ -30,9 +28,8 @@ _LOG = logging.getLogger("proctor.serve")
 
 def open_workspace_judge(hub: Hub, environment: Mapping[str, str]) -> Judge | None:
     """Return the judge that the workspace of the service names, if it can be used."""
-    home = hub.settings.home
     try:
-        opened = open_judge(None, workspace_file(home), References(dict(environment)), environment, home=home)
+        opened = open_home_judge(hub.settings.home, environment)
     except InputError as error:
         _LOG.warning("the judge cannot be used; what needs one will be errors", extra={"error": str(error)})
         return None

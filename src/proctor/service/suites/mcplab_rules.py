@@ -1,11 +1,7 @@
-"""An MCPLab suite that was sent, driven by its own agents on its own servers.
+"""What an MCPLab suite that was sent may ask for, when its own agents are driven on its own servers.
 
-The same plan and the same agents as `proctor run` makes of a workspace; what differs is where things come from and where they may go. Keys
-and `${NAME}` are the secrets of the project (`OPENAI_API_KEY`, `OPENAI_BASE_URL` and so on), never variables of the service; servers and
-models go by the rules of `outbound.py`; a file that a scenario attaches has to be in the suite itself.
-
-What a suite asks for is multiplied here, scenarios by agents, and each server and each agent has connections of its own: both are bounded
-before anything is made of them.
+A suite multiplies, scenarios by agents, and each server and each agent has connections of its own: both are bounded before anything is made
+of them. Servers and models go by the rules of `outbound.py`; a file that a scenario attaches has to be in the suite itself.
 """
 
 from __future__ import annotations
@@ -14,9 +10,8 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from proctor.actions.mcplab_access import PROVIDER_VARIABLES, Surroundings
+from proctor.actions.mcplab_access import PROVIDER_VARIABLES
 from proctor.actions.mcplab_plan import Plan, plan
-from proctor.actions.mcplab_run import Together, prepare_all
 from proctor.errors import InputError, SpecError
 from proctor.formats.references import References
 from proctor.formats.workspace import Section
@@ -34,13 +29,8 @@ MOST_COMBINATIONS: Final = 50_000
 _REFERENCE = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}")
 
 
-def has_own_agents(suite: Suite) -> bool:
-    """Whether a suite says itself who is to be driven."""
-    return suite.dialect == "mcplab" and bool(suite.settings.get("agents"))
-
-
-def plan_of(suite: Suite) -> Plan:
-    """Every scenario with every selected agent. Raises `InputError`, also for more than a service drives at once."""
+def plan_sent_suite(suite: Suite) -> Plan:
+    """Return every scenario with every selected agent. Raises `InputError`, also for more than a service drives at once."""
     known: list[Json] = suite.settings.get("agents") or []
     selected: Json = (suite.settings.get("run_defaults") or {}).get("selected_agents") or known
     if len(selected) > MOST_AGENTS:
@@ -55,9 +45,8 @@ def plan_of(suite: Suite) -> Plan:
     return found
 
 
-def own_agents(suite: Suite, values: Mapping[str, str], references: References, outbound: Outbound) -> Together:
-    """The agents of a suite, ready to be driven. Raises `InputError` with every problem, `Refusal` for what may not be reached."""
-    planned = plan_of(suite)
+def admit_sent_plan(planned: Plan, values: Mapping[str, str], references: References, outbound: Outbound) -> dict[str, ServerSettings]:
+    """Return how the servers are reached that are started. Raises `InputError`, and `Refusal` for what may not be reached."""
     _check_attachments(planned)
     for id, entry in planned.servers.items():
         outbound.check_server(f"MCP server {id!r}", entry, field="suite")
@@ -66,15 +55,7 @@ def own_agents(suite: Suite, values: Mapping[str, str], references: References, 
     for agent in driven.values():
         _, address = PROVIDER_VARIABLES[agent["provider"]]
         outbound.check_address(values.get(address) or None, f"agent {agent['id']!r}, the secret {address}", field="suite")
-    surroundings = Surroundings(
-        variable="the secret {name} of the project",
-        remedy="keep {name} as a secret of the project",
-        login="get a token elsewhere, keep it as a secret of the project, and write auth: {{type: bearer, token: '${{NAME}}'}}",
-        model_transport=outbound.model_transport,
-        server_transport=outbound.transport,
-    )
-    reached_by = _started(planned, references)
-    return prepare_all(suite, environment=values, reached_by=reached_by, surroundings=surroundings)
+    return _read_started(planned, references)
 
 
 def _check_attachments(planned: Plan) -> None:
@@ -100,8 +81,8 @@ def _check_key(id: str, entry: Mapping[str, Json]) -> None:
         raise InputError(f"MCP server {id!r}: its API key stands here in plain; keep it as a secret of the project and write ${{NAME}}")
 
 
-def _started(planned: Plan, references: References) -> dict[str, ServerSettings]:
-    """How the servers are reached that are started; `${NAME}` in their variables are secrets of the project."""
+def _read_started(planned: Plan, references: References) -> dict[str, ServerSettings]:
+    """Return how the servers are reached that are started; `${NAME}` in their variables are secrets of the project."""
     entries = {id: entry for id, entry in planned.servers.items() if entry["transport"] == STARTED}
     section = Section.of({"servers": entries}, path=f"$.{LIBRARY_KEY}", trusted=False)
     try:

@@ -1,0 +1,154 @@
+"""What a run may use, and where that comes from: the one thing that differs between the doors.
+
+A policy says whose variables and secrets count, which workspace describes targets and models, who judges, what may be reached and what may
+be started. `Policy` is that of the command line, Python, pytest and local MCP runs; the service has its own (`service/runs/policy.py`).
+`run_builder.py` builds a run by either of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from proctor.actions.check_stream import prepared
+from proctor.actions.judges import NO_OPTIONS, JudgeOptions, OpenedJudge, judge_names, made_judge, open_judges
+from proctor.actions.mcplab_plan import Plan, ServerOverrides, configs_of, plan_all
+from proctor.actions.settings import workspace_for
+from proctor.actions.surroundings import COMMAND_LINE
+from proctor.actions.together import TARGET_KEYS, parts_of
+from proctor.actions.trust import Trust, named_in_settings, refuse_untrusted, target_names
+from proctor.formats.references import References, ReplayedReferences
+from proctor.formats.workspace import Section, Workspace
+from proctor.llm.settings import ModelSettings
+from proctor.model.case import Suite
+from proctor.model.evidence import Json
+from proctor.runner.ports import Judge, Target
+
+if TYPE_CHECKING:
+    from proctor.targets.mcp_settings import ServerSettings
+
+TargetLike = Target | Callable[..., object | Awaitable[object]] | Mapping[str, Json] | str | None
+
+
+class McplabOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Which agents and servers of an MCPLab suite are used, and where its own files go."""
+
+    agents: tuple[str, ...] | None = None
+    agents_all: bool = False
+    overrides: ServerOverrides | None = None
+    oauth_tokens: Mapping[str, str] = {}
+    root: Path | None = None
+    """The folder of the workspace, where the suite's own place does not tell."""
+    reached_by: Mapping[str, ServerSettings] = {}
+    """How servers are reached, by id, instead of by the address in the file: MCPLab only knows HTTP."""
+    artifacts: bool | Path = False
+    """Where MCPLab's own files are written: `True` is the folder `mcplab` of the run, a path is a folder of runs."""
+
+
+class Seat(msgspec.Struct, frozen=True, kw_only=True):
+    """The place of the judge, taken or empty."""
+
+    judge: Judge | None = None
+    opened: OpenedJudge | None = None
+    """The same judge where the policy made it from what is configured: whoever drives the run announces and closes it."""
+
+
+class Policy:
+    """The rules of one's own machine: everything may be reached, and what a suite names if the suite is trusted.
+
+    A door with rules of its own replaces every one of them.
+    """
+
+    surroundings = COMMAND_LINE
+
+    def __init__(
+        self,
+        home: Path,
+        trust: Trust,
+        variables: Mapping[str, str],
+        *,
+        offline: bool = False,
+        judge: object | None = None,
+        judge_options: JudgeOptions = NO_OPTIONS,
+        allow_missing_judge: bool = False,
+    ) -> None:
+        """`offline` takes everything from a recording, so that no key is needed; `judge` is asked instead of the configured one."""
+        self.variables = variables
+        """Where the keys and addresses are looked for that providers' own tools read."""
+        self.references = ReplayedReferences(variables) if offline else References(variables)
+        """What `${NAME}` stands for."""
+        self.offline = offline
+        self.allow_missing_judge = allow_missing_judge
+        self._home = home
+        self._trust = trust
+        self._judge = judge
+        self._judge_options = judge_options
+
+    def find_workspace(self, suite: Suite) -> Workspace:
+        """Return the targets, models and judge that hold for a suite: its own, over those of the workspace file."""
+        return workspace_for(suite, self._home)
+
+    def find_folder(self, suite: Suite) -> Path:
+        """Return where files that a suite names are looked for: in its folder, else in the current one."""
+        return Path(suite.path).resolve().parent if suite.path else Path.cwd()
+
+    def find_judge(self, suite: Suite) -> Seat:
+        """Return the judge that was given, else the one that the suite, the workspace file or the environment names."""
+        if suite.dialect == "mcplab":
+            from proctor.actions.mcplab_judge import judge_agent  # only MCPLab's own suites need it
+
+            # A name that leads nowhere is an error of the workspace, whether anything is judged or not.
+            judge_agent(suite)
+        if not any(case.judged for case in prepared(suite).cases):
+            return Seat()
+        if self._judge is not None:
+            return Seat(judge=made_judge(self._judge, self.variables, home=self._home))
+        opened = open_judges(
+            suite,
+            self.references,
+            self.variables,
+            home=self._home,
+            options=self._judge_options,
+            offline=self.offline,
+            trust=self._trust,
+        )
+        return Seat(judge=opened.judge, opened=opened) if opened is not None else Seat()
+
+    def admit_suite(self, suite: Suite, target: TargetLike, *, own_agents: bool) -> None:
+        """Refuse a suite that is not trusted and names something itself, before anything of that is looked at."""
+        if own_agents:
+            for config in () if self.offline else configs_of(suite):
+                if not self._trust.takes(config.suite):
+                    named = {key: config.suite.settings.get(key) for key in ("servers", "agents")}
+                    refuse_untrusted(config.suite, named_in_settings(named, ""), self._trust)
+        elif target is None or isinstance(target, str):
+            for part in parts_of(suite, TARGET_KEYS):
+                if not self._trust.takes(part):
+                    workspace = self.find_workspace(part)
+                    found = target_names(target, workspace)
+                    if self._judge is None and not self.offline and any(case.judged for case in prepared(part).cases):
+                        found += judge_names(part, workspace, self._judge_options, self._trust)
+                    refuse_untrusted(part, found, self._trust)
+
+    def admit_target(self, name: str, settings: Section | Mapping[str, Json]) -> Section:
+        """Return the settings of a target as they may be built; those from Python are the author's own."""
+        return settings if isinstance(settings, Section) else Section.of(settings, path=f"$.targets.{name}")
+
+    def admit_model(self, name: str | None, workspace: Workspace, settings: ModelSettings) -> None:
+        """Refuse a model of a target that may not be reached: here none is."""
+
+    def plan_agents(self, suite: Suite, options: McplabOptions) -> list[tuple[Plan, Mapping[str, ServerSettings]]]:
+        """Return which scenarios run with which agents, one plan for each config of an MCPLab suite.
+
+        Each comes with the servers that are reached in another way than by their address.
+        """
+        plans = plan_all(suite, agents=options.agents, agents_all=options.agents_all, overrides=options.overrides)
+        return [(plan, options.reached_by) for plan in plans]
+
+    def blame(self, field: str) -> AbstractContextManager[None]:
+        """Return a context that tells an `InputError` as a fault of `field` of the request: here there is no request."""
+        return nullcontext()

@@ -1,0 +1,271 @@
+"""The same question at every door gets the same answer: the command line, Python, MCP, the service and pytest.
+
+Every dialect is asked for every verb that a door has. Documents are compared whole, but for ids, times and where files lie.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from mcp.client import Client
+
+import proctor
+import proctor.pytest_plugin.items  # a session in this process forgets the modules it loaded
+import proctor.pytest_plugin.live
+from proctor.actions.compare import compare
+from proctor.actions.history import open_run
+from proctor.actions.recheck import recheck
+from proctor.errors import InputError
+from proctor.mcp_server.server import McpServer
+from proctor.mcp_server.service_runs import ServiceRuns
+from proctor.model.result import RunResult
+from proctor.report.json_text import render_json
+from proctor.service.access.callers import LOCAL
+from proctor.service.hub import Hub
+from proctor.store.run_files import RunFiles
+from tests.actions.mcplab_world import clerk
+from tests.actions.test_mcplab_command import model_server
+from tests.integration.running import proctor as command
+from tests.llm.provider_server import Asked, Said
+from tests.mcp_server.clients import connected
+from tests.rest.services import Service
+from tests.service.agents import LOOPBACK
+from tests.tables import load
+from tests.targets.mcp_twins import http_shop
+
+pytest_plugins = ["pytester"]
+
+TABLE: dict[str, dict[str, Any]] = {row["id"]: row for row in load("actions/cases/same_answer.yaml")}
+ANSWER = {"text": "It has shipped.", "tool_calls": [{"name": "lookup_order", "arguments": {"id": 17}}]}
+IDS_TIMES_AND_PLACES = {"run_id", "started_at", "file", "path", "suite_path", "suite_hash", "duration_ms", "latency"}
+Answers = dict[str, Any]
+
+every_dialect = pytest.mark.parametrize("dialect", list(TABLE))
+
+
+def answer(asked: Asked) -> Said:
+    """The agent of the workspace, and the model behind MCPLab's own agent."""
+    return Said(body=ANSWER) if asked.path == "/agent" else clerk(asked)
+
+
+class World:
+    """A workspace with suites of all dialects, and a service that has the same targets and keys."""
+
+    def __init__(self, folder: Path, service: Service, project: str) -> None:
+        self.folder = folder
+        self.service = service
+        self.project = project
+
+    def suite(self, dialect: str) -> Path:
+        return self.folder / dialect / "suite.yaml"
+
+    def home(self, door: str, dialect: str) -> Path:
+        return self.folder / "homes" / door / dialect / ".proctor"
+
+    def ask_local_mcp(self, door_home: Path, tool: str, **given: Any) -> Any:
+        async def use() -> Any:
+            async with connected(door_home) as (client, _):
+                return await call(client, tool, given)
+
+        door_home.mkdir(parents=True, exist_ok=True)
+        return asyncio.run(use())
+
+    def ask_service_mcp(self, tool: str, **given: Any) -> Any:
+        async def use(hub: Hub) -> Any:
+            server = McpServer(hub, ServiceRuns(hub), lambda context: LOCAL)
+            async with Client(server.protocol) as client:
+                return await call(client, tool, given)
+
+        return self.service.run(use)
+
+    def ask_rest(self, path: str) -> Any:
+        found = self.service.get(path)
+        assert found.status_code == 200, found.text
+        return found.json()
+
+    def start_over_rest(self, dialect: str) -> str:
+        sent = self.service.post("/api/runs", json={"project_id": self.project, "suite": self.suite(dialect).read_text()})
+        assert sent.status_code == 202, sent.text
+        self.service.get(f"/api/runs/{sent.json()['id']}/events")  # ends with the run
+        return str(sent.json()["id"])
+
+
+async def call(client: Client, tool: str, given: dict[str, Any]) -> Any:
+    found = await client.call_tool(tool, given)
+    assert not found.is_error, found
+    return found.structured_content
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    folder = tmp_path_factory.mktemp("workspace")
+    with http_shop() as (url, _), model_server(answer) as model, pytest.MonkeyPatch.context() as patch:
+        for row in TABLE.values():
+            # A suite without a name of its own has that of its file; one that was sent is called so, too.
+            (folder / row["id"]).mkdir()
+            (folder / row["id"] / "suite.yaml").write_text(row["suite"].replace("URL", url))
+            (folder / f"{row['id']}.jsonl").write_text("".join(json.dumps(each) + "\n" for each in row["evidence"]))
+            (folder / row["id"] / "broken.yaml").write_text(row["broken"])
+        settings = {"targets": {"shop": {"type": "http", "url": f"{model}/agent"}}, "default_target": "shop"}
+        keys = {"OPENAI_API_KEY": "sk-very-secret", "OPENAI_BASE_URL": f"{model}/v1", "PROCTOR_TRUST": "1"}
+        for name, value in keys.items():
+            patch.setenv(name, value)
+        for door in ("command line", "python", "local mcp", "pytest"):
+            for dialect in TABLE:
+                place = folder / "homes" / door / dialect
+                place.mkdir(parents=True)
+                (place / "proctor.yaml").write_text(json.dumps(settings))
+        home = tmp_path_factory.mktemp("service")
+        with Service(f"sqlite:///{home / 'proctor.db'}", home, with_workers=True, allowed_addresses=LOOPBACK) as service:
+            project = service.post("/api/projects", json={"name": "shop", "settings": settings}).json()["id"]
+            for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
+                kept = service.put(f"/api/projects/{project}/secrets/{name}", json={"value": keys[name]})
+                assert kept.status_code < 300, kept.text
+            yield World(folder, service, project)
+
+
+def told(result: RunResult) -> Any:
+    return json.loads(render_json(result))
+
+
+def bare(document: Any) -> Any:
+    """A document without what is different from run to run and from door to door."""
+    if isinstance(document, dict):
+        kept = {key: bare(value) for key, value in document.items() if key not in IDS_TIMES_AND_PLACES}
+        if kept.get("dialect") == "native":
+            # The header of a kept run may leave out what it is anyway.
+            del kept["dialect"]
+        if "evidence" in kept:
+            # Where it was read from: a line of a file, or nothing.
+            kept["evidence"] = {key: value for key, value in (kept["evidence"] or {}).items() if key not in ("line", "id")}
+        return kept
+    return [bare(each) for each in document] if isinstance(document, list) else document
+
+
+def assert_all_alike(answers: Answers) -> None:
+    first, *others = answers
+    for other in others:
+        found = list(differences(bare(answers[first]), bare(answers[other])))
+        assert not found, f"{first} and {other} answer differently: {found}"
+
+
+def differences(left: Any, right: Any, place: str = "$") -> Iterator[str]:
+    """Every place where two documents differ, and what stands there."""
+    if isinstance(left, dict) and isinstance(right, dict):
+        for key in {**left, **right}:
+            yield from differences(left.get(key), right.get(key), f"{place}.{key}")
+    elif isinstance(left, list) and isinstance(right, list) and len(left) == len(right):
+        for at, (one, other) in enumerate(zip(left, right, strict=True)):
+            yield from differences(one, other, f"{place}[{at}]")
+    elif left != right:
+        yield f"{place}: {left!r} and {right!r}"
+
+
+@every_dialect
+def test_a_suite_is_checked_alike(world: World, dialect: str) -> None:
+    suite, evidence = world.suite(dialect), TABLE[dialect]["evidence"]
+    shown = command("check", suite, world.folder / f"{dialect}.jsonl", "--format", "json")
+    given = {"document": suite.read_text(), "evidence": evidence, "detail": "full"}
+    answers = {
+        "command line": json.loads(shown.out),
+        "local mcp": world.ask_local_mcp(world.home("local mcp", dialect), "check_evidence", **given),
+        "service": world.ask_service_mcp("check_evidence", **given),
+        "python": told(proctor.check(proctor.load_suite(suite), evidence)),
+    }
+    for door, case in ((door, case) for door, found in answers.items() for case in found["cases"]):
+        # What is known of plain evidence is not always worked out for results that stay in Python.
+        account = (case["evidence"] or {}).pop("account", None)
+        assert door == "python" or account["reader"] == "plain"
+    assert_all_alike(answers)
+    assert answers["python"]["counts"]["fail"] == 1 and shown.code == 1
+
+
+@every_dialect
+def test_a_suite_is_run_rechecked_and_compared_alike(world: World, dialect: str) -> None:
+    suite = world.suite(dialect)
+    homes = {door: world.home(door, dialect) for door in ("command line", "python", "local mcp")}
+    shown = command("run", suite, "--home", homes["command line"], "--format", "json", "--quiet")
+    assert shown.code == 1, shown
+    in_local_mcp = world.ask_local_mcp(homes["local mcp"], "run_suite", path=str(suite), waitS=30, detail="full")
+    over_mcp = world.ask_service_mcp("run_suite", document=suite.read_text(), projectId=world.project, waitS=30, detail="full")
+    over_rest = world.start_over_rest(dialect)
+    runs = {
+        "command line": json.loads(shown.out),
+        "python": told(proctor.run(suite, home=homes["python"])),
+        "local mcp": in_local_mcp["result"],
+        "service over mcp": over_mcp["result"],
+        "service over rest": world.ask_rest(f"/api/runs/{over_rest}/report?format=json"),
+    }
+    assert_all_alike(runs)
+    again = command("recheck", "latest", "--home", homes["command line"], "--format", "json")
+    assert_all_alike({"run": runs["python"], "command line": json.loads(again.out), "python": told(recheck(homes["python"], "latest"))})
+    for home in homes.values():
+        proctor.run(suite, home=home)
+    first = {door: RunFiles(home).ids()[-1] for door, home in homes.items()}
+    side_by_side = command("compare", first["command line"], "latest", "--home", homes["command line"], "--format", "json")
+    found = compare(homes["python"], first["python"], "latest")
+    base, id = in_local_mcp["id"], over_mcp["id"]
+    assert_all_alike(
+        {
+            "command line": json.loads(side_by_side.out),
+            "python": json.loads(msgspec.json.encode(found)),
+            "local mcp": world.ask_local_mcp(homes["local mcp"], "compare_runs", base=base, candidate="latest"),
+            "service over mcp": world.ask_service_mcp("compare_runs", base=id, candidate=over_rest),
+            "service over rest": world.ask_rest(f"/api/runs/{over_rest}/compare?base={id}"),
+        }
+    )
+
+
+@every_dialect
+def test_pytest_decides_and_drives_alike(world: World, dialect: str, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    place = world.home("pytest", dialect).parent
+    monkeypatch.chdir(place)
+    file = place / "suite.proctor.yaml"
+    file.write_text(world.suite(dialect).read_text())
+    suite = proctor.load_suite(file)
+
+    def outcomes(*arguments: object) -> dict[str, str]:
+        words = [str(each) for each in ("--rootdir", place, *arguments, file)]
+        done = pytester.runpytest_inprocess("-p", "proctor.pytest_plugin.plugin", "-p", "no:cacheprovider", *words)
+        return {word: str(count) for word, count in done.parseoutcomes().items()}
+
+    checked = proctor.check(suite, TABLE[dialect]["evidence"])
+    assert outcomes("--proctor-evidence", world.folder / f"{dialect}.jsonl") == words_for(checked)
+    driven = proctor.run(suite, home=world.home("python", dialect))
+    assert outcomes("--proctor-live") == words_for(driven)
+    home = world.home("pytest", dialect)
+    kept = [case for id in reversed(RunFiles(home).ids()) for case in told(open_run(home, id)[0])["cases"]]
+    assert not list(differences(bare(kept), bare(told(driven)["cases"])))
+
+
+def words_for(result: RunResult) -> dict[str, str]:
+    counts = {"passed": result.counts["pass"], "failed": result.counts["fail"] + result.counts["error"], "skipped": result.counts["skip"]}
+    return {word: str(count) for word, count in counts.items() if count}
+
+
+@every_dialect
+def test_mistakes_are_told_alike(world: World, dialect: str) -> None:
+    file = world.folder / dialect / "broken.yaml"
+    text = file.read_text()
+    with pytest.raises(InputError) as refused:
+        proctor.load_suite(file)
+    places = [[each.origin.line, each.origin.column, each.message] for each in refused.value.problems]
+    shown = command("validate", file)
+    heads = [f"{file}:{line}:{column}: {message}" for line, column, message in places]
+    assert shown.code == 4 and all(head in shown.out for head in heads), shown
+    sent = world.service.post("/api/runs", json={"project_id": world.project, "suite": text})
+    assert sent.status_code == 400
+    problems = {
+        "local mcp": world.ask_local_mcp(world.home("local mcp", dialect), "validate_suite", path=str(file))["problems"],
+        "service over mcp": world.ask_service_mcp("validate_suite", document=text)["problems"],
+    }
+    for door, found in problems.items():
+        assert [[each["line"], each["column"], each["message"]] for each in found] == places, door
+    assert all(message in sent.text.replace('\\"', '"') for _, _, message in places), sent.text
