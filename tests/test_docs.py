@@ -395,7 +395,8 @@ def test_a_design_note_has_its_four_parts_and_fits_a_page(path: Path) -> None:
     if path.stem != "debts":
         for part in ("## Question", "## Options", "## Choice", "## What would change our mind"):
             assert part in text, part
-    assert len(text.splitlines()) <= 90
+    by_hand = re.sub(r"<!-- generated: .*?<!-- end generated -->", "", text, flags=re.DOTALL)
+    assert len(by_hand.splitlines()) <= 90
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "changes").glob("*.md")), ids=lambda path: path.stem)
