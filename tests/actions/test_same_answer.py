@@ -207,7 +207,7 @@ def test_a_suite_is_run_rechecked_and_compared_alike(world: World, dialect: str)
     assert_all_alike({"run": runs["python"], "command line": json.loads(again.out), "python": told(recheck(homes["python"], "latest"))})
     for home in homes.values():
         proctor.run(suite, home=home)
-    first = {door: RunFiles(home).ids()[-1] for door, home in homes.items()}
+    first = {door: RunFiles(home).list_ids()[-1] for door, home in homes.items()}
     side_by_side = command("compare", first["command line"], "latest", "--home", homes["command line"], "--format", "json")
     found = compare(homes["python"], first["python"], "latest")
     base, id = in_local_mcp["id"], over_mcp["id"]
@@ -241,7 +241,7 @@ def test_pytest_decides_and_drives_alike(world: World, dialect: str, pytester: p
     driven = proctor.run(suite, home=world.home("python", dialect))
     assert outcomes("--proctor-live") == words_for(driven)
     home = world.home("pytest", dialect)
-    kept = [case for id in reversed(RunFiles(home).ids()) for case in told(open_run(home, id)[0])["cases"]]
+    kept = [case for id in reversed(RunFiles(home).list_ids()) for case in told(open_run(home, id)[0])["cases"]]
     assert not list(differences(bare(kept), bare(told(driven)["cases"])))
 
 
