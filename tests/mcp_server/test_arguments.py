@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from proctor.mcp_server.arguments import read_arguments
 from proctor.mcp_server.casing import camel, camel_path, to_camel, to_snake
-from proctor.mcp_server.tool import amount, an_object, text
+from proctor.mcp_server.tool import amount, text
 from proctor.service.refusals import Refusal
 from tests.tables import rows
 
@@ -18,7 +18,7 @@ PROPERTIES = {
     "taskId": text(""),
     "inputEntityId": text("", null=True),
     "weight": amount("", null=True),
-    "item": an_object(""),
+    "item": {"type": "object", "description": ""},
     "limit": amount("", least=1, whole=True),
     "kind": text("", "full", "failures"),
     "id": text(""),
