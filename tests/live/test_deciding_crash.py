@@ -26,7 +26,7 @@ def deciders_of(server: Serving) -> dict[int, float]:
     found: dict[int, float] = {}
     for child in children_of(server.process.pid):
         with contextlib.suppress(OSError):
-            if b"deciding_process" in Path(f"/proc/{child}/cmdline").read_bytes():
+            if b"proctor.service.decisions.process" in Path(f"/proc/{child}/cmdline").read_bytes():
                 found[child] = cpu_of({child})
     return found
 

@@ -133,7 +133,7 @@ def test_one_after_the_other_they_do_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize("stdio", [False, True])
 def test_a_shared_session_is_shared_by_choice(stdio: bool, tmp_path: Path) -> None:
     with served() as url:
-        instead = over_stdio(session="shared") if stdio else None
+        instead = over_stdio(session="shared") if stdio else {}
         path = written(tmp_path, CONFIG, url, ", session: shared")
         live, _ = drive(path, shopper, tmp_path / "home", repeat=6, concurrency=1, reached_by=instead)
     assert live.result.counts == {"pass": 1, "fail": 5, "error": 0, "skip": 0}
